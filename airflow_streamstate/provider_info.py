@@ -66,8 +66,8 @@ _CONNECTION_TYPE = {
             "description": "Where checkpoints and snapshots lie, if not under the home: a folder, or s3://bucket/prefix.",
             "schema": _OPTIONAL_TEXT,
         },
-        "launches_folder": {
-            "label": "Launches",
+        "work_dir": {
+            "label": "Work folder",
             "description": "Folder of the workers for drivers' code and logs. Empty: beside the checkpoints, or "
             "the user's state folder.",
             "schema": _OPTIONAL_TEXT,

@@ -73,7 +73,7 @@ def run_on_s3(session: Session) -> list[Result]:
     folder = session.folder / ON_S3
     folder.mkdir(parents=True)
     with _s3_server() as home_uri:
-        home = HomeConfig(home_uri, launches_folder=str(folder / "launches"))
+        home = HomeConfig(home_uri, work_dir=str(folder / "launches"))
         rounds = _rounds(session, Streams(home), folder)
     beside = median(found["overhead_seconds"] - found["flush_seconds"] for found in rounds)
     goal = Goal("beside the batch that runs and the flush, 3 s at the most", beside, "<=", GOAL_ON_S3_SECONDS, "s")

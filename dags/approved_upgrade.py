@@ -68,7 +68,7 @@ def approved_upgrade():
         "arguments": "{{ params.arguments }}",
     }
     plan = PlanUpgradeOperator(
-        task_id="plan", **change, fail_unless_it_fits=False, timeout_seconds=900, deferrable=True
+        task_id="plan", **change, fail_unless_it_fits=False, deadline_seconds=900, deferrable=True
     )
 
     approve = ApprovalOperator(
@@ -86,7 +86,7 @@ def approved_upgrade():
         allow_drain=True,
         accept_hazards=True,
         warm="{{ params.warm }}",
-        on_cancel="rollback",
+        on_kill_action="rollback",
         deferrable=True,
     )
 

@@ -2,7 +2,8 @@
 
 Another team's DAG. It must not begin before the stream has written everything that it held, and it has no part in
 draining it: it waits for the drain of the deployment that was current when the run began, whoever orders it, and it is
-not misled by the version that comes after. If that deployment ends in any other way, the back-fill is skipped.
+not misled by the version that comes after. If that deployment ends in any other way, or is not
+drained within a day, the back-fill is skipped.
 """
 
 from datetime import timedelta
@@ -44,7 +45,7 @@ def drain_gate():
         task_id="drained",
         stream_id="{{ params.stream_id }}",
         deployment_id="{{ params.deployment_id }}",
-        on_failure="skip",
+        soft_fail=True,
         mode="reschedule",
         poke_interval=5,
         timeout=86_400,

@@ -48,7 +48,7 @@ def kept_snapshots():
         stream_id="flights",
         snapshot_id=snapshot_id,
         out=TABLES + "/flights/{{ dag_run.run_after | ds }}",
-        timeout_seconds=3600,
+        deadline_seconds=3600,
     )
 
     pruned = PruneSnapshotsOperator(task_id="pruned", stream_id="flights", keep=10)

@@ -46,7 +46,7 @@ def nightly_upgrades():
         map_index_template="{{ task.stream_id }}",
         max_active_tis_per_dagrun=2,  # one that waits in the triggerer counts, too
         warm=False,  # no room for two drivers of each
-        on_cancel="rollback",
+        on_kill_action="rollback",
         deferrable=True,
     ).expand_kwargs(what_changed())
 

@@ -60,7 +60,7 @@ def planned_upgrade():
         "arguments": "{{ params.arguments }}",
     }
     plan = PlanUpgradeOperator(
-        task_id="plan", **version, fail_unless_it_fits=False, timeout_seconds=900, deferrable=True
+        task_id="plan", **version, fail_unless_it_fits=False, deadline_seconds=900, deferrable=True
     )
 
     @task.branch
@@ -72,16 +72,20 @@ def planned_upgrade():
         raise ValueError(report["reason"])
 
     stop = StopStreamOperator(
-        task_id="stop", stream_id=version["stream_id"], if_not_running="pass", timeout_seconds=3600, deferrable=True
+        task_id="stop",
+        stream_id=version["stream_id"],
+        ignore_if_not_running=True,
+        timeout_seconds=3600,
+        deferrable=True,
     )
     drain = DrainStreamOperator(
-        task_id="drain", stream_id=version["stream_id"], wait=True, timeout_seconds=3600, deferrable=True
+        task_id="drain", stream_id=version["stream_id"], wait_for_completion=True, timeout_seconds=3600, deferrable=True
     )
     deploy = DeployStreamOperator(
         task_id="deploy",
         **version,
         snapshot_id="{{ (ti.xcom_pull('drain') or ti.xcom_pull('stop'))['snapshot_id'] }}",
-        wait_for="healthy",
+        wait_until="healthy",
         timeout_seconds=900,
         deferrable=True,
         trigger_rule="none_failed_min_one_success",

@@ -31,7 +31,7 @@ def scheduled_snapshots():
         requested_at="{{ dag_run.run_after }}",
         ttl_seconds=1800,
         reason="every hour",
-        wait=False,
+        wait_for_completion=False,
     )
 
     ready = SnapshotReadySensor(

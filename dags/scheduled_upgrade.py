@@ -41,7 +41,7 @@ def scheduled_upgrade():
         return not StreamStateHook().is_running(STREAM, **VERSION)
 
     stop = StopStreamOperator(
-        task_id="stop", stream_id=STREAM, if_not_running="pass", timeout_seconds=3600, deferrable=True
+        task_id="stop", stream_id=STREAM, ignore_if_not_running=True, timeout_seconds=3600, deferrable=True
     )
 
     deploy = DeployStreamOperator(
@@ -51,7 +51,7 @@ def scheduled_upgrade():
         snapshot_id="{{ ti.xcom_pull('stop')['snapshot_id'] }}",
         start="restore",
         reason="scheduled upgrade {{ ds }}",
-        wait_for="healthy",
+        wait_until="healthy",
         timeout_seconds=900,
         deferrable=True,
     )

@@ -45,7 +45,7 @@ PARAMS = {
         True, type="boolean", title="Launch it before the old one is stopped", description="If there is room for two."
     ),
     "healthy_batches": Param(3, type="integer", minimum=1, title="Batches that prove it"),
-    "healthy_within_seconds": Param(
+    "healthy_deadline_seconds": Param(
         300, type="integer", minimum=1, maximum=86_400, title="Deadline of those", description="Then it is rolled back."
     ),
     "reason": Param("", type="string", maxLength=500, title="Why", description="Kept with what is recorded."),
@@ -74,9 +74,9 @@ def upgrade_in_one_task():
         allow_drain="{{ params.allow_drain }}",
         warm="{{ params.warm }}",
         healthy_batches="{{ params.healthy_batches }}",
-        healthy_within_seconds="{{ params.healthy_within_seconds }}",
+        healthy_deadline_seconds="{{ params.healthy_deadline_seconds }}",
         reason="{{ params.reason }}",
-        on_cancel="rollback",
+        on_kill_action="rollback",
         deferrable=True,
     )
 

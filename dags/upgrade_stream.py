@@ -33,7 +33,7 @@ PARAMS = {
         type="string",
         pattern="^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
         title="Stream",
-        description="The stream to upgrade; `streamstate streams` lists them.",
+        description="The stream to upgrade; `streamstate list` lists them.",
     ),
     "application": Param(
         str(JOBS / "count_by_route.py"),
@@ -77,7 +77,7 @@ PARAMS = {
         title="How it starts",
         description="Empty: as the snapshot at the old version's end says. `fresh` forgets where the old one had been.",
     ),
-    "discard_state": Param(
+    "allow_state_loss": Param(
         False,
         type="boolean",
         title="Discard what could not be flushed",
@@ -91,7 +91,7 @@ PARAMS = {
         title="Deadline of the order",
         description="Not begun so many seconds after it was given, the old version's end is not begun at all.",
     ),
-    "healthy_within_seconds": Param(
+    "healthy_deadline_seconds": Param(
         900,
         type="integer",
         minimum=1,
@@ -126,7 +126,7 @@ def upgrade_stream():
     drain = DrainStreamOperator(
         task_id="drain",
         stream_id="{{ params.stream_id }}",
-        discard_state="{{ params.discard_state }}",
+        allow_state_loss="{{ params.allow_state_loss }}",
         expires_in_seconds="{{ params.expires_in_seconds }}",
         reason="{{ params.reason }}",
     )
@@ -146,7 +146,7 @@ def upgrade_stream():
         stream_id="{{ params.stream_id }}",
         expires_in_seconds="{{ params.expires_in_seconds }}",
         reason="{{ params.reason }}",
-        if_not_running="pass",  # a version that has failed is upgraded, too
+        ignore_if_not_running=True,  # a version that has failed is upgraded, too
         timeout_seconds=3600,
         deferrable=True,
     )
@@ -162,10 +162,10 @@ def upgrade_stream():
         start="{{ params.start }}",
         snapshot_id="{{ None if params.start == 'fresh' else "
         "(ti.xcom_pull('drained') or ti.xcom_pull('stop'))['snapshot_id'] }}",
-        discard_state="{{ params.discard_state }}",
+        allow_state_loss="{{ params.allow_state_loss }}",
         reason="{{ params.reason }}",
-        wait_for="healthy",
-        timeout_seconds="{{ params.healthy_within_seconds }}",
+        wait_until="healthy",
+        timeout_seconds="{{ params.healthy_deadline_seconds }}",
         deferrable=True,
         trigger_rule="none_failed_min_one_success",
     )

@@ -83,15 +83,15 @@ def _acts(console: Console, controller: Controller, airflow: Any, feed: Feed, ou
     acts.shell(
         console, "deploy", STREAM, "--app", str(JOBS / "count_by_origin.py"), "--master", "local[2]",
         *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
-        "--wait", WAIT_SECONDS, "--", *arguments,
+        "--timeout", WAIT_SECONDS, "--", *arguments,
     )  # fmt: skip
-    acts.shell(console, "snapshot", STREAM, "--wait", WAIT_SECONDS)
+    acts.shell(console, "snapshot", "create", STREAM, "--timeout", WAIT_SECONDS)
 
     console.rule("upgraded with its state, by one verb, while files arrive")
     feed.let_arrive(0.8, seconds_between_files=SECONDS_BETWEEN_FILES_IN_UPGRADE)
     acts.shell(
         console, "upgrade", STREAM, "--app", str(JOBS / "count_by_origin_v2.py"), "--reason", "one more column",
-        "--wait", UPGRADE_WAIT_SECONDS,
+        "--timeout", UPGRADE_WAIT_SECONDS,
     )  # fmt: skip
     acts.shell(console, "status", STREAM)
 
@@ -106,9 +106,9 @@ def _acts(console: Console, controller: Controller, airflow: Any, feed: Feed, ou
     feed.wait_arrived()
     deployment_id = controller.status(STREAM).deployment_id
     acts.wait_until_read(controller, STREAM, deployment_id, feed.written)
-    acts.shell(console, "drain", STREAM, "--reason", "the end of the demo", "--wait", WAIT_SECONDS)
-    acts.shell(console, "streams")
-    acts.shell(console, "snapshots", STREAM)
+    acts.shell(console, "drain", STREAM, "--reason", "the end of the demo", "--timeout", WAIT_SECONDS)
+    acts.shell(console, "list")
+    acts.shell(console, "snapshot", "list", STREAM)
     acts.shell(console, "audit", STREAM)
 
 
@@ -195,7 +195,7 @@ def _airflow(out: Path, where: Place) -> Iterator[Any]:
     named = {
         "home_uri": config.home_uri,
         "checkpoints_uri": config.checkpoints_uri,
-        "launches_folder": config.launches_folder,
+        "work_dir": config.work_dir,
     }
     connection = json.dumps({"conn_type": "streamstate", "extra": {k: v for k, v in named.items() if v}})
     environment = {"AIRFLOW_CONN_STREAMSTATE_DEFAULT": connection, "FLIGHTS_FOLDER": str(out)}

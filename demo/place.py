@@ -89,7 +89,7 @@ def _on_s3(home_uri: str, bucket: str, server: str, out: Path) -> Place:
     import boto3
 
     launches = out / "launches"
-    os.environ["STREAMSTATE_LAUNCHES"] = str(launches)
+    os.environ["STREAMSTATE_WORK_DIR"] = str(launches)
     os.environ.pop("STREAMSTATE_CHECKPOINTS", None)
     client = boto3.client("s3")
 
@@ -103,7 +103,7 @@ def _on_s3(home_uri: str, bucket: str, server: str, out: Path) -> Place:
         "moto": "moto's S3 server on loopback (no Go here to build versitygw, the real one)",
     }[server]
     return Place(
-        HomeConfig(home_uri, launches_folder=str(launches)),
+        HomeConfig(home_uri, work_dir=str(launches)),
         f"{named}: drain notifications, checkpoints through S3A, and snapshots are objects there",
         MOTO_CONF if server == "moto" else {},
         written,

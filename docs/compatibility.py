@@ -67,7 +67,7 @@ TAIL = """\
   is seeded there in offset log 1.
 - A seed on top of a drain by Spark 4.0 with changelog checkpointing and timers of `transformWithState`: when 4.0 has
   replayed changelogs it counts timers as rows of the state, so that a drain after a restart counts rows which are not
-  there. Refused by name; `--discard-state` drops nothing then.
+  there. Refused by name; `--allow-state-loss` drops nothing then.
 - State checkpoint format 2 with the HDFS-backed store (no Spark 4 has it), other state stores: refused at `start()`,
   see [the limits](limits.md).
 
@@ -115,9 +115,9 @@ this page of it.
 BAD = """\
 ## Releases that are known to fail
 
-`streamstate doctor` looks for these among the jars of this machine's Spark, in its `spark-defaults.conf`, and in what
-the current deployment of each stream brings along; `streamstate plan` names in `notes` those of the version that it
-looks at.
+`streamstate home doctor` looks for these among the jars of this machine's Spark, in its `spark-defaults.conf`, and in
+what the current deployment of each stream brings along; `streamstate plan` names in `notes` those of the version that
+it looks at.
 """
 
 

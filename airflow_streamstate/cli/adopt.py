@@ -12,22 +12,23 @@ from typing import Any
 
 import click
 
-from airflow_streamstate.cli import tables
+from airflow_streamstate.cli import render
 from airflow_streamstate.cli.options import (
-    HelpfulCommand,
+    Order,
+    Ordering,
     Seconds,
+    allow_new_query_option,
     code_options,
-    fresh_query_option,
+    label_option,
+    master_option,
     on_query_failure_option,
+    option,
     pass_session,
-    reason_option,
-    request_option,
-    shared,
+    script_arguments,
     stream_argument,
-    wait_option,
 )
 from airflow_streamstate.cli.session import Session
-from airflow_streamstate.cli.start import Goal, setting_option, settings_of, split, wait_and_emit
+from airflow_streamstate.cli.start import HEALTHY, setting_option, settings_of, split, wait_and_emit
 from airflow_streamstate.controller.adopt.requests import DEADLINE_SECONDS, AdoptRequest, read_checkpoints
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.views import DeploymentView
@@ -35,38 +36,34 @@ from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.protocol.records import OnQueryFailure
 
 
-@click.command(cls=HelpfulCommand, short_help="Go on with a query that ran without streamstate, as a stream.")
+@click.command(cls=Order, waits_until=HEALTHY)
 @stream_argument
-@click.option(
+@option(
     "--checkpoint",
     "foreign",
     multiple=True,
     metavar="[NAME=]URI",
-    help="The query's checkpoint; NAME as the script will start it, the folder's own by default. Repeatable.",
+    help="The query's checkpoint. NAME as the script will start it, the folder's own by default. Repeatable.",
 )
-@click.option("--app", "application", metavar="PATH", help="The PySpark script that goes on with it, unmodified.")
-@click.option("--stopped", "is_stopped", is_flag=True, help="Nothing runs on these checkpoints: you say so.")
-@click.option(
+@option("--app", "application", metavar="PATH", help="The PySpark script that goes on with it, unmodified.")
+@option("--stopped", "is_stopped", is_flag=True, help="Nothing runs on these checkpoints: you say so.")
+@option(
     "--deadline",
     "deadline_seconds",
     type=Seconds(1.0),
     default=DEADLINE_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Until when a running query must have met its barrier; an idle one does not. Then all is as it was.",
+    help="By when a running query must have met its barrier. An idle one does not. Then all is as it was.",
 )
-@click.option("--give-up", is_flag=True, help="Take the barriers back: the query may be started again as it was.")
-@click.option("--master", metavar="URL", help="Spark's master; local[*] by default.")
+@option("--give-up", is_flag=True, help="Take the barriers back: the query may be started again as it was.")
+@master_option
 @code_options
-@setting_option
-@fresh_query_option
+@label_option
 @on_query_failure_option
-@click.option("--label", "version_label", default="", metavar="TEXT", help="Your own name of this version.")
-@reason_option
-@request_option
-@wait_option("each query has committed a batch, or has found no input")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
-@shared
+@setting_option
+@allow_new_query_option
+@script_arguments
 @pass_session
 def adopt(
     session: Session,
@@ -77,7 +74,7 @@ def adopt(
     is_stopped: bool,
     deadline_seconds: float,
     give_up: bool,
-    wait_seconds: float | None,
+    ordering: Ordering,
     arguments: tuple[str, ...],
     py_files: tuple[str, ...],
     files: tuple[str, ...],
@@ -110,6 +107,7 @@ def adopt(
             jars=split(jars),
             settings=settings_of(session, settings),
             on_query_failure=on_query_failure or "script",
+            **ordering.facts,
             **rest,
         ),
         checkpoints=read_checkpoints(foreign),
@@ -119,16 +117,16 @@ def adopt(
     with session.progress(f"adopting {stream_id}") as report:
 
         def say(start: DeploymentView) -> None:
-            session.say(lambda console: tables.deploying(console, start.to_json()))
+            session.say(lambda console: render.deploying(console, start.to_json()))
 
         with _ended_in_order():
             view = controller.adoptions.adopt(request, say, report)
-    wait_and_emit(session, controller, view, Goal(wait_seconds))
+    wait_and_emit(session, controller, view, ordering)
 
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """Who ends this process politely ends it as ctrl-c does: the barrier is taken back first (Law 12).
+    """A signal that asks this process to end acts as Ctrl-C: the barrier is taken back first (Law 12).
 
     Only the first such signal counts: an init system sends SIGHUP right behind SIGTERM, and would end the taking back.
     """
@@ -153,4 +151,4 @@ def _give_up(session: Session, controller: Controller, stream_id: str, *, is_alo
     if not is_alone:
         raise click.UsageError("--give-up takes back what was begun: it needs no checkpoint and no script.")
     result = controller.adoptions.give_up(stream_id).to_json()
-    session.emit(result, lambda console: tables.given_up(console, result))
+    session.emit(result, lambda console: render.given_up(console, result))

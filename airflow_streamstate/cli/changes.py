@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
-
-import click
+from typing import Any
 
 from airflow_streamstate.cli.options import (
+    Callback,
+    Ordering,
     accept_lost_input_option,
+    allow_new_query_option,
     code_options,
     discard_state_option,
-    fresh_query_option,
     on_query_failure_option,
-    reason_option,
+    option,
+    script_arguments,
 )
 from airflow_streamstate.cli.start import split
 from airflow_streamstate.controller.request.changes import ChangeRequest
 
-AnyCommand = TypeVar("AnyCommand", bound=Callable[..., Any])
 _PATHS = ("py_files", "files")
 _LISTS = (*_PATHS, "packages", "jars")
 _OF_A_CHANGE = frozenset(
@@ -27,24 +27,23 @@ _OF_A_CHANGE = frozenset(
     | {"discard_state", "on_query_failure"}
 )
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.option("--app", "application", metavar="PATH", help="The new PySpark script, unmodified."),
-    click.option("--master", metavar="URL", help="Spark's master."),
+    option("--app", "application", metavar="PATH", help="The new PySpark script, unmodified."),
+    option("--master", metavar="URL", help="Spark's master."),
     code_options,
-    fresh_query_option,
-    accept_lost_input_option,
+    option("--label", "version_label", metavar="TEXT", help="Your own name of this version."),
     discard_state_option,
+    allow_new_query_option,
+    accept_lost_input_option,
     on_query_failure_option,
-    click.option("--label", "version_label", metavar="TEXT", help="Your own name of this version."),
-    reason_option,
-    click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]..."),
+    script_arguments,
 )
 
 
-def change_options(command: AnyCommand) -> AnyCommand:
+def change_options(callback: Callback) -> Callback:
     """Give a verb every option that names something new; they arrive together, for ``change_of``."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    for one in reversed(_OPTIONS):
+        callback = one(callback)
+    return callback
 
 
 def names_anything(given: Mapping[str, Any]) -> bool:
@@ -52,7 +51,7 @@ def names_anything(given: Mapping[str, Any]) -> bool:
     return any(given.get(name) for name in _OF_A_CHANGE)
 
 
-def change_of(stream_id: str, given: Mapping[str, Any]) -> ChangeRequest:
+def change_of(stream_id: str, given: Mapping[str, Any], ordering: Ordering) -> ChangeRequest:
     """What is to be new; what is not given stays.
 
     Raises:
@@ -67,7 +66,7 @@ def change_of(stream_id: str, given: Mapping[str, Any]) -> ChangeRequest:
         named["application"] = Path(named["application"])
     return ChangeRequest(
         stream_id=stream_id,
-        reason=given["reason"],
+        reason=ordering.reason,
         allow_literal_secrets=given["allow_literal_secrets"],
         version_label=given["version_label"],
         **named,

@@ -1,4 +1,4 @@
-"""``doctor``: what this machine lacks, and how to mend it. It needs no stream."""
+"""``home doctor``: what this machine lacks, and how to mend it. It needs no stream."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pathlib import Path
 
 import click
 
-from airflow_streamstate.cli import tables
+from airflow_streamstate.cli import render
 from airflow_streamstate.cli.exits import status_of_findings
-from airflow_streamstate.cli.options import HelpfulCommand, pass_session, shared
+from airflow_streamstate.cli.options import Verb, option, pass_session
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import StreamStateError
@@ -114,9 +114,8 @@ class Check:
     mend: str = ""
 
 
-@click.command(cls=HelpfulCommand, short_help="What this machine lacks, and how to mend it.")
-@click.option("--master", metavar="URL", help="Also ask this master, and see where its executors would keep state.")
-@shared
+@click.command(cls=Verb)
+@option("--master", metavar="URL", help="Also ask this master, and see where its executors would keep state.")
 @pass_session
 def doctor(session: Session, master: str | None) -> int:
     """Say what is missing on this machine, and how to mend it.
@@ -129,7 +128,7 @@ def doctor(session: Session, master: str | None) -> int:
     checks = [*machine_checks(), *_home_checks(session), *_master_checks(session, master)]
     rows = [{"name": check.name, "ok": check.ok, "found": check.found, "mend": check.mend} for check in checks]
     well = all(check.ok for check in checks)
-    session.emit({"ok": well, "checks": rows}, lambda console: tables.checks(console, rows))
+    session.emit({"ok": well, "checks": rows}, lambda console: render.checks(console, rows))
     return status_of_findings(is_well=well)
 
 
@@ -172,7 +171,7 @@ def _conf_folder() -> Path | None:
 def _stream_checks(home: Home) -> Iterator[Check]:
     """What the current deployment of each stream brings along, where that is known to fail."""
     for stream_id in home.stream_ids() if home.is_there() else ():
-        with contextlib.suppress(StreamStateError):  # `status` and `streams` say what is wrong with it
+        with contextlib.suppress(StreamStateError):  # `status` and `list` say what is wrong with it
             control = home.control(stream_id)
             deployment_id = control.need_register().value.deployment_id
             if deployment_id is None:

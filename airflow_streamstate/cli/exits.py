@@ -2,7 +2,7 @@
 
 | status | when |
 |---|---|
-| 0 | what was asked for is done; of an order without a wait: it is recorded |
+| 0 | what was asked for is done; of an order with --async: it is recorded |
 | 1 | it was tried, and failed; or what was looked at is not well |
 | 2 | the command line is wrong, or names what is not there |
 | 3 | what was waited for did not come in time |
@@ -12,9 +12,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -26,7 +25,10 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnsupportedCheckpointError,
 )
-from airflow_streamstate.protocol.upgrades import AfterStop
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.upgrade.views import UpgradeView
+    from airflow_streamstate.protocol.upgrades import AfterStop
 
 DONE = 0
 FAILED = 1

@@ -1,29 +1,30 @@
-"""Verbs that only look: ``status``, ``streams``, ``events``, ``logs``, ``snapshots``, ``audit``."""
+"""Verbs that only look: ``status``, ``list``, ``events``, ``logs``, ``audit``."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 
-from airflow_streamstate.cli import full_disks, retention_tables, tables
+from airflow_streamstate.cli import render
 from airflow_streamstate.cli.exits import status_of_findings, status_of_states
-from airflow_streamstate.cli.options import HelpfulCommand, deployment_option, pass_session, shared, stream_argument
+from airflow_streamstate.cli.options import Verb, deployment_option, option, pass_session, stream_argument
+from airflow_streamstate.cli.render import Row, plain_table, short, shown
 from airflow_streamstate.cli.session import Session
-from airflow_streamstate.cli.tables import Row, plain_table, short, shown
 from airflow_streamstate.connectors.moving import in_words
-from airflow_streamstate.controller.lineage.lineage import lineage_of
-from airflow_streamstate.controller.observe.full_disks import full_disks as find_full_disks
-from airflow_streamstate.controller.observe.logs import LogReader
+from airflow_streamstate.controller.observe.full_disks import full_disks
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.positions import SourceMove
 
-# What a person reads of print_events: one line each, its facts as ``key=value``.
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.observe.logs import LogReader
+
+# What a person reads of ``events``: one line each, its facts as ``key=value``.
 
 _NO_FACTS = {
     "number", "kind", "protocol", "at", "attempt", "stream_id", "deployment_id", "write_id", "traceback", "command_id",
@@ -32,7 +33,7 @@ _NO_FACTS = {
 
 
 def print_events(console: Console, rows: Sequence[Row]) -> None:
-    """After events, oldest first."""
+    """After ``events``, oldest first."""
     if not rows:
         console.print("no events yet")
         return
@@ -84,45 +85,36 @@ _READERS: Mapping[str, Callable[[Any], str]] = {
 FOLLOW_SECONDS = 0.5
 
 
-@click.command(cls=HelpfulCommand, short_help="Where a stream, and each of its queries, stands.")
+@click.command(cls=Verb)
 @stream_argument
 @deployment_option
-@shared
 @pass_session
 def status(session: Session, /, stream_id: str, deployment_id: str | None) -> int:
     """Show where STREAM, and each of its queries, stands.
 
     Exit status 1 if it is degraded, failed or lost.
     """
-    controller = session.controller()
-    result = controller.status(stream_id, deployment_id).to_json()
-    result["full_disks"] = find_full_disks(controller.home)
-    session.emit(result, lambda console: _status(console, result))
+    result = session.status(stream_id, deployment_id).to_json()
+    result["full_disks"] = full_disks(session.home())
+    session.emit(result, lambda console: render.status(console, result))
     return status_of_states([str(result["state"])])
 
 
-def _status(console: Console, result: Mapping[str, Any]) -> None:
-    tables.status(console, result)
-    full_disks.show(console, result["full_disks"])
-
-
-@click.command(cls=HelpfulCommand, short_help="All streams of this home, one line each.")
-@shared
+@click.command(cls=Verb)
 @pass_session
-def streams(session: Session) -> int:
+def list_(session: Session) -> int:
     """List all streams of this home, one line each.
 
     Exit status 1 if one of them is degraded, failed or lost, or cannot be read.
     """
     rows = [status.to_json() for status in session.controller().statuses()]
-    session.emit({"streams": rows}, lambda console: tables.streams(console, rows, str(session.home_uri)))
+    session.emit({"streams": rows}, lambda console: render.streams(console, rows, str(session.home_uri)))
     return status_of_states(str(row["state"]) for row in rows)
 
 
-@click.command(cls=HelpfulCommand, short_help="What a deployment said, oldest first.")
+@click.command(cls=Verb)
 @stream_argument
 @deployment_option
-@shared
 @pass_session
 def events(session: Session, /, stream_id: str, deployment_id: str | None) -> None:
     """List what the deployment of STREAM said, oldest first."""
@@ -135,12 +127,12 @@ def events(session: Session, /, stream_id: str, deployment_id: str | None) -> No
     session.emit({"events": rows}, lambda console: print_events(console, rows))
 
 
-@click.command(cls=HelpfulCommand, short_help="Print the log of the driver.")
+@click.command(cls=Verb)
 @stream_argument
 @deployment_option
-@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Which attempt; the current one by default.")
-@click.option("--follow", is_flag=True, help="Go on printing until the driver has ended, or Ctrl-C.")
-@click.option(
+@option("--attempt", type=click.IntRange(min=1), metavar="N", help="Which attempt; the current one by default.")
+@option("--follow", is_flag=True, help="Go on printing until the driver has ended, or Ctrl-C.")
+@option(
     "--tail-bytes",
     type=click.IntRange(min=1),
     default=65_536,
@@ -148,7 +140,6 @@ def events(session: Session, /, stream_id: str, deployment_id: str | None) -> No
     metavar="N",
     help="How far before its end to begin.",
 )
-@shared
 @pass_session
 def logs(
     session: Session,
@@ -191,39 +182,19 @@ def _follow(session: Session, reader: LogReader) -> None:
             session.clock.sleep(FOLLOW_SECONDS)
 
 
-@click.command(cls=HelpfulCommand, short_help="The complete snapshots of a stream.")
+@click.command(cls=Verb)
 @stream_argument
-@shared
-@pass_session
-def snapshots(session: Session, /, stream_id: str) -> int:
-    """List the complete snapshots of STREAM, oldest first, with their sizes and with what keeps them.
-
-    Exit status 1 if the manifest of one cannot be read.
-    """
-    controller = session.controller()
-    places = controller.mirrors.places(stream_id)
-    rows = [
-        {**retention_tables.snapshot_row(kept), "mirrors": places.get(kept.manifest.snapshot_id, [])}
-        for kept in controller.retention.all(stream_id)
-    ]
-    unreadable = controller.snapshots.unreadable(stream_id)
-    result = {"snapshots": rows, "unreadable": unreadable}
-    session.emit(result, lambda console: retention_tables.snapshots(console, stream_id, rows, unreadable))
-    return status_of_findings(is_well=not unreadable)
-
-
-@click.command(cls=HelpfulCommand, short_help="Whether every deployment began exactly where its predecessor ended.")
-@stream_argument
-@click.option("--since", metavar="DEPLOYMENT", help="Begin with the start of this deployment.")
-@shared
+@option("--since", metavar="DEPLOYMENT", help="Begin with the start of this deployment.")
 @pass_session
 def audit(session: Session, /, stream_id: str, since: str | None) -> int:
     """Prove from the logs alone that every deployment of STREAM began exactly where its predecessor ended.
 
-    Per query and source partition, with batch ids going on. Each gap (input that nobody read) and overlap (input that
+    Per query and source partition, with batch ids going on. Each gap (input that was not read) and overlap (input that
     two deployments read) is named with its offsets, and each period in which nothing ran. Exit status 1 if the chain
     does not hold, or cannot be read.
     """
-    result = lineage_of(session.controller().home, stream_id, since).to_json()
-    session.emit(result, lambda console: tables.custody(console, result))
+    from airflow_streamstate.controller.lineage.lineage import lineage_of
+
+    result = lineage_of(session.home(), stream_id, since).to_json()
+    session.emit(result, lambda console: render.custody(console, result))
     return status_of_findings(is_well=bool(result["ok"]))

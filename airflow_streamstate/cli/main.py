@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_streamstate.cli import (
-    adopt,
-    doctor,
-    look,
-    mirrors,
-    orders,
-    plan,
-    retention,
-    start,
-    state,
-    upgrade,
-    verify,
-)
 from airflow_streamstate.cli.exits import FAILED, USAGE, exit_status_of
-from airflow_streamstate.cli.full_disks import name_full_disks
-from airflow_streamstate.cli.options import HelpfulCommand, runs_script, shared, show_version
+from airflow_streamstate.cli.options import runs_script, show_version
 from airflow_streamstate.cli.session import Session
-from airflow_streamstate.controller.home import Home, is_stream_id
+from airflow_streamstate.cli.verbs import SECTIONS, Verbs
 from airflow_streamstate.errors import (
     DeadlineExceededError,
     DeploymentFailedError,
     StreamNotFoundError,
     StreamStateError,
 )
-from airflow_streamstate.protocol import layout
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.home import Home
 
 # For a stream that is not there: those of the home that are called nearly so.
 
@@ -64,9 +50,30 @@ def near_names(stream_id: str, home: Home) -> list[str]:
     Raises:
         StreamStateError: the home cannot be listed.
     """
+    import difflib
+
+    from airflow_streamstate.controller.home import is_stream_id
+    from airflow_streamstate.protocol import layout
+
     names = [name for name in home.home.list_folders("") if is_stream_id(name) and name != stream_id]
     near = difflib.get_close_matches(stream_id, names, MOST_NAMES, LEAST_ALIKE)
     return [name for name in near if home.home.head(layout.register_key(name)) is not None]
+
+
+def name_full_disks(error: StreamStateError, open_home: Callable[[], Home]) -> None:
+    """Say in the error's next step which disks of a home are full; it stays as it is where none is.
+
+    Args:
+        error: of a wait that came to nothing, or of a job that failed.
+        open_home: the home of the stream.
+    """
+    from airflow_streamstate.cli.render import full_disk_words
+    from airflow_streamstate.controller.observe.full_disks import full_disks
+
+    with suppress(StreamStateError):
+        folders = full_disks(open_home())
+        if folders:
+            error.next_step = f"{full_disk_words(folders)} {error.next_step}".strip()
 
 
 # What ctrl-c leaves behind, in words: each verb is cut short in its own way.
@@ -76,7 +83,7 @@ _LOOKED = ("interrupted; it only looked, and nothing was changed", "")
 _AGAIN = ("interrupted; what was done stays", "The same command again goes on where it was cut short.")
 _UPGRADED = (
     "interrupted; an upgrade or a rollback that was begun stays under way",
-    "`streamstate status {stream}` names it, `streamstate upgrade {stream} --continue` goes on with it.",
+    "`streamstate status {stream}` names it, `streamstate continue {stream}` goes on with it.",
 )
 _WORDS: Mapping[str, tuple[str, str]] = {
     "adopt": (
@@ -84,11 +91,11 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "The same command again adopts it; `streamstate adopt {stream} --give-up` makes sure that it is free.",
     ),
     "plan": ("interrupted; its rehearsal was ended, and the stream was not touched", ""),
-    **dict.fromkeys(("upgrade", "restart", "rollback"), _UPGRADED),
-    **dict.fromkeys(
-        ("status", "streams", "events", "logs", "snapshots", "verify", "audit", "state", "diff", "doctor"), _LOOKED
-    ),
-    **dict.fromkeys(("mirror", "restore-home", "prune", "pin", "retire"), _AGAIN),
+    **dict.fromkeys(("upgrade", "restart", "rollback", "continue", "approve", "reject"), _UPGRADED),
+    **dict.fromkeys(("status", "list", "events", "logs", "audit", "home doctor"), _LOOKED),
+    **dict.fromkeys((f"snapshot {verb}" for verb in ("list", "inspect", "verify", "diff")), _LOOKED),
+    **dict.fromkeys((f"snapshot {verb}" for verb in ("prune", "pin", "unpin", "export")), _AGAIN),
+    **dict.fromkeys(("home mirror", "home restore", "retire"), _AGAIN),
 }
 
 
@@ -96,8 +103,8 @@ def interrupted(verb: str, stream_id: str) -> dict[str, object]:
     """The error of a command that was interrupted, as ``{type, message, context, next_step}``.
 
     Args:
-        verb: which command; "" where it was not known yet.
-        stream_id: its stream; "" where it has none, or it was not known yet.
+        verb: which command; "" where it was not parsed yet.
+        stream_id: its stream; "" where it has none, or it was not parsed yet.
     """
     message, next_step = _WORDS.get(verb, _ORDERED)
     return {
@@ -108,52 +115,23 @@ def interrupted(verb: str, stream_id: str) -> dict[str, object]:
     }
 
 
-SECTIONS: Mapping[str, tuple[click.Command, ...]] = {
-    "Start": (start.deploy, start.resume, adopt.adopt, orders.skip),
-    "Order": (orders.stop, orders.drain, orders.snapshot, orders.kill),
-    "Upgrade": (plan.plan, upgrade.upgrade, upgrade.restart, upgrade.rollback),
-    "Look": (look.status, look.streams, look.events, look.logs, look.snapshots, verify.verify, look.audit),
-    "State": (state.state, state.diff),
-    "Mirrors": (mirrors.mirror, mirrors.restore_home),
-    "Keep": (retention.prune, retention.pin, retention.retire),
-    "This machine": (doctor.doctor,),
-}
 TRACEBACK_VARIABLE = "STREAMSTATE_TRACEBACK"
+_HELP = """Savepoints, drains and safe upgrades for Spark Structured Streaming.
+
+\b
+streamstate deploy flights --app count.py -- --input in --output out
+streamstate upgrade flights --app count_v2.py
+streamstate stop flights
+
+STREAM names one logical stream through all its versions: 1 to 63 characters of a-z, 0-9 and '-'. Verbs that order
+something wait for its end. `streamstate VERB --help` says more of each, `--help-all` all of it.
+
+The words are completed after: eval "$(_STREAMSTATE_COMPLETE=bash_source streamstate)"; also zsh_source, fish_source.
+
+Exit status: 0 done, 1 failed, 2 usage, 3 timeout or deadline, 4 refused (incompatible, conflict, fenced)."""
 
 
-class Verbs(HelpfulCommand, click.Group):
-    """The group of all verbs; its help lists them by what they are for, not by the alphabet."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        del ctx
-        for title, commands in SECTIONS.items():
-            with formatter.section(title):
-                formatter.write_dl([(str(command.name), command.get_short_help_str(100)) for command in commands])
-
-
-@click.group(
-    cls=Verbs,
-    invoke_without_command=True,
-    subcommand_metavar="VERB [STREAM] ...",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-)
-@shared
-@show_version
-@click.pass_context
-def cli(context: click.Context) -> None:
-    """Savepoints, drains and safe upgrades for Spark Structured Streaming.
-
-    \b
-    streamstate deploy flights --app count.py --wait 120 -- --input in --output out
-    streamstate stop flights --wait 120
-    streamstate deploy flights --app count_v2.py --wait 120 -- --input in --output out
-
-    STREAM names one logical stream through all its versions: 1 to 63 characters of a-z, 0-9 and '-'.
-    `streamstate VERB --help` says more of each.
-
-    Exit status: 0 done, 1 failed, 2 usage, 3 deadline, 4 refused (incompatible, conflict, fenced).
-    """
-    context.ensure_object(Session).verb = context.invoked_subcommand or ""
+def _no_verb(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         if context.ensure_object(Session).as_json:
             raise click.UsageError("no verb was given", context)
@@ -161,9 +139,9 @@ def cli(context: click.Context) -> None:
         context.exit(USAGE)
 
 
-for _commands in SECTIONS.values():
-    for _command in _commands:
-        cli.add_command(_command)
+cli = Verbs("streamstate", SECTIONS, _HELP)
+cli.callback, cli.invoke_without_command = click.pass_context(_no_verb), True
+show_version(cli)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -203,7 +181,7 @@ def main() -> None:
     try:
         sys.exit(run(sys.argv[1:]))
     except BrokenPipeError:
-        # Whoever read us has gone (``| head``). Nothing more can be said, and Python must not try at its end.
+        # The reader of our output has gone (``| head``): nothing more can be said, and Python must not try at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
 
@@ -233,7 +211,9 @@ def _usage(error: click.ClickException) -> dict[str, Any]:
 
 
 def _defect(error: Exception) -> dict[str, Any]:
-    """An error that nobody has foreseen: where it came up, without a page of traceback unless one was asked for."""
+    """An error that is no StreamStateError: where it came up, without a traceback unless one was asked for."""
+    import traceback
+
     if os.environ.get(TRACEBACK_VARIABLE):
         traceback.print_exception(error)
     frames = traceback.extract_tb(error.__traceback__)

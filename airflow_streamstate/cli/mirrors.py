@@ -1,4 +1,4 @@
-"""``mirror`` and ``restore-home``: snapshots at a second place, and a home made again from there."""
+"""``home mirror`` and ``home restore``: snapshots at a second place, and a home made again from there."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from functools import partial
 
 import click
 
-from airflow_streamstate.cli import tables
+from airflow_streamstate.cli import render
 from airflow_streamstate.cli.exits import status_of_several
-from airflow_streamstate.cli.options import HelpfulCommand, Verb, pass_session, shared, stream_argument
+from airflow_streamstate.cli.options import Callback, Verb, option, pass_session, stream_argument
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.controller.restore_home import Restoring
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
@@ -21,26 +21,26 @@ def mirror_of(session: Session, uri: str) -> Store:
     return session.controller().mirrors.open(uri)
 
 
-def fetching_options(verb: Verb) -> Verb:
+def fetching_options(callback: Callback) -> Callback:
     """--fetch-batch-bytes and --fetch-timeout-seconds: as the settings of the same names."""
-    for option in (
-        click.option(
+    for one in (
+        option(
             "--fetch-timeout-seconds",
             type=float,
             metavar="SECONDS",
+            heading="Fetch",
             help="A place that leaves a piece unanswered for so long is left.",
         ),
-        click.option("--fetch-batch-bytes", type=int, metavar="N", help="How much is fetched at a time."),
+        option("--fetch-batch-bytes", type=int, metavar="N", heading="Fetch", help="How much is fetched at a time."),
     ):
-        verb = option(verb)
-    return verb
+        callback = one(callback)
+    return callback
 
 
-@click.command(cls=HelpfulCommand, short_help="Copy a stream's snapshots to its mirrors now.")
+@click.command(cls=Verb)
 @stream_argument
-@click.option("--to", "uris", multiple=True, metavar="URI", help="There instead of its own mirrors. Repeatable.")
+@option("--to", "uris", multiple=True, metavar="URI", help="There instead of its own mirrors. Repeatable.")
 @fetching_options
-@shared
 @pass_session
 def mirror(
     session: Session,
@@ -72,21 +72,20 @@ def mirror(
         ):
             facts = {"snapshot_id": done.snapshot_id, "mirror": uri, "files": done.files, "bytes": done.size_bytes}
             rows.append(facts)
-    session.emit({"stream_id": stream_id, "snapshots": rows}, lambda console: tables.mirrored(console, rows))
+    session.emit({"stream_id": stream_id, "snapshots": rows}, lambda console: render.mirrored(console, rows))
 
 
-@click.command("restore-home", cls=HelpfulCommand, short_help="Make a home again from mirrors.")
-@click.option("--from", "uris", multiple=True, required=True, metavar="URI", help="A mirror. Repeatable: all are read.")
-@click.option("--stream", "stream_ids", multiple=True, metavar="STREAM", help="Only this one. Repeatable.")
-@click.option(
+@click.command(cls=Verb)
+@option("--from", "uris", multiple=True, required=True, metavar="URI", help="A mirror. Repeatable: all are read.")
+@option("--stream", "stream_ids", multiple=True, metavar="STREAM", help="Only this one. Repeatable.")
+@option(
     "--accept-duplicates",
     is_flag=True,
     help="Also from a snapshot behind which something ran: its rows come again, into sinks that may hold them.",
 )
 @fetching_options
-@shared
 @pass_session
-def restore_home(
+def restore(
     session: Session,
     uris: tuple[str, ...],
     stream_ids: tuple[str, ...],
@@ -139,8 +138,8 @@ def restore_home(
                 rows.append(found.to_json())
     session.emit(
         {"streams": rows, "refused": refused},
-        lambda console: tables.restored(console, rows) if rows or not refused else None,
+        lambda console: render.restored(console, rows) if rows or not refused else None,
     )
     for one in refused:
-        session.say(partial(tables.error, row={**one, "message": f"{one['stream_id']}: {one['message']}"}))
+        session.say(partial(render.error, row={**one, "message": f"{one['stream_id']}: {one['message']}"}))
     return status_of_several(errors, len(rows))

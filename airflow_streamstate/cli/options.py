@@ -1,25 +1,33 @@
-"""Options that several verbs have: declared once."""
+"""What every verb shares: the options that are declared once, and a help that fits one screen."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import math
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from airflow_streamstate.cli.session import CHECKPOINTS_VARIABLE, HOME_VARIABLE, LAUNCHES_VARIABLE, Session
+from airflow_streamstate.cli.session import CHECKPOINTS_VARIABLE, HOME_VARIABLE, WORK_DIR_VARIABLE, Session
 from airflow_streamstate.protocol.codec import parse_time
 
-Verb = TypeVar("Verb", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+Callback = TypeVar("Callback", bound=Callable[..., Any])
 MAX_SECONDS = 31_536_000.0
+ORDER_TIMEOUT_SECONDS = 600.0
+WIDTH = 100
 
 
 class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic only in newer click
-    """A number of seconds; unlike click's own range of floats it knows that ``nan`` is none."""
+    """A number of seconds; unlike click's own range of floats it refuses ``nan``."""
 
     name = "seconds"
 
@@ -51,11 +59,160 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # as above
             self.fail(f"{value!r} is not a time with a time zone, as 2026-03-01T10:05:00Z.", param, ctx)
 
 
-class HelpfulCommand(click.Command):
-    """A command whose help is one JSON object, too, where --json was asked for; a word that stands before ``--`` by
-    mistake is not taken for the script's."""
+class Option(click.Option):
+    """An option that knows where ``--help`` lists it.
+
+    Args:
+        heading: of the rarer options below the first screen, which ``--help-all`` describes; "" for the first screen.
+    """
+
+    def __init__(self, *args: Any, heading: str = "", **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.heading = heading
+
+
+def option(*names: str, heading: str = "", **attributes: Any) -> Callable[[Callback], Callback]:
+    """As ``click.option``, under a heading of the help."""
+    return click.option(*names, cls=Option, heading=heading, **attributes)
+
+
+def _set(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """A callback that keeps the value in the session; an empty one changes nothing."""
+
+    def keep(context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
+        if value:
+            setattr(context.ensure_object(Session), name, value)
+        return value
+
+    return keep
+
+
+def _show_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if not value or context.resilient_parsing:
+        return
+    import importlib.metadata
+
+    version = importlib.metadata.version("airflow-streamstate")
+    session = context.ensure_object(Session)
+    session.emit({"version": version}, lambda console: console.print(f"streamstate {version}"))
+    context.exit()
+
+
+def _show_all(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if not value or context.resilient_parsing:
+        return
+    context.meta[_SHOWS_ALL] = True
+    click.echo(context.get_help())
+    context.exit()
+
+
+_SHOWS_ALL = "airflow_streamstate.cli.shows_all"
+_COMMON = "Common"
+COMMON_OPTIONS: tuple[click.Option, ...] = (
+    Option(
+        ["--home"], metavar="URI", expose_value=False, callback=_set("home_uri"), heading=_COMMON,
+        help=f"Where streams are kept: a folder, s3://bucket/prefix, gs://…, az://…. Also from {HOME_VARIABLE}.",
+    ),
+    Option(
+        ["--checkpoints"], metavar="URI", expose_value=False, callback=_set("checkpoints_uri"), heading=_COMMON,
+        help=f"Where checkpoints lie, if not under the home. Also from {CHECKPOINTS_VARIABLE}.",
+    ),
+    Option(
+        ["--work-dir"], metavar="FOLDER", expose_value=False, callback=_set("work_dir"), heading=_COMMON,
+        help="Where drivers' code and logs lie on this machine, if not beside the checkpoints. "
+        f"Also from {WORK_DIR_VARIABLE}.",
+    ),
+    Option(
+        ["--json"], is_flag=True, is_eager=True, expose_value=False, callback=_set("as_json"), heading=_COMMON,
+        help="Print exactly one JSON object on stdout.",
+    ),
+    Option(
+        ["--help-all"], is_flag=True, expose_value=False, is_eager=True, callback=_show_all, heading=_COMMON,
+        help="Describe every option.",
+    ),
+)  # fmt: skip
+"""Accepted before the verb and after it; declared here alone, so no verb has them among its own ``params``."""
+_ORDER = "Order"
+ORDER_OPTIONS: dict[str, click.Option] = {
+    "timeout": Option(
+        ["--timeout", "timeout_seconds"], type=Seconds(0.1), metavar="SECONDS", heading=_ORDER,
+        help="How long this command waits. After that it ends with status 3, and nothing is taken back.",
+    ),
+    "async": Option(
+        ["--async", "is_async"], is_flag=True, heading=_ORDER,
+        help="Do not wait: return when the order is recorded.",
+    ),
+    "reason": Option(["--reason"], default="", metavar="TEXT", heading=_ORDER, help="Why; kept with the order."),
+    "request-id": Option(
+        ["--request-id"], metavar="ID", heading=_ORDER,
+        help="An id of your own for this order: the same id again is the same order. A new one by default.",
+    ),
+}  # fmt: skip
+"""Of the verbs that order something; declared here alone, as the common ones."""
+show_version = option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version, help="Show the version."
+)
+
+
+class Shared(click.Command):
+    """A command that takes the common options too, and whose help fits one screen.
+
+    ``--help`` describes the options of the first screen, and names the others under their headings; ``--help-all``
+    describes them all. With ``--json`` help is one JSON object.
+    """
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*super().get_params(ctx), *COMMON_OPTIONS]
+
+    def get_help(self, ctx: click.Context) -> str:
+        text = super().get_help(ctx)
+        session = ctx.find_object(Session)
+        return json.dumps({"help": text}) if session is not None and session.as_json else text
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if _is_short(ctx) and self.help:
+            first, _, _ = self.help.partition("\n\n")
+            with formatter.indentation():
+                formatter.write_paragraph()
+                formatter.write_text(" ".join(first.split()))
+        else:
+            super().format_help_text(ctx, formatter)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        headed: dict[str, list[click.Option]] = {"": []}
+        for one in self.get_params(ctx):
+            if isinstance(one, click.Option) and not one.hidden:
+                headed.setdefault(getattr(one, "heading", _COMMON), []).append(one)
+        headed[_COMMON] = headed.pop(_COMMON)  # last
+        first = headed.pop("")
+        if not _is_short(ctx):
+            for heading, options in {"Options": first, **headed}.items():
+                if options:
+                    with formatter.section(heading):
+                        formatter.write_dl([record for one in options if (record := one.get_help_record(ctx))])
+            return
+        if first:
+            with formatter.section("Options"):
+                formatter.write_dl([_short_record(ctx, one) for one in first])
+        with formatter.section("More (`--help-all` describes them)"):
+            for heading, options in headed.items():
+                names, indent = " ".join(map(_name_of, options)), " " * formatter.current_indent
+                lines = textwrap.wrap(
+                    f"{indent}{heading:<11}{names}",
+                    formatter.width,
+                    subsequent_indent=f"{indent}{'':<11}",
+                    break_on_hyphens=False,
+                )
+                formatter.write("".join(f"{line}\n" for line in lines))
+
+
+class Verb(Shared):
+    """A verb. A word that stands before ``--`` by mistake is not taken for the script's."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        session = ctx.find_object(Session)
+        if session is not None:
+            session.verb = ctx.command_path.partition(" ")[2]
         words = list(args)
         rest = super().parse_args(ctx, args)
         for_script = tuple(ctx.params.get("arguments") or ()) if runs_script(self) else ()
@@ -63,15 +220,98 @@ class HelpfulCommand(click.Command):
             _refuse_stray(ctx, words, for_script)
         return rest
 
-    def get_help(self, ctx: click.Context) -> str:
-        text = super().get_help(ctx)
-        session = ctx.find_object(Session)
-        return json.dumps({"help": text}) if session is not None and session.as_json else text
+
+@dataclass(frozen=True)
+class Ordering:
+    """How an order is given.
+
+    Attributes:
+        timeout_seconds: how long the command waits for its end; None for ``--async``.
+        is_timeout_given: whether that was asked for by name.
+        reason, request_id: kept with the order.
+    """
+
+    timeout_seconds: float | None
+    is_timeout_given: bool
+    reason: str
+    request_id: str | None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """``reason`` and ``request_id``, as every order takes them."""
+        return {"reason": self.reason, "request_id": self.request_id}
+
+
+class Order(Verb):
+    """A verb that orders something, and waits for its end; its callback gets an ``Ordering`` as ``ordering``.
+
+    Args:
+        waits_until: what it waits for, as the help says it; "" where it does not wait.
+        timeout_seconds: how long, where nothing else is asked for.
+        takes: which of the options of an order it has.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        waits_until: str = "",
+        timeout_seconds: float = ORDER_TIMEOUT_SECONDS,
+        takes: Sequence[str] = tuple(ORDER_OPTIONS),
+        **attributes: Any,
+    ) -> None:
+        super().__init__(*args, **attributes)
+        self.waits_until = waits_until
+        self.timeout_seconds = timeout_seconds
+        self.takes = takes
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*super().get_params(ctx), *(ORDER_OPTIONS[name] for name in self.takes)]
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        if self.waits_until:
+            how = f"--timeout SECONDS ({self.timeout_seconds:g})"
+            if "async" in self.takes:
+                how += ", or --async not to wait"
+            with formatter.indentation():
+                formatter.write_paragraph()
+                formatter.write_text(f"Waits until {self.waits_until}: {how}.")
+
+    def invoke(self, ctx: click.Context) -> Any:
+        given = ctx.params
+        seconds, is_async = given.pop("timeout_seconds", None), given.pop("is_async", False)
+        if is_async and seconds is not None:
+            raise click.UsageError("--async does not wait: leave out --timeout.", ctx)
+        timeout_seconds = None if is_async else self.timeout_seconds if seconds is None else seconds
+        given["ordering"] = Ordering(
+            timeout_seconds, seconds is not None, given.pop("reason", ""), given.pop("request_id", None)
+        )
+        return super().invoke(ctx)
+
+
+def _is_short(ctx: click.Context) -> bool:
+    return not ctx.meta.get(_SHOWS_ALL)
+
+
+def _short_record(ctx: click.Context, one: click.Option) -> tuple[str, str]:
+    names, _ = one.get_help_record(ctx) or ("", "")
+    sentence, stop, _ = (one.help or "").partition(". ")
+    return names, sentence + stop.strip()
+
+
+def _name_of(one: click.Option) -> str:
+    """As it is given to change what is done without it: ``--no-…`` of what is done by default."""
+    return max(one.secondary_opts if one.secondary_opts and one.default is True else one.opts, key=len)
 
 
 def runs_script(command: click.Command) -> bool:
     """Whether what stands behind ``--`` is the script's own."""
     return any(isinstance(one, click.Argument) and one.nargs == -1 for one in command.params)
+
+
+def is_given(name: str) -> bool:
+    """Whether the option of this parameter stands on the command line."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _refuse_stray(ctx: click.Context, words: list[str], for_script: tuple[str, ...]) -> None:
@@ -82,115 +322,36 @@ def _refuse_stray(ctx: click.Context, words: list[str], for_script: tuple[str, .
     own = words[: words.index("--")] if "--" in words else words
     stray = next((word for word in for_script if word in own), for_script[0])
     raise click.UsageError(
-        f"nobody knows what {stray!r} is for: before `--` stands the stream alone, beside options; what is for the"
-        " script comes behind it",
+        f"unexpected argument {stray!r}: before `--` stands the stream alone, beside options; put the script's"
+        " arguments after `--`",
         ctx,
     )
 
 
-def _set_stream(context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    context.ensure_object(Session).stream_id = value
-    return value
+def _complete_stream(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The streams of the home; none where it cannot be listed."""
+    from click.shell_completion import CompletionItem
+
+    with suppress(Exception):
+        found = _context.ensure_object(Session).home().stream_ids()
+        return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+    return []
 
 
-def _set_home(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
-    if value:
-        context.ensure_object(Session).home_uri = value
-
-
-def _set_checkpoints(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
-    if value:
-        context.ensure_object(Session).checkpoints_uri = value
-
-
-def _set_launches(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
-    if value:
-        context.ensure_object(Session).launches_folder = value
-
-
-def _set_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
-    if value:
-        context.ensure_object(Session).as_json = True
-
-
-def _show_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
-    if not value or context.resilient_parsing:
-        return
-    version = importlib.metadata.version("airflow-streamstate")
-    session = context.ensure_object(Session)
-    session.emit({"version": version}, lambda console: console.print(f"streamstate {version}"))
-    context.exit()
-
-
-show_version = click.option(
-    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version, help="Show the version."
+stream_argument = click.argument(
+    "stream_id", metavar="STREAM", callback=_set("stream_id"), shell_complete=_complete_stream
 )
-
-
-def shared(verb: Verb) -> Verb:
-    """--home, --checkpoints, --launches and --json, accepted before the verb and after it."""
-    for option in (
-        click.option(
-            "--json", "as_json", is_flag=True, expose_value=False, callback=_set_json, is_eager=True,
-            help="Print exactly one JSON object on stdout.",
-        ),
-        click.option(
-            "--launches", metavar="FOLDER", expose_value=False, callback=_set_launches,
-            help=f"Where drivers' code and logs lie on this machine, if not beside the checkpoints. "
-            f"Also from {LAUNCHES_VARIABLE}.",
-        ),
-        click.option(
-            "--checkpoints", metavar="URI", expose_value=False, callback=_set_checkpoints,
-            help=f"Where checkpoints lie, if not under the home. Also from {CHECKPOINTS_VARIABLE}.",
-        ),
-        click.option(
-            "--home", metavar="URI", expose_value=False, callback=_set_home,
-            help=f"Where streams are kept: a folder, s3://bucket/prefix, gs://…, az://…. Also from {HOME_VARIABLE}.",
-        ),
-    ):  # fmt: skip
-        verb = option(verb)
-    return verb
-
-
-stream_argument = click.argument("stream_id", metavar="STREAM", callback=_set_stream)
+script_arguments = click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
 pass_session = click.make_pass_decorator(Session, ensure=True)
-
-
-def wait_option(what: str) -> Callable[[Verb], Verb]:
-    """--wait S: until when a verb waits for ``what``."""
-    return click.option(
-        "--wait", "wait_seconds", type=Seconds(0.1), metavar="SECONDS",
-        help=f"Wait until {what}, so long at most. Without it: return when the order is recorded.",
-    )  # fmt: skip
-
-
-wait_caught_up_option = click.option(
-    "--wait-caught-up",
-    "caught_up_seconds",
-    type=Seconds(0.1),
-    metavar="SECONDS",
-    help="Wait until it runs and has nothing left to read, so long at most; instead of --wait.",
-)
-behind_at_most_option = click.option(
-    "--behind-at-most",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="With --wait-caught-up: so much may be left of each source, in its own unit; 0 by default.",
-)
-expires_in_option = click.option(
+expires_in_option = option(
     "--expires-in",
     "expires_in_seconds",
     type=Seconds(0.1),
     metavar="SECONDS",
-    help="The order expires: if the driver reads it only later than this, it does not begin.",
+    heading=_ORDER,
+    help="An order that the driver reads later than this is not begun.",
 )
-reason_option = click.option("--reason", default="", metavar="TEXT", help="Why; kept with the order.")
-request_option = click.option(
-    "--request-id",
-    metavar="ID",
-    help="An id of your own for this order: the same id again is the same order. A new one by default.",
-)
-deployment_option = click.option(
+deployment_option = option(
     "--deployment", "deployment_id", metavar="ID", help="Which deployment; the current one by default."
 )
 
@@ -206,66 +367,104 @@ def key_values(_context: click.Context, parameter: click.Parameter, values: tupl
     return found
 
 
-# What a version may be given: deploy and plan take the same.
+# What a version may be given: deploy, adopt, plan and upgrade take the same.
 
-discard_state_option = click.option("--discard-state", is_flag=True, help="Drop state that the drain could not flush.")
-fresh_query_option = click.option(
-    "--fresh-query",
+_CODE, _CONSENT, _START = "Code", "Consent", "Start"
+discard_state_option = option(
+    "--allow-state-loss",
+    "discard_state",
+    is_flag=True,
+    heading=_CONSENT,
+    help="Drop state that the drain could not flush.",
+)
+allow_new_query_option = option(
+    "--allow-new-query",
     "fresh_queries",
     multiple=True,
     metavar="NAME",
+    heading=_CONSENT,
     help="A query that may start with nothing although the snapshot does not know it. Repeatable.",
 )
-accept_lost_input_option = click.option(
+accept_lost_input_option = option(
     "--accept-lost-input",
     multiple=True,
     metavar="NAME",
+    heading=_CONSENT,
     help="A query that may go on although input behind its offsets is lost at the source. Repeatable.",
 )
-on_query_failure_option = click.option(
+on_query_failure_option = option(
     "--on-query-failure",
     type=click.Choice(["script", "degrade", "fail"]),
+    heading=_START,
     help="What a query that fails does to the others: `fail` stops them and ends the deployment, `degrade` lets them "
     "run on, `script` leaves it to the script. The default of a new stream is `script`.",
 )
-max_snapshot_age_option = click.option(
+max_snapshot_age_option = option(
     "--max-snapshot-age",
     "max_snapshot_age_seconds",
     type=Seconds(0.1, 315_360_000),
     metavar="SECONDS",
+    heading=_START,
     help="Refuse to start from what is older.",
 )
-conf_option = click.option(
+assume_dead_option = option(
+    "--assume-dead",
+    is_flag=True,
+    heading=_CONSENT,
+    help="Go on although the launcher cannot say whether the old driver is dead.",
+)
+master_option = option("--master", metavar="URL", help="Spark's master. A new stream has local[*].")
+label_option = option("--label", "version_label", default="", metavar="TEXT", help="Your own name of this version.")
+conf_option = option(
     "--conf", multiple=True, metavar="K=V", callback=key_values, help="Spark configuration. Repeatable."
 )
-env_option = click.option(
-    "--env",
-    "environment",
-    multiple=True,
-    metavar="K=V",
-    callback=key_values,
-    help="A variable for the driver's environment. Repeatable.",
+packages_option = option(
+    "--packages", multiple=True, metavar="COORDINATES", help="Maven packages, with commas or repeated."
 )
-literal_secrets_option = click.option(
-    "--allow-literal-secrets",
-    is_flag=True,
-    help="Record values under secret-like names as they are; without it they are refused.",
+max_lag_option = option(
+    "--max-lag",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Wait until no source has more than N left to read, too. In its own unit: rows, files, versions.",
 )
-
-
 _CODE_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     conf_option,
-    env_option,
-    literal_secrets_option,
-    click.option("--packages", multiple=True, metavar="COORDINATES", help="Maven packages, with commas or repeated."),
-    click.option("--jars", multiple=True, metavar="PATH", help="Jars, with commas or repeated; not pinned."),
-    click.option("--py-files", multiple=True, metavar="PATH", help="Python files and zips, with commas or repeated."),
-    click.option("--files", multiple=True, metavar="PATH", help="Files beside the script, with commas or repeated."),
+    packages_option,
+    option(
+        "--env",
+        "environment",
+        multiple=True,
+        metavar="K=V",
+        callback=key_values,
+        heading=_CODE,
+        help="A variable for the driver's environment. Repeatable.",
+    ),
+    option(
+        "--py-files",
+        multiple=True,
+        metavar="PATH",
+        heading=_CODE,
+        help="Python files and zips, with commas or repeated; pinned.",
+    ),
+    option(
+        "--files",
+        multiple=True,
+        metavar="PATH",
+        heading=_CODE,
+        help="Files beside the script, with commas or repeated; pinned.",
+    ),
+    option("--jars", multiple=True, metavar="PATH", heading=_CODE, help="Jars, with commas or repeated; not pinned."),
+    option(
+        "--allow-literal-secrets",
+        is_flag=True,
+        heading=_CODE,
+        help="Record values under secret-like names as they are; without it they are refused.",
+    ),
 )
 
 
-def code_options(verb: Verb) -> Verb:
+def code_options(callback: Callback) -> Callback:
     """What the driver of a script is given beside it: configuration, environment, packages, jars and files."""
-    for option in reversed(_CODE_OPTIONS):
-        verb = option(verb)
-    return verb
+    for one in reversed(_CODE_OPTIONS):
+        callback = one(callback)
+    return callback

@@ -13,17 +13,9 @@ from rich.text import Text
 
 from airflow_streamstate.cli.changes import change_of, change_options, names_anything
 from airflow_streamstate.cli.exits import DONE, status_of_rehearsal
-from airflow_streamstate.cli.failures import is_told_by, without_launch_folder
-from airflow_streamstate.cli.options import (
-    HelpfulCommand,
-    Seconds,
-    pass_session,
-    request_option,
-    shared,
-    stream_argument,
-)
+from airflow_streamstate.cli.options import Order, Ordering, Seconds, option, pass_session, stream_argument
+from airflow_streamstate.cli.render import is_told_by, shown, without_launch_folder
 from airflow_streamstate.cli.session import Session
-from airflow_streamstate.cli.tables import shown
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.rehearsal.planning import DEADLINE_SECONDS, RecordedPlans
 from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
@@ -131,9 +123,9 @@ def _differences(console: Console, name: str, query: QueryReport) -> None:
         console.print(shown(f"  {name}: {note}"))
 
 
-@click.command(cls=HelpfulCommand, short_help="Say whether a change fits, before anything is stopped.")
+@click.command(cls=Order, takes=("reason", "request-id"))
 @stream_argument
-@click.option(
+@option(
     "--rehearse/--no-rehearsal",
     "runs_batches",
     default=True,
@@ -141,18 +133,16 @@ def _differences(console: Console, name: str, query: QueryReport) -> None:
     "script runs once in both, with STREAMSTATE_REHEARSAL=1 in its environment.",
 )
 @change_options
-@click.option("--markdown", "as_markdown", is_flag=True, help="Print the report as Markdown, for a pull request.")
-@request_option
-@click.option(
-    "--wait",
-    "wait_seconds",
+@option("--markdown", "as_markdown", is_flag=True, help="Print the report as Markdown, for a pull request.")
+@option(
+    "--deadline",
+    "deadline_seconds",
     type=Seconds(1.0),
     default=DEADLINE_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="How long the rehearsal may take; then it is ended.",
+    help="By when the rehearsal is over. Then it is ended.",
 )
-@shared
 @pass_session
 def plan(
     session: Session,
@@ -160,8 +150,8 @@ def plan(
     stream_id: str,
     runs_batches: bool,
     as_markdown: bool,
-    wait_seconds: float,
-    request_id: str | None,
+    deadline_seconds: float,
+    ordering: Ordering,
     **change: Any,
 ) -> int:
     """Say whether a change of STREAM fits, before anything is stopped.
@@ -179,8 +169,10 @@ def plan(
     controller = session.controller()
     if not names_anything(change):
         return _show(session, controller, stream_id)
-    request = change_of(stream_id, change)
-    report = _rehearsed(session, controller, request, request_id, runs_batches=runs_batches, seconds=wait_seconds)
+    request = change_of(stream_id, change, ordering)
+    report = _rehearsed(
+        session, controller, request, ordering.request_id, runs_batches=runs_batches, seconds=deadline_seconds
+    )
     if as_markdown and not session.as_json:
         click.echo(to_markdown(report), nl=False)
     else:

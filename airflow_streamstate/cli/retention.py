@@ -1,35 +1,34 @@
-"""``prune``, ``pin`` and ``retire``: what is kept, and what goes."""
+"""``snapshot pin``, ``unpin`` and ``prune``, and ``retire``: what is kept, and what goes."""
 
 from __future__ import annotations
 
 import click
 
-from airflow_streamstate.cli import retention_tables as tables
-from airflow_streamstate.cli.options import HelpfulCommand, Seconds, pass_session, shared, stream_argument
+from airflow_streamstate.cli import render
+from airflow_streamstate.cli.options import Order, Ordering, Seconds, Verb, option, pass_session, stream_argument
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.controller.retention.deciding import KEPT_SNAPSHOTS, RetentionPolicy
 
 MAX_AGE_SECONDS = 100 * 365 * 86_400.0
 
 
-@click.command(cls=HelpfulCommand, short_help="Remove snapshots that nothing needs, and what deployments left.")
+@click.command(cls=Verb)
 @stream_argument
-@click.option(
+@option(
     "--keep",
     type=click.IntRange(min=0),
     metavar="N",
     help=f"Keep so many of the newest, whatever their age; {KEPT_SNAPSHOTS} where no age is given, else 0.",
 )
-@click.option(
+@option(
     "--older-than",
     "older_than_seconds",
     type=Seconds(0, MAX_AGE_SECONDS),
     metavar="SECONDS",
     help="Remove only what was taken, and last read, longer ago than this.",
 )
-@click.option("--at-mirrors", is_flag=True, help="At its mirrors, too: what the home has replaced by newer ones.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go, and why; nothing is changed.")
-@shared
+@option("--at-mirrors", is_flag=True, help="At its mirrors, too: what the home has replaced by newer ones.")
+@option("--dry-run", is_flag=True, help="Only say what would go, and why; nothing is changed.")
 @pass_session
 def prune(
     session: Session,
@@ -49,37 +48,43 @@ def prune(
     with session.progress(f"pruning {stream_id}"):
         pruned = session.controller().retention.prune(stream_id, policy, is_dry=dry_run, at_mirrors=at_mirrors)
         result = pruned.to_json()
-    session.emit(result, lambda console: tables.pruned(console, result))
+    session.emit(result, lambda console: render.pruned(console, result))
 
 
-@click.command(cls=HelpfulCommand, short_help="Keep a snapshot whatever is pruned, or let go of it.")
+@click.command(cls=Verb)
 @stream_argument
 @click.argument("snapshot_id", metavar="SNAPSHOT")
-@click.option("--off", is_flag=True, help="Take the pin away.")
-@shared
 @pass_session
-def pin(session: Session, /, stream_id: str, snapshot_id: str, off: bool) -> None:
-    """Keep SNAPSHOT of STREAM whatever is pruned, until it is pinned `--off`."""
-    retention = session.controller().retention
-    if off:
-        retention.unpin(stream_id, snapshot_id)
-    else:
-        retention.pin(stream_id, snapshot_id)
-    result = {"stream_id": stream_id, "snapshot_id": snapshot_id, "pinned": not off}
-    session.emit(result, lambda console: tables.pinned(console, result))
+def pin(session: Session, /, stream_id: str, snapshot_id: str) -> None:
+    """Keep SNAPSHOT of STREAM whatever is pruned, until it is unpinned."""
+    session.controller().retention.pin(stream_id, snapshot_id)
+    _say_pinned(session, stream_id, snapshot_id, is_pinned=True)
 
 
-@click.command(cls=HelpfulCommand, short_help="End a stream for good; with --delete nothing of it stays.")
+@click.command(cls=Verb)
 @stream_argument
-@click.option("--delete", "deletes", is_flag=True, help="Remove everything of it. There is no way back.")
-@click.option("--reason", default="", metavar="TEXT", help="Why; kept in the register.")
-@shared
+@click.argument("snapshot_id", metavar="SNAPSHOT")
 @pass_session
-def retire(session: Session, /, stream_id: str, deletes: bool, reason: str) -> None:
+def unpin(session: Session, /, stream_id: str, snapshot_id: str) -> None:
+    """Let SNAPSHOT of STREAM be pruned again when nothing needs it."""
+    session.controller().retention.unpin(stream_id, snapshot_id)
+    _say_pinned(session, stream_id, snapshot_id, is_pinned=False)
+
+
+def _say_pinned(session: Session, stream_id: str, snapshot_id: str, *, is_pinned: bool) -> None:
+    result = {"stream_id": stream_id, "snapshot_id": snapshot_id, "pinned": is_pinned}
+    session.emit(result, lambda console: render.pinned(console, result))
+
+
+@click.command(cls=Order, takes=("reason",))
+@stream_argument
+@option("--delete", "deletes", is_flag=True, help="Remove everything of it. There is no way back.")
+@pass_session
+def retire(session: Session, /, stream_id: str, deletes: bool, ordering: Ordering) -> None:
     """Mark STREAM, which has ended, as one that is not to run any more: only `deploy --revive` starts it again.
 
     With --delete everything of it is removed, snapshots and pins among it; cut short, the same command goes on.
     """
     with session.progress(f"retiring {stream_id}"):
-        result = session.controller().retention.retire(stream_id, reason=reason, deletes=deletes).to_json()
-    session.emit(result, lambda console: tables.retired(console, result))
+        result = session.controller().retention.retire(stream_id, reason=ordering.reason, deletes=deletes).to_json()
+    session.emit(result, lambda console: render.retired(console, result))

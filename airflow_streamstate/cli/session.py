@@ -9,26 +9,29 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
-from rich.console import Console
-from rich.text import Text
 
-from airflow_streamstate.cli import tables
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
-from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.errors import InvalidRequestError
 
+if TYPE_CHECKING:  # what `--help` does not need is imported by what needs it: rich and the controller take a while
+    from rich.console import Console
+    from rich.text import Text
+
+    from airflow_streamstate.controller.client import Controller
+    from airflow_streamstate.controller.home import Home
+    from airflow_streamstate.controller.observe.views import StreamStatus
+
 Report = Callable[[str], None]
-Human = Callable[[Console], None]
+Human: TypeAlias = "Callable[[Console], None]"
 _AGES = re.compile(r"\d+(\.\d+)? s( ago)?")
 _COUNTS = re.compile(r"[\d,]+ of ")
 _SECONDS_BETWEEN_COUNTS = 5.0
 HOME_VARIABLE = "STREAMSTATE_HOME"
 CHECKPOINTS_VARIABLE = "STREAMSTATE_CHECKPOINTS"
-LAUNCHES_VARIABLE = "STREAMSTATE_LAUNCHES"
+WORK_DIR_VARIABLE = "STREAMSTATE_WORK_DIR"
 _ENDLESS = 100_000
 
 
@@ -40,15 +43,15 @@ class Session:
         home_uri: where streams are kept; None until given.
         checkpoints_uri: where checkpoints lie; None for under the home.
         as_json: stdout is exactly one JSON object.
-        launches_folder: where drivers' code and logs lie on this machine; None for the home's own choice.
-        verb, stream_id: what is asked for, and of which stream; "" as long as nobody has read it.
+        work_dir: where drivers' code and logs lie on this machine; None for the home's own choice.
+        verb, stream_id: what is asked for, and of which stream; "" until they are parsed.
     """
 
     home_uri: str | None = None
     checkpoints_uri: str | None = None
     as_json: bool = False
     clock: Clock = SYSTEM_CLOCK
-    launches_folder: str | None = None
+    work_dir: str | None = None
     verb: str = ""
     stream_id: str = ""
 
@@ -59,7 +62,7 @@ class Session:
             environ.get(HOME_VARIABLE),
             environ.get(CHECKPOINTS_VARIABLE),
             as_json,
-            launches_folder=environ.get(LAUNCHES_VARIABLE),
+            work_dir=environ.get(WORK_DIR_VARIABLE),
         )
 
     def home(self) -> Home:
@@ -73,18 +76,35 @@ class Session:
                 "no home was given",
                 next_step="Give --home URI, or set STREAMSTATE_HOME; a folder is enough to begin with.",
             )
-        config = HomeConfig(
-            home_uri=self.home_uri, checkpoints_uri=self.checkpoints_uri, launches_folder=self.launches_folder
-        )
+        from airflow_streamstate.controller.home import Home, HomeConfig
+
+        config = HomeConfig(home_uri=self.home_uri, checkpoints_uri=self.checkpoints_uri, work_dir=self.work_dir)
         return Home(config, self.clock)
 
     def controller(self) -> Controller:
         """The verbs, on this machine's spark-submit."""
+        from airflow_streamstate.controller.client import Controller
+
         return Controller.local(self.home(), clock=self.clock, requested_by=self.requested_by)
+
+    def status(self, stream_id: str, deployment_id: str | None = None) -> StreamStatus:
+        """As ``Controller.status``, without the modules of the other verbs: it is asked for often.
+
+        Raises:
+            StreamNotFoundError, DeploymentNotFoundError: there is none.
+        """
+        from airflow_streamstate.controller.context import ControllerContext
+        from airflow_streamstate.controller.wait.watching import Watching
+        from airflow_streamstate.launch.local import LocalLauncher
+
+        context = ControllerContext.of(
+            self.home(), LocalLauncher(self.clock), self.clock, self.requested_by, None, None
+        )
+        return Watching(context).status(context.observer.observe(stream_id, deployment_id))
 
     @property
     def requested_by(self) -> str:
-        """Who asks, for records."""
+        """The user of this shell, for records."""
         return f"{_user()} (shell)"
 
     def emit(self, value: Mapping[str, object], human: Human) -> None:
@@ -100,9 +120,9 @@ class Session:
             _print(human, stderr=True)
 
     def call(self, line: str) -> None:
-        """Tell a person that he is waited for, on stderr where --json keeps progress silent."""
+        """Tell a person that this command waits for an answer: on stderr where --json keeps progress silent."""
         if self.as_json:
-            click.echo(tables.shown(line).plain, err=True)
+            click.echo(printable(line), err=True)
 
     @contextmanager
     def progress(self, title: str) -> Iterator[Report]:
@@ -110,6 +130,8 @@ class Session:
         if self.as_json:
             yield lambda _text: None
             return
+        from rich.console import Console
+
         console = Console(stderr=True, highlight=False)
         if not console.is_terminal:
             yield _line_by_line(title, self.clock)
@@ -123,7 +145,14 @@ class Session:
         if self.as_json:
             _echo_json({"error": error})
         else:
-            _print(lambda console: tables.error(console, error), stderr=True)
+            from airflow_streamstate.cli import render
+
+            _print(lambda console: render.error(console, error), stderr=True)
+
+
+def printable(text: str) -> str:
+    """The text without characters that could act on a terminal."""
+    return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
 
 
 def _line_by_line(title: str, clock: Clock) -> Report:
@@ -134,24 +163,26 @@ def _line_by_line(title: str, clock: Clock) -> Report:
         news = _AGES.sub("", text)  # a line per second of age would be no news
         uncounted = _COUNTS.sub("", news) != _COUNTS.sub("", last)
         if uncounted or (news != last and clock.monotonic_seconds() - told_at_seconds >= _SECONDS_BETWEEN_COUNTS):
-            click.echo(tables.shown(f"{title}: {text}").plain, err=True)
+            click.echo(printable(f"{title}: {text}"), err=True)
             last, told_at_seconds = news, clock.monotonic_seconds()
 
     return report
 
 
 def _one_line(text: str) -> Text:
-    line = tables.shown(text.replace("\n", " "))
-    line.no_wrap, line.overflow = True, "ellipsis"
-    return line
+    from rich.text import Text
+
+    return Text(printable(text.replace("\n", " ")), no_wrap=True, overflow="ellipsis")
 
 
 def _echo_json(value: Mapping[str, object]) -> None:
-    # ASCII on purpose: it survives every locale, and whatever bytes somebody put into an argument.
+    # ASCII on purpose: it survives every locale, and any bytes in an argument.
     click.echo(json.dumps(value, default=str, ensure_ascii=True, allow_nan=False))
 
 
 def _print(human: Human, *, stderr: bool = False) -> None:
+    from rich.console import Console
+
     console = Console(stderr=stderr, highlight=False)
     if console.is_terminal:
         human(console)

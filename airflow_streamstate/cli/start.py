@@ -4,55 +4,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from airflow_streamstate.cli import tables
+from airflow_streamstate.cli import render
 from airflow_streamstate.cli.mirrors import mirror_of
 from airflow_streamstate.cli.options import (
-    HelpfulCommand,
+    Moment,
+    Order,
+    Ordering,
     accept_lost_input_option,
-    behind_at_most_option,
+    allow_new_query_option,
+    assume_dead_option,
     code_options,
     discard_state_option,
-    fresh_query_option,
     key_values,
+    label_option,
+    master_option,
+    max_lag_option,
     max_snapshot_age_option,
     on_query_failure_option,
+    option,
     pass_session,
-    reason_option,
-    request_option,
-    shared,
+    script_arguments,
     stream_argument,
-    wait_caught_up_option,
-    wait_option,
 )
 from airflow_streamstate.cli.session import Report, Session
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.views import DeploymentView, StreamStatus
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.protocol.codec import parse_time
 from airflow_streamstate.protocol.records import OnQueryFailure, StartMode
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
 
 # ``--offsets FILE`` and ``--at TIMESTAMP``: where a seed begins, as a user writes it.
-
-
-class Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in newer click
-    """A time with its zone, as RFC 3339 writes it."""
-
-    name = "timestamp"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        try:
-            return parse_time(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is no time such as 2026-03-01T10:00:00Z.", param, ctx)
 
 
 def read_offsets(content: object) -> dict[str, tuple[str, ...]]:
@@ -96,74 +84,88 @@ def read_offsets_file(path: str | None) -> dict[str, tuple[str, ...]]:
 
 
 SETTINGS = tuple(field.name for field in fields(AgentSettings))
-setting_option = click.option(
+HEALTHY = "each query has committed a batch, or has found no input"
+setting_option = option(
     "--setting",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
     callback=key_values,
+    heading="Start",
     help=f"A setting of the agent in the driver: {', '.join(SETTINGS)}. Repeatable.",
 )
 
 
-@click.command(cls=HelpfulCommand, short_help="Make a script the next version of a stream, and start it.")
+@click.command(cls=Order, waits_until=HEALTHY)
 @stream_argument
-@click.option("--app", "application", required=True, metavar="PATH", help="The PySpark script, unmodified.")
-@click.option(
+@option("--app", "application", required=True, metavar="PATH", help="The PySpark script, unmodified.")
+@option(
     "--start",
     "start_mode",
     type=click.Choice(["restore", "seed", "fresh"]),
-    help="How it starts: with the state of the last snapshot, with its offsets only, or with nothing. By default what "
-    "the last snapshot is decides; `fresh` is only ever by name.",
+    help="With the state of the last snapshot, its offsets only, or nothing. By default what the last snapshot is"
+    " decides; `fresh` is only ever by name.",
 )
-@click.option("--snapshot", "snapshot_id", metavar="ID", help="The snapshot that is expected to start it.")
-@discard_state_option
-@fresh_query_option
-@accept_lost_input_option
-@click.option(
+@master_option
+@code_options
+@label_option
+@max_lag_option
+@option(
+    "--attach", "attaches", is_flag=True, heading="Code", help="The script calls attach() itself: submit it as it is."
+)
+@option(
+    "--snapshot",
+    "snapshot_id",
+    metavar="ID",
+    heading="Start",
+    help="The snapshot that is expected to start it: a check.",
+)
+@option(
     "--offsets",
     "offsets_path",
     metavar="FILE",
-    help="With --start seed: begin at these offsets, by query, as `snapshots --json` shows them.",
+    heading="Start",
+    help="With --start seed: begin at these offsets, by query, as `snapshot list --json` shows them.",
 )
-@click.option(
-    "--at", "begins_at", type=Moment(), metavar="TIMESTAMP", help="With --start seed: begin with the input of then."
-)
-@click.option(
-    "--accept-repeated-input",
-    multiple=True,
-    metavar="NAME",
-    help="A query that may read input again that was read before. Repeatable.",
+@option(
+    "--at",
+    "begins_at",
+    type=Moment(),
+    metavar="TIMESTAMP",
+    heading="Start",
+    help="With --start seed: begin with the input of then.",
 )
 @max_snapshot_age_option
-@click.option("--assume-dead", is_flag=True, help="Take over although nobody can say whether the old driver is dead.")
-@click.option("--revive", "revives", is_flag=True, help="Deploy although the stream was retired.")
-@click.option("--master", metavar="URL", help="Spark's master; local[*] by default.")
-@code_options
+@on_query_failure_option
 @setting_option
-@click.option("--attach", "attaches", is_flag=True, help="The script calls runtime.attach(): submit it itself.")
-@click.option(
+@option(
     "--mirror",
     "mirrors",
     multiple=True,
     metavar="URI",
+    heading="Start",
     help="Copy snapshots there, too. Repeatable.",
 )
-@click.option(
+@option(
     "--snapshots",
     metavar="none|URI",
     default="",
+    heading="Start",
     help="Keep its snapshots there instead of with its checkpoints; `none`: take none of it while it runs.",
 )
-@on_query_failure_option
-@click.option("--label", "version_label", default="", metavar="TEXT", help="Your own name of this version.")
-@reason_option
-@request_option
-@wait_option("each query has committed a batch, or has found no input")
-@wait_caught_up_option
-@behind_at_most_option
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
-@shared
+@discard_state_option
+@allow_new_query_option
+@accept_lost_input_option
+@option(
+    "--accept-repeated-input",
+    multiple=True,
+    metavar="NAME",
+    heading="Consent",
+    help="A query that may read input again that was read before. Repeatable.",
+)
+@assume_dead_option
+@option("--revive", "revives", is_flag=True, heading="Consent", help="Deploy although the stream was retired.")
+@script_arguments
 @pass_session
 def deploy(
     session: Session,
@@ -171,9 +173,8 @@ def deploy(
     stream_id: str,
     application: str,
     start_mode: StartMode | None,
-    wait_seconds: float | None,
-    caught_up_seconds: float | None,
-    behind_at_most: int | None,
+    ordering: Ordering,
+    max_lag: int | None,
     arguments: tuple[str, ...],
     py_files: tuple[str, ...],
     files: tuple[str, ...],
@@ -206,51 +207,38 @@ def deploy(
         offsets=read_offsets_file(offsets_path),
         mirrors=tuple(dict.fromkeys(mirror_of(session, uri).uri for uri in mirrors)),
         on_query_failure=on_query_failure or "script",
+        **ordering.facts,
         **rest,
     )
-    goal = _goal(wait_seconds, caught_up_seconds, behind_at_most)
+    _refuse_lag_without_wait(ordering, max_lag)
     controller = session.controller()
     said: list[DeploymentView] = []
 
     def say(start: DeploymentView) -> None:
         said.append(start)
-        session.say(lambda console: tables.deploying(console, start.to_json()))
+        session.say(lambda console: render.deploying(console, start.to_json()))
 
     view = controller.deploy(request, say)  # the choice is said before anything starts
     if not said:
         say(view)  # a request that had become something before
-    wait_and_emit(session, controller, view, goal)
+    wait_and_emit(session, controller, view, ordering, max_lag)
 
 
-@click.command(cls=HelpfulCommand, short_help="Start the current version of a stream again.")
+@click.command(cls=Order, waits_until=HEALTHY)
 @stream_argument
-@click.option("--assume-dead", is_flag=True, help="Go on although nobody can say whether the old driver is dead.")
-@reason_option
-@request_option
-@wait_option("each query has committed a batch, or has found no input")
-@wait_caught_up_option
-@behind_at_most_option
-@shared
+@max_lag_option
+@assume_dead_option
 @pass_session
-def resume(
-    session: Session,
-    stream_id: str,
-    assume_dead: bool,
-    reason: str,
-    request_id: str | None,
-    wait_seconds: float | None,
-    caught_up_seconds: float | None,
-    behind_at_most: int | None,
-) -> None:
+def resume(session: Session, stream_id: str, assume_dead: bool, max_lag: int | None, ordering: Ordering) -> None:
     """Start the current deployment of STREAM again: its recorded code, on its own checkpoints.
 
     For a deployment that was stopped, has finished, has failed or was killed. A drained one cannot be resumed: deploy.
     """
-    goal = _goal(wait_seconds, caught_up_seconds, behind_at_most)
+    _refuse_lag_without_wait(ordering, max_lag)
     controller = session.controller()
-    view = controller.resume(stream_id, request_id=request_id, assume_dead=assume_dead, reason=reason)
-    session.say(lambda console: tables.resuming(console, view.to_json()))
-    wait_and_emit(session, controller, view, goal)
+    view = controller.resume(stream_id, request_id=ordering.request_id, assume_dead=assume_dead, reason=ordering.reason)
+    session.say(lambda console: render.resuming(console, view.to_json()))
+    wait_and_emit(session, controller, view, ordering, max_lag)
 
 
 def settings_of(session: Session, named: Mapping[str, str]) -> AgentSettings | None:
@@ -273,40 +261,29 @@ def split(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
 
 
-@dataclass(frozen=True)
-class Goal:
-    """Until when a start is waited for: healthy, or caught up but for so much; ``seconds`` None: not at all."""
-
-    seconds: float | None
-    behind_at_most: int | None = None
+def _refuse_lag_without_wait(ordering: Ordering, max_lag: int | None) -> None:
+    if max_lag is not None and ordering.timeout_seconds is None:
+        raise click.UsageError("--max-lag says what is waited for, and --async does not wait: leave out one of them.")
 
 
-def _goal(wait_seconds: float | None, caught_up_seconds: float | None, behind_at_most: int | None) -> Goal:
-    if caught_up_seconds is None:
-        if behind_at_most is not None:
-            raise click.UsageError("--behind-at-most says when --wait-caught-up is content, and that was not given.")
-        return Goal(wait_seconds)
-    if wait_seconds is not None:
-        raise click.UsageError("--wait-caught-up waits for more than --wait does: give one of them.")
-    return Goal(caught_up_seconds, behind_at_most or 0)
-
-
-def wait_and_emit(session: Session, controller: Controller, view: DeploymentView, goal: Goal) -> None:
-    """Print what was started, once it is as far as was asked for."""
-    if goal.seconds is None:
+def wait_and_emit(
+    session: Session, controller: Controller, view: DeploymentView, ordering: Ordering, max_lag: int | None = None
+) -> None:
+    """Print what was started, once it is healthy, and has no more left to read than ``max_lag``; or at once."""
+    if ordering.timeout_seconds is None:
         result = view.to_json()
     else:
         with session.progress(f"{view.stream_id} {view.deployment_id}") as report:
-            status = _waited(controller, view, goal.seconds, goal.behind_at_most, report)
+            status = _waited(controller, view, ordering.timeout_seconds, max_lag, report)
         seen = status.to_json()
         result = {**view.to_json(), **{name: seen[name] for name in ("state", "queries", "proofs", "remarks")}}
-    session.emit(result, lambda console: tables.standing(console, result))
+    session.emit(result, lambda console: render.standing(console, result))
 
 
 def _waited(
-    controller: Controller, view: DeploymentView, seconds: float, behind_at_most: int | None, report: Report
+    controller: Controller, view: DeploymentView, seconds: float, max_lag: int | None, report: Report
 ) -> StreamStatus:
     condition = WaitCondition("healthy", view.stream_id, view.deployment_id)
-    if behind_at_most is not None:
-        condition = replace(condition, wanted="caught_up", behind_at_most=behind_at_most)
+    if max_lag is not None:
+        condition = replace(condition, wanted="caught_up", max_lag=max_lag)
     return controller.wait(condition, seconds, report).status

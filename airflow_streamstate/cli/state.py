@@ -1,19 +1,27 @@
-"""``state`` and ``diff``: what the state of a stream holds, and what became of it between two snapshots."""
+"""``snapshot inspect``, ``export`` and ``diff``: the state of a stream, and what became of it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import click
 from rich.console import Console
 
 from airflow_streamstate.cli.exits import status_of_findings
-from airflow_streamstate.cli.options import HelpfulCommand, Seconds, conf_option, pass_session, shared, stream_argument
+from airflow_streamstate.cli.options import (
+    Callback,
+    Seconds,
+    Verb,
+    conf_option,
+    option,
+    pass_session,
+    stream_argument,
+)
+from airflow_streamstate.cli.render import age, plain_table, shown
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.cli.start import split
-from airflow_streamstate.cli.tables import age, plain_table, shown
 from airflow_streamstate.controller.state_reader.choosing import (
     DEADLINE_SECONDS,
     LOCAL_MASTER,
@@ -23,7 +31,7 @@ from airflow_streamstate.controller.state_reader.choosing import (
 )
 from airflow_streamstate.snapshot.state_order import EXPORT_FORMATS
 
-# What a person reads of ``print_state`` and ``print_diff``.
+# What a person reads of them.
 
 Row = Mapping[str, Any]
 _TIMES = {"processing_time": "processing time", "event_time": "event time", "timeout": "a timeout"}
@@ -31,7 +39,7 @@ _MAX_CHARACTERS = 2_000
 
 
 def print_state(console: Console, row: Row) -> None:
-    """After state."""
+    """After ``snapshot inspect`` and ``export``."""
     console.print(shown(f"{row['stream_id']} {_snapshot(row)}"))
     for name, query in row["queries"].items():
         _query(console, name, query)
@@ -44,7 +52,7 @@ def print_state(console: Console, row: Row) -> None:
 
 
 def print_diff(console: Console, row: Row) -> None:
-    """After diff."""
+    """After ``snapshot diff``."""
     console.print(shown(f"{row['stream_id']}: from {_snapshot(row['before'])}"))
     console.print(shown(f"{' ' * len(row['stream_id'])}    to {_snapshot(row['after'])}"))
     table = plain_table("query", "table", ">added", ">changed", ">gone")
@@ -143,68 +151,56 @@ def _json(value: object) -> str:
     return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
 
 
-Verb = TypeVar("Verb", bound=Callable[..., Any])
 MOST_ROWS = 10_000
 
 
-def reader_driver_options(verb: Verb) -> Verb:
+def reader_driver_options(callback: Callback) -> Callback:
     """Of the driver that reads."""
-    for option in (
-        click.option(
-            "--wait", "deadline_seconds", type=Seconds(1.0), default=DEADLINE_SECONDS, show_default=True,
-            metavar="SECONDS", help="How long the reading may take; then it is ended.",
+    for one in (
+        option(
+            "--deadline", "deadline_seconds", type=Seconds(1.0), default=DEADLINE_SECONDS, show_default=True,
+            metavar="SECONDS", help="By when the reading is over. Then it is ended.",
         ),
-        click.option(
+        option(
             "--packages", multiple=True, metavar="COORDINATES",
             help="Maven packages beside those of the deployment, with commas or repeated.",
         ),
         conf_option,
-        click.option(
+        option(
             "--master", metavar="URL", default=LOCAL_MASTER, show_default=True,
             help="Spark's master for the driver that reads.",
         ),
     ):  # fmt: skip
-        verb = option(verb)
-    return verb
+        callback = one(callback)
+    return callback
 
 
-def _reader_options(verb: Verb) -> Verb:
+def _reader_options(callback: Callback) -> Callback:
     """What every reading that shows rows may be given."""
-    for option in (
+    for one in (
         reader_driver_options,
-        click.option(
+        option(
             "--limit", type=click.IntRange(1, MOST_ROWS), default=SHOWN_ROWS, show_default=True, metavar="N",
             help="How many rows are shown at most, of each table.",
         ),
-        click.option("--query", "query_name", metavar="NAME", help="This query alone."),
+        option("--query", "query_name", metavar="NAME", help="This query alone."),
     ):  # fmt: skip
-        verb = option(verb)
-    return verb
+        callback = one(callback)
+    return callback
 
 
-@click.command(cls=HelpfulCommand, short_help="What the state of a stream holds.")
+_snapshot_option = option(
+    "--snapshot", "snapshot_id", metavar="ID", help="Which snapshot; the newest one with state by default."
+)
+
+
+@click.command(cls=Verb)
 @stream_argument
-@click.option("--snapshot", "snapshot_id", metavar="ID", help="Which snapshot; the newest one with state by default.")
-@click.option("--key", "key_text", metavar="JSON", help="Show the rows whose key has these columns and values.")
-@click.option("--out", metavar="URI", help="Write the state there as tables: a folder, or what Spark can write to.")
-@click.option(
-    "--format",
-    type=click.Choice(EXPORT_FORMATS),
-    default="parquet",
-    show_default=True,
-    help="Of what --out writes. Delta needs its --packages and --conf, if the deployment has them not.",
-)
-@click.option("--overwrite", is_flag=True, help="Replace an earlier export that lies there; nothing else ever is.")
-@click.option(
-    "--changes-since",
-    "since_snapshot_id",
-    metavar="ID",
-    help="Write to --out what makes the state of this older snapshot the newer one: upserts and deletes.",
-)
+@_snapshot_option
+@option("--key", "key_text", metavar="JSON", help="Show the rows whose key has these columns and values.")
 @_reader_options
-@shared
 @pass_session
-def state(session: Session, /, stream_id: str, key_text: str | None, packages: tuple[str, ...], **rest: Any) -> int:
+def inspect(session: Session, /, stream_id: str, key_text: str | None, packages: tuple[str, ...], **rest: Any) -> int:
     """Show what the state of STREAM holds, at a snapshot.
 
     Operators, partitions, rows, bytes, skew, variables with their kinds, timers with the next one to fire. It is read
@@ -212,14 +208,52 @@ def state(session: Session, /, stream_id: str, key_text: str | None, packages: t
 
     Exit status 1 if some of it could not be read.
     """
-    if rest["out"] is None and (rest["overwrite"] or rest["since_snapshot_id"] is not None):
-        raise click.UsageError("--overwrite and --changes-since are about what --out writes: give --out")
+    return _look(session, _request(stream_id, key_text, packages, rest))
+
+
+@click.command(cls=Verb)
+@stream_argument
+@_snapshot_option
+@option("--out", required=True, metavar="URI", help="Where to: a folder, or what Spark can write to.")
+@option(
+    "--format",
+    type=click.Choice(EXPORT_FORMATS),
+    default="parquet",
+    show_default=True,
+    help="Of what is written. Delta needs its --packages and --conf, if the deployment has them not.",
+)
+@option("--overwrite", is_flag=True, help="Replace an earlier export that lies there; nothing else ever is.")
+@option("--key", "key_text", metavar="JSON", help="Write the rows whose key has these columns and values.")
+@option(
+    "--changes-since",
+    "since_snapshot_id",
+    metavar="ID",
+    help="Write what makes the state of this older snapshot the newer one: upserts and deletes.",
+)
+@_reader_options
+@pass_session
+def export(session: Session, /, stream_id: str, key_text: str | None, packages: tuple[str, ...], **rest: Any) -> int:
+    """Write what the state of STREAM holds, at a snapshot, as tables.
+
+    It is read as by `snapshot inspect`, and shown the same.
+
+    Exit status 1 if some of it could not be read or written.
+    """
     if key_text is not None and rest["since_snapshot_id"] is not None:
         raise click.UsageError("--key chooses rows of a state, and --changes-since writes changes: leave out one")
+    return _look(session, _request(stream_id, key_text, packages, rest))
+
+
+def _request(
+    stream_id: str, key_text: str | None, packages: tuple[str, ...], rest: Mapping[str, Any]
+) -> ReadingRequest:
     key = None if key_text is None else parse_key(key_text)
-    request = ReadingRequest(stream_id=stream_id, key=key, packages=split(packages), **rest)
+    return ReadingRequest(stream_id=stream_id, key=key, packages=split(packages), **rest)
+
+
+def _look(session: Session, request: ReadingRequest) -> int:
     controller = session.controller()
-    with session.progress(f"{stream_id}: reading state") as on_progress:
+    with session.progress(f"{request.stream_id}: reading state") as on_progress:
         result = controller.readings.look(request, on_progress)
     session.emit(result, lambda console: print_state(console, result))
     export = result["export"] or {"problems": []}
@@ -227,12 +261,11 @@ def state(session: Session, /, stream_id: str, key_text: str | None, packages: t
     return status_of_findings(is_well=not problems)
 
 
-@click.command(cls=HelpfulCommand, short_help="What became of the state between two snapshots.")
+@click.command(cls=Verb)
 @stream_argument
 @click.argument("since_snapshot_id", metavar="SNAPSHOT")
 @click.argument("snapshot_id", metavar="SNAPSHOT")
 @_reader_options
-@shared
 @pass_session
 def diff(session: Session, /, stream_id: str, packages: tuple[str, ...], **rest: Any) -> int:
     """Show which keys of the state of STREAM were added, changed and are gone from the first SNAPSHOT to the second.

@@ -5,29 +5,28 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from airflow_streamstate.cli.changes import change_of, change_options, names_anything
+from airflow_streamstate.cli.changes import change_of, change_options
 from airflow_streamstate.cli.exits import status_of_upgrade
-from airflow_streamstate.cli.failures import without_launch_folder
 from airflow_streamstate.cli.options import (
-    HelpfulCommand,
+    Callback,
+    Order,
+    Ordering,
     Seconds,
     accept_lost_input_option,
     max_snapshot_age_option,
+    option,
     pass_session,
-    reason_option,
-    request_option,
-    shared,
     stream_argument,
 )
+from airflow_streamstate.cli.render import plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.session import Report, Session
-from airflow_streamstate.cli.tables import plain_table, shown
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import (
@@ -43,8 +42,6 @@ from airflow_streamstate.controller.upgrade.views import WAITS_FOR_A_PERSON, Upg
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.downtimes import PHASES, Downtime, downtime_by_query, worst_of
 from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
-
-# What a person reads of ``upgrade``, ``restart`` and ``rollback``.
 
 # What a person reads of downtimes: the seconds of each query, and the phases of the longest.
 
@@ -151,9 +148,9 @@ def ended(console: Console, view: UpgradeView, cancels: AfterStop | None = None)
     Args:
         console: printed on.
         view: the upgrade.
-        cancels: what whoever reads this wanted who cancelled it; None where he did not.
+        cancels: what the caller wants of it, where the caller has cancelled it; else None.
     """
-    go_on = f"is under way; `streamstate upgrade {view.stream_id} --continue` goes on with it"
+    go_on = f"is under way; `streamstate continue {view.stream_id}` goes on with it"
     outcomes = _OUTCOMES | _CANCELLED if view.is_cancelled else _OUTCOMES
     colour, words = outcomes.get(str(view.outcome), ("yellow", go_on))
     console.print(shown(f"{view.stream_id} {view.upgrade_id}: ") + Text(words, colour))
@@ -226,7 +223,7 @@ def _undone(view: UpgradeView) -> str:
 
 
 def _again(view: UpgradeView) -> str:
-    """Of a batch that was begun: who runs it again, over the same bounds. After an undo there are none to be kept."""
+    """Of a batch that was begun: which deployment runs it again, over the same bounds; after an undo none does."""
     last = view.state.last
     if last.way == "undo":
         return _undone(view)
@@ -234,138 +231,127 @@ def _again(view: UpgradeView) -> str:
     return f" and {'run again by' if is_done else 'is to be run again by'} {last.returned_deployment_id}"
 
 
-AnyCommand = TypeVar("AnyCommand", bound=Callable[..., Any])
 WAIT_SECONDS = 3_600.0
 SETTLE_SECONDS = 300.0
 """After Ctrl-C: so long at most until no version is between two; Ctrl-C again leaves at once."""
+OVER = "it is over; after that it stays under way, and `continue` goes on"
+_HEALTHY = "Healthy"
 
 
-def _healthy_options(command: AnyCommand) -> AnyCommand:
-    for option in (
-        click.option(
+def _healthy_options(callback: Callback) -> Callback:
+    for one in (
+        option(
             "--caught-up",
             is_flag=True,
+            heading=_HEALTHY,
             help="Healthy only when nothing is left to read, or no more than the version before had left.",
         ),
-        click.option(
-            "--healthy-within",
+        option(
+            "--healthy-deadline",
             "healthy_within_seconds",
             type=Seconds(1.0),
             default=300.0,
             show_default=True,
             metavar="SECONDS",
-            help="How long it has to prove itself; then it is given up.",
+            heading=_HEALTHY,
+            help="By when it has proven itself. Then it is given up.",
         ),
-        click.option(
+        option(
             "--healthy-batches",
             type=click.IntRange(1, 1_000_000),
             default=3,
             show_default=True,
             metavar="N",
+            heading=_HEALTHY,
             help="Batches that each query has to commit past the handover.",
         ),
     ):
-        command = option(command)
-    return command
+        callback = one(callback)
+    return callback
 
 
-_slower_option = click.option(
+_slower_option = option(
     "--roll-back-if-slower",
     "roll_back_if_slower",
     type=click.FloatRange(LEAST_SLOWER_FACTOR, MOST_SLOWER_FACTOR),
     metavar="FACTOR",
-    help="Give a version up that falls behind its input, and reads one in FACTOR, or less, of what the version before "
-    "read per second. By default it is kept, with a warning that has both rates.",
+    heading=_HEALTHY,
+    help="Give a version up that falls behind its input, and reads one in FACTOR, or less, of what the version"
+    " before read per second. By default it is kept, with a warning that has both rates.",
 )
-_undo_command_option = click.option(
+_undo_command_option = option(
     "--undo-command",
     default="",
     metavar="COMMAND",
+    heading="Way back",
     help="Undoes what a foreachBatch wrote, should there be no other way back; one line, split as a shell does.",
 )
-_rehearsal_within_option = click.option(
-    "--rehearsal-within",
+_rehearsal_deadline_option = option(
+    "--rehearsal-deadline",
     "rehearsal_within_seconds",
     type=Seconds(1.0),
     default=300.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long the rehearsal may take.",
+    heading="Rehearsal",
+    help="By when the rehearsal is over.",
 )
-_if_busy_option = click.option(
+_warm_option = option(
+    "--warm/--no-warm",
+    default=True,
+    help="Launch the driver that takes over before the other one is stopped. On the way back, too; not where there is"
+    " no room for two.",
+)
+_if_busy_option = option(
     "--if-busy",
     type=click.Choice(["refuse", "wait"]),
     default="refuse",
     show_default=True,
-    help="While another upgrade or rollback is under way: refuse this one, or wait for its end, within --wait.",
-)
-_wait_option = click.option(
-    "--wait",
-    "wait_seconds",
-    type=Seconds(0.1),
-    default=WAIT_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to stay with it; then it stays under way, and --continue goes on.",
+    heading="Order",
+    help="While another upgrade or rollback is under way: refuse this one, or wait for its end, within --timeout.",
 )
 
 
-@click.command(cls=HelpfulCommand, short_help="To another version, known before it stops, undone when it fails.")
+class UpgradeVerb(Order):
+    """A verb that begins an upgrade or a rollback: this process takes its steps, so it always waits."""
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(
+            *args,
+            waits_until=OVER,
+            timeout_seconds=WAIT_SECONDS,
+            takes=("timeout", "reason", "request-id"),
+            **attributes,
+        )
+
+
+@click.command(cls=UpgradeVerb)
 @stream_argument
 @change_options
-@click.option(
+@option(
     "--mode",
     type=click.Choice(MODES),
     default="auto",
     show_default=True,
     help="auto restores the state where it fits, and drains where it does not and --allow-drain is given.",
 )
-@click.option("--allow-drain", is_flag=True, help="auto may drain: open windows come out early.")
-@click.option(
+@option("--allow-drain", is_flag=True, help="auto may drain: open windows come out early.")
+@option("--needs-approval", is_flag=True, help="Wait for a person to say yes to the plan: `approve`, `reject`.")
+@_warm_option
+@option("--rehearse/--no-rehearsal", "runs_batches", default=True, heading="Rehearsal", help="As in `plan`.")
+@_rehearsal_deadline_option
+@option(
     "--accept-hazards",
     is_flag=True,
+    heading="Consent",
     help="A plan that is `hazardous` is wanted as it is; what needs a drain besides still needs it.",
 )
-@click.option("--rehearse/--no-rehearsal", "runs_batches", default=True, help="As in `plan`.")
-@click.option(
-    "--warm/--no-warm",
-    default=True,
-    help="Launch the driver that takes over before the other one is stopped, on the way back, too; not where there is"
-    " no room for two.",
-)
-@click.option("--needs-approval", is_flag=True, help="Wait for a person to say yes to the plan: --approve, --reject.")
 @_healthy_options
 @_slower_option
-@_rehearsal_within_option
 @_undo_command_option
-@click.option("--continue", "goes_on", is_flag=True, help="Go on with the upgrade that is under way.")
-@click.option("--cancel", "cancels", is_flag=True, help="Give up the upgrade that is under way.")
-@click.option(
-    "--after-stop",
-    type=click.Choice(["finish", "rollback"]),
-    default="rollback",
-    show_default=True,
-    help="With --cancel: what is done where the old version was told to stop already.",
-)
-@click.option("--approve/--reject", "is_approved", default=None, help="Say yes or no to the plan that waits for it.")
 @_if_busy_option
-@request_option
-@_wait_option
-@shared
 @pass_session
-def upgrade(
-    session: Session,
-    /,
-    stream_id: str,
-    goes_on: bool,
-    cancels: bool,
-    after_stop: AfterStop,
-    is_approved: bool | None,
-    request_id: str | None,
-    wait_seconds: float,
-    if_busy: str,
-    **given: Any,
-) -> int:
+def upgrade(session: Session, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
     """Upgrade STREAM: rehearse, stop or drain, start, prove healthy; back to the old version where that fails.
 
     What is not given stays as it runs now. The new version is rehearsed on a fork of the real state while the old one
@@ -373,91 +359,61 @@ def upgrade(
     and the old one goes on, without a lost or doubled row (exit status 1). One that is only slower is kept, with a
     warning, unless --roll-back-if-slower says otherwise.
 
-    Every step is recorded: after a crash, --continue goes on, from any machine.
+    Every step is recorded: after a crash, `continue` goes on, from any machine.
     """
     controller = session.controller()
-    if sum([goes_on, cancels, is_approved is not None]) > 1:
-        raise click.UsageError("--continue, --cancel, and --approve or --reject exclude each other")
-    if goes_on or cancels or is_approved is not None:
-        if names_anything(given):
-            raise click.UsageError("the upgrade that is under way cannot be changed; leave out what is to be new")
-        view = _under_way(controller, stream_id)
-        if cancels:
-            controller.upgrades.cancel(stream_id, view.upgrade_id, after_stop=after_stop, reason=given["reason"])
-            return _run(session, controller.upgrades, view, wait_seconds, after_stop)
-        if is_approved is not None:
-            controller.upgrades.approve(stream_id, view.upgrade_id, is_approved=is_approved, reason=given["reason"])
-        return _run(session, controller.upgrades, view, wait_seconds, "rollback" if is_approved is False else None)
-    request = UpgradeRequest(change=change_of(stream_id, given), **_of_an_upgrade(given))
+    request = UpgradeRequest(change=change_of(stream_id, given, ordering), **_of_an_upgrade(given))
     begin = partial(controller.upgrades.begin, request)
-    return _begin_and_run(session, controller, stream_id, request_id, begin, if_busy, wait_seconds)
+    return _begin_and_run(session, controller, stream_id, begin, if_busy, ordering)
 
 
-@click.command(cls=HelpfulCommand, short_help="The same version in a new driver, its state handed over.")
+@click.command(cls=UpgradeVerb)
 @stream_argument
-@click.option("--warm/--no-warm", default=True, help="Launch the new driver before the old one is stopped.")
+@_warm_option
 @_healthy_options
 @_slower_option
-@reason_option
 @_if_busy_option
-@request_option
-@_wait_option
-@shared
 @pass_session
-def restart(
-    session: Session,
-    /,
-    stream_id: str,
-    request_id: str | None,
-    wait_seconds: float,
-    if_busy: str,
-    reason: str,
-    **given: Any,
-) -> int:
+def restart(session: Session, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
     """Upgrade STREAM to what it runs now: a new driver, and all else as it is."""
     controller = session.controller()
-    change = ChangeRequest(stream_id, reason=reason)
+    change = ChangeRequest(stream_id, reason=ordering.reason)
     request = UpgradeRequest(change=change, mode="restore", warm=given["warm"], healthy_when=_healthy_when(given))
     begin = partial(controller.upgrades.begin, request)
-    return _begin_and_run(session, controller, stream_id, request_id, begin, if_busy, wait_seconds)
+    return _begin_and_run(session, controller, stream_id, begin, if_busy, ordering)
 
 
-@click.command(cls=HelpfulCommand, short_help="Back to the version before, in the first way that is exact.")
+@click.command(cls=UpgradeVerb)
 @stream_argument
-@click.option(
-    "--way",
+@option(
+    "--strategy",
+    "way",
     type=click.Choice(WAYS),
-    help="forward: the old code goes on from the last commit; undo: back to the handover, the sinks undone. By default "
-    "the first of them that is exact.",
+    help="forward: the old code goes on from the last commit; undo: back to the handover, the sinks undone. By default"
+    " the first of them that is exact.",
 )
-@click.option(
+@option(
     "--snapshot",
     "snapshot_id",
     metavar="ID",
-    help="Back to this older snapshot, with the code that it was taken of, the sinks undone to it: where the "
-    "checkpoint is lost.",
+    help="Back to this older snapshot, where the checkpoint is lost. With the code that it was taken of, the sinks"
+    " undone to it.",
 )
 @max_snapshot_age_option
+@_warm_option
 @_undo_command_option
-@click.option("--accept-duplicates", is_flag=True, help="Rows may come twice on sinks that cannot be undone.")
-@click.option(
-    "--warm/--no-warm",
-    default=True,
-    help="Launch the driver of the version before, before the current one is stopped; not where there is no room for"
-    " two.",
+@_rehearsal_deadline_option
+@option(
+    "--accept-duplicates",
+    is_flag=True,
+    heading="Consent",
+    help="Rows may come twice on sinks that cannot be undone.",
 )
 @accept_lost_input_option
 @_healthy_options
-@_rehearsal_within_option
-@reason_option
 @_if_busy_option
-@request_option
-@_wait_option
-@shared
 @pass_session
-def rollback(
-    session: Session, /, stream_id: str, request_id: str | None, wait_seconds: float, if_busy: str, **given: Any
-) -> int:
+def rollback(session: Session, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
     """Run again in STREAM what ran before its current deployment, without a lost or doubled row.
 
     Where nothing came of the current version, the one before goes on from the handover. Else its code is rehearsed on
@@ -477,10 +433,10 @@ def rollback(
         max_snapshot_age_seconds=given["max_snapshot_age_seconds"],
         healthy_when=_healthy_when(given),
         rehearsal_within_seconds=given["rehearsal_within_seconds"],
-        reason=given["reason"],
+        reason=ordering.reason,
     )
     begin = partial(controller.upgrades.begin_rollback, request)
-    return _begin_and_run(session, controller, stream_id, request_id, begin, if_busy, wait_seconds)
+    return _begin_and_run(session, controller, stream_id, begin, if_busy, ordering)
 
 
 def _of_an_upgrade(given: dict[str, Any]) -> dict[str, Any]:
@@ -511,19 +467,8 @@ def _words(command: str) -> tuple[str, ...]:
         ) from None
 
 
-def _under_way(controller: Controller, stream_id: str) -> UpgradeView:
-    view = controller.upgrades.under_way(stream_id)
-    if view is None:
-        raise InvalidRequestError(
-            "no upgrade of this stream is under way",
-            stream_id=stream_id,
-            next_step=f"`streamstate status {stream_id}` shows where it stands.",
-        )
-    return view
-
-
 def _calling(session: Session, view: UpgradeView, on_progress: Report) -> Report:
-    """As ``on_progress``; calls once for the person who is waited for, whom no progress would tell."""
+    """As ``on_progress``; says once that a person has to approve, where no progress is shown."""
     is_called = False
 
     def look(text: str) -> None:
@@ -531,7 +476,7 @@ def _calling(session: Session, view: UpgradeView, on_progress: Report) -> Report
         if text == WAITS_FOR_A_PERSON and not is_called:
             is_called = True
             stream_id = view.stream_id
-            how = f"streamstate upgrade {stream_id} --approve, or --reject"
+            how = f"streamstate approve {stream_id}, or streamstate reject {stream_id}"
             session.call(f"{stream_id} {view.upgrade_id}: {WAITS_FOR_A_PERSON}: {how}")
         on_progress(text)
 
@@ -542,36 +487,44 @@ def _begin_and_run(
     session: Session,
     controller: Controller,
     stream_id: str,
-    request_id: str | None,
     begin: Callable[[str | None], UpgradeView],
     if_busy: str,
-    wait_seconds: float,
+    ordering: Ordering,
 ) -> int:
-    """Begin it, at once or when the stream is free, and bring it to its end; both within ``wait_seconds``."""
+    """Begin it, at once or when the stream is free, and bring it to its end; both within the timeout."""
+    timeout_seconds = ordering.timeout_seconds or WAIT_SECONDS
     if if_busy == "refuse":
-        return _run(session, controller.upgrades, begin(request_id), wait_seconds)
-    until_seconds = session.clock.monotonic_seconds() + wait_seconds
+        return run_to_end(session, controller.upgrades, begin(ordering.request_id), timeout_seconds)
+    until_seconds = session.clock.monotonic_seconds() + timeout_seconds
     with session.progress(stream_id) as on_progress:
-        view = controller.upgrades.begin_when_free(stream_id, request_id, begin, wait_seconds, on_progress)
+        view = controller.upgrades.begin_when_free(stream_id, ordering.request_id, begin, timeout_seconds, on_progress)
     left_seconds = max(until_seconds - session.clock.monotonic_seconds(), 0.0)
-    return _run(session, controller.upgrades, view, left_seconds)
+    return run_to_end(session, controller.upgrades, view, left_seconds)
 
 
-def _run(
+def run_to_end(
     session: Session,
     upgrades: Upgrades,
     view: UpgradeView,
-    wait_seconds: float,
+    timeout_seconds: float,
     cancels: AfterStop | None = None,
 ) -> int:
-    """``cancels``: what whoever calls wants of one that is not to be; who says no to its plan wants the old version."""
+    """Take the steps of an upgrade until it is over, and print how it ended.
+
+    Args:
+        session: printed to.
+        upgrades: takes the steps.
+        view: which one.
+        timeout_seconds: how long at most; then it stays under way.
+        cancels: what the caller wants of it, where the caller has cancelled it or rejected its plan; else None.
+    """
     session.say(lambda console: begun(console, view))
     try:
         with session.progress(f"{view.stream_id} {view.upgrade_id}") as on_progress:
             view = upgrades.run(
                 view.stream_id,
                 view.upgrade_id,
-                wait_seconds,
+                timeout_seconds,
                 _calling(session, view, on_progress),
                 lambda line: session.say(lambda console: step(console, line)),
                 tells_end=False,  # it is the answer

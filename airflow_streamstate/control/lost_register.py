@@ -51,7 +51,7 @@ def lost_register(control: StreamControl) -> MalformedMessageError | None:
         newest_deployment_id=recorded[-1],
         register=to_bytes(register).decode(),
         next_step=f"Bring {key} back from a copy of the home that names {current} attempt {attempt}; or where there"
-        " is a mirror, `streamstate restore-home --from MIRROR --stream"
+        " is a mirror, `streamstate home restore --from MIRROR --stream"
         f" {control.stream_id}`. Without either: write to {key} what `streamstate status {control.stream_id}` shows as"
         " register; that the stream was retired, or an upgrade under way, is not in it.",
     )

@@ -254,7 +254,7 @@ class HomePresence:
             "no home lies here",
             home=self.home.uri,
             next_step="See that the URI is right, its disk mounted, its bucket the same; only a first `deploy` (or"
-            " `adopt`, `restore-home`) makes a home.",
+            " `adopt`, `home restore`) makes a home.",
         )
 
     def _away(self, reason: str) -> HomeAwayError:

@@ -176,7 +176,7 @@ class Retention:
                     "this snapshot is being removed",
                     stream_id=self._control.stream_id,
                     snapshot_id=snapshot_id,
-                    next_step="`streamstate snapshots` lists those that are kept.",
+                    next_step="`streamstate snapshot list` lists those that are kept.",
                 )
             now = self._clock.now()
             before = register.leases.get(lease_id)
@@ -219,7 +219,7 @@ class Retention:
                     "this snapshot is being removed, and cannot be pinned any more",
                     stream_id=self._control.stream_id,
                     snapshot_id=snapshot_id,
-                    next_step="`streamstate snapshots` lists those that are kept.",
+                    next_step="`streamstate snapshot list` lists those that are kept.",
                 )
             return replace(register, pins={**register.pins, snapshot_id: Pin(self._clock.now(), self._by)})
 

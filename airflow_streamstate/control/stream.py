@@ -95,7 +95,7 @@ class StreamControl:
             "this home has no such stream",
             stream_id=self.stream_id,
             home=self.home.uri,
-            next_step="`streamstate streams` lists the streams of a home.",
+            next_step="`streamstate list` lists the streams of a home.",
         )
 
     def create_register(self, register: StreamRegister) -> Stored[StreamRegister]:
@@ -336,7 +336,7 @@ class StreamControl:
                 "there is no complete snapshot of this id",
                 stream_id=self.stream_id,
                 snapshot_id=snapshot_id,
-                next_step="`streamstate snapshots` lists the complete ones.",
+                next_step="`streamstate snapshot list` lists the complete ones.",
             )
         return manifest
 

@@ -165,7 +165,7 @@ def _alive(seen: Observation, state: State) -> ConflictError:
         state=state,
         deployed_by=seen.spec.requested_by,
         next_step=f"`streamstate upgrade {seen.stream_id}` with the same options hands over to it, tried before; or "
-        f"`streamstate stop {seen.stream_id} --wait 300` keeps its state, then deploy again.",
+        f"`streamstate stop {seen.stream_id}` keeps its state, then deploy again.",
     )
 
 
@@ -249,7 +249,7 @@ def decide_start(
                 snapshot_id=manifest.snapshot_id,
                 state_left=left,
                 next_step="`streamstate rollback` with --snapshot goes back to the one from before the drain, which has"
-                " it; --discard-state drops it.",
+                " it; --allow-state-loss drops it.",
             )
         )
     plan = StartPlan(
@@ -391,7 +391,7 @@ def decide_resume(
         return NextAttempt() if seen.register.attempt_mode == "drain" and not has_drain else LaunchSame()
     if state in ALIVE:
         shows = f"`streamstate status {seen.stream_id}` shows it."
-        again = f"`streamstate stop {seen.stream_id} --wait 300`, then resume: the failed query runs with the others."
+        again = f"`streamstate stop {seen.stream_id}`, then resume: the failed query runs with the others."
         is_degraded = state == "degraded"
         return Refused(
             ConflictError(

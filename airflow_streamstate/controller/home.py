@@ -43,14 +43,14 @@ class HomeConfig:
         home_uri: as ``store.open.open_store`` takes it.
         checkpoints_uri: where checkpoints and the data of snapshots lie; None for under the home.
         s3: how to reach S3; None for boto3's own chain.
-        launches_folder: the folder of this machine for launches (code, driver configuration, log, exit status); None
-            for beside the checkpoints where these lie in a folder, else for ``default_launches_folder``.
+        work_dir: the folder of this machine for launches (code, driver configuration, log, exit status); None
+            for beside the checkpoints where these lie in a folder, else for ``default_work_dir``.
     """
 
     home_uri: str
     checkpoints_uri: str | None = None
     s3: S3Options | None = None
-    launches_folder: str | None = None
+    work_dir: str | None = None
 
 
 class Home:
@@ -75,7 +75,7 @@ class Home:
             checkpoints = open_store(config.checkpoints_uri, options=config.s3, clock=clock)
             self._checkpoints = self.home if checkpoints.uri == self.home.uri else checkpoints
         self._is_for_spark = isinstance(self._checkpoints, LocalStore | ReachedBySpark)
-        self._launches = _launches_folder(config, self._checkpoints)
+        self._launches = _work_dir(config, self._checkpoints)
 
     @classmethod
     def of(
@@ -316,7 +316,7 @@ class Home:
                     store.path_of(_PROBE_FOLDER).rmdir()
 
 
-def default_launches_folder(checkpoints_uri: str, environ: Mapping[str, str] = os.environ) -> Path:
+def default_work_dir(checkpoints_uri: str, environ: Mapping[str, str] = os.environ) -> Path:
     """Where launches lie if nobody says and checkpoints lie in no folder: the user's state folder (XDG), per place.
 
     Two homes may have a stream of the same name; their launches do not meet.
@@ -326,16 +326,16 @@ def default_launches_folder(checkpoints_uri: str, environ: Mapping[str, str] = o
     return base / "airflow-streamstate" / hashlib.sha256(checkpoints_uri.encode()).hexdigest()[:16]
 
 
-def _launches_folder(config: HomeConfig, checkpoints: Store) -> Path:
-    if config.launches_folder:
-        if "://" in config.launches_folder:
+def _work_dir(config: HomeConfig, checkpoints: Store) -> Path:
+    if config.work_dir:
+        if "://" in config.work_dir:
             raise InvalidRequestError(
                 "launches must lie in a folder of this machine",
-                launches_folder=config.launches_folder,
+                work_dir=config.work_dir,
                 next_step="Give the path of a folder; where several machines launch, one that they share.",
             )
-        return Path(config.launches_folder).expanduser().absolute()
-    return checkpoints.root if isinstance(checkpoints, LocalStore) else default_launches_folder(checkpoints.uri)
+        return Path(config.work_dir).expanduser().absolute()
+    return checkpoints.root if isinstance(checkpoints, LocalStore) else default_work_dir(checkpoints.uri)
 
 
 def _is_refused(write: object) -> bool:

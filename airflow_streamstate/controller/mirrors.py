@@ -192,7 +192,7 @@ def no_mirrors(stream_id: str) -> InvalidRequestError:
     return InvalidRequestError(
         "this stream has no mirrors",
         stream_id=stream_id,
-        next_step="Name one with --to URI (`mirror`), or deploy with --mirror URI.",
+        next_step="Name one with --to URI (`home mirror`), or deploy with --mirror URI.",
     )
 
 

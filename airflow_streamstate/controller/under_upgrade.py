@@ -61,7 +61,7 @@ def refuse_another_upgrade(control: StreamControl, register: StreamRegister | No
     except DataError:
         upgrade = None
     is_asking = upgrade is not None and upgrade.needs_approval and journal.approval(under_way) is None
-    answer = ", --approve or --reject answers its plan" if is_asking else ""
+    answer = ", `approve` or `reject` answers its plan" if is_asking else ""
     raise BusyError(
         f"{'a rollback' if upgrade is not None and upgrade.asked == 'rollback' else 'an upgrade'} of this stream is"
         " under way",
@@ -69,7 +69,7 @@ def refuse_another_upgrade(control: StreamControl, register: StreamRegister | No
         upgrade_id=under_way,
         requested_by=None if upgrade is None else upgrade.requested_by,
         begun_at=None if upgrade is None else upgrade.created_at,
-        next_step=f"`streamstate upgrade {control.stream_id} --continue` finishes it, --cancel gives it up{answer}.",
+        next_step=f"`streamstate continue {control.stream_id}` finishes it, `cancel` gives it up{answer}.",
     )
 
 

@@ -88,8 +88,8 @@ def _unread(error: Exception, config: DriverConfig) -> StreamStateError:
     return DataError(
         "Spark could not read this state",
         reason=shortened(words, secrets, MAX_WORDS_CHARACTERS, in_a_line=True),
-        next_step="`streamstate verify` says whether the snapshot is whole; the Spark that reads it must be one that "
-        "knows its formats.",
+        next_step="`streamstate snapshot verify` says whether the snapshot is whole; the Spark that reads it must be"
+        " one that knows its formats.",
     )
 
 

@@ -52,7 +52,7 @@ def home_config(fetched: Fetched, aws: Fetched | None = None) -> HomeConfig:
     """The home that a connection names.
 
     Args:
-        fetched: the ``streamstate`` connection: home_uri, checkpoints_uri, launches_folder, region, endpoint_url,
+        fetched: the ``streamstate`` connection: home_uri, checkpoints_uri, work_dir, region, endpoint_url,
             aws_conn_id in its extra; access key and secret key in login and password.
         aws: the connection that ``aws_conn_id`` names; what the first one says itself wins.
 
@@ -71,7 +71,7 @@ def home_config(fetched: Fetched, aws: Fetched | None = None) -> HomeConfig:
         home_uri=home_uri,
         checkpoints_uri=fetched.text("checkpoints_uri"),
         s3=_s3_options(fetched, aws),
-        launches_folder=fetched.text("launches_folder"),
+        work_dir=fetched.text("work_dir"),
     )
 
 

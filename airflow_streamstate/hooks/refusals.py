@@ -18,6 +18,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     VersionConflictError,
 )
+from airflow_streamstate.protocol.causes import cause_of_failure
 
 # READ_BACK: the same request finds what landed. INSPECT: a deadline, or a failed deployment whose next attempt the
 # retry is.
@@ -50,11 +51,17 @@ def airflow_exception_of(error: StreamStateError) -> AirflowException:
 
 
 def text_of(error: StreamStateError) -> str:
-    """The error for a task's log: its sentence and facts in one line, the long texts (traceback, log) below it."""
+    """The error for a task's log, one below the other: the cause, of a job that failed; the sentence and its facts, in
+    one line; the long texts (traceback, log)."""
+    cause = cause_of_failure(type(error).__name__, error.context)
     long_texts = {name: str(value) for name, value in error.context.items() if "\n" in str(value)}
     short = {name: value for name, value in error.context.items() if name not in long_texts}
     line = str(StreamStateError(error.message, next_step=error.next_step, **short))
-    parts = [f"{type(error).__name__}: {line}", *(f"--- {name} ---\n{text}" for name, text in long_texts.items())]
+    parts = [
+        *([cause] if cause else []),
+        f"{type(error).__name__}: {line}",
+        *(f"--- {name} ---\n{text}" for name, text in long_texts.items()),
+    ]
     return "\n".join(parts)
 
 

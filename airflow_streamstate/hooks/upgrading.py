@@ -148,7 +148,7 @@ def what_remains(view: UpgradeView) -> str:
         return f"{name} is over: {view.outcome}{f': {view.state.last.text}' if view.state.last.text else ''}"
     return (
         f"{name} stays under way, in phase {view.state.phase}: the next try of the task finishes it, or "
-        f"`streamstate upgrade {view.stream_id} --continue`"
+        f"`streamstate continue {view.stream_id}`"
     )
 
 

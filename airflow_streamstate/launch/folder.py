@@ -37,7 +37,7 @@ def translated(path: Path) -> Iterator[None]:
             raise ReadOnlyError(
                 "the folder of a launch is on a read-only disk",
                 **facts,
-                next_step="Mount it writable, or name another folder for launches by --launches.",
+                next_step="Mount it writable, or name another folder for launches by --work-dir.",
             ) from error
         if error.errno in _FORBIDDEN:
             raise InvalidRequestError(

@@ -41,7 +41,7 @@ def request_id_of(context: Context, purpose: str = "") -> str:
 
 
 def cleared_after(context: Context, retries: int) -> int:
-    """The try of this task after which somebody last cleared it; 0 where nobody has.
+    """The try of this task after which it was last cleared; 0 where it was not.
 
     As Airflow counts: a clear gives a task all its retries again, behind the tries that it has had.
 
@@ -64,7 +64,7 @@ def ordered(order: CommandView) -> dict[str, Any]:
 
 
 def requester_of(context: Context) -> str:
-    """Who asks, as ``requested_by`` of records and commands says it."""
+    """The task that asks, as ``requested_by`` of records and commands."""
     ti = context["ti"]
     return f"airflow {ti.dag_id}.{ti.task_id} {ti.run_id}"
 
@@ -108,7 +108,7 @@ class StreamStateOperator(BaseOperator):
         """Do what the operator is for, wait if that is asked for, and return the result."""
 
     def result_from(self, watch: WaitCondition, observed: Mapping[str, Any]) -> dict[str, Any]:
-        """The operator's result from what a wait observed; the same whoever waited."""
+        """The operator's result from what a wait observed; the same in a worker and in the triggerer."""
         return {"stream_id": watch.stream_id, "command_id": watch.command_id, **observed}
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -122,10 +122,16 @@ class StreamStateOperator(BaseOperator):
             return self.result_from(content.watch, content.need_result())
 
     def wait_until_done(
-        self, hook: StreamStateHook, watch: WaitCondition, on_kill: OnKill = "leave", *, beyond_seconds: float = 0.0
+        self,
+        hook: StreamStateHook,
+        watch: WaitCondition,
+        on_kill: OnKill = "leave",
+        *,
+        timeout_seconds: float | None = None,
     ) -> dict[str, Any]:
-        """Wait here or in the triggerer, until the watch is done; ``beyond_seconds`` longer than was asked for."""
-        timeout_seconds = as_seconds(self.timeout_seconds, "timeout_seconds") + beyond_seconds
+        """Wait here or in the triggerer, until the watch is done; for the task's ``timeout_seconds`` by default."""
+        if timeout_seconds is None:
+            timeout_seconds = as_seconds(self.timeout_seconds, "timeout_seconds")
         if not self.deferrable:
             found = hook.client.wait(watch, timeout_seconds, poll_interval_seconds=self.poll_interval_seconds)
             return self.result_from(watch, found.need_result())
@@ -145,6 +151,6 @@ class StreamStateOperator(BaseOperator):
         return self.result_from(watch, seen.need_result())
 
     def hook(self, context: Context | None = None) -> StreamStateHook:
-        """The hook for what this operator does; ``context`` says who asks."""
+        """The hook for what this operator does; ``context``: of the task that asks."""
         requested_by = "airflow" if context is None else requester_of(context)
         return StreamStateHook(str(self.streamstate_conn_id), requested_by=requested_by)

@@ -31,9 +31,9 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         "files",
         "packages",
         "jars",
-        "fresh_queries",
+        "allow_new_queries",
         "accept_lost_input",
-        "discard_state",
+        "allow_state_loss",
         "allow_literal_secrets",
         "version_label",
         "on_query_failure",
@@ -52,9 +52,9 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         files: Sequence[str] | str | None = None,
         packages: Sequence[str] | str | None = None,
         jars: Sequence[str] | str | None = None,
-        fresh_queries: Sequence[str] | str = (),
+        allow_new_queries: Sequence[str] | str = (),
         accept_lost_input: Sequence[str] | str = (),
-        discard_state: bool | str = False,
+        allow_state_loss: bool | str = False,
         allow_literal_secrets: bool | str = False,
         version_label: str | None = None,
         on_query_failure: str | None = None,
@@ -71,9 +71,9 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         self.files = files
         self.packages = packages
         self.jars = jars
-        self.fresh_queries = fresh_queries
+        self.allow_new_queries = allow_new_queries
         self.accept_lost_input = accept_lost_input
-        self.discard_state = discard_state
+        self.allow_state_loss = allow_state_loss
         self.allow_literal_secrets = allow_literal_secrets
         self.version_label = version_label
         self.on_query_failure = on_query_failure
@@ -95,9 +95,9 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
             files=None if files is None else tuple(map(Path, files)),
             packages=self._listed("packages"),
             jars=self._listed("jars"),
-            fresh_queries=texts(self.fresh_queries, "fresh_queries"),
+            fresh_queries=texts(self.allow_new_queries, "allow_new_queries"),
             accept_lost_input=texts(self.accept_lost_input, "accept_lost_input"),
-            discard_state=yes_or_no(self.discard_state, "discard_state"),
+            discard_state=yes_or_no(self.allow_state_loss, "allow_state_loss"),
             allow_literal_secrets=yes_or_no(self.allow_literal_secrets, "allow_literal_secrets"),
             version_label=optional_text(self.version_label),
             on_query_failure=one_of(

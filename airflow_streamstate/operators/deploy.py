@@ -60,15 +60,15 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     :param start: ``restore``, ``seed`` or ``fresh``; by default what the last snapshot is decides. Nothing ever starts
         empty unless this says ``fresh``. (templated)
     :param snapshot_id: the snapshot that is expected to start it. (templated)
-    :param discard_state: drop state that the drain could not flush. (templated)
-    :param fresh_queries: queries that may start with nothing, although the snapshot does not know them. (templated)
+    :param allow_state_loss: drop state that the drain could not flush. (templated)
+    :param allow_new_queries: queries that may start with nothing, although the snapshot does not know them. (templated)
     :param accept_lost_input: queries that may go on although input behind their offsets is lost. (templated)
     :param offsets: with ``start="seed"``: begin at these offsets instead, by query, one text per source as Spark writes
         them and in the order of the snapshot. (templated)
     :param begins_at: with ``start="seed"``: begin with the input of this moment instead, RFC 3339. (templated)
     :param accept_repeated_input: queries that may read input again that was read before. (templated)
     :param max_snapshot_age_seconds: refuse to start from what is older. (templated)
-    :param assume_dead: take over although nobody can say whether the old driver is dead. (templated)
+    :param assume_dead: take over although the launcher cannot say whether the old driver is dead. (templated)
     :param version_label: your own name of this version. (templated)
     :param snapshots: the URI of the place in which its snapshots are kept, instead of with its checkpoints; ``none``:
         none is taken of it while it runs. (templated)
@@ -77,11 +77,11 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     :param attaches: the script calls ``runtime.attach()``, and is submitted itself. (templated)
     :param spark_conn_id: an Airflow connection of type ``spark`` through which the driver is started. (templated)
     :param settings: settings of the agent in the driver.
-    :param wait_for: ``healthy``: each query has committed a batch, or found no input; ``caught_up``: and nothing is
+    :param wait_until: ``healthy``: each query has committed a batch, or found no input; ``caught_up``: and nothing is
         left to read; ``finished``: the script has ended by itself; ``none``: return when the driver is launched.
         (templated)
-    :param on_kill: what becomes of the deployment when the task is killed or marked while it waits: ``leave`` it,
-        ``stop`` it with its state, ``drain`` it, or ``kill`` its driver.
+    :param on_kill_action: what becomes of the deployment when the task is killed or marked while it waits: ``leave``
+        it, ``stop`` it with its state, ``drain`` it, or ``kill`` its driver.
     """
 
     template_fields: Sequence[str] = (
@@ -98,8 +98,8 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         "jars",
         "start",
         "snapshot_id",
-        "discard_state",
-        "fresh_queries",
+        "allow_state_loss",
+        "allow_new_queries",
         "accept_lost_input",
         "offsets",
         "begins_at",
@@ -126,8 +126,8 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         jars: Sequence[str] | str = (),
         start: str | None = None,
         snapshot_id: str | None = None,
-        discard_state: bool | str = False,
-        fresh_queries: Sequence[str] | str = (),
+        allow_state_loss: bool | str = False,
+        allow_new_queries: Sequence[str] | str = (),
         accept_lost_input: Sequence[str] | str = (),
         offsets: Mapping[str, Sequence[str]] | str | None = None,
         begins_at: str | None = None,
@@ -155,8 +155,8 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         self.jars = jars
         self.start = start
         self.snapshot_id = snapshot_id
-        self.discard_state = discard_state
-        self.fresh_queries = fresh_queries
+        self.allow_state_loss = allow_state_loss
+        self.allow_new_queries = allow_new_queries
         self.accept_lost_input = accept_lost_input
         self.offsets = offsets
         self.begins_at = begins_at
@@ -175,7 +175,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         request = self._request()
-        # One id is one wish: with the script mended and the task cleared, it is another one.
+        # One id is one request: with the script mended and the task cleared, it is another one.
         request_id = request_id_of(context, resolve_request(request).digest)
         request = replace(request, request_id=request_id)
         return self.wait_for_launched(hook, hook.client.deploy(request, self._say_how_it_starts))
@@ -200,8 +200,8 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
             jars=texts(self.jars, "jars"),
             start=one_of(optional_text(self.start), (None, *START_MODES), "start"),
             snapshot_id=optional_text(self.snapshot_id),
-            discard_state=yes_or_no(self.discard_state, "discard_state"),
-            fresh_queries=texts(self.fresh_queries, "fresh_queries"),
+            discard_state=yes_or_no(self.allow_state_loss, "allow_state_loss"),
+            fresh_queries=texts(self.allow_new_queries, "allow_new_queries"),
             accept_lost_input=texts(self.accept_lost_input, "accept_lost_input"),
             offsets=texts_by_name(self.offsets, "offsets"),
             begins_at=as_moment(self.begins_at, "begins_at"),

@@ -27,14 +27,14 @@ class DrainStreamOperator(StreamStateOperator):
 
     Idempotent: a retry, or a task that was cleared, finds its notification, or what became of it.
 
-    Returns ``{stream_id, deployment_id, command_id, key, state}``; with ``wait`` also
+    Returns ``{stream_id, deployment_id, command_id, key, state}``; with ``wait_for_completion`` also
     ``{snapshot_id, end_offsets, watermark_at, state_rows_left}`` and no key.
 
     :param deployment_id: which deployment; the current one by default. (templated)
     :param mode: ``default`` flushes all that the queries have, ``event_time`` moves the watermark only. (templated)
     :param rehearse: try the flush on a fork of the state first, while the stream runs on: a drain that would leave
         state, or whose flush would fail, is rejected before anything is stopped. (templated)
-    :param discard_state: state that the flush leaves is no reason to reject it: what follows drops that. (templated)
+    :param allow_state_loss: state that the flush leaves is no reason to reject it: what follows drops that. (templated)
     :param batches_deadline_seconds: the batches in flight are to be committed so long after the order; None: however
         long they take. (templated)
     :param on_batches_deadline: what the driver does where they are not: ``fail`` takes the drain back and runs on,
@@ -42,7 +42,7 @@ class DrainStreamOperator(StreamStateOperator):
     :param flush_deadline_seconds: the flush is to be committed so long after it has begun. (templated)
     :param on_flush_deadline: what is done where it is not: the same three. (templated)
     :param expires_in_seconds: a notification that is read later is not begun; None: any time. (templated)
-    :param wait: wait until it is drained, for ``timeout_seconds`` at most.
+    :param wait_for_completion: wait until it is drained, for ``timeout_seconds`` at most.
     """
 
     template_fields: Sequence[str] = (
@@ -50,7 +50,7 @@ class DrainStreamOperator(StreamStateOperator):
         "deployment_id",
         "mode",
         "rehearse",
-        "discard_state",
+        "allow_state_loss",
         "batches_deadline_seconds",
         "on_batches_deadline",
         "flush_deadline_seconds",
@@ -64,26 +64,26 @@ class DrainStreamOperator(StreamStateOperator):
         deployment_id: str | None = None,
         mode: str = "default",
         rehearse: bool | str = True,
-        discard_state: bool | str = False,
+        allow_state_loss: bool | str = False,
         batches_deadline_seconds: float | str | None = None,
         on_batches_deadline: str = "fail",
         flush_deadline_seconds: float | str | None = None,
         on_flush_deadline: str = "fail",
         expires_in_seconds: float | str | None = None,
-        wait: bool = False,
+        wait_for_completion: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.deployment_id = deployment_id
         self.mode = mode
         self.rehearse = rehearse
-        self.discard_state = discard_state
+        self.allow_state_loss = allow_state_loss
         self.batches_deadline_seconds = batches_deadline_seconds
         self.on_batches_deadline = on_batches_deadline
         self.flush_deadline_seconds = flush_deadline_seconds
         self.on_flush_deadline = on_flush_deadline
         self.expires_in_seconds = expires_in_seconds
-        self.wait = wait
+        self.wait_for_completion = wait_for_completion
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         within, flush_within, expires_in = (
@@ -110,7 +110,7 @@ class DrainStreamOperator(StreamStateOperator):
             terms=DrainTerms(
                 mode=one_of(self.mode, DRAIN_MODES, "mode"),
                 rehearse=yes_or_no(self.rehearse, "rehearse"),
-                discard_state=yes_or_no(self.discard_state, "discard_state"),
+                discard_state=yes_or_no(self.allow_state_loss, "allow_state_loss"),
                 batches_within_seconds=within,
                 on_deadline=one_of(self.on_batches_deadline, ON_DEADLINE, "on_batches_deadline"),
                 flush_within_seconds=flush_within,
@@ -120,6 +120,6 @@ class DrainStreamOperator(StreamStateOperator):
             expires_in_seconds=expires_in,
             request_id=request_id_of(context),
         )
-        if not self.wait:
+        if not self.wait_for_completion:
             return ordered(order)
         return self.wait_until_done(hook, WaitCondition.of(order))

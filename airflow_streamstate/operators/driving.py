@@ -46,16 +46,16 @@ PROGRESS_SECONDS = 30.0
 class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
     """Base of ``UpgradeStreamOperator`` and ``RollbackStreamOperator``; not for use by itself.
 
-    Every step is recorded before it acts, so whoever comes goes on where it is. A try of the task goes on with what the
-    try before began; where that was over, and not as it was asked for, it says so again, and a task that was cleared
-    begins anew. A deferred task acts in workers alone, and its trigger looks; while the stream may stand still it stays
-    in its worker, for a minute at most.
+    Every step is recorded before it acts, so another worker goes on where it is. A try of the task goes on with what
+    the try before began; where that was over, and not as it was asked for, it says so again, and a task that was
+    cleared begins anew. A deferred task acts in workers alone, and its trigger looks; while the stream may stand still
+    it stays in its worker, for a minute at most.
 
     :param healthy_batches: so many batches each query has to commit past the handover. (templated)
-    :param healthy_within_seconds: how long it has for that. (templated)
+    :param healthy_deadline_seconds: how long it has for that. (templated)
     :param caught_up: healthy only when nothing is left to read, or no more than the version before had left.
         (templated)
-    :param rehearsal_within_seconds: how long a rehearsal may take. (templated)
+    :param rehearsal_deadline_seconds: how long a rehearsal may take. (templated)
     :param undo_command: undoes what a ``foreachBatch`` wrote, should there be no other way back. (templated)
     :param if_busy: what is done while another upgrade or rollback of the stream is under way: ``refuse`` fails the task
         at once; ``wait`` waits for its end, within ``timeout_seconds``, records nothing meanwhile, and then plans
@@ -72,9 +72,9 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
     template_fields: Sequence[str] = (
         *StreamStateOperator.template_fields,
         "healthy_batches",
-        "healthy_within_seconds",
+        "healthy_deadline_seconds",
         "caught_up",
-        "rehearsal_within_seconds",
+        "rehearsal_deadline_seconds",
         "undo_command",
         "if_busy",
     )
@@ -83,9 +83,9 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
         self,
         *,
         healthy_batches: int | str = 3,
-        healthy_within_seconds: float | str = 300.0,
+        healthy_deadline_seconds: float | str = 300.0,
         caught_up: bool | str = False,
-        rehearsal_within_seconds: float | str = 300.0,
+        rehearsal_deadline_seconds: float | str = 300.0,
         undo_command: Sequence[str] | str = (),
         if_busy: str = "refuse",
         timeout_seconds: float | str = 3_600.0,
@@ -93,9 +93,9 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
     ) -> None:
         super().__init__(timeout_seconds=timeout_seconds, **kwargs)
         self.healthy_batches = healthy_batches
-        self.healthy_within_seconds = healthy_within_seconds
+        self.healthy_deadline_seconds = healthy_deadline_seconds
         self.caught_up = caught_up
-        self.rehearsal_within_seconds = rehearsal_within_seconds
+        self.rehearsal_deadline_seconds = rehearsal_deadline_seconds
         self.undo_command = undo_command
         self.if_busy = if_busy
         self._driven: tuple[StreamStateHook, UpgradeView] | None = None
@@ -106,8 +106,8 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
     # what an operator of these is
 
     @abstractmethod
-    def wish_digest(self) -> str:
-        """Over all that is asked for: one request id is one wish."""
+    def request_digest(self) -> str:
+        """Over all that is asked for: one request id is one request."""
 
     @abstractmethod
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
@@ -180,7 +180,7 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
         An end that is not what was asked for stands until somebody clears the task: Airflow may run a try behind one
         that failed for good, where it takes the end of a worker that deferred the task for the task's own.
         """
-        digest, cleared = self.wish_digest(), cleared_after(context, self.retries or 0)
+        digest, cleared = self.request_digest(), cleared_after(context, self.retries or 0)
         for after in range(cleared + 1):
             for number in itertools.count(1):
                 request_id = request_id_of(context, _purpose(digest, after, number))
@@ -293,13 +293,13 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
         """When a version has proven itself."""
         return HealthyWhen(
             batches=whole_number(self.healthy_batches, "healthy_batches"),
-            within_seconds=as_seconds(self.healthy_within_seconds, "healthy_within_seconds"),
+            within_seconds=as_seconds(self.healthy_deadline_seconds, "healthy_deadline_seconds"),
             caught_up=yes_or_no(self.caught_up, "caught_up"),
         )
 
     def rehearsal_seconds(self) -> float:
         """How long a rehearsal may take."""
-        return as_seconds(self.rehearsal_within_seconds, "rehearsal_within_seconds")
+        return as_seconds(self.rehearsal_deadline_seconds, "rehearsal_deadline_seconds")
 
     def undo_words(self) -> tuple[str, ...]:
         """The command that undoes; none by default."""
@@ -309,6 +309,6 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
 
 
 def _purpose(digest: str, after: int, number: int) -> str:
-    """What a request id is for: the wish, and which time since the task was cleared."""
+    """What a request id is for: the request, and which time since the task was cleared."""
     words = [digest, f"after {after}" if after else "", str(number) if number > 1 else ""]
     return " ".join(word for word in words if word)

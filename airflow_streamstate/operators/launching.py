@@ -12,8 +12,8 @@ from airflow_streamstate.hooks.rendered import one_of
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator
 
-WaitFor = Literal["healthy", "caught_up", "finished", "none"]
-WAIT_FOR: tuple[WaitFor, ...] = ("healthy", "caught_up", "finished", "none")
+WaitUntil = Literal["healthy", "caught_up", "finished", "none"]
+WAIT_UNTIL: tuple[WaitUntil, ...] = ("healthy", "caught_up", "finished", "none")
 
 
 def launched(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,28 +24,27 @@ def launched(found: Mapping[str, Any]) -> dict[str, Any]:
 class LaunchingOperator(StreamStateOperator):
     """Base of ``DeployStreamOperator`` and ``ResumeStreamOperator``; not for use by itself.
 
-    :param wait_for: ``healthy``: each query has committed a batch, or found no input; ``caught_up``: and nothing is
+    :param wait_until: ``healthy``: each query has committed a batch, or found no input; ``caught_up``: and nothing is
         left to read; ``finished``: the script has ended by itself; ``none``: return when the driver is launched.
         (templated)
-    :param on_kill: what becomes of the deployment when the task is killed, or marked, while it waits: ``leave`` it,
-        ``stop`` it with its state, ``drain`` it, or ``kill`` its driver.
+    :param on_kill_action: what becomes of the deployment when the task is killed, or marked, while it waits: ``leave``
+        it, ``stop`` it with its state, ``drain`` it, or ``kill`` its driver.
     """
 
-    template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "wait_for")
+    template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "wait_until")
 
-    def __init__(self, *, wait_for: str = "healthy", on_kill: str = "leave", **kwargs: Any) -> None:
+    def __init__(self, *, wait_until: str = "healthy", on_kill_action: str = "leave", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.wait_for = wait_for
-        # `on_kill` is the name of Airflow's own method.
-        self.on_kill_action = on_kill
+        self.wait_until = wait_until
+        self.on_kill_action = on_kill_action
         self._launched: tuple[str, str] | None = None
 
     def wait_for_launched(self, hook: StreamStateHook, view: DeploymentView) -> dict[str, Any]:
         """Wait as asked for what was just launched."""
-        wanted = one_of(self.wait_for, WAIT_FOR, "wait_for")
+        wanted = one_of(self.wait_until, WAIT_UNTIL, "wait_until")
         if wanted == "none":
             return launched(view.to_json())
-        action = one_of(self.on_kill_action, ON_KILL_ACTIONS, "on_kill")
+        action = one_of(self.on_kill_action, ON_KILL_ACTIONS, "on_kill_action")
         self._launched = (view.stream_id, view.deployment_id)
         watch = WaitCondition(wanted, view.stream_id, deployment_id=view.deployment_id)
         return self.wait_until_done(hook, watch, action)

@@ -39,21 +39,24 @@ class PlanUpgradeOperator(ChangingOperator):
     :param files: files beside the script; None: as they are. (templated)
     :param packages: Maven coordinates; None: as they are. (templated)
     :param jars: jars; None: as they are. (templated)
-    :param fresh_queries: queries that may start with nothing, although the snapshot does not know them. (templated)
+    :param allow_new_queries: queries that may start with nothing, although the snapshot does not know them. (templated)
     :param accept_lost_input: queries that may go on although input behind their offsets is lost. (templated)
-    :param discard_state: drop state that the drain could not flush. (templated)
+    :param allow_state_loss: drop state that the drain could not flush. (templated)
     :param allow_literal_secrets: take values under secret-like names as they are, recorded in the home. (templated)
     :param version_label: your own name of the new version; None: none for another script. (templated)
     :param on_query_failure: what a query that fails does to the others, as in ``DeployStreamOperator``; None: as it is.
         (templated)
     :param rehearse: run the empty batches; else the plans alone are compared, by a run of the script all the same.
         (templated)
+    :param deadline_seconds: by when the rehearsal is over; then it is ended. The task waits for that, and has no
+        ``timeout_seconds``. (templated)
     :param fail_unless_it_fits: fail the task where the verdict is neither ``same`` nor ``state-compatible``, or the
         rehearsal did not go well; else the report is all, and what follows decides by it. (templated)
     """
 
     template_fields: Sequence[str] = (
-        *ChangingOperator.template_fields,
+        *(name for name in ChangingOperator.template_fields if name != "timeout_seconds"),
+        "deadline_seconds",
         "rehearse",
         "fail_unless_it_fits",
     )
@@ -63,27 +66,29 @@ class PlanUpgradeOperator(ChangingOperator):
         *,
         rehearse: bool | str = True,
         fail_unless_it_fits: bool | str = True,
+        deadline_seconds: float | str = 600.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(timeout_seconds=deadline_seconds, **kwargs)
+        self.deadline_seconds = deadline_seconds
         self.rehearse = rehearse
         self.fail_unless_it_fits = fail_unless_it_fits
         self._begun: tuple[str, str] | None = None
         self._report: PlanReport | None = None
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        request = self.change()
+        request, deadline_seconds = self.change(), as_seconds(self.deadline_seconds, "deadline_seconds")
         view = hook.client.plans.begin(
             request,
-            # One id is one wish, as for a deploy; one that is over is begun anew when the task is cleared.
+            # One id is one request, as for a deploy; one that is over is begun anew when the task is cleared.
             request_id=request_id_of(context, request.digest),
             runs_batches=yes_or_no(self.rehearse, "rehearse"),
-            deadline_seconds=as_seconds(self.timeout_seconds, "timeout_seconds"),
+            deadline_seconds=deadline_seconds,
         )
         self._begun = (view.stream_id, view.rehearsal_id)
         watch = WaitCondition("rehearsed", view.stream_id, deployment_id=view.rehearsal_id)
-        # The rehearsal ends itself at its deadline; whoever waits sees that end.
-        result = self.wait_until_done(hook, watch, beyond_seconds=2 * LATE_SECONDS)
+        # The rehearsal ends itself at its deadline; a wait sees that end.
+        result = self.wait_until_done(hook, watch, timeout_seconds=deadline_seconds + 2 * LATE_SECONDS)
         return self._judged(context, result)
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:

@@ -18,18 +18,20 @@ class ReadingOperator(MasksSecrets, StreamStateOperator):
 
     The driver runs on the worker's machine, on a fork of the snapshot, and its answer lies there: the task stays with
     it, so ``deferrable`` changes nothing. The stream is not touched. What Airflow ends, or what dies, ends its driver
-    at the latest after ``timeout_seconds``.
+    at the latest at ``deadline_seconds``.
 
     :param snapshot_id: which snapshot. (templated)
     :param master: Spark's master for the driver that reads. (templated)
     :param conf: Spark's configuration, laid over that of the deployment; a value may be a reference to a secret.
         (templated)
     :param packages: Maven coordinates beside those of the deployment. (templated)
-    :param timeout_seconds: how long the reading may take; then it is ended. (templated)
+    :param deadline_seconds: by when the reading is over; then it is ended. The task has no ``timeout_seconds``.
+        (templated)
     """
 
     template_fields: Sequence[str] = (
-        *StreamStateOperator.template_fields,
+        *(name for name in StreamStateOperator.template_fields if name != "timeout_seconds"),
+        "deadline_seconds",
         "snapshot_id",
         "master",
         "conf",
@@ -43,9 +45,11 @@ class ReadingOperator(MasksSecrets, StreamStateOperator):
         master: str = LOCAL_MASTER,
         conf: Mapping[str, str] | str | None = None,
         packages: Sequence[str] | str = (),
+        deadline_seconds: float | str = 600.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(timeout_seconds=deadline_seconds, **kwargs)
+        self.deadline_seconds = deadline_seconds
         self.snapshot_id = snapshot_id
         self.master = master
         self.conf = conf
@@ -61,7 +65,7 @@ class ReadingOperator(MasksSecrets, StreamStateOperator):
             master=optional_text(self.master) or LOCAL_MASTER,
             conf=text_mapping(self.conf, "conf"),
             packages=texts(self.packages, "packages"),
-            deadline_seconds=as_seconds(self.timeout_seconds, "timeout_seconds"),
+            deadline_seconds=as_seconds(self.deadline_seconds, "deadline_seconds"),
             **more,
         )
 

@@ -21,9 +21,9 @@ class ResumeStreamOperator(LaunchingOperator):
 
     Returns ``{stream_id, deployment_id, attempt, state, start: {mode, snapshot_id}}``.
 
-    :param assume_dead: go on although nobody can say whether the old driver is dead. (templated)
-    :param wait_for: see ``DeployStreamOperator``. (templated)
-    :param on_kill: see ``DeployStreamOperator``.
+    :param assume_dead: go on although the launcher cannot say whether the old driver is dead. (templated)
+    :param wait_until: see ``DeployStreamOperator``. (templated)
+    :param on_kill_action: see ``DeployStreamOperator``.
     """
 
     template_fields: Sequence[str] = (*LaunchingOperator.template_fields, "assume_dead")

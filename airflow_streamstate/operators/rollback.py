@@ -23,10 +23,10 @@ class RollbackStreamOperator(UpgradeOperatorBase):
 
     Idempotent, and its result is, as those of ``UpgradeStreamOperator``. Where the task is killed, marked or cleared
     before the current version is told to stop, nothing happens; after that the rollback is finished: by the task as far
-    as Airflow lets it, by its next try, or by ``streamstate upgrade STREAM --continue``.
+    as Airflow lets it, by its next try, or by ``streamstate continue STREAM``.
 
-    :param way: ``forward``: the old code goes on from the last commit; ``undo``: back to the handover, with the sinks
-        undone; by default the first of them that is exact. (templated)
+    :param strategy: ``forward``: the old code goes on from the last commit; ``undo``: back to the handover, with the
+        sinks undone; by default the first of them that is exact. (templated)
     :param snapshot_id: go back to this older snapshot, with the code that it was taken of, and every sink undone to it.
         (templated)
     :param max_snapshot_age_seconds: refuse that snapshot where it is older. (templated)
@@ -38,7 +38,7 @@ class RollbackStreamOperator(UpgradeOperatorBase):
 
     template_fields: Sequence[str] = (
         *UpgradeOperatorBase.template_fields,
-        "way",
+        "strategy",
         "snapshot_id",
         "max_snapshot_age_seconds",
         "accept_duplicates",
@@ -49,7 +49,7 @@ class RollbackStreamOperator(UpgradeOperatorBase):
     def __init__(
         self,
         *,
-        way: str | None = None,
+        strategy: str | None = None,
         snapshot_id: str | None = None,
         max_snapshot_age_seconds: float | str | None = None,
         accept_duplicates: bool | str = False,
@@ -58,14 +58,14 @@ class RollbackStreamOperator(UpgradeOperatorBase):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.way = way
+        self.strategy = strategy
         self.snapshot_id = snapshot_id
         self.max_snapshot_age_seconds = max_snapshot_age_seconds
         self.accept_duplicates = accept_duplicates
         self.warm = warm
         self.accept_lost_input = accept_lost_input
 
-    def wish_digest(self) -> str:
+    def request_digest(self) -> str:
         return self._request().digest
 
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
@@ -74,7 +74,7 @@ class RollbackStreamOperator(UpgradeOperatorBase):
     def _request(self) -> RollbackRequest:
         return RollbackRequest(
             stream_id=str(self.stream_id),
-            way=one_of(optional_text(self.way), (None, *WAYS), "way"),
+            way=one_of(optional_text(self.strategy), (None, *WAYS), "strategy"),
             snapshot_id=optional_text(self.snapshot_id),
             max_snapshot_age_seconds=optional_seconds(self.max_snapshot_age_seconds, "max_snapshot_age_seconds"),
             undo_command=self.undo_words(),

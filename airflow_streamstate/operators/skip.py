@@ -20,19 +20,19 @@ class SkipBatchOperator(StreamStateOperator):
     """Commit a batch that is planned and always fails, without reading its rows, and go on behind it.
 
     For a stream that has ended: the next attempt is started, and does it before the query starts. The state stays as it
-    was; the offsets between which nobody reads are a gap with a name. Idempotent: a retry, or a task that was cleared,
+    was; the offsets that are passed over are a gap with a name. Idempotent: a retry, or a task that was cleared,
     finds its order, or what became of it; with another batch it asks for something else.
 
-    Returns ``{stream_id, command_id, deployment_id, query, batch_id, moves}``; without ``wait`` ``{stream_id,
-    deployment_id, command_id, key, state}``.
+    Returns ``{stream_id, command_id, deployment_id, query, batch_id, moves}``; without ``wait_for_completion``
+    ``{stream_id, deployment_id, command_id, key, state}``.
 
     :param batch_id: the batch that the next start would run first. (templated)
     :param reason: why; kept with the gap, and needed. (templated)
     :param query_name: whose batch, where several queries have that one planned. (templated)
     :param accept_written_rows: the sink may hold some of its output, and that stays there; without it refused.
         (templated)
-    :param assume_dead: go on although nobody can say whether the old driver is dead. (templated)
-    :param wait: wait until the batch is skipped, for ``timeout_seconds`` at most.
+    :param assume_dead: go on although the launcher cannot say whether the old driver is dead. (templated)
+    :param wait_for_completion: wait until the batch is skipped, for ``timeout_seconds`` at most.
     """
 
     template_fields: Sequence[str] = (
@@ -50,7 +50,7 @@ class SkipBatchOperator(StreamStateOperator):
         query_name: str | None = None,
         accept_written_rows: bool | str = False,
         assume_dead: bool | str = False,
-        wait: bool = True,
+        wait_for_completion: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -58,10 +58,10 @@ class SkipBatchOperator(StreamStateOperator):
         self.query_name = query_name
         self.accept_written_rows = accept_written_rows
         self.assume_dead = assume_dead
-        self.wait = wait
+        self.wait_for_completion = wait_for_completion
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        wish = SkipOrder(
+        request = SkipOrder(
             stream_id=str(self.stream_id),
             batch_id=whole_number(self.batch_id, "batch_id"),
             reason=str(self.reason),
@@ -69,9 +69,9 @@ class SkipBatchOperator(StreamStateOperator):
             accepts_written=yes_or_no(self.accept_written_rows, "accept_written_rows"),
             assume_dead=yes_or_no(self.assume_dead, "assume_dead"),
         )
-        purpose = f"{wish.batch_id} {wish.query_name} {wish.accepts_written}"
-        order = hook.client.starts.skip(wish, request_id_of(context, purpose), self._say_what_is_passed_over)
-        if not self.wait:
+        purpose = f"{request.batch_id} {request.query_name} {request.accepts_written}"
+        order = hook.client.starts.skip(request, request_id_of(context, purpose), self._say_what_is_passed_over)
+        if not self.wait_for_completion:
             return ordered(order)
         return self.wait_until_done(hook, WaitCondition.of(order))
 

@@ -20,10 +20,10 @@ class SnapshotStreamOperator(StreamStateOperator):
     """Keep a committed batch of every query of a running stream.
 
     Idempotent: a retry, or a task that was cleared, finds its snapshot. While it waits, the stream is asked again under
-    the same request id where nobody takes the request up, or where its driver was started again or replaced.
+    the same request id where no driver takes the request up, or where its driver was started again or replaced.
 
-    Returns ``{stream_id, deployment_id, command_id, snapshot_id, kind, files, bytes, queries}``; without ``wait``
-    ``{stream_id, deployment_id, command_id, key, state, request_id}``.
+    Returns ``{stream_id, deployment_id, command_id, snapshot_id, kind, files, bytes, queries}``; without
+    ``wait_for_completion`` ``{stream_id, deployment_id, command_id, key, state, request_id}``.
 
     :param requested_at: the time of asking, e.g. ``{{ dag_run.run_after }}``, so that a run which comes late takes no
         snapshot; None: when the task asks. (templated)
@@ -31,7 +31,7 @@ class SnapshotStreamOperator(StreamStateOperator):
         say. (templated)
     :param consistent: all queries stand at one barrier when it is taken, and go on by themselves. (templated)
     :param expires_in_seconds: an order that is read later is not begun; None: any time. (templated)
-    :param wait: wait until the snapshot is complete, for ``timeout_seconds`` at most.
+    :param wait_for_completion: wait until the snapshot is complete, for ``timeout_seconds`` at most.
     """
 
     template_fields: Sequence[str] = (
@@ -49,7 +49,7 @@ class SnapshotStreamOperator(StreamStateOperator):
         ttl_seconds: float | str | None = None,
         consistent: bool | str = False,
         expires_in_seconds: float | str | None = None,
-        wait: bool = True,
+        wait_for_completion: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -57,7 +57,7 @@ class SnapshotStreamOperator(StreamStateOperator):
         self.ttl_seconds = ttl_seconds
         self.consistent = consistent
         self.expires_in_seconds = expires_in_seconds
-        self.wait = wait
+        self.wait_for_completion = wait_for_completion
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         expires_in, ttl = optional_text(self.expires_in_seconds), optional_text(self.ttl_seconds)
@@ -72,6 +72,6 @@ class SnapshotStreamOperator(StreamStateOperator):
             expires_in_seconds=None if expires_in is None else as_seconds(expires_in, "expires_in_seconds"),
             request_id=request_id_of(context),
         )
-        if not self.wait:
+        if not self.wait_for_completion:
             return {**ordered(order), "request_id": order.request_id}
         return self.wait_until_done(hook, WaitCondition.of(order))

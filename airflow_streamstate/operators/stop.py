@@ -10,7 +10,7 @@ from airflow_streamstate.controller.observe.views import StreamStatus
 from airflow_streamstate.controller.wait.condition import WaitCondition, end_result
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.hooks.refusals import told_to_airflow
-from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text
+from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
 from airflow_streamstate.triggers.events import read_event
@@ -27,27 +27,27 @@ class StopStreamOperator(StreamStateOperator):
     already is answered at once.
 
     Returns ``{stream_id, deployment_id, command_id, snapshot_id, end_offsets, watermark_at, state_rows_left}``; without
-    ``wait`` ``{stream_id, deployment_id, command_id, key, state}``; with ``deadline_seconds`` also ``outcome`` and
-    ``cut_batches``.
+    ``wait_for_completion`` ``{stream_id, deployment_id, command_id, key, state}``; with ``deadline_seconds`` also
+    ``outcome`` and ``cut_batches``.
 
     :param deployment_id: which deployment; the current one by default. (templated)
     :param expires_in_seconds: an order that is read later is not begun; None: any time. (templated)
-    :param if_not_running: what becomes of the task where the deployment has failed, so nobody would obey: ``fail``,
-        or ``pass``, with no snapshot in the result: a deploy takes that one itself. (templated)
-    :param wait: wait until it has stopped, for ``timeout_seconds`` at most.
+    :param ignore_if_not_running: succeed where the deployment has failed, so that no driver could obey, with no
+        snapshot in the result: a deploy takes that one itself. By default the task fails then. (templated)
+    :param wait_for_completion: wait until it has stopped, for ``timeout_seconds`` at most.
     :param deadline_seconds: how long the stop may take, from when it is ordered; it takes the place of
         ``timeout_seconds`` and of ``expires_in_seconds``. None: there is no such end. (templated)
-    :param on_deadline: what is done then, by a worker: ``fail`` withdraws an order that nobody obeys yet, and fails the
+    :param on_deadline: what is done then, by a worker: ``fail`` withdraws an order that is not begun, and fails the
         task; a retry orders anew. ``kill`` ends the driver, which must run on this worker's machine, and keeps its end
-        in a snapshot; that of a driver that had died by itself, too, and then ``if_not_running`` says what becomes of
-        the task. (templated)
+        in a snapshot; that of a driver that had died by itself, too, and then ``ignore_if_not_running`` says what
+        becomes of the task. (templated)
     """
 
     template_fields: Sequence[str] = (
         *StreamStateOperator.template_fields,
         "deployment_id",
         "expires_in_seconds",
-        "if_not_running",
+        "ignore_if_not_running",
         "deadline_seconds",
         "on_deadline",
     )
@@ -57,8 +57,8 @@ class StopStreamOperator(StreamStateOperator):
         *,
         deployment_id: str | None = None,
         expires_in_seconds: float | str | None = None,
-        if_not_running: str = "fail",
-        wait: bool = True,
+        ignore_if_not_running: bool | str = False,
+        wait_for_completion: bool = True,
         deadline_seconds: float | str | None = None,
         on_deadline: str = "fail",
         **kwargs: Any,
@@ -66,8 +66,8 @@ class StopStreamOperator(StreamStateOperator):
         super().__init__(**kwargs)
         self.deployment_id = deployment_id
         self.expires_in_seconds = expires_in_seconds
-        self.if_not_running = if_not_running
-        self.wait = wait
+        self.ignore_if_not_running = ignore_if_not_running
+        self.wait_for_completion = wait_for_completion
         self.deadline_seconds = deadline_seconds
         self.on_deadline = on_deadline
 
@@ -75,7 +75,7 @@ class StopStreamOperator(StreamStateOperator):
         deployment_id = optional_text(self.deployment_id)
         deadline = self._deadline(context)
         keeps_any_end = deadline is not None and deadline["on_deadline"] == "kill"
-        if one_of(self.if_not_running, ("fail", "pass"), "if_not_running") == "pass" and not keeps_any_end:
+        if yes_or_no(self.ignore_if_not_running, "ignore_if_not_running") and not keeps_any_end:
             status = hook.client.status(str(self.stream_id), deployment_id)
             if status.state == "failed":
                 self.log.warning("Not running, so there is nothing to stop: %s", status.error)
@@ -92,7 +92,7 @@ class StopStreamOperator(StreamStateOperator):
             expires_in_seconds=None if expires_in is None else as_seconds(expires_in, "expires_in_seconds"),
             request_id=request_id_of(context),
         )
-        if not self.wait:
+        if not self.wait_for_completion:
             return ordered(order)
         return self.wait_until_done(hook, WaitCondition.of(order))
 
@@ -109,12 +109,12 @@ class StopStreamOperator(StreamStateOperator):
         seconds = optional_text(self.deadline_seconds)
         if seconds is None:
             return None
-        if not self.wait or optional_text(self.expires_in_seconds) is not None:
+        if not self.wait_for_completion or optional_text(self.expires_in_seconds) is not None:
             raise InvalidRequestError(
                 "a stop with deadline_seconds waits by itself, and has that one deadline",
-                wait=self.wait,
+                wait_for_completion=self.wait_for_completion,
                 expires_in_seconds=self.expires_in_seconds,
-                next_step="Leave out wait and expires_in_seconds, or deadline_seconds.",
+                next_step="Leave out wait_for_completion and expires_in_seconds, or deadline_seconds.",
             )
         return {
             "deadline_seconds": as_seconds(seconds, "deadline_seconds"),
@@ -145,14 +145,15 @@ class StopStreamOperator(StreamStateOperator):
     def _stopped_by(self, hook: StreamStateHook, deadline: dict[str, Any]) -> dict[str, Any]:
         found = hook.client.forced_stops.stop(str(self.stream_id), **deadline)
         outcome = found.outcome
-        if outcome.outcome == "failed" and self.if_not_running != "pass":
+        ignored = yes_or_no(self.ignore_if_not_running, "ignore_if_not_running")
+        if outcome.outcome == "failed" and not ignored:
             raise ConflictError(
                 "the deployment had failed before it could be stopped; its end is kept",
                 stream_id=outcome.stream_id,
                 deployment_id=outcome.deployment_id,
                 snapshot_id=outcome.snapshot_id,
                 reason=outcome.reason,
-                next_step="A deploy goes on from that snapshot; if_not_running='pass' lets the task pass.",
+                next_step="A deploy goes on from that snapshot; ignore_if_not_running=True lets the task succeed.",
             )
         if outcome.reason:
             self.log.warning("%s %s: %s", outcome.stream_id, outcome.deployment_id, outcome.reason)

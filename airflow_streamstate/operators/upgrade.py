@@ -45,18 +45,20 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     :param rehearse: run the empty batches; else the plans alone are compared. (templated)
     :param warm: launch the driver that takes over before the other one is stopped, on the way back, too; not where
         there is no room for two. (templated)
-    :param needs_approval: wait until somebody says yes to the plan, by ``streamstate upgrade STREAM --approve``.
+    :param needs_approval: wait until somebody says yes to the plan, by ``streamstate approve STREAM``.
         (templated)
     :param roll_back_if_slower: a factor, such as 2: give a version up that falls behind its input, and reads one in so
         many, or less, of what the version before read per second; by default it is kept. (templated)
     :param rehearsal_id: of the ``PlanUpgradeOperator`` whose report was approved: refused where by now the change is
         another one, or something else runs. (templated)
-    :param on_cancel: what becomes of the upgrade when the task is killed, marked or cleared after the old version was
-        told to stop: ``finish`` it, or ``rollback``. Before that nothing has happened, and nothing does. (templated)
+    :param on_kill_action: what becomes of the upgrade when the task is killed, marked or cleared after the old version
+        was told to stop: ``finish`` it, or ``rollback``. Before that nothing has happened, and nothing does.
+        (templated)
 
     The parameters of ``PlanUpgradeOperator`` say what is to change: ``application``, ``arguments``, ``conf``,
-    ``environment``, ``master``, ``spark_conn_id``, ``py_files``, ``files``, ``packages``, ``jars``, ``fresh_queries``,
-    ``accept_lost_input``, ``discard_state``, ``allow_literal_secrets``, ``version_label``, ``on_query_failure``.
+    ``environment``, ``master``, ``spark_conn_id``, ``py_files``, ``files``, ``packages``, ``jars``,
+    ``allow_new_queries``, ``accept_lost_input``, ``allow_state_loss``, ``allow_literal_secrets``, ``version_label``,
+    ``on_query_failure``.
     """
 
     template_fields: Sequence[str] = tuple(
@@ -72,7 +74,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
                 "needs_approval",
                 "roll_back_if_slower",
                 "rehearsal_id",
-                "on_cancel",
+                "on_kill_action",
             )
         )
     )
@@ -88,7 +90,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         needs_approval: bool | str = False,
         roll_back_if_slower: float | str | None = None,
         rehearsal_id: str | None = None,
-        on_cancel: str = "finish",
+        on_kill_action: str = "finish",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -100,9 +102,9 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         self.needs_approval = needs_approval
         self.roll_back_if_slower = roll_back_if_slower
         self.rehearsal_id = rehearsal_id
-        self.on_cancel = on_cancel
+        self.on_kill_action = on_kill_action
 
-    def wish_digest(self) -> str:
+    def request_digest(self) -> str:
         return self._request().digest
 
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
@@ -112,7 +114,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         return hook.client.upgrades.begin(request, request_id, lease_seconds=LEASE_SECONDS)
 
     def after_stop(self) -> AfterStop:
-        return one_of(self.on_cancel, AFTER_STOP, "on_cancel")
+        return one_of(self.on_kill_action, AFTER_STOP, "on_kill_action")
 
     def _request(self) -> UpgradeRequest:
         return UpgradeRequest(

@@ -30,7 +30,7 @@ class VerifySnapshotOperator(ReadingOperator):
     :param conf: Spark's configuration, laid over that of the deployment; a value may be a reference to a secret.
         (templated)
     :param packages: Maven coordinates beside those of the deployment. (templated)
-    :param timeout_seconds: how long the loading may take; then it is ended, and the task fails. (templated)
+    :param deadline_seconds: by when it is over; then it is ended, and the task fails. (templated)
     """
 
     template_fields: Sequence[str] = (*ReadingOperator.template_fields, "deep")

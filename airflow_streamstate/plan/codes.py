@@ -178,11 +178,11 @@ CODES: Mapping[str, Code] = {
     # queries
     "query-renamed": _person(
         "a query of the old version under another name",
-        "Keep the old name: state and positions go by it. To leave them behind, deploy with --fresh-query NAME.",
+        "Keep the old name: state and positions go by it. To leave them behind, deploy with --allow-new-query NAME.",
     ),
     "query-added": _person(
         "a query that the old version did not have",
-        "Deploy with --fresh-query NAME: it begins where its sources' options say.",
+        "Deploy with --allow-new-query NAME: it begins where its sources' options say.",
     ),
     "query-dropped": _drain(
         "a query that the new version does not have",

@@ -7,6 +7,7 @@ itself raised stands somewhere in between.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 QUERY_REPORT = "=== Streaming Query ==="
 AFTER_QUERY_REPORT = ("JVM stacktrace:", "Traceback (most recent call last)", "Caused by:")
@@ -40,6 +41,17 @@ def cause_of(error: str, traceback: str) -> str:
     """The same of an error whose traceback is kept beside it, and perhaps was cut at its beginning."""
     found = _last_of_traceback(without_query_report(traceback).splitlines())
     return _bare(found) if found else cause_in(error)
+
+
+def cause_of_failure(type_name: str, context: Mapping[str, object]) -> str:
+    """The same of one of our own errors; "" where it is about no job that failed.
+
+    Args:
+        type_name: of the error's class.
+        context: its facts, among them the job's ``error`` and ``traceback``.
+    """
+    error, traceback = (str(context.get(name) or "") for name in ("error", "traceback"))
+    return cause_of(error, traceback) if traceback or type_name == "DeploymentFailedError" else ""
 
 
 def without_query_report(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.common.compat.sdk import (
     AirflowException,
@@ -28,7 +28,6 @@ from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-OnFailure = Literal["fail", "skip"]
 _TRIGGER_FAILED = "__fail__"
 """Airflow's name of the method with which a task goes on whose trigger could not run."""
 
@@ -36,14 +35,15 @@ _TRIGGER_FAILED = "__fail__"
 class StreamStateSensor(BaseSensorOperator):
     """Base of the sensors; not for use by itself.
 
+    Where what is waited for cannot come any more, the task fails at once, without retries; with ``soft_fail`` it is
+    skipped. A mistake is never skipped, whatever ``soft_fail`` and ``never_fail`` say: a stream, deployment, connection
+    or home that is not there, or a record that cannot be read, fails the task at once; a home that did not answer until
+    the timeout fails it then.
+
     :param stream_id: the stream. (templated)
     :param deployment_id: which deployment; by default the one that was current when the DAG run began, so that a later
         one does not hide it. (templated)
     :param streamstate_conn_id: the Airflow connection that names the home. (templated)
-    :param on_failure: what the task does when it cannot come any more: ``fail`` (at once, without retries) or ``skip``.
-        A mistake is never skipped, whatever ``on_failure``, ``soft_fail`` and ``never_fail`` say: a stream, deployment,
-        connection or home that is not there, or a record that cannot be read, fails the task at once; a home that did
-        not answer until the timeout fails it then.
     :param deferrable: wait in the triggerer; ``mode`` says how to wait otherwise. The result is the same.
     """
 
@@ -56,18 +56,14 @@ class StreamStateSensor(BaseSensorOperator):
         stream_id: str,
         deployment_id: str | None = None,
         streamstate_conn_id: str = StreamStateHook.default_conn_name,
-        on_failure: OnFailure = "fail",
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poke_interval: timedelta | float = 10,
         **kwargs: Any,
     ) -> None:
-        if on_failure not in ("fail", "skip"):
-            raise ValueError(f"on_failure is {on_failure!r}, not 'fail' or 'skip'")
         super().__init__(poke_interval=poke_interval, **kwargs)
         self.stream_id = stream_id
         self.deployment_id = deployment_id
         self.streamstate_conn_id = streamstate_conn_id
-        self.on_failure = on_failure
         self.deferrable = deferrable
         self._never_skipped: AirflowException | None = None
         self._unanswered: StreamStateError | None = None
@@ -162,6 +158,6 @@ class StreamStateSensor(BaseSensorOperator):
         if is_mistake(error):
             self._never_skipped = AirflowFailException(text)
             raise self._never_skipped from error
-        if self.on_failure == "skip" or self.soft_fail:
+        if self.soft_fail:
             raise AirflowSkipException(text) from error
         raise AirflowFailException(text) from error

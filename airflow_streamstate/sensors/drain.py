@@ -1,4 +1,4 @@
-"""``DrainCompleteSensor``: waits for a drain, whoever asked for it."""
+"""``DrainCompleteSensor``: waits for a drain, by whatever it was ordered."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class DrainCompleteSensor(StreamStateSensor):
-    """Wait until a deployment is drained, whoever asked for it and whenever that was.
+    """Wait until a deployment is drained, by whatever that was ordered, and whenever.
 
     A drain that was over before the sensor began is seen at once, and a later deployment does not hide it. An end
-    without a drain (stopped, failed, finished, fenced, the notification expired or refused) fails or skips the task at
-    once, as ``on_failure`` says.
+    without a drain (stopped, failed, finished, fenced, the notification expired or refused) fails the task at once, or
+    with ``soft_fail`` skips it.
 
     Returns ``{deployment_id, snapshot_id, end_offsets, watermark_at, state_rows_left}``: offsets per query, one text
     per source; the earliest watermark of before the flush; rows of state over all queries.

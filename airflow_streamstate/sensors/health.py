@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 class StreamHealthSensor(StreamStateSensor):
     """Wait until a deployment runs and each of its queries has committed a batch, or has found no input.
 
-    A deployment that has ended fails or skips the task at once, as ``on_failure`` says.
+    A deployment that has ended fails the task at once, or with ``soft_fail`` skips it.
 
     Returns the stream's status: ``{stream_id, deployment_id, attempt, state, queries, heartbeat_age_seconds, …}``.
 
     :param caught_up: wait until nothing is left to read, too: by a look at each source after the start, or because the
         newest trigger found no input. Of a source that cannot tell, only the second counts. (templated)
-    :param behind_at_most: with ``caught_up``: so much may be left of each source, in its own unit. (templated)
+    :param max_lag: with ``caught_up``: so much may be left of each source, in its own unit. (templated)
     """
 
-    template_fields: Sequence[str] = (*StreamStateSensor.template_fields, "caught_up", "behind_at_most")
+    template_fields: Sequence[str] = (*StreamStateSensor.template_fields, "caught_up", "max_lag")
 
-    def __init__(self, *, caught_up: bool | str = False, behind_at_most: int | str = 0, **kwargs: Any) -> None:
+    def __init__(self, *, caught_up: bool | str = False, max_lag: int | str = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.caught_up = caught_up
-        self.behind_at_most = behind_at_most
+        self.max_lag = max_lag
 
     def watch(self, context: Context, hook: StreamStateHook) -> WaitCondition:
         deployment_id = self.deployment_of(context, hook)
         if not yes_or_no(self.caught_up, "caught_up"):
             return WaitCondition("healthy", str(self.stream_id), deployment_id=deployment_id)
-        at_most = whole_number(self.behind_at_most, "behind_at_most")
-        return WaitCondition("caught_up", str(self.stream_id), deployment_id=deployment_id, behind_at_most=at_most)
+        at_most = whole_number(self.max_lag, "max_lag")
+        return WaitCondition("caught_up", str(self.stream_id), deployment_id=deployment_id, max_lag=at_most)

@@ -19,9 +19,11 @@ class SnapshotReadySensor(StreamStateSensor):
 
     Returns ``{deployment_id, snapshot_id, kind, files, bytes, queries}``.
 
-    :param request_id: what it was asked under, e.g. from the XCom of ``SnapshotStreamOperator(wait=False)``; it may
-        be of any deployment then, and is asked for again while nobody takes it up. (templated)
-    :param command_id: the order, e.g. from the XCom of ``SnapshotStreamOperator(wait=False)``. (templated)
+    :param request_id: what it was asked under, e.g. from the XCom of
+        ``SnapshotStreamOperator(wait_for_completion=False)``; it may be of any deployment then, and is asked for again
+        while no driver takes it up. (templated)
+    :param command_id: the order, e.g. from the XCom of ``SnapshotStreamOperator(wait_for_completion=False)``.
+        (templated)
     :param snapshot_id: that one. (templated)
     """
 

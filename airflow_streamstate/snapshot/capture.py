@@ -267,7 +267,7 @@ def _lacks(source_id: str, query_name: str, path: str = "") -> SnapshotIncomplet
         snapshot_id=source_id,
         query_name=query_name,
         path=path,
-        next_step=f"`streamstate verify` of {source_id} names everything that is missing.",
+        next_step=f"`streamstate snapshot verify` of {source_id} names everything that is missing.",
     )
 
 
@@ -473,7 +473,7 @@ class _Shot:
                 "this checkpoint lacks a file that its last committed batch needs",
                 **facts,
                 batch_id=seen[-1],
-                next_step="Deploy from the last snapshot that `streamstate verify` finds whole.",
+                next_step="Deploy from the last snapshot that `streamstate snapshot verify` finds whole.",
             ) from missed
         raise UnavailableError(
             "the query moved on each time its files were linked",

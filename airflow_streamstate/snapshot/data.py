@@ -25,7 +25,9 @@ READERS = 4
 """Of files on disk: one waits for the disk while others compute."""
 QUICK_BYTES = 1 << 20
 """Up to this size the quick look reads a log entry; state files are larger, and Spark checks them when it reads."""
-REMEDY = "`streamstate verify` names everything that is wrong; put the files back from a backup of the snapshot."
+REMEDY = (
+    "`streamstate snapshot verify` names everything that is wrong; put the files back from a backup of the snapshot."
+)
 Read = TypeVar("Read")
 Found = TypeVar("Found")
 _LOGS = ("offsets/", "commits/", "sources/")
@@ -64,7 +66,7 @@ def query_of(manifest: SnapshotManifest, query_name: str) -> QuerySnapshot:
             snapshot_id=manifest.snapshot_id,
             query_name=query_name,
             queries=sorted(manifest.queries),
-            next_step="Start it with nothing by --fresh-query, or give it the name it had.",
+            next_step="Start it with nothing by --allow-new-query, or give it the name it had.",
         )
     return query
 

@@ -121,7 +121,8 @@ def _complete(control: StreamControl, mirror: Store, snapshot_id: str, closed_ve
             "the snapshot was removed while it was copied",
             stream_id=control.stream_id,
             snapshot_id=snapshot_id,
-            next_step="`streamstate snapshots` lists those that are kept; `streamstate mirror` deletes partial ones.",
+            next_step="`streamstate snapshot list` lists those that are kept; `streamstate home mirror` deletes partial"
+            " ones.",
         )
     try:
         if closed_version is None:

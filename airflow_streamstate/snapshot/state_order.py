@@ -106,7 +106,7 @@ class StateOrder:
             raise MalformedMessageError(
                 "the driver was not told what to read as it must be",
                 reason=f"{type(error).__name__}: {error}",
-                next_step="Read state with `streamstate state` or `streamstate diff`; they write this.",
+                next_step="Read state with `streamstate snapshot inspect`, `export` or `diff`; they write this.",
             ) from None
 
 

@@ -143,7 +143,7 @@ class Unread:
         """What a person should know of a snapshot that is too large to be read before a start."""
         return (
             f"{self.files} files of {self.size_bytes:,} bytes of snapshot {snapshot_id} were not read; Spark compares"
-            " them with its checksums when it loads them, and `streamstate verify` does so at any time"
+            " them with its checksums when it loads them, and `streamstate snapshot verify` does so at any time"
         )
 
 

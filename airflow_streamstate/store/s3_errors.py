@@ -193,6 +193,6 @@ def _refusal(failure: RequestFailure) -> tuple[str, str]:
     if failure.status in (405, 501):
         return (
             "this server does not know the request",
-            "Use a server with conditional writes, as AWS S3 has them; `streamstate doctor` tries.",
+            "Use a server with conditional writes, as AWS S3 has them; `streamstate home doctor` tries.",
         )
     return "S3 refused the request", ""

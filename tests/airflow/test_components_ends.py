@@ -35,7 +35,7 @@ def deploying(dag_id, **more):
             task_id="deploy", stream_id="{{ params.stream_id }}", application="{{ params.application }}",
             arguments=["--password", "{{ conn.other.password }}"],
             conf={"spark.some.secret": "{{ conn.other.password }}"}, allow_literal_secrets=True,
-            timeout_seconds=300, poll_interval_seconds=0.5, on_kill="stop", **more,
+            timeout_seconds=300, poll_interval_seconds=0.5, on_kill_action="stop", **more,
         )
     deploying_dag()
 
@@ -115,7 +115,7 @@ def test_the_form_of_the_connection_has_every_field_and_a_button_that_works(plac
     assert set(ours["extra_fields"]) == {
         "home_uri",
         "checkpoints_uri",
-        "launches_folder",
+        "work_dir",
         "region",
         "endpoint_url",
         "aws_conn_id",

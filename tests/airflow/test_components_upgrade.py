@@ -42,8 +42,8 @@ def upgrading(dag_id, **more):
     def upgrading_dag():
         UpgradeStreamOperator(
             task_id="upgrade", stream_id="{{ params.stream_id }}", application="{{ params.application }}",
-            needs_approval="{{ params.needs_approval }}", warm=False, on_cancel="rollback", timeout_seconds=1500,
-            healthy_within_seconds=900,
+            needs_approval="{{ params.needs_approval }}", warm=False, on_kill_action="rollback", timeout_seconds=1500,
+            healthy_deadline_seconds=900,
             poll_interval_seconds=0.5, retries=5, retry_delay=timedelta(seconds=1), **more,
         )
     upgrading_dag()

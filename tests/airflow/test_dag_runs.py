@@ -33,7 +33,7 @@ def running(home: NamedHome, script: Path, *arguments: str) -> str:
 
 
 def upgrade(script: Path, **more: Any) -> dict[str, Any]:
-    return {"application": str(script), "arguments": ["--version", "2"], "healthy_within_seconds": 60, **more}
+    return {"application": str(script), "arguments": ["--version", "2"], "healthy_deadline_seconds": 60, **more}
 
 
 def test_an_incompatible_upgrade_drains_and_goes_on_from_the_drained_snapshot(

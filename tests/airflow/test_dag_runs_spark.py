@@ -51,7 +51,7 @@ def test_a_stream_is_upgraded_with_its_state_and_then_to_another_key(
 
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_HERE", json.dumps({"conn_type": "spark", "host": "local[2]"}))
     conf = {"spark.sql.parquet.compression.codec": "gzip"}
-    params = {"arguments": flights.arguments, "healthy_within_seconds": 180, "spark_conn_id": "spark_here"}
+    params = {"arguments": flights.arguments, "healthy_deadline_seconds": 180, "spark_conn_id": "spark_here"}
     drained = run_dag("upgrade_stream", {**params, "conf": conf})
     assert states(drained)["deploy"] == "success"
     assert returned(drained, "drained")["state_rows_left"] == 0

@@ -84,7 +84,7 @@ def test_every_parameter_has_a_title_and_a_sound_default(bag: DagBag, dag_id: st
         ("arguments", [1]),
         ("conf", {"spark.x": 1}),
         ("expires_in_seconds", 0),
-        ("discard_state", "yes"),
+        ("allow_state_loss", "yes"),
         ("application", ""),
     ],
 )

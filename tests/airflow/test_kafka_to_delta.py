@@ -138,9 +138,7 @@ def records_read(home: NamedHome, deployment_id: str) -> int:
 @pytest.fixture
 def home(real_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NamedHome]:
     """Home and checkpoints on a real S3 server; launches in a folder."""
-    config = HomeConfig(
-        f"s3://{BUCKET}/{tmp_path.name}", None, options_for(real_url), launches_folder=str(tmp_path / "here")
-    )
+    config = HomeConfig(f"s3://{BUCKET}/{tmp_path.name}", None, options_for(real_url), work_dir=str(tmp_path / "here"))
     with named_by(config, tmp_path, monkeypatch) as made:
         yield made
 
@@ -183,7 +181,7 @@ def test_kafka_to_delta_is_drained_and_redeployed_three_times_under_load(
                     "arguments": [*arguments, "--by", by],
                     "spark_conn_id": "spark_cluster",
                     "conf": conf,
-                    "healthy_within_seconds": 300,
+                    "healthy_deadline_seconds": 300,
                 }
                 dag_run = run_dag("upgrade_stream", params)
                 assert returned(dag_run, "drained")["state_rows_left"] == 0

@@ -34,7 +34,7 @@ counts.writeStream.queryName("counts").format("json").start(base + "/out").await
 """
 )
 QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
-WAIT = ("--wait", "300", "--json")
+WAIT = ("--timeout", "300", "--json")
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_driver_of_an_older_release_obeys_todays_controller(
     assert answer.status == 0, answer
     (runtime,) = desk.home.glob(f"orders/deployments/d-0001/launches/*/{ZIP_NAME}")
     assert runtime.read_bytes() == release.read_bytes()
-    assert shell("snapshot", "orders", *WAIT).json["kind"] == "live"
+    assert shell("snapshot", "create", "orders", *WAIT).json["kind"] == "live"
     wait_read(desk, "d-0001", 2)
     drained = shell("drain", "orders", *WAIT).json
     assert (drained["state"], drained["queries"]["counts"]["state_rows_left"]) == ("drained", 0)

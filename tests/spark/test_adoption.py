@@ -52,7 +52,7 @@ def test_a_query_that_was_killed_in_a_batch_goes_on(desk: Desk, foreign: Foreign
     foreign.hold.unlink()
     before = foreign.files()
 
-    answer = foreign.adopt("--stopped", "--wait", 200)
+    answer = foreign.adopt("--stopped", "--timeout", 200)
     assert answer.status == 0, (answer, shell("logs", "totals").out[-4000:])
     found = answer.json
     assert (found["deployment_id"], found["start"]["mode"], found["start"]["snapshot_id"]) == (
@@ -75,7 +75,7 @@ def test_a_running_query_meets_its_barrier_behind_its_batch(desk: Desk, foreign:
     foreign.feed(2)
     foreign.start()
     foreign.wait_committed(1)
-    with in_background(lambda: foreign.adopt("--deadline", 100, "--wait", 200)) as answer:
+    with in_background(lambda: foreign.adopt("--deadline", 100, "--timeout", 200)) as answer:
         wait_until(lambda: (desk.home / "totals" / "adoption.json").exists(), "the adoption to be recorded", 60)
         for _ in range(3):
             foreign.feed(1)

@@ -29,7 +29,7 @@ def desk(tmp_path: Path, azure_url: str, monkeypatch: pytest.MonkeyPatch) -> Ite
     """A home on Azure and nothing else, as the environment says; launches in a folder; no driver left afterwards."""
     variables = {
         "STREAMSTATE_HOME": f"abfs://{CONTAINER}@{HOST}/{tmp_path.name}",
-        "STREAMSTATE_LAUNCHES": str(Desk(tmp_path).home),
+        "STREAMSTATE_WORK_DIR": str(Desk(tmp_path).home),
         "AZURE_STORAGE_ACCOUNT_KEY": ACCOUNT_KEY,
         "AZURE_STORAGE_ENDPOINT": f"{azure_url}/{ACCOUNT}",
     }
@@ -62,14 +62,14 @@ def test_a_life_on_azure(desk: Desk, azure_url: str) -> None:
     stream.feed(3)
     first = stream.deploy().json["deployment_id"]
     assert ACCOUNT_KEY not in command_lines(driver_folder(desk, first, 1))
-    live = stream.done("snapshot").json
+    live = stream.done("snapshot create").json
     assert live["kind"] == "live"
-    assert shell("verify", "flights", live["snapshot_id"]).status == 0
+    assert shell("snapshot", "verify", "flights", live["snapshot_id"]).status == 0
 
     stream.feed(3)
     stopped = stream.done("stop").json
     assert stopped["state"] == "stopped"
-    assert shell("verify", "flights", stopped["snapshot_id"]).status == 0
+    assert shell("snapshot", "verify", "flights", stopped["snapshot_id"]).status == 0
 
     second = stream.deploy().json
     assert (second["start"]["mode"], second["start"]["snapshot_id"]) == ("restore", stopped["snapshot_id"])

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtur
 TESTS = Path(__file__).resolve().parents[1]
 PACKAGE_PARENT = Path(errors.__file__).resolve().parents[1]  # of the package under test, wheel or checkout
 QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
-WAIT = ("--wait", "200", "--json")
+WAIT = ("--timeout", "200", "--json")
 COUNTS = (
     """# version VERSION
 import os
@@ -65,7 +65,7 @@ class Life:
         self._requests += 1
         request = ("--request-id", f"r-{self._requests}")
         done = subprocess.run(
-            [sys.executable, str(TESTS / "support" / "dying_shell.py"), str(self.base), verb, "orders", *words,
+            [sys.executable, str(TESTS / "support" / "dying_shell.py"), str(self.base), *verb.split(), "orders", *words,
              *request, *WAIT, *script],
             capture_output=True, text=True, timeout=400, check=False,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(PACKAGE_PARENT)])},
@@ -126,7 +126,7 @@ def test_controllers_that_die_at_every_stage_do_everything_once(life: Life) -> N
     ):  # fmt: skip
         assert life.died_at(act, part), (act, part, life.deaths)
 
-    kept = life.ask("snapshot").json
+    kept = life.ask("snapshot create").json
     assert kept["kind"] == "live"
     assert life.died_at("os.link", "/commands/")
     life.rows.feed()

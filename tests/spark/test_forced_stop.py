@@ -68,7 +68,7 @@ def test_a_batch_that_never_ends_is_cut_and_its_rows_come_once(desk: Desk) -> No
     rows = WindowRows(desk.base)
     app = desk.base / "job.py"
     app.write_text(STUCK_AFTER_ITS_SINK)
-    deploy = ("deploy", "orders", "--app", app, "--master", "local[2]", *QUICK, "--wait", 200, "--json")
+    deploy = ("deploy", "orders", "--app", app, "--master", "local[2]", *QUICK, "--timeout", 200, "--json")
     rows.feed()
     assert shell(*deploy, "--", desk.base).status == 0
     wait_until(lambda: 0 in kept_rows(desk.base), "the first batch", 60)
@@ -99,6 +99,6 @@ def test_a_batch_that_never_ends_is_cut_and_its_rows_come_once(desk: Desk) -> No
     assert kept_rows(desk.base)[1] == held
     closed = len(rows.expected()) - 2  # the last window is closed by the drain alone
     wait_until(lambda: len(rows.found()) >= closed, "every window that is closed", 120)
-    assert shell("drain", "orders", "--wait", 120, "--json").status == 0
+    assert shell("drain", "orders", "--timeout", 120, "--json").status == 0
     assert rows.found() == rows.expected()
     assert sum(kept_rows(desk.base).values(), Counter()) == fed_rows(desk.base)

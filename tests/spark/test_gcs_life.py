@@ -27,7 +27,7 @@ def desk(tmp_path: Path, gcs_url: str, monkeypatch: pytest.MonkeyPatch) -> Itera
     """A home on GCS and nothing else, as the environment says; launches in a folder; no driver left afterwards."""
     variables = {
         "STREAMSTATE_HOME": f"gs://{BUCKET}/{tmp_path.name}",
-        "STREAMSTATE_LAUNCHES": str(Desk(tmp_path).home),
+        "STREAMSTATE_WORK_DIR": str(Desk(tmp_path).home),
         "STORAGE_EMULATOR_HOST": gcs_url,
     }
     with desk_with(tmp_path, monkeypatch, ("PYSPARK_", "SPARK_", "STREAMSTATE_", "STORAGE_"), variables) as made:
@@ -64,14 +64,14 @@ def test_a_life_on_gcs(desk: Desk, gcs_url: str) -> None:
     stream = S3Stream(desk.base, connector(gcs_url))
     stream.feed(3)
     stream.deploy()
-    live = stream.done("snapshot").json
+    live = stream.done("snapshot create").json
     assert live["kind"] == "live"
-    assert shell("verify", "flights", live["snapshot_id"]).status == 0
+    assert shell("snapshot", "verify", "flights", live["snapshot_id"]).status == 0
 
     stream.feed(3)
     stopped = stream.done("stop").json
     assert stopped["state"] == "stopped"
-    assert shell("verify", "flights", stopped["snapshot_id"]).status == 0
+    assert shell("snapshot", "verify", "flights", stopped["snapshot_id"]).status == 0
 
     second = stream.deploy().json
     assert (second["start"]["mode"], second["start"]["snapshot_id"]) == ("restore", stopped["snapshot_id"])

@@ -37,7 +37,7 @@ def test_a_home_that_is_away_for_a_while_costs_nothing(desk: Desk) -> None:
     rows, app = WindowRows(desk.base), desk.base / "job.py"
     app.write_text(SCRIPT)
     rows.feed()
-    words = ("--app", app, "--master", "local[2]", *QUICK, *SETTINGS, "--json", "--wait", 200, "--", desk.base)
+    words = ("--app", app, "--master", "local[2]", *QUICK, *SETTINGS, "--json", "--timeout", 200, "--", desk.base)
     deployed = shell("deploy", "flights", *words)
     assert deployed.status == 0, deployed
     launch = desk.base / "checkpoints/flights/deployments/d-0001/launches/d-0001-a0001"
@@ -61,6 +61,6 @@ def test_a_home_that_is_away_for_a_while_costs_nothing(desk: Desk) -> None:
     wait_until(lambda: "the store is within reach again" in log.read_text(), "the agent to go on", 60)
     assert shell("status", "flights", "--json").json["state"] == "running"
     rows.feed()
-    drained = shell("drain", "flights", "--wait", 200, "--json")
+    drained = shell("drain", "flights", "--timeout", 200, "--json")
     assert drained.status == 0, drained
     assert rows.found() == rows.expected()

@@ -12,7 +12,7 @@ from support.soaked import KEYS, SCRIPT, Soak
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
 
-WORDS = ("--healthy-batches", "2", "--healthy-within", "200", "--wait", "400")
+WORDS = ("--healthy-batches", "2", "--healthy-deadline", "200", "--timeout", "400")
 
 
 def upgrade_and_end(soak: Soak) -> None:
@@ -32,7 +32,7 @@ def test_a_home_with_a_finished_upgrade_goes_on() -> None:
     with unpacked("upgraded") as base:
         soak = Soak(base, random.Random(2))
         try:
-            assert soak.shell("resume", "--wait", "200")["state"] == "running"
+            assert soak.shell("resume", "--timeout", "200")["state"] == "running"
             soak.feed_on()
             upgrade_and_end(soak)
         finally:
@@ -44,7 +44,7 @@ def test_a_home_in_the_middle_of_an_upgrade_goes_on() -> None:
     with unpacked("half-upgraded") as base:
         soak = Soak(base, random.Random(2))
         try:
-            answer = soak.shell("upgrade", "--continue", "--wait", "400")
+            answer = soak.shell("continue", "--timeout", "400")
             assert answer["outcome"] == "upgraded", answer
             soak.come_to_life(1)
             soak.feed_on()

@@ -24,7 +24,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 
 
 def is_mirrored(snapshot_id: str, mirrors: list[Path]) -> bool:
-    rows = {row["snapshot_id"]: row for row in shell("snapshots", "flights", "--json").json["snapshots"]}
+    rows = {row["snapshot_id"]: row for row in shell("snapshot", "list", "flights", "--json").json["snapshots"]}
     return set(rows[snapshot_id]["mirrors"]) == {str(mirror) for mirror in mirrors}
 
 
@@ -39,20 +39,20 @@ def test_a_stream_goes_on_from_its_mirrors(desk: Desk, tmp_path: Path) -> None:
     wait_until(lambda: is_mirrored(live, mirrors), "the live snapshot to be at both mirrors", 120)
     stream.feed(3)
     stopped = stream.done("stop").json["snapshot_id"]
-    assert shell("mirror", "flights").status == 0
+    assert shell("home", "mirror", "flights").status == 0
 
     end_processes(driver_folder(desk, first, 1))
     shutil.rmtree(desk.home)
     data = mirrors[0] / "flights" / "snapshots" / stopped / "data" / "counts"
     largest = max((path for path in data.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
     largest.write_bytes(bytes(largest.stat().st_size))
-    assert shell("restore-home", "--from", mirrors[0]).status == 1, "no good copy is anywhere"
-    assert shell("streams", "--json").json["streams"] == []
-    restored = shell("restore-home", *(word for mirror in mirrors for word in ("--from", mirror)), "--json")
+    assert shell("home", "restore", "--from", mirrors[0]).status == 1, "no good copy is anywhere"
+    assert shell("list", "--json").json["streams"] == []
+    restored = shell("home", "restore", *(word for mirror in mirrors for word in ("--from", mirror)), "--json")
     assert restored.status == 0, restored
     assert restored.json["streams"][0]["snapshot_id"] == stopped
     assert restored.json["streams"][0]["is_end"] is True
-    assert shell("verify", "flights", stopped).status == 0
+    assert shell("snapshot", "verify", "flights", stopped).status == 0
 
     stream.feed(3)
     second = stream.deploy(*words).json
@@ -78,8 +78,8 @@ def test_what_was_written_behind_the_last_copy_is_taken_out_again(desk: Desk, tm
     end_processes(driver_folder(desk, first, 1))
     shutil.rmtree(desk.home)
 
-    assert shell("restore-home", "--from", mirror).status == 4, "something ran behind it"
-    assert shell("restore-home", "--from", mirror, "--accept-duplicates").status == 0
+    assert shell("home", "restore", "--from", mirror).status == 4, "something ran behind it"
+    assert shell("home", "restore", "--from", mirror, "--accept-duplicates").status == 0
     refused = stream.try_to_deploy("--mirror", mirror)
     assert refused.status == 1
     command = f"streamstate rollback flights --snapshot {live}"

@@ -102,7 +102,7 @@ def idle(desk: Desk) -> bool:
 
 
 def plan(desk: Desk, *words: object) -> Answer:
-    return shell("plan", "jobs", *words, "--json", "--wait", 200)
+    return shell("plan", "jobs", *words, "--json", "--deadline", 200)
 
 
 def test_a_change_is_known_before_anything_is_stopped(desk: Desk) -> None:
@@ -112,7 +112,9 @@ def test_a_change_is_known_before_anything_is_stopped(desk: Desk) -> None:
     feed(desk, 1)
     first = script_of(desk, "v1.py")
     assert (
-        shell("deploy", "jobs", "--app", first, "--master", "local[2]", *QUICK, "--wait", 200, "--", desk.base).status
+        shell(
+            "deploy", "jobs", "--app", first, "--master", "local[2]", *QUICK, "--timeout", 200, "--", desk.base
+        ).status
         == 0
     )
     wait_until(lambda: idle(desk), lambda: shell("status", "jobs").out, 120)

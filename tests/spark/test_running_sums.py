@@ -26,7 +26,7 @@ from support.shell import Answer, Desk, desk_with, shell
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
 
 QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
-WAIT = ("--wait", 200, "--json")
+WAIT = ("--timeout", 200, "--json")
 ROWS_PER_FILE = 20
 FEED_SECONDS = 0.3
 LIVES_SECONDS = (0.5, 3.0)
@@ -151,7 +151,7 @@ def test_running_sums_are_those_of_a_batch_through_crashes_every_few_seconds(sum
     ask("resume")
     sums.crash()  # while it starts
     ask("resume", *WAIT)
-    kept = ask("snapshot", *WAIT).json
+    kept = ask("snapshot create", *WAIT).json
     assert kept["kind"] == "live"
     sums.crash()
     second = sums.deploy("two").json
@@ -171,4 +171,4 @@ def test_running_sums_are_those_of_a_batch_through_crashes_every_few_seconds(sum
     started = [entry.event for each in ("d-0001", "d-0002") for entry in sums.control.journal(each).events()]
     planned = [event.planned_batch_id for event in started if isinstance(event, QueryStarted)]
     assert any(batch_id is not None for batch_id in planned)  # it was killed in a batch
-    assert ask("verify", kept["snapshot_id"], "--json").json["ok"]
+    assert ask("snapshot verify", kept["snapshot_id"], "--json").json["ok"]

@@ -71,7 +71,7 @@ def test_a_running_query_meets_its_barrier_and_goes_on_in_a_home_on_s3(desk: Des
     foreign.start()
     foreign.wait_committed(1)
     with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(lambda: foreign.adopt("--deadline", 200, "--wait", 300))
+        answer = pool.submit(lambda: foreign.adopt("--deadline", 200, "--timeout", 300))
         while not answer.done():
             foreign.feed(1)
             SYSTEM_CLOCK.sleep(3.0)
@@ -96,7 +96,7 @@ def test_a_query_that_was_killed_in_a_batch_goes_on_with_that_batch(desk: Desk, 
     foreign.kill()
     foreign.hold.unlink()
     before = foreign.files()
-    answer = foreign.adopt("--stopped", "--wait", 300)
+    answer = foreign.adopt("--stopped", "--timeout", 300)
     assert answer.status == 0, (answer, shell("logs", "totals").out[-4000:])
     query = answer.json["adopted"]["queries"]["counts"]
     assert (query["batch_id"], query["planned_batch_id"]) == (2, 3)

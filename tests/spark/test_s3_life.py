@@ -89,16 +89,16 @@ def test_a_whole_life_on_s3_under_strikes(desk: Desk, proxy: StrikingProxy, real
     folder = driver_folder(desk, first, 1)
     assert "hadoop-aws" in command_lines(folder)
     assert SECRET_KEY not in command_lines(folder)
-    live = stream.done("snapshot").json
+    live = stream.done("snapshot create").json
     assert live["kind"] == "live"
-    assert shell("verify", "flights", live["snapshot_id"]).status == 0
+    assert shell("snapshot", "verify", "flights", live["snapshot_id"]).status == 0
 
     stream.feed(20)
     striker.hold_next()
     stopped = stream.done("stop").json
     assert stopped["state"] == "stopped"
     assert len(striker.struck) == 1
-    assert shell("verify", "flights", stopped["snapshot_id"]).status == 0
+    assert shell("snapshot", "verify", "flights", stopped["snapshot_id"]).status == 0
 
     second = stream.deploy().json
     assert (second["start"]["mode"], second["start"]["snapshot_id"]) == ("restore", stopped["snapshot_id"])
@@ -119,5 +119,5 @@ def test_a_whole_life_on_s3_under_strikes(desk: Desk, proxy: StrikingProxy, real
     ended = stream.done("drain").json
     assert ended["queries"]["counts"]["state_rows_left"] == 0
     assert stream.written() == stream.expected()
-    assert shell("verify", "flights", ended["snapshot_id"]).status == 0
+    assert shell("snapshot", "verify", "flights", ended["snapshot_id"]).status == 0
     assert "twice" not in shell("events", "flights").out

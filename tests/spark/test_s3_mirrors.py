@@ -47,15 +47,15 @@ def test_a_stream_goes_on_from_another_bucket(desk: Desk, real_url: str, other_b
     first = stream.deploy("--mirror", mirror).json["deployment_id"]
     stream.wait_until_read(home, first)
     stopped = stream.done("stop").json["snapshot_id"]
-    assert shell("mirror", "flights").status == 0
+    assert shell("home", "mirror", "flights").status == 0
     end_processes(driver_folder(desk, first, 1))
     delete_below(home, "flights")
     assert list(home.list_objects("")) == []
 
-    restored = shell("restore-home", "--from", mirror, "--json")
+    restored = shell("home", "restore", "--from", mirror, "--json")
     assert restored.status == 0, restored
     assert (restored.json["streams"][0]["snapshot_id"], restored.json["streams"][0]["is_end"]) == (stopped, True)
-    assert shell("verify", "flights", stopped, "--deep").status == 0
+    assert shell("snapshot", "verify", "flights", stopped, "--deep").status == 0
     stream.feed(3)
     second = stream.deploy("--mirror", mirror).json
     assert (second["start"]["mode"], second["start"]["snapshot_id"]) == ("restore", stopped)

@@ -75,25 +75,25 @@ def test_an_outage_and_faults_for_minutes_lose_nothing(desk: Desk, proxy: Striki
     proxy.weather = Weather(FAULTS, seed=11, mercy=True)
     stream.feed(3)
     first = stream.deploy().json["deployment_id"]
-    assert shell("verify", "flights", stream.done("snapshot").json["snapshot_id"]).status == 0
+    assert shell("snapshot", "verify", "flights", stream.done("snapshot create").json["snapshot_id"]).status == 0
 
     witness = Witness(real_url, desk.base.name, first)
     with gone(proxy):
         before = witness.last_commit()
         stream.feed(3)
         wait_until(lambda: witness.last_commit() >= before + 3, "batches without a home", 120)
-        refused = shell("drain", "flights", "--request-id", "the-drain", "--json")
+        refused = shell("drain", "flights", "--request-id", "the-drain", "--json", "--async")
         assert (refused.status, refused.error["type"]) == (1, "UnavailableError"), refused
     assert living_processes(driver_folder(desk, first, 1)), "the agent ended its job"
 
     stream.feed(20)  # so that a batch runs
-    ordered = shell("drain", "flights", "--request-id", "the-drain", "--json")
+    ordered = shell("drain", "flights", "--request-id", "the-drain", "--json", "--async")
     assert ordered.status == 0, ordered
     with gone(proxy):  # in the middle of the drain, wherever that is
         pass
     drained = stream.done("drain", "--request-id", "the-drain").json
     assert (drained["state"], drained["queries"]["counts"]["state_rows_left"]) == ("drained", 0)
-    assert shell("verify", "flights", drained["snapshot_id"]).status == 0
+    assert shell("snapshot", "verify", "flights", drained["snapshot_id"]).status == 0
 
     stream.feed(2)
     second = stream.deploy().json

@@ -26,7 +26,7 @@ SECRETS = (SECRET, URL_SECRET, CONF_SECRET)
 SECRET_CONF = ("--conf", f"spark.hadoop.fs.s3a.secret.key={CONF_SECRET}")
 SECRET_ARGUMENTS = ("--password", SECRET, f"--source=jdbc://ada:{URL_SECRET}@host/db")
 QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
-WAIT = ("--wait", 200)
+WAIT = ("--timeout", 200)
 
 FAILS_BEFORE_ITS_FIRST_QUERY = """
 import sys
@@ -127,14 +127,16 @@ def secrets_in(text: str) -> list[str]:
 
 def test_scripts_that_are_no_good_and_secrets_that_stay_secret(desk: Desk) -> None:
     """No script, none that starts, none with a query, none that commits: each is told; no secret shows anywhere."""
-    missing = shell("deploy", "missing", "--app", desk.base / "nosuch.py", "--json")
+    missing = shell("deploy", "missing", "--app", desk.base / "nosuch.py", "--json", "--async")
     assert (missing.status, missing.error["type"]) == (2, "InvalidRequestError")
     common = ("--master", "local[2]", *QUICK, *SECRET_CONF, "--allow-literal-secrets", "--json", "--reason", "tests")
     apps = {"slow": NEVER_COMMITS, "no-query": HAS_NO_QUERY, "fails": FAILS_BEFORE_ITS_FIRST_QUERY}
     words: dict[str, tuple[object, ...]] = {}
     for name, text in apps.items():
         words[name] = ("--app", script(desk, text, f"{name}.py"), *common, "--request-id", f"{name}-1")
-        answer = shell("deploy", name, *words[name], *(WAIT if name == "fails" else ()), "--", *SECRET_ARGUMENTS)
+        answer = shell(
+            "deploy", name, *words[name], *(WAIT if name == "fails" else ("--async",)), "--", *SECRET_ARGUMENTS
+        )
         if name != "fails":
             assert (answer.status, answer.json["state"]) == (0, "launching"), answer
         assert secrets_in(answer.out + answer.err) == []
@@ -154,7 +156,7 @@ def test_scripts_that_are_no_good_and_secrets_that_stay_secret(desk: Desk) -> No
 
     slow = wait_for_state("slow", "running")
     assert slow.json["queries"].get("slow", {}).get("batch_id") is None
-    late = shell("deploy", "slow", *words["slow"], "--wait", 2, "--", *SECRET_ARGUMENTS)
+    late = shell("deploy", "slow", *words["slow"], "--timeout", 2, "--", *SECRET_ARGUMENTS)
     assert (late.status, late.error["type"]) == (3, "DeadlineExceededError"), late
     assert "the work goes on" in late.error["message"]
     assert wait_for_state("slow", "running").json["attempt"] == 1
@@ -162,7 +164,7 @@ def test_scripts_that_are_no_good_and_secrets_that_stay_secret(desk: Desk) -> No
 
     shown = [shell(verb, name) for name in apps for verb in ("status", "events", "logs")]
     shown += [shell(verb, name, "--json") for name in apps for verb in ("status", "events", "logs")]
-    shown += [missing, failed, ended, late, shell("streams", "--json"), shell("kill", "slow", "--grace", 0)]
+    shown += [missing, failed, ended, late, shell("list", "--json"), shell("kill", "slow", "--grace", 0)]
     assert [secrets_in(answer.out + answer.err) for answer in shown if secrets_in(answer.out + answer.err)] == []
     holders = {path for path, text in desk.texts().items() if secrets_in(text)}
     own_output = {path for path in holders if path.startswith("fails/") and path.endswith("driver.log")}
@@ -269,7 +271,7 @@ def check_damaged_snapshots(mine: Mine, snapshot_id: str) -> None:
     for path in (max(data.glob("offsets/[0-9]*")), state):
         body = path.read_bytes()
         replaced(path, bytes([*body[:20], body[20] ^ 1, *body[21:]]))
-        found = shell("verify", "mine", snapshot_id, "--json")
+        found = shell("snapshot", "verify", "mine", snapshot_id, "--json")
         assert (found.status, found.json["ok"]) == (1, False)
         assert [(row["kind"], row["query"], row["path"]) for row in found.json["problems"]] == [
             ("altered", "counts", str(path.relative_to(data)))
@@ -279,14 +281,14 @@ def check_damaged_snapshots(mine: Mine, snapshot_id: str) -> None:
             assert (refused.status, refused.error["type"]) == (1, "SnapshotCorruptError"), refused
             assert refused.error["context"]["path"] == str(path.relative_to(data))
         path.unlink()
-        found = shell("verify", "mine", snapshot_id, "--json")
+        found = shell("snapshot", "verify", "mine", snapshot_id, "--json")
         assert [(row["kind"], row["path"]) for row in found.json["problems"]] == [
             ("missing", str(path.relative_to(data)))
         ]
         refused = mine.deploy()
         assert (refused.status, refused.error["type"]) == (1, "SnapshotIncompleteError"), refused
         replaced(path, body)
-    assert shell("verify", "mine", snapshot_id).status == 0
+    assert shell("snapshot", "verify", "mine", snapshot_id).status == 0
     assert shell("status", "mine", "--json").json["deployment_id"] == "d-0001"
 
 
@@ -295,7 +297,7 @@ def check_missing_manifest(mine: Mine, snapshot_id: str) -> None:
     path = mine.desk.home / layout.manifest_key("mine", snapshot_id)
     body = path.read_bytes()
     path.unlink()
-    for answer in (shell("verify", "mine", snapshot_id, "--json"), mine.deploy()):
+    for answer in (shell("snapshot", "verify", "mine", snapshot_id, "--json"), mine.deploy()):
         assert (answer.status, answer.error["type"]) == (2, "SnapshotNotFoundError"), answer
     replaced(path, body)
 
@@ -310,12 +312,12 @@ def test_a_script_that_was_never_meant_for_us_lives_by_the_shell(desk: Desk) -> 
     assert first.json["start"]["mode"] == "fresh"
     assert set(first.json["queries"]) <= {"raw", "counts"}
     mine.wait_for_both()
-    kept = shell("snapshot", "mine", "--wait", 60, "--json")
+    kept = shell("snapshot", "create", "mine", "--timeout", 60, "--json")
     assert kept.status == 0, kept
     assert kept.json["kind"] == "live"
     assert kept.json["files"] > 10
     assert set(kept.json["queries"]) == {"raw", "counts"}
-    assert shell("verify", "mine", kept.json["snapshot_id"]).status == 0
+    assert shell("snapshot", "verify", "mine", kept.json["snapshot_id"]).status == 0
     mine.feed(20)
     stopped = shell("stop", "mine", *WAIT, "--json")
     assert (stopped.status, stopped.json["state"]) == (0, "stopped"), stopped
@@ -352,7 +354,7 @@ def test_a_script_that_was_never_meant_for_us_lives_by_the_shell(desk: Desk) -> 
     assert shell("drain", "mine", *WAIT).status == 0
     assert mine.raw() == mine.fed
     assert mine.counts() == mine.expected()
-    rows = shell("streams", "--json").json["streams"]
+    rows = shell("list", "--json").json["streams"]
     assert [(row["stream_id"], row["state"], row["deployment_id"]) for row in rows] == [("mine", "drained", "d-0003")]
     audit = shell("audit", "mine", "--json")
     assert (audit.status, audit.json["gaps"], audit.json["overlaps"]) == (0, [], []), audit

@@ -40,18 +40,18 @@ def test_a_stream_lives_with_its_snapshots_at_another_place(desk: Desk, tmp_path
     live = stream.done("snapshot").json["snapshot_id"]
     assert data_of(disk, live)
     wait_until(lambda: data_of(desk.home, live) == [], "what was linked on the way goes behind the manifest")
-    assert shell("verify", "flights", live, "--deep", "--wait", 240).status == 0
+    assert shell("snapshot", "verify", "flights", live, "--deep", "--deadline", 240).status == 0
     stream.feed(3)
     stopped = stream.done("stop").json["snapshot_id"]
-    rows = {row["snapshot_id"]: row for row in shell("snapshots", "flights", "--json").json["snapshots"]}
+    rows = {row["snapshot_id"]: row for row in shell("snapshot", "list", "flights", "--json").json["snapshots"]}
     assert [rows[one]["place"] for one in (live, stopped)] == [str(disk)] * 2
 
     away = disk.rename(tmp_path / "unmounted")
-    refused = shell("verify", "flights", stopped)
+    refused = shell("snapshot", "verify", "flights", stopped)
     assert refused.status == 1
     assert "is not the place of these snapshots" in refused.err
     away.rename(disk)
-    assert shell("verify", "flights", stopped).status == 0
+    assert shell("snapshot", "verify", "flights", stopped).status == 0
 
     stream.feed(3)
     second = stream.deploy().json
@@ -70,20 +70,20 @@ def test_a_stream_that_keeps_no_snapshots_is_stopped_and_upgraded(desk: Desk, tm
     stream = S3Stream(desk.base)
     stream.feed(3)
     first = stream.deploy("--snapshots", "none").json["deployment_id"]
-    refused = shell("snapshot", "flights", "--json")
+    refused = shell("snapshot", "create", "flights", "--json", "--async")
     assert refused.status != 0
     assert "--snapshots none" in refused.error["message"]
     stream.feed(3)
-    words = ("--mode", "restore", "--conf", "spark.app.name=second", "--wait", 400, "--json", "--", desk.base)
+    words = ("--mode", "restore", "--conf", "spark.app.name=second", "--timeout", 400, "--json", "--", desk.base)
     upgraded = shell("upgrade", "flights", "--app", stream.app, *words)
     assert upgraded.status == 0, upgraded
-    rows = {row["snapshot_id"]: row for row in shell("snapshots", "flights", "--json").json["snapshots"]}
+    rows = {row["snapshot_id"]: row for row in shell("snapshot", "list", "flights", "--json").json["snapshots"]}
     ends = [row for row in rows.values() if row["deployment_id"] == first]
     assert [(row["kind"], row["refers_to_checkpoint"]) for row in ends] == [("stopped", True)]
     assert data_of(desk.home, ends[0]["snapshot_id"]) == []
-    assert shell("verify", "flights", ends[0]["snapshot_id"], "--deep", "--wait", 240).status == 0
-    assert shell("prune", "flights", "--keep", 1).status == 0
-    assert shell("verify", "flights", ends[0]["snapshot_id"]).status == 0, "the last way back stays"
+    assert shell("snapshot", "verify", "flights", ends[0]["snapshot_id"], "--deep", "--deadline", 240).status == 0
+    assert shell("snapshot", "prune", "flights", "--keep", 1).status == 0
+    assert shell("snapshot", "verify", "flights", ends[0]["snapshot_id"]).status == 0, "the last way back stays"
 
     stream.feed(3)
     stream.wait_until_read(LocalStore(desk.home), "d-0002")

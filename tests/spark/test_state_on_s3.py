@@ -35,15 +35,17 @@ def test_state_is_read_from_a_copy_and_exported_beside_the_home(desk: Desk, real
     home = s3_store(BUCKET, desk.base.name, options_for(real_url))
     before = {info.key: info for info in home.list_objects("flights/snapshots/")}
     everything = set(keys_below(home, "flights/"))
-    found = shell("state", "flights", "--out", f"s3://{BUCKET}/exports/one", "--json")
+    found = shell("snapshot", "export", "flights", "--out", f"s3://{BUCKET}/exports/one", "--json")
     assert found.status == 0, found
     assert found.json["snapshot_id"] == second
     (operator,) = found.json["queries"]["counts"]["operators"]
     assert operator["rows"] == found.json["export"]["tables"][0]["rows"] > 0
-    changed = shell("state", "flights", "--changes-since", first, "--out", f"s3://{BUCKET}/exports/two", "--json")
+    changed = shell(
+        "snapshot", "export", "flights", "--changes-since", first, "--out", f"s3://{BUCKET}/exports/two", "--json"
+    )
     assert changed.status == 0, changed
     assert changed.json["export"]["tables"][0]["way"] == "comparison"
-    refused = shell("state", "flights", "--out", f"s3://{BUCKET}/exports/one", "--json")
+    refused = shell("snapshot", "export", "flights", "--out", f"s3://{BUCKET}/exports/one", "--json")
     assert (refused.status, refused.error["message"]) == (4, "an export lies there already")
     assert {info.key: info for info in home.list_objects("flights/snapshots/")} == before
     assert set(keys_below(home, "flights/")) == everything

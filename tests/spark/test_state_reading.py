@@ -523,13 +523,13 @@ def test_the_shell_reads_the_state_of_what_has_ended(tmp_path: Path, monkeypatch
         assert driver.exit_status() == 0, driver.log
         home = tmp_path / "home"
         before = lying(home)
-        answer = shell("--home", home, "state", STREAM, "--out", tmp_path / "kept", "--json")
+        answer = shell("--home", home, "snapshot", "export", STREAM, "--out", tmp_path / "kept", "--json")
         assert answer.status == 0, answer.out
         (operator,) = answer.json["queries"]["hourly"]["operators"]
         assert (operator["rows"], operator["partitions"], operator["bytes"] > 0) == (2, 2, True)
         assert [table["rows"] for table in answer.json["export"]["tables"]] == [2]
         assert lying(home) == before
-        deep = shell("--home", home, "verify", STREAM, answer.json["snapshot_id"], "--deep", "--json")
+        deep = shell("--home", home, "snapshot", "verify", STREAM, answer.json["snapshot_id"], "--deep", "--json")
         assert (deep.status, deep.json["loaded"]["hourly"]["operators"][0]["rows"]) == (0, 2)
 
 

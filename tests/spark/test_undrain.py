@@ -51,7 +51,9 @@ def test_the_windows_that_were_flushed_too_early_come_out_once_and_whole(desk: D
     stream.wait_until_read(LocalStore(desk.home), first)
     stream.done("drain")
     assert written() == windows_of(25)
-    kinds = {row["kind"]: row["snapshot_id"] for row in shell("snapshots", "flights", "--json").json["snapshots"]}
+    kinds = {
+        row["kind"]: row["snapshot_id"] for row in shell("snapshot", "list", "flights", "--json").json["snapshots"]
+    }
     before = kinds["pre-drain"]
 
     refused = stream.try_to_deploy("--snapshot", before)

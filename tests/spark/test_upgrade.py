@@ -13,7 +13,7 @@ from support.soaked import KEYS, SCRIPT, Soak
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
 
-WORDS = ("--healthy-batches", "2", "--healthy-within", "200", "--wait", "400")
+WORDS = ("--healthy-batches", "2", "--healthy-deadline", "200", "--timeout", "400")
 
 
 def is_warm(soak: Soak, deployment_id: str) -> bool:

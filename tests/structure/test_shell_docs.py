@@ -6,10 +6,8 @@ import re
 import shlex
 from pathlib import Path
 
-import click
 import pytest
 
-from airflow_streamstate.cli.main import SECTIONS, cli
 from airflow_streamstate.cli.session import Session
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +23,7 @@ EXAMPLES = sorted(
         if line.startswith("streamstate ")
     }
 )
-SHARED = {"--home", "--launches", "--checkpoints", "--json", "--help", "--version"}
+SHARED = {"--home", "--work-dir", "--checkpoints", "--json", "--help", "--help-all", "--version"}
 OF_OTHERS = {"--password", "--name", "--source", "--tier", "--quick"}
 """Options of scripts, tox and the demo that pages of users name."""
 

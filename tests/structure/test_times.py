@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "airflow_streamstate"
-FORBIDDEN = ("begin_within_seconds", "wait_seconds")
+FORBIDDEN = ("begin_within_seconds", "wait_seconds", "wait", "wait_for")
 """Names that these three words took the place of, in what users call from Python."""
 DEADLINES = {
-    # who takes it: what is to be done by then
+    # where: what is to be done by then
     "controller/commands/forced_stop.py": "the stop",
     "controller/adopt/requests.py": "the barrier of a foreign query",
     "controller/adopt/barring.py": "the same",
@@ -19,6 +19,11 @@ DEADLINES = {
     "controller/rehearsal/planning.py": "the rehearsal",
     "controller/rehearsal/rehearsals.py": "the same",
     "operators/stop.py": "the stop",
+    "operators/plan.py": "the rehearsal",
+    "operators/reading.py": "the reading of state",
+    "cli/orders.py": "the stop",
+    "cli/adopt.py": "the barrier of a foreign query",
+    "cli/plan.py": "the rehearsal",
 }
 """Every place in which something is to be done by a deadline; nothing else has an argument of that name."""
 
@@ -39,7 +44,9 @@ def files(*rooms: str) -> list[Path]:
     return sorted(path for room in rooms for path in (PACKAGE / room).rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", files("lifecycle", "hooks", "operators", "sensors"), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", files("cli", "controller", "hooks", "operators", "sensors"), ids=lambda path: path.stem
+)
 def test_a_time_is_called_by_what_it_means(path: Path) -> None:
     """A wait takes a timeout, an order expires, and a deadline is where something is to be done by it."""
     found = arguments(path)

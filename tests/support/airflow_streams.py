@@ -43,7 +43,7 @@ class NamedHome:
                 "extra": {
                     "home_uri": self.config.home_uri,
                     "checkpoints_uri": self.config.checkpoints_uri,
-                    "launches_folder": self.config.launches_folder,
+                    "work_dir": self.config.work_dir,
                     "region": s3.region,
                     "endpoint_url": s3.endpoint_url,
                 },

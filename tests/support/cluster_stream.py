@@ -13,7 +13,7 @@ from support.launches import end_processes, living_processes
 from support.shell import Answer, Desk, shell
 from support.window_rows import WindowRows
 
-WAIT = ("--wait", 300)
+WAIT = ("--timeout", 300)
 QUICK = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "600m",

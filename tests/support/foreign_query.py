@@ -150,6 +150,6 @@ class ForeignQuery:
         """Three more files, all read under streamstate; then a stop. Each row counted once, no batch id left out."""
         self.feed(3)
         wait_until(lambda: self.written() == self.expected(), lambda: shell("logs", "totals").out[-4000:], 200)
-        assert shell("stop", "totals", "--wait", 200).status == 0
+        assert shell("stop", "totals", "--timeout", 200).status == 0
         assert self.batches() == list(range(self.batches()[-1] + 1))
         assert shell("audit", "totals", "--json").json["ok"] is True

@@ -21,7 +21,7 @@ from support.shell import Answer, Desk, desk_with, shell
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
-WAIT = ("--wait", 300)
+WAIT = ("--timeout", 300)
 SCRIPT = """
 import sys
 from pyspark.sql import SparkSession, functions as F
@@ -120,7 +120,7 @@ def desk_on_s3(base: Path, monkeypatch: pytest.MonkeyPatch, endpoint_url: str) -
     """A home on S3 and nothing else, below the name of the folder: each try has its own; launches in a folder."""
     variables = {
         "STREAMSTATE_HOME": f"s3://{BUCKET}/{base.name}",
-        "STREAMSTATE_LAUNCHES": str(Desk(base).home),
+        "STREAMSTATE_WORK_DIR": str(Desk(base).home),
         "AWS_ACCESS_KEY_ID": ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
         "AWS_REGION": REGION,

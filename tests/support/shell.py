@@ -13,15 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from airflow_streamstate.cli.main import SECTIONS, run
+from airflow_streamstate.cli.main import cli, run
+from airflow_streamstate.cli.verbs import paths
 from airflow_streamstate.store.local import LocalStore
 from support.launches import end_processes
 from support.scripted_stream import ScriptedAttempt, ScriptedStream
 
-VERBS = [str(command.name) for commands in SECTIONS.values() for command in commands]
-STREAM_VERBS = [verb for verb in VERBS if verb not in ("streams", "doctor", "restore-home")]
+VERBS = [" ".join(path) for path in paths()]
+"""Each as it is typed: ``deploy``, ``snapshot create``."""
+STREAM_VERBS = [verb for verb in VERBS if verb not in ("list", "home doctor", "home restore")]
 
 
 @dataclass(frozen=True)
@@ -58,16 +61,33 @@ class Terminal(io.StringIO):
         return True
 
 
+def command_of(verb: str) -> click.Command:
+    """The command of a verb, as it is typed."""
+    command: click.Command = cli
+    for word in verb.split():
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), word)
+        assert found is not None, verb
+        command = found
+    return command
+
+
+def parameters_of(verb: str) -> list[click.Parameter]:
+    """Every option and argument that a verb takes."""
+    command = command_of(verb)
+    return command.get_params(click.Context(command))
+
+
 def shell(*words: object, terminal: bool = False) -> Answer:
     """Run ``streamstate WORDS``.
 
     Args:
-        words: of the command line.
+        words: of the command line; a verb of a group may be one of them.
         terminal: stdout and stderr say that they are one.
     """
     out, err = (Terminal(), Terminal()) if terminal else (io.StringIO(), io.StringIO())
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = run([str(word) for word in words])
+        status = run([part for word in words for part in (str(word).split() if word in VERBS else [str(word)])])
     answer = Answer(status, out.getvalue(), err.getvalue())
     assert not any(line.startswith("Traceback") for line in answer.err.splitlines()), answer.err
     return answer
@@ -115,9 +135,11 @@ def words_of(verb: str, stream_id: str, desk: Desk) -> list[str]:
         "deploy": ["--app", str(desk.base / "job.py")],
         "adopt": ["--give-up"],
         "skip": ["--batch", "7", "--reason", "a bad row"],
+        "snapshot export": ["--out", str(desk.base / "out")],
     }
-    snapshots = {"verify": [first], "pin": [first], "diff": [first, second]}
-    return [verb, *options.get(verb, []), "--json", "--", stream_id, *snapshots.get(verb, [])]
+    snapshots = {f"snapshot {verb}": [first] for verb in ("verify", "pin", "unpin")}
+    snapshots["snapshot diff"] = [first, second]
+    return [*verb.split(), *options.get(verb, []), "--json", "--", stream_id, *snapshots.get(verb, [])]
 
 
 @contextlib.contextmanager

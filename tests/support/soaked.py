@@ -121,7 +121,7 @@ class Soak:
         self._keys = "by-key"
         path.write_text(SCRIPT.replace("VERSION", "v0").replace("KEYS", KEYS["by-key"]))
         conf = [word for key, value in CONF.items() for word in ("--conf", f"{key}={value}")]
-        done = self.shell("deploy", "--app", str(path), "--master", "local[2]", *conf, "--wait", "200", "--",
+        done = self.shell("deploy", "--app", str(path), "--master", "local[2]", *conf, "--timeout", "200", "--",
                           str(self.base))  # fmt: skip
         assert done["state"] == "running", done
         self.feed_on()
@@ -139,8 +139,8 @@ class Soak:
         warm = self.random.random() < 0.8
         self._say(f"upgrade {number}: {'drain' if needs_drain else 'restore'}, {'warm' if warm else 'cold'}, "
                   f"{victim} dies {after_seconds:.1f} s into {phase}")  # fmt: skip
-        words = ["upgrade", "--app", str(path), "--allow-drain", "--healthy-batches", "2", "--healthy-within", "120",
-                 "--request-id", f"up-{number}", "--wait", str(UPGRADE_SECONDS)]  # fmt: skip
+        words = ["upgrade", "--app", str(path), "--allow-drain", "--healthy-batches", "2", "--healthy-deadline", "120",
+                 "--request-id", f"up-{number}", "--timeout", str(UPGRADE_SECONDS)]  # fmt: skip
         words += [] if warm else ["--no-warm"]
         killed = False
         for _ in range(MAX_TRIES):
@@ -157,7 +157,7 @@ class Soak:
                 self._end_of(number, str(outcome), answer, before)
                 return
             self._say(f"  exit {process.returncode}: {json.dumps(answer)[:600]} {err[-300:]}")
-            words = ["upgrade", "--continue", "--wait", str(UPGRADE_SECONDS)]
+            words = ["continue", "--timeout", str(UPGRADE_SECONDS)]
         raise AssertionError(f"upgrade {number} never came to its end:\n" + "\n".join(self.story))
 
     def _end_of(self, number: int, outcome: str, answer: dict[str, Any], keys_before: str) -> None:
@@ -178,7 +178,7 @@ class Soak:
                 return
             if state in ("failed", "stopped", "finished"):
                 self._say(f"  it is {state}: resumed")
-                self.shell("resume", "--request-id", f"life-{number}-{attempt}", "--wait", "120")
+                self.shell("resume", "--request-id", f"life-{number}-{attempt}", "--timeout", "120")
             time.sleep(1.0)  # noqa: TID251 - real processes
         raise AssertionError("it does not come to life:\n" + "\n".join(self.story))
 
@@ -190,7 +190,7 @@ class Soak:
         while len(self.rows()) < self.fed * ROWS_PER_FILE:
             assert time.monotonic() < deadline, "not all was read:\n" + "\n".join(self.story)  # noqa: TID251
             time.sleep(1.0)  # noqa: TID251 - real processes
-        done = self.shell("drain", "--wait", "200")
+        done = self.shell("drain", "--timeout", "200")
         assert done["outcome"] == "drained", done
 
     # what it did

@@ -102,7 +102,7 @@ def _refuse_own(home: Home, place: str, uri: str) -> None:
                 "this checkpoint is one of this home's own",
                 checkpoint=uri,
                 home=own,
-                next_step="`streamstate streams` shows whose; deploy that stream.",
+                next_step="`streamstate list` shows whose; deploy that stream.",
             )
 
 
@@ -116,7 +116,7 @@ def _refuse_others(place: str, uri: str) -> None:
             checkpoint=uri,
             stream_id=found["stream"],
             snapshot_id=found["snapshot"],
-            next_step="Restore the stream from its mirror here (`streamstate restore-home`); or adopt a copy of it.",
+            next_step="Restore the stream from its mirror here (`streamstate home restore`); or adopt a copy of it.",
         )
     found = _OF_A_DEPLOYMENT.fullmatch(place)
     if found is not None and is_stream_id(found["stream"]) and is_deployment_id(found["deployment"]):
@@ -126,7 +126,7 @@ def _refuse_others(place: str, uri: str) -> None:
             stream_id=found["stream"],
             deployment_id=found["deployment"],
             next_step="Deploy the stream there; to have it here, mirror it there, and restore it from its mirror here"
-            " (`streamstate restore-home`). Is that home gone? Move the folder to another place, and adopt it there.",
+            " (`streamstate home restore`). Is that home gone? Move the folder to another place, and adopt it there.",
         )
 
 

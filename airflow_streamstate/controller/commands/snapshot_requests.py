@@ -364,7 +364,7 @@ class SnapshotRequests:
                 "no snapshot was asked for under this request id",
                 stream_id=control.stream_id,
                 request_id=request_id,
-                next_step=f"`streamstate snapshot {control.stream_id} --request-id {request_id}` asks for one.",
+                next_step=f"`streamstate snapshot create {control.stream_id} --request-id {request_id}` asks for one.",
             )
         return record
 

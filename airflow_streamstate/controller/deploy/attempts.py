@@ -250,7 +250,7 @@ class Attempts:
 def _drains_first(drain: DrainNotification) -> str:
     return (
         f"a drain that {drain.requested_by} ordered at {format_time(drain.requested_at)} holds: this attempt reads no"
-        f" input, flushes and ends; `streamstate drain {drain.stream_id} --cancel` takes it back until then"
+        f" input, flushes and ends; `streamstate cancel {drain.stream_id}` takes it back until then"
     )
 
 

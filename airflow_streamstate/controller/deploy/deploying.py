@@ -215,11 +215,11 @@ def lost_with_start(home: Home, control: StreamControl, seen: Observation, end: 
             *left,
             f"snapshot {start.snapshot_id}, from which {seen.deployment_id} started, is gone or damaged: a query that"
             f" {seen.deployment_id} never started, and that no later snapshot has, is lost with it, and refused by name"
-            " where it is started again; --fresh-query starts it with nothing",
+            " where it is started again; --allow-new-query starts it with nothing",
         )
     return left + tuple(
         f"query {name} is lost: {seen.deployment_id} never started it, and snapshot {start.snapshot_id}, which had it,"
-        f" is gone or damaged; where it is started again it is refused, unless --fresh-query {name} starts it with"
+        f" is gone or damaged; where it is started again it is refused, unless --allow-new-query {name} starts it with"
         " nothing"
         for name in sorted(known - {*end.queries, *kept})
     )

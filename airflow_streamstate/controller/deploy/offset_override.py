@@ -104,7 +104,7 @@ def _check_snapshot(name: str, known: QuerySnapshot, manifest: SnapshotManifest,
             "this query has state, which a seed would drop: it belongs to the offsets that it was built from",
             **facts,
             state_rows=known.position.state_rows_left,
-            next_step="Drain it first, so that its windows come out; or drop its state with --discard-state.",
+            next_step="Drain it first, so that its windows come out; or drop its state with --allow-state-loss.",
         )
 
 
@@ -118,7 +118,7 @@ def _moves(
             query_name=name,
             offsets=len(given),
             sources=len(stood_at),
-            next_step="`streamstate snapshots --json` shows the offsets of each query, in their order.",
+            next_step="`streamstate snapshot list --json` shows the offsets of each query, in their order.",
         )
     for identity, first, second in zip(_padded(known), stood_at, given, strict=True):
         _check_offset(name, identity, first, second)

@@ -129,7 +129,7 @@ def _refuse_unfinished_drain(name: str, checkpoint: Checkpoint, seen: Observatio
             "the drain of this deployment was flushed and not finished, so nobody has counted what it left",
             deployment_id=seen.deployment_id,
             query_name=name,
-            next_step=f"`streamstate drain {seen.stream_id}` finishes it; --discard-state does not count.",
+            next_step=f"`streamstate drain {seen.stream_id}` finishes it; --allow-state-loss does not count.",
         )
 
 

@@ -57,7 +57,7 @@ class Break:
         source: which source, or part of it; "" where it is about batches.
         ended_at, began_at: the two offsets, or batch ids, as text.
         detail: one sentence.
-        accepted: it was asked for by name (``--accept-lost-input``, ``--fresh-query``, ``--start fresh``,
+        accepted: it was asked for by name (``--accept-lost-input``, ``--allow-new-query``, ``--start fresh``,
             ``--accept-duplicates``, an undo).
     """
 

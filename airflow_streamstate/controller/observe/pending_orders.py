@@ -23,7 +23,7 @@ from airflow_streamstate.protocol.commands import (
 OrderPhase = Literal["ordered", "accepted"]
 _VERB_OF = {
     DrainNotification.kind: "drain",
-    CancelRequest.kind: "drain --cancel",
+    CancelRequest.kind: "cancel",
     StopRequest.kind: "stop",
     SnapshotRequest.kind: "snapshot",
     SkipRequest.kind: "skip",

@@ -130,7 +130,7 @@ class Copies:
                 "a manifest of the home cannot be read, so nobody knows which copies its snapshot needs",
                 stream_id=self._control.stream_id,
                 snapshot_ids=list(home.unreadable),
-                next_step=f"`streamstate verify {self._control.stream_id}` tells what is wrong with it.",
+                next_step=f"`streamstate snapshot verify {self._control.stream_id}` tells what is wrong with it.",
             )
         if not self._is_dry:
             refuse_same(self._control, mirror, self._means.home.checkpoints)
@@ -179,7 +179,7 @@ class Copies:
                 stream_id=spec.stream_id,
                 deployment_id=spec.deployment_id,
                 mirror=there.home.uri,
-                next_step="`streamstate mirror` brings it there.",
+                next_step="`streamstate home mirror` brings it there.",
             )
         refuse_left_behind(self._control, there.home)
 

@@ -119,7 +119,7 @@ class Retiring:
                 stream_id=control.stream_id,
                 deployment_id=seen.deployment_id,
                 state=state,
-                next_step=f"`streamstate stop {control.stream_id} --wait 300` ends it and keeps its state.",
+                next_step=f"`streamstate stop {control.stream_id}` ends it and keeps its state.",
             )
         still_runs = seen.launch_status is not None and seen.launch_status.state == "running"
         if not seen.is_closed and (still_runs or not isinstance(seen.terminal, TERMINAL_EVENTS)):

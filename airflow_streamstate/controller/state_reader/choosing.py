@@ -73,7 +73,7 @@ def newest_with_state(
         stream_id=stream_id,
         **({"query_name": query_name} if query_name else {}),
         snapshots=[manifest.snapshot_id for manifest in manifests][-5:],
-        next_step="Take one with `streamstate snapshot`; what a drain leaves holds positions only.",
+        next_step="Take one with `streamstate snapshot create`; what a drain leaves holds positions only.",
     )
 
 
@@ -91,7 +91,7 @@ def queries_with_state(manifest: SnapshotManifest, query_name: str | None) -> di
         "this snapshot holds positions only: its state was flushed by a drain",
         stream_id=manifest.stream_id,
         snapshot_id=manifest.snapshot_id,
-        next_step="Read the snapshot of kind pre-drain beside it; `streamstate snapshots` lists them.",
+        next_step="Read the snapshot of kind pre-drain beside it; `streamstate snapshot list` lists them.",
     )
 
 
@@ -106,7 +106,7 @@ def check_pair(before: SnapshotManifest, after: SnapshotManifest) -> None:
         raise InvalidRequestError(
             "a snapshot was to be compared with itself",
             snapshot_id=after.snapshot_id,
-            next_step="Name two snapshots; `streamstate snapshots` lists them.",
+            next_step="Name two snapshots; `streamstate snapshot list` lists them.",
         )
 
 
@@ -145,7 +145,7 @@ def parse_key(text: str) -> dict[str, Any]:
     raise InvalidRequestError(
         "a key is given as a JSON object of key columns and values",
         key=text[:200],
-        next_step="""For example --key '{"origin": "ATL"}'; `streamstate state` shows the columns.""",
+        next_step="""For example --key '{"origin": "ATL"}'; `streamstate snapshot inspect` shows the columns.""",
     )
 
 

@@ -564,7 +564,7 @@ class Readings:
                 stream_id=spec.stream_id,
                 deadline_seconds=round(seconds, 1),
                 last_seen=_text(folder / PROGRESS) or "its driver was starting",
-                next_step="Give a later deadline with --wait, or read one query with --query.",
+                next_step="Give a later --deadline, or read one query with --query.",
             )
         raise DeploymentFailedError(
             "the driver that was to read the state ended without an answer",

@@ -74,7 +74,7 @@ def decide_mode(upgrade: Upgrade, report: PlanReport, kept: Sequence[str] = ()) 
         return NoGo(f"{why} it could not be started either: {report.seed_error}")
     if kept and decision == Go("drain"):
         return NoGo(
-            f"a drain would leave state, and a seed would drop it: {'; '.join(kept)} (--discard-state drops it)"
+            f"a drain would leave state, and a seed would drop it: {'; '.join(kept)} (--allow-state-loss drops it)"
         )
     return decision
 

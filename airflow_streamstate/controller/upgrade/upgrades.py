@@ -500,7 +500,7 @@ class Upgrades:
             upgrade_id=upgrade_id,
             timeout_seconds=timeout_seconds,
             last_seen=last_seen,
-            next_step=f"`streamstate upgrade {stream_id} --continue` goes on with it, --cancel gives it up.",
+            next_step=f"`streamstate continue {stream_id}` goes on with it, `cancel` gives it up.",
         )
 
     def settle(self, stream_id: str, upgrade_id: str, timeout_seconds: float) -> UpgradeView:
@@ -533,7 +533,7 @@ class Upgrades:
         """
         tools, state = self._tools(stream_id, upgrade_id)
         facts = {"stream_id": stream_id, "upgrade_id": upgrade_id, "phase": state.phase}
-        next_step = f"`streamstate upgrade {stream_id} --cancel` gives it up."
+        next_step = f"`streamstate cancel {stream_id}` gives it up."
         if not tools.upgrade.needs_approval:
             raise InvalidRequestError("nobody has to approve of this upgrade", **facts, next_step=next_step)
         if state.phase not in _BEFORE_APPROVAL and tools.journal.approval(upgrade_id) is None:

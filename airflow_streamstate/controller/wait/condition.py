@@ -70,7 +70,7 @@ class WaitCondition:
         command_id: the order, to know its own ends too; None for an order of any client.
         snapshot_id: for ``snapshot``: that one; None for any.
         request_id: for ``snapshot``: what it was asked under, of whichever deployment it comes; None for no such.
-        behind_at_most: for ``caught_up``: so much may be left of each source.
+        max_lag: for ``caught_up``: so much may be left of each source.
     """
 
     wanted: Wanted
@@ -79,7 +79,7 @@ class WaitCondition:
     command_id: str | None = None
     snapshot_id: str | None = None
     request_id: str | None = None
-    behind_at_most: int = 0
+    max_lag: int = 0
 
     @classmethod
     def of(cls, order: CommandView) -> WaitCondition:
@@ -122,8 +122,8 @@ class WaitCondition:
         ids = [values[name] for name in ("command_id", "snapshot_id", "request_id")]
         if not all(each is None or isinstance(each, str) for each in ids):
             raise ValueError("a wait condition whose ids are no texts")
-        values["behind_at_most"] = values["behind_at_most"] or 0  # one of before there was any
-        if type(values["behind_at_most"]) is not int:
+        values["max_lag"] = values["max_lag"] or 0  # one of before there was any
+        if type(values["max_lag"]) is not int:
             raise ValueError("a wait condition whose bound is no number")
         return cls(**values)
 

@@ -244,7 +244,7 @@ class Waits:
 
     def _look_for_health(self, condition: WaitCondition) -> WaitResult:
         seen = self._observe(condition)
-        caught_up = decide_caught_up(seen, condition.behind_at_most) if condition.wanted == "caught_up" else None
+        caught_up = decide_caught_up(seen, condition.max_lag) if condition.wanted == "caught_up" else None
         more = "" if caught_up is None else f"; {caught_up.why}"
         try:
             status = self.status_if_healthy(seen)
@@ -407,7 +407,7 @@ class Waits:
                 f"the deployment is {end.state}, and the drain was not begun: it holds for the next attempt",
                 **facts,
                 next_step=f"`streamstate drain {seen.stream_id}` starts one for the flush alone, and so does a resume;"
-                " --cancel takes the drain back.",
+                " `streamstate cancel` takes the drain back.",
             )
         return ConflictError(
             f"the deployment is {end.state}, so what was waited for cannot come",

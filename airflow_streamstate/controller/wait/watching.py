@@ -109,7 +109,7 @@ def _of_failed_queries(seen: Observation) -> str:
         skip = f"; where that batch can never run, `streamstate skip {stream_id}` after the stop passes it over"
     return (
         f"Mend the script and `streamstate upgrade {stream_id}`{_back(seen.spec)}: the failed query goes on where it"
-        f" stood; where the cause was outside of it, `streamstate stop {stream_id} --wait 300` and `streamstate resume"
+        f" stood; where the cause was outside of it, `streamstate stop {stream_id}` and `streamstate resume"
         f" {stream_id}` run it again{skip}; {_log(seen)}."
     )
 

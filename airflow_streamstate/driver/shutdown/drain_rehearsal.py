@@ -117,7 +117,7 @@ def _tried(attempt: Attempt, query: LogicalQuery, reach: FlushReach, command: Dr
     if command.discard_state or not left:
         return ""
     told = "; ".join(f"{each.rows} rows of {each.name}: {reach.why_left(query, each.operator_id)}" for each in left)
-    return f"a flush would leave state that a seed drops: {told} (--discard-state)"
+    return f"a flush would leave state that a seed drops: {told} (--allow-state-loss)"
 
 
 def _words(attempt: Attempt, error: Exception) -> str:

@@ -112,7 +112,7 @@ def look(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
             "no state has these key columns",
             key=dict(order.key or {}),
             columns=known_columns,
-            next_step="Name columns of the keys, as `streamstate state` shows them.",
+            next_step="Name columns of the keys, as `streamstate snapshot inspect` shows them.",
         )
     return found
 

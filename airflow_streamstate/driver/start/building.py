@@ -290,7 +290,7 @@ class Builder:
             query_name=name,
             snapshot_id=manifest.snapshot_id,
             queries=sorted(manifest.queries),
-            next_step=f"Give it the name it had, or deploy with --fresh-query {name} to start it with nothing.",
+            next_step=f"Give it the name it had, or deploy with --allow-new-query {name} to start it with nothing.",
         )
 
     def _is_whole(self, manifest: SnapshotManifest) -> bool:

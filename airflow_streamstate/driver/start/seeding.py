@@ -180,8 +180,8 @@ def _check_state_left(attempt: Attempt, name: str, known: QuerySnapshot) -> tupl
         query_name=name,
         state_rows_left=rows,
         operators=[f"{left.operator}: {left.rows} rows, {left.reason}" for left in known.position.state_left],
-        next_step="Deploy with --discard-state to drop it; `streamstate rollback` with --snapshot goes back to the one"
-        " from before the drain, which has it.",
+        next_step="Deploy with --allow-state-loss to drop it; `streamstate rollback` with --snapshot goes back to the"
+        " one from before the drain, which has it.",
     )
 
 

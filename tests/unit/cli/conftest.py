@@ -14,7 +14,7 @@ from support.shell import Desk
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """A home that the environment names, a ``spark-submit`` without Spark, and no driver left afterwards."""
-    for name in ("STREAMSTATE_CHECKPOINTS", "STREAMSTATE_LAUNCHES", "STREAMSTATE_TRACEBACK", "FORCE_COLOR", "COLUMNS"):
+    for name in ("STREAMSTATE_CHECKPOINTS", "STREAMSTATE_WORK_DIR", "STREAMSTATE_TRACEBACK", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     made = Desk(tmp_path)
     monkeypatch.setenv("STREAMSTATE_HOME", str(made.home))

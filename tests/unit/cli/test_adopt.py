@@ -30,12 +30,12 @@ def foreign(desk: Desk) -> Path:
 
 def test_a_stopped_query_is_adopted(desk: Desk, foreign: Path) -> None:
     """One JSON object each; people are told how it starts."""
-    words = ("adopt", "flights", "--checkpoint", foreign, "--app", script(desk.base), "--stopped")
+    words = ("adopt", "flights", "--checkpoint", foreign, "--app", script(desk.base), "--stopped", "--async")
     found = shell(*words, "--json")
     assert found.status == 0, found
     assert set(found.json) == FIELDS
     assert found.json["adopted"]["queries"]["counts"]["batch_id"] == 3
-    assert shell("verify", "flights", found.json["adopted"]["snapshot_id"]).status == 0
+    assert shell("snapshot", "verify", "flights", found.json["adopted"]["snapshot_id"]).status == 0
     again = shell(*words)
     assert "d-0002" in again.out + again.err
     assert shell("kill", "flights").status == 0
@@ -45,9 +45,9 @@ def test_what_came_to_nothing_is_given_up(desk: Desk, foreign: Path) -> None:
     """One JSON object, and a line for people."""
     words = ("adopt", "flights", "--checkpoint", foreign, "--app", script(desk.base), "--deadline", 1)
     assert shell(*words).status == 3
-    given = shell("adopt", "flights", "--give-up", "--json")
+    given = shell("adopt", "flights", "--give-up", "--json", "--async")
     assert given.json == {"stream_id": "flights", "given_up": {"counts": str(foreign)}, "missing": {}, "retired": False}
-    assert "counts may be started again" in shell("adopt", "flights", "--give-up").out
+    assert "counts may be started again" in shell("adopt", "flights", "--give-up", "--async").out
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,9 @@ def test_what_came_to_nothing_is_given_up(desk: Desk, foreign: Path) -> None:
 def test_mistakes_are_one_sentence(desk: Desk, foreign: Path, words: tuple[str, ...], status: int, said: str) -> None:
     """With what to do; nothing of the checkpoint is changed."""
     before = sorted(path.name for path in foreign.rglob("*"))
-    answer = shell("adopt", "flights", *(word.format(foreign=foreign, app=script(desk.base)) for word in words))
+    answer = shell(
+        "adopt", "flights", *(word.format(foreign=foreign, app=script(desk.base)) for word in words), "--async"
+    )
     assert (answer.status, said in answer.err) == (status, True), answer
     assert sorted(path.name for path in foreign.rglob("*")) == before
 
@@ -119,7 +121,7 @@ def test_a_checkpoint_on_another_machine_is_not_taken_for_removed(desk: Desk, fo
     words = ("adopt", "flights", "--checkpoint", foreign, "--app", script(desk.base), "--deadline", 1)
     assert shell(*words).status == 3
     foreign.parent.rename(desk.base / "elsewhere")
-    answer = shell("adopt", "flights", "--give-up")
+    answer = shell("adopt", "flights", "--give-up", "--async")
     assert (answer.status, "this machine has no such folder" in answer.err) == (4, True), answer
     foreign.parent.mkdir()
-    assert "no checkpoint lies at" in shell("adopt", "flights", "--give-up").out
+    assert "no checkpoint lies at" in shell("adopt", "flights", "--give-up", "--async").out

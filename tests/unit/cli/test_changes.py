@@ -10,7 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from airflow_streamstate.cli.changes import change_of, change_options, names_anything
+from airflow_streamstate.cli.options import Ordering
 from airflow_streamstate.controller.request.changes import ChangeRequest
+
+ORDERING = Ordering(None, False, "", None)
 
 
 def given(*words: str) -> dict[str, Any]:
@@ -31,8 +34,9 @@ def given(*words: str) -> dict[str, Any]:
 def test_nothing_given_changes_nothing() -> None:
     """All stays as it runs now; a reason alone is no change."""
     assert not names_anything(given())
-    assert not names_anything(given("--reason", "a restart"))
-    assert change_of("orders", given("--reason", "a restart")) == ChangeRequest("orders", reason="a restart")
+    assert change_of("orders", given(), Ordering(None, False, "a restart", None)) == ChangeRequest(
+        "orders", reason="a restart"
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,12 +49,12 @@ def test_nothing_given_changes_nothing() -> None:
         (("--py-files", "a.py,b.zip"), {"py_files": (Path("a.py"), Path("b.zip"))}),
         (("--files", "rules.json"), {"files": (Path("rules.json"),)}),
         (("--master", "local[4]"), {"master": "local[4]"}),
-        (("--fresh-query", "raw"), {"fresh_queries": ("raw",)}),
-        (("--discard-state",), {"discard_state": True}),
+        (("--allow-new-query", "raw"), {"fresh_queries": ("raw",)}),
+        (("--allow-state-loss",), {"discard_state": True}),
         (("--", "--in", "/data"), {"arguments": ("--in", "/data")}),
     ],
 )
 def test_what_is_given_is_new(words: tuple[str, ...], expected: dict[str, Any]) -> None:
     """Each by its name, and nothing beside it."""
     assert names_anything(given(*words))
-    assert change_of("orders", given(*words)) == ChangeRequest("orders", **expected)
+    assert change_of("orders", given(*words), ORDERING) == ChangeRequest("orders", **expected)

@@ -96,13 +96,13 @@ def test_everything_that_a_driver_needs_is_looked_at() -> None:
 def test_a_missing_spark_submit_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit status 1, and how to mend it; as one object and for a person."""
     monkeypatch.setenv("SPARK_HOME", str(desk.base / "nosuch"))
-    answer = shell("doctor", "--json")
+    answer = shell("home", "doctor", "--json")
     assert answer.status == 1
     assert not answer.json["ok"]
     (check,) = [check for check in answer.json["checks"] if check["name"] == "spark-submit"]
     assert not check["ok"]
     assert "SPARK_HOME" in check["mend"]
-    human = shell("doctor")
+    human = shell("home", "doctor")
     assert human.status == 1
     assert "FAIL  spark-submit" in human.out
     assert f"      -> {check['mend']}" in human.out
@@ -111,13 +111,13 @@ def test_a_missing_spark_submit_is_told(desk: Desk, monkeypatch: pytest.MonkeyPa
 def test_the_home_is_tried(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """A home that works is told with what was found, and nothing is left in it; without one that is told."""
     fake_java(desk.base / "java17", "17.0.1", monkeypatch)
-    answer = shell("doctor", "--json")
+    answer = shell("home", "doctor", "--json")
     assert answer.status == 0, answer
     assert answer.json["ok"]
     assert "conditional writes hold" in answer.json["checks"][-1]["found"]
     assert [path for path in desk.home.rglob("*") if path.is_file()] == []
     monkeypatch.delenv("STREAMSTATE_HOME")
-    assert shell("doctor", "--json").json["checks"][-1]["found"].startswith("none given")
+    assert shell("home", "doctor", "--json").json["checks"][-1]["found"].startswith("none given")
 
 
 def test_what_reaches_checkpoints_on_s3_is_shown(desk: Desk, moto_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_what_reaches_checkpoints_on_s3_is_shown(desk: Desk, moto_url: str, monk
     submit.chmod(0o755)
     for name, value in {**said, "SPARK_HOME": str(desk.base / "spark")}.items():
         monkeypatch.setenv(name, value)
-    words = ("doctor", "--json", "--home", f"s3://{BUCKET}/doctor")
+    words = ("home doctor", "--json", "--home", f"s3://{BUCKET}/doctor")
     unknown = {check["name"]: check for check in shell(*words).json["checks"]}
     assert unknown["home"]["ok"]
     assert not unknown["s3 connector"]["ok"]
@@ -138,7 +138,7 @@ def test_what_reaches_checkpoints_on_s3_is_shown(desk: Desk, moto_url: str, monk
     (desk.base / "spark" / "jars" / "hadoop-client-api-3.5.0.jar").touch()
     found = {check["name"]: check for check in shell(*words).json["checks"]}["s3 connector"]
     assert found["found"].startswith("org.apache.hadoop:hadoop-aws:3.5.0, ")
-    assert "s3 connector" not in [check["name"] for check in shell("doctor", "--json").json["checks"]]
+    assert "s3 connector" not in [check["name"] for check in shell("home", "doctor", "--json").json["checks"]]
 
 
 def checks_of(answer: Answer) -> dict[str, dict[str, object]]:
@@ -150,24 +150,24 @@ def test_a_master_is_asked_where_one_is_named(desk: Desk) -> None:
     """One that listens is well, one that does not is told with the next step."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         master = f"spark://127.0.0.1:{server.getsockname()[1]}"
-        there = checks_of(shell("doctor", "--master", master, "--json"))
+        there = checks_of(shell("home", "doctor", "--master", master, "--json"))
         assert (there["master"]["ok"], there["checkpoints"]["ok"]) == (True, True)
         assert "warning" not in str(there["checkpoints"]["found"])
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        answer = shell("doctor", "--master", f"spark://127.0.0.1:{held.getsockname()[1]}", "--json")
+        answer = shell("home", "doctor", "--master", f"spark://127.0.0.1:{held.getsockname()[1]}", "--json")
     gone = checks_of(answer)["master"]
     assert answer.status == 1
     assert gone["ok"] is False
     assert "does not answer" in str(gone["found"])
     assert str(gone["mend"]).startswith("Start it")
     assert str(gone["mend"]) not in str(gone["found"])  # it is said once
-    assert "master" not in checks_of(shell("doctor", "--json"))
+    assert "master" not in checks_of(shell("home", "doctor", "--json"))
 
 
 def test_checkpoints_that_executors_would_not_find_are_warned_of(desk: Desk) -> None:
     """A master on other machines with a folder of this one's disk: said, and not taken for an error."""
-    found = checks_of(shell("doctor", "--master", "yarn", "--json"))
+    found = checks_of(shell("home", "doctor", "--master", "yarn", "--json"))
     assert found["master"]["found"] == "yarn is not asked"
     assert found["checkpoints"]["ok"] is True
     note = own_disk_note("yarn", desk.home)  # none where this machine's disk is one that machines share
@@ -224,10 +224,10 @@ def test_a_stream_that_brings_one_along_is_named(desk: Desk) -> None:
     coordinates = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1"
     stream = desk.stream()
     stream.deploy()
-    answer = shell("doctor", "--home", str(desk.home), "--json")
+    answer = shell("home", "doctor", "--home", str(desk.home), "--json")
     assert "releases of stream flights" not in [check["name"] for check in answer.json["checks"]]
     spec = replace(stream.control.spec("d-0001"), packages=(coordinates,))
     LocalStore(desk.home).put(layout.spec_key("flights", "d-0001"), to_bytes(spec))
-    answer = shell("doctor", "--home", str(desk.home), "--json")
+    answer = shell("home", "doctor", "--home", str(desk.home), "--json")
     (check,) = [check for check in answer.json["checks"] if check["name"] == "releases of stream flights"]
     assert (check["ok"], coordinates in check["found"]) == (False, True)

@@ -137,10 +137,10 @@ ENDS_OF_ORDERS = {
     ("drain", "ignored"): REFUSED,
     ("drain", "expired"): DEADLINE,
     ("drain", "failed"): FAILED,
-    ("snapshot", "rejected"): REFUSED,
-    ("snapshot", "ignored"): DEADLINE,  # it is asked again until the time is up
-    ("snapshot", "expired"): DEADLINE,
-    ("snapshot", "failed"): DEADLINE,  # the next attempt may take it yet
+    ("snapshot create", "rejected"): REFUSED,
+    ("snapshot create", "ignored"): DEADLINE,  # it is asked again until the time is up
+    ("snapshot create", "expired"): DEADLINE,
+    ("snapshot create", "failed"): DEADLINE,  # the next attempt may take it yet
 }
 
 
@@ -149,18 +149,18 @@ def test_every_end_of_an_order_has_the_status_of_its_kind(desk: Desk, verb: str,
     """A rejected drain ends as a refused upgrade does."""
     running = desk.stream().deploy().runs()
     with saying(running, how):
-        answer = shell(verb, "flights", "--wait", 2 if ENDS_OF_ORDERS[verb, how] == DEADLINE else 20, "--json")
+        answer = shell(verb, "flights", "--timeout", 2 if ENDS_OF_ORDERS[verb, how] == DEADLINE else 20, "--json")
     assert answer.status == ENDS_OF_ORDERS[verb, how], answer
 
 
-@pytest.mark.parametrize("verb", ["stop", "drain", "snapshot"])
+@pytest.mark.parametrize("verb", ["stop", "drain", "snapshot create"])
 def test_an_order_that_is_obeyed_is_done_and_one_that_is_not_answered_in_time_is_late(desk: Desk, verb: str) -> None:
-    """0 with the wait and without; 3 where nothing came."""
+    """0 with the wait and with --async; 3 where nothing came."""
     running = desk.stream().deploy().runs()
-    assert shell(verb, "flights", "--wait", 0.2, "--json").status == DEADLINE
-    assert shell(verb, "flights", "--json").status == DONE
+    assert shell(verb, "flights", "--timeout", 0.2, "--json").status == DEADLINE
+    assert shell(verb, "flights", "--async", "--json").status == DONE
     with obeying(running):
-        assert shell(verb, "flights", "--wait", 30, "--json").status == DONE
+        assert shell(verb, "flights", "--timeout", 30, "--json").status == DONE
 
 
 OVER: tuple[Phase, ...] = ("upgraded", "rolled_back", "refused", "failed")
@@ -193,7 +193,7 @@ def test_every_end_of_a_rehearsal_has_the_status_of_its_kind() -> None:
 
 
 def test_several_ends_have_one_status() -> None:
-    """Of ``restore-home``: that of all, where it is the same and nothing was done; else it has failed."""
+    """Of ``home restore``: that of all, where it is the same and nothing was done; else it has failed."""
     late, refused = errors.DeadlineExceededError("late"), errors.ConflictError("refused")
     assert [status_of_several(each, 0) for each in ([], [refused, refused], [late], [late, refused])] == [
         DONE, REFUSED, DEADLINE, FAILED
@@ -213,7 +213,15 @@ def test_no_verb_decides_an_exit_status_by_itself() -> None:
                 continue
             returns = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
             found += [(path.name, function.name, ast.unparse(each.value)) for each in returns if each.value is not None]
-    assert {module for module, _, _ in found} >= {"doctor.py", "look.py", "plan.py", "state.py", "upgrade.py"}
-    allowed = ("status_of_", "_run(", "_begin_and_run(", "_show(")
+    assert {module for module, _, _ in found} >= {
+        "doctor.py",
+        "look.py",
+        "plan.py",
+        "snapshots.py",
+        "state.py",
+        "under_way.py",
+        "upgrade.py",
+    }
+    allowed = ("status_of_", "run_to_end(", "_begin_and_run(", "_finish(", "_look(", "_show(")
     odd = itertools.filterfalse(lambda one: one[2].startswith(allowed) or one[2] == "DONE", found)
     assert list(odd) == []

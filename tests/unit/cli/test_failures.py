@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.cli.failures import is_told_by, without_launch_folder
+from airflow_streamstate.cli.render import is_told_by, without_launch_folder
 from airflow_streamstate.protocol.causes import without_query_report
 
 WORDS = """[STREAM_FAILED] Query [id = 1] terminated with exception: [USER_RAISED_EXCEPTION] poison SQLSTATE: P0001

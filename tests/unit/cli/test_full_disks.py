@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_streamstate.cli.full_disks import name_full_disks
+from airflow_streamstate.cli.main import name_full_disks
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import DeadlineExceededError, InvalidRequestError
 from support.shell import Desk, shell
@@ -27,7 +27,7 @@ def test_status_says_that_the_disk_is_full(desk: Desk, monkeypatch: pytest.Monke
 def test_a_wait_that_came_to_nothing_names_the_disk(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver could not say it; whoever waited asks why nothing came."""
     desk.stream().deploy().runs()
-    words = ("stop", "flights", "--request-id", "one", "--wait", 0.2, "--json")
+    words = ("stop", "flights", "--request-id", "one", "--timeout", 0.2, "--json")
     assert "is full" not in shell(*words).error["next_step"]
     monkeypatch.setattr(os, "statvfs", lambda _folder: FULL)
     answer = shell(*words)

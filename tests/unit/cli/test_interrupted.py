@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.cli.main import SECTIONS, interrupted
-from support.shell import Desk, shell
+from airflow_streamstate.cli.main import interrupted
+from support.shell import VERBS, Desk, command_of, shell
 
-VERBS = [str(command.name) for commands in SECTIONS.values() for command in commands]
-ORDERS = {"deploy", "resume", "skip", "stop", "drain", "snapshot", "kill"}
+ORDERS = {"deploy", "resume", "skip", "stop", "drain", "snapshot create", "kill", "cancel"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -26,7 +25,7 @@ def test_the_stream_is_called_by_its_name(desk: Desk, monkeypatch: pytest.Monkey
         raise KeyboardInterrupt
 
     for verb, words in (("stop", ()), ("plan", ("--app", "v2.py"))):
-        command = next(one for group in SECTIONS.values() for one in group if one.name == verb)
+        command = command_of(verb)
         with monkeypatch.context() as patched:
             patched.setattr(command, "callback", interrupt)
             answer = shell("--json", verb, "flights", *words)

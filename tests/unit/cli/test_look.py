@@ -124,7 +124,7 @@ def test_status_tells_every_state(desk: Desk, state: str) -> None:
     STATES[state](desk.stream())
     found = shell("status", "flights", "--json")
     is_well = state not in ("degraded", "failed", "lost")
-    assert [found.status, shell("streams").status] == [DONE if is_well else FAILED] * 2
+    assert [found.status, shell("list").status] == [DONE if is_well else FAILED] * 2
     assert found.json["state"] == state
     assert set(found.json) >= STATUS_FIELDS
     assert {"mode", "snapshot_id"} <= set(found.json["start"])
@@ -145,7 +145,7 @@ def test_status_of_a_degraded_stream_names_the_query_and_the_cause(desk: Desk) -
     assert found["queries"]["delays"]["is_active"] is False
     assert "streamstate upgrade flights" in found["next_step"]
     assert "Unlucky: batch of bad luck" in shell("status", "flights").out
-    assert "flights is degraded: query delays has failed in batch 1" in shell("streams").out
+    assert "flights is degraded: query delays has failed in batch 1" in shell("list").out
 
 
 def test_status_shows_the_cause_of_a_failure_first(desk: Desk) -> None:
@@ -219,7 +219,7 @@ def test_streams_are_one_row_each(desk: Desk) -> None:
     (desk.home / "c").mkdir()
     (desk.home / "c" / "stream.json").write_text("{")
     (desk.home / "Not-A-Stream").mkdir()
-    answer = shell("streams", "--json")
+    answer = shell("list", "--json")
     assert answer.status == 1
     rows = answer.json["streams"]
     assert [(row["stream_id"], row["state"]) for row in rows] == [
@@ -228,17 +228,17 @@ def test_streams_are_one_row_each(desk: Desk) -> None:
         ("c", "unreadable"),
     ]
     assert all({"version_label", "heartbeat_age_seconds", "last_event"} <= set(row) for row in rows)
-    lines = shell("streams").out.splitlines()
+    lines = shell("list").out.splitlines()
     assert [line.split()[0] for line in lines[:4]] == ["stream", "a", "b", "c"]
     (desk.home / "c" / "stream.json").unlink()
-    assert shell("streams").status == 0
+    assert shell("list").status == 0
 
 
 def test_a_stream_that_cannot_be_read_says_why_and_no_numbers(desk: Desk) -> None:
     """Nobody can tell where it stands: it is not lost, and has no attempt 0."""
     (desk.home / "broken").mkdir(parents=True)
     (desk.home / "broken" / "stream.json").write_text("{")
-    lines = shell("streams").out.splitlines()
+    lines = shell("list").out.splitlines()
     assert lines[1].split() == ["broken", "unreadable"]
     assert lines[2].startswith("broken is unreadable: ")
     assert "stream.json" in " ".join(lines[2:])
@@ -261,23 +261,23 @@ def test_a_stream_that_lost_its_register_is_told_how_to_have_it_back(desk: Desk)
         found = shell(*words, "--json")
         assert (found.status, found.error["type"]) == (1, "MalformedMessageError"), words
         assert "register of this stream is gone, and its deployments are there" in found.error["message"]
-    listed = shell("streams")
+    listed = shell("list")
     assert listed.status == 1
     assert listed.out.splitlines()[1].split() == ["flights", "unreadable"]
     human = shell("status", "flights").err
     assert "flights/stream.json" in human
-    assert "restore-home --from MIRROR --stream flights" in human
+    assert "home restore --from MIRROR --stream flights" in human
     register.write_text(found.error["context"]["register"])
     assert shell("status", "flights", "--json").json["state"] == "running"
 
 
 def test_a_home_without_streams_says_which_home(desk: Desk) -> None:
     """A mistyped home is seen at once: one that is not there is an error."""
-    missing = shell("streams")
+    missing = shell("list")
     assert (missing.status, missing.out) == (2, "")
     assert f"home={desk.home}" in missing.err
     Home(HomeConfig(str(desk.home))).begin("tests")
-    assert shell("streams").out == f"no streams in {desk.home}\n"
+    assert shell("list").out == f"no streams in {desk.home}\n"
 
 
 def test_events_are_told_oldest_first(desk: Desk) -> None:
@@ -303,16 +303,16 @@ def test_events_are_told_oldest_first(desk: Desk) -> None:
 def test_snapshots_are_listed_with_their_sizes(desk: Desk) -> None:
     """Complete ones only, oldest first (Law 3)."""
     attempt = desk.stream().deploy().runs()
-    assert shell("snapshots", "flights").out == "no complete snapshots\n"
+    assert shell("snapshot", "list", "flights").out == "no complete snapshots\n"
     attempt.snapshot("live", 1)
     (desk.home / "flights" / "snapshots" / "d-0001-live-000002" / "data").mkdir(parents=True)
     attempt.stopped()
-    rows = shell("snapshots", "flights", "--json").json["snapshots"]
+    rows = shell("snapshot", "list", "flights", "--json").json["snapshots"]
     assert [row["snapshot_id"] for row in rows] == ["d-0001-live-000001", "d-0001-stopped-000001"]
     assert rows[0]["request_id"] is None
     assert rows[0]["content_digest"] == rows[1]["content_digest"]  # of manifests that have none, it is made of them
     assert len(rows[0]["content_digest"]) == 64
-    assert "d-0001-stopped-000001  stopped" in shell("snapshots", "flights").out
+    assert "d-0001-stopped-000001  stopped" in shell("snapshot", "list", "flights").out
 
 
 def test_a_snapshot_whose_manifest_is_damaged_is_not_left_out_in_silence(desk: Desk) -> None:
@@ -322,13 +322,13 @@ def test_a_snapshot_whose_manifest_is_damaged_is_not_left_out_in_silence(desk: D
     attempt.stopped()
     manifest = desk.home / "flights" / "snapshots" / "d-0001-live-000001" / "manifest.json"
     manifest.write_bytes(manifest.read_bytes()[:40])
-    answer = shell("snapshots", "flights")
+    answer = shell("snapshot", "list", "flights")
     assert answer.status == 1
-    assert "`streamstate verify flights d-0001-live-000001`" in answer.out
-    found = shell("snapshots", "flights", "--json").json
+    assert "`streamstate snapshot verify flights d-0001-live-000001`" in answer.out
+    found = shell("snapshot", "list", "flights", "--json").json
     assert found["unreadable"] == ["d-0001-live-000001"]
     assert [row["snapshot_id"] for row in found["snapshots"]] == ["d-0001-stopped-000001"]
-    assert "d-0001-live-000001 cannot be read" in shell("prune", "flights", "--dry-run").out
+    assert "d-0001-live-000001 cannot be read" in shell("snapshot", "prune", "flights", "--dry-run").out
 
 
 # audit
@@ -440,7 +440,7 @@ def test_a_log_that_is_empty_is_told(desk: Desk) -> None:
 def test_follow_goes_on_until_the_driver_has_ended(desk: Desk) -> None:
     """--follow prints to the last word, and then ends by itself."""
     job = script(desk.base, "finishes")
-    assert shell("deploy", "flights", "--app", job).status == 0
+    assert shell("deploy", "flights", "--app", job, "--async").status == 0
     answer = shell("logs", "flights", "--follow")
     assert answer.status == 0
     assert answer.out == "scripted driver: finishes\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import io
 import os
 import subprocess
 import sys
@@ -17,10 +18,10 @@ from hypothesis import strategies as st
 
 from airflow_streamstate import errors
 from airflow_streamstate.cli.exits import exit_status_of
-from airflow_streamstate.cli.main import SECTIONS, cli
+from airflow_streamstate.cli.main import cli, run
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.errors import StreamStateError
-from support.shell import STREAM_VERBS, VERBS, Desk, shell, words_of
+from support.shell import STREAM_VERBS, VERBS, Desk, parameters_of, shell, words_of
 
 HOSTILE_IDS = ["../x", "..", "", "a/b", "A", "x" * 64, "-x", "x-", "a b", "ä", "a\nb", "flights/../../x", "%2e"]
 ERRORS = [
@@ -101,21 +102,25 @@ def test_the_traceback_of_a_defect_is_there_for_whoever_asks(monkeypatch: pytest
         ([], "no verb"),
         (["nosuch"], "nosuch"),
         (["stauts", "flights"], "stauts"),
-        (["--nosuch", "streams"], "--nosuch"),
-        (["streams", "--nosuch"], "--nosuch"),
+        (["--nosuch", "list"], "--nosuch"),
+        (["list", "--nosuch"], "--nosuch"),
+        (["snapshot"], "Missing command"),
+        (["snapshot", "nosuch"], "nosuch"),
         (["status"], "STREAM"),
         (["status", "flights", "more"], "more"),
-        (["verify", "flights"], "SNAPSHOT"),
+        (["snapshot", "verify", "flights"], "SNAPSHOT"),
         (["deploy", "flights"], "--app"),
         (["deploy", "flights", "--app", "x.py", "--start", "empty"], "empty"),
         (["deploy", "flights", "--app", "x.py", "--setting", "poll=1"], "command_poll_seconds"),
         (["deploy", "flights", "--app", "x.py", "--setting", "heartbeat_seconds=x"], "number of seconds"),
         (["drain", "flights", "--mode", "fast"], "fast"),
-        (["stop", "flights", "--wait"], "--wait"),
-        (["stop", "flights", "--wait", "nan"], "nan"),
+        (["stop", "flights", "--timeout"], "--timeout"),
+        (["stop", "flights", "--timeout", "nan"], "nan"),
+        (["stop", "flights", "--timeout", "5", "--async"], "--async does not wait"),
+        (["skip", "flights", "--batch", "1"], "--reason"),
         (["logs", "flights", "--attempt", "0"], "--attempt"),
         (["logs", "flights", "--follow"], "--follow"),
-        (["streams", "--home"], "--home"),
+        (["list", "--home"], "--home"),
     ],
 )
 def test_a_mistake_in_the_command_line_is_one_object(desk: Desk, words: list[str], part: str) -> None:
@@ -131,14 +136,14 @@ def test_a_mistake_in_the_command_line_is_one_object(desk: Desk, words: list[str
 
 def test_a_word_that_is_no_text_is_refused(desk: Desk) -> None:
     """Bytes that are no UTF-8 could not be recorded, so a later start would run with other arguments (Law 15)."""
-    answer = shell("deploy", "flights", "--app", "job.py", "--json", "--", "\udcff")
+    answer = shell("deploy", "flights", "--app", "job.py", "--json", "--async", "--", "\udcff")
     assert answer.status == 2
     assert "'\\udcff'" in answer.error["message"]
 
 
 def test_the_mistake_names_the_help_of_its_verb() -> None:
     """The next step of a mistake in a verb is the help of that verb."""
-    answer = shell("stop", "flights", "--nosuch")
+    answer = shell("stop", "flights", "--nosuch", "--async")
     assert answer.status == 2
     assert "streamstate: " in answer.err
     assert "`streamstate stop --help`" in answer.err
@@ -146,8 +151,8 @@ def test_the_mistake_names_the_help_of_its_verb() -> None:
 
 def test_an_option_of_the_script_is_pointed_behind_the_two_dashes() -> None:
     """Where the verb runs a script, and nowhere else."""
-    assert "-- --input" in shell("deploy", "flights", "--app", "job.py", "--input", "/in").err
-    assert "-- --input" not in shell("stop", "flights", "--input", "/in").err
+    assert "-- --input" in shell("deploy", "flights", "--app", "job.py", "--input", "/in", "--async").err
+    assert "-- --input" not in shell("stop", "flights", "--input", "/in", "--async").err
 
 
 @pytest.mark.parametrize("verb", ["deploy", "plan", "upgrade", "adopt"])
@@ -164,12 +169,14 @@ def test_a_word_that_got_in_front_of_the_two_dashes_is_refused(desk: Desk, verb:
 def test_the_stream_may_stand_behind_the_two_dashes(desk: Desk) -> None:
     """Then what follows it is the script's."""
     for words in (["--app", "nosuch.py", "--", "flights", "in"], ["flights", "--app", "nosuch.py", "--", "flights"]):
-        assert "nosuch.py" in shell("--json", "deploy", *words).error["context"]["path"]
+        assert "nosuch.py" in shell("--json", "deploy", *words, "--async").error["context"]["path"]
 
 
 def test_what_follows_the_two_dashes_is_the_scripts_own(desk: Desk) -> None:
     """A --json among the arguments of the script does not change the form of our output."""
-    answer = shell("deploy", "flights", "--app", desk.base / "nosuch.py", "--", "--json", "--home", "/elsewhere")
+    answer = shell(
+        "deploy", "flights", "--app", desk.base / "nosuch.py", "--async", "--", "--json", "--home", "/elsewhere"
+    )
     assert answer.status == 2
     assert answer.out == ""
     assert "nosuch.py" in answer.err
@@ -178,7 +185,7 @@ def test_what_follows_the_two_dashes_is_the_scripts_own(desk: Desk) -> None:
 @pytest.mark.parametrize("verb", ["", *VERBS])
 def test_every_verb_has_a_help(verb: str) -> None:
     """--help says what a verb is for and names its options; with --json as one object."""
-    words = [verb] if verb else []
+    words = verb.split()
     plain = shell(*words, "--help")
     assert plain.status == 0
     assert plain.out.startswith(f"Usage: streamstate{' ' if verb else ''}{verb}")
@@ -188,11 +195,44 @@ def test_every_verb_has_a_help(verb: str) -> None:
 
 
 def test_the_help_lists_every_verb_once_in_one_line_each() -> None:
-    """Nothing is cut off with dots, on a terminal of 80 columns."""
-    text = shell("--help").out
-    assert "..." not in text.split("Start:")[1]
+    """Nothing is cut off with dots, on a terminal of 80 columns; a group has a help of its own."""
+    texts = {group: shell(*group.split(), "--help").out for group in ("", "snapshot", "home")}
+    assert "..." not in texts[""].split("Start:")[1]
     for verb in VERBS:
-        assert len([line for line in text.splitlines() if line.startswith(f"  {verb} ")]) == 1
+        group, _, name = verb.rpartition(" ")
+        assert len([line for line in texts[group].splitlines() if line.startswith(f"  {name} ")]) == 1
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_a_verb_fits_one_screen(verb: str) -> None:
+    """At most 20 options are described and the others named, in 40 lines of 100 columns; --help-all describes all."""
+    short, whole = shell(verb, "--help").out, shell(verb, "--help-all").out
+    assert len(short.splitlines()) <= 40
+    assert len([line for line in short.splitlines() if line.startswith("  --")]) <= 20
+    for parameter in parameters_of(verb):
+        if isinstance(parameter, click.Option):
+            assert any(name in short for name in (*parameter.opts, *parameter.secondary_opts))
+            assert parameter.opts[-1] in whole
+
+
+def test_words_are_completed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verbs with what they are for, verbs of groups, options, and the streams of the home."""
+    desk.stream().deploy()
+
+    def completed(*words: str) -> str:
+        monkeypatch.setenv("_STREAMSTATE_COMPLETE", "bash_complete")
+        monkeypatch.setenv("COMP_WORDS", " ".join(("streamstate", *words)))
+        monkeypatch.setenv("COMP_CWORD", str(len(words)))
+        out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+            run([])
+        out.seek(0)
+        return out.read()
+
+    assert completed("up").split() == ["plain,upgrade"]
+    assert completed("snapshot", "un").split() == ["plain,unpin"]
+    assert "plain,--timeout" in completed("stop", "flights", "--t")
+    assert completed("status", "fl").split() == ["plain,flights"]
 
 
 def test_without_a_verb_the_help_is_shown() -> None:
@@ -255,28 +295,28 @@ def test_hostile_ids_in_options_are_refused(desk: Desk, option: str, value: str)
     (desk.base / "job.py").write_text("runs\n")
     before = desk.files()
     words = ["deploy", "flights", "--app", desk.base / "job.py"] if option == "--snapshot" else ["stop", "flights"]
-    answer = shell(*words, "--json", option, value)
+    answer = shell(*words, "--json", "--async", option, value)
     assert answer.status == 2
     assert answer.error["type"] == "InvalidRequestError"
     assert desk.files() == before
 
 
 @pytest.mark.parametrize("home", ["{base}/job.py", "{base}/job.py/home", "/proc/streams", "ftp://host/x", "s3://"])
-@pytest.mark.parametrize("verb", ["deploy", "streams", "doctor"])
+@pytest.mark.parametrize("verb", ["deploy", "list", "home doctor"])
 def test_a_home_that_cannot_be_used_is_told(desk: Desk, home: str, verb: str) -> None:
     """A home that is a file, cannot be written, or is no place at all: an error of its own, never a traceback."""
     script = desk.base / "job.py"
     script.write_text("runs\n")
     rest = ["flights", "--app", script] if verb == "deploy" else []
     uri = home.format(base=desk.base)
-    answer = shell(verb, *rest, "--json", "--home", uri)
-    if verb == "doctor":
+    answer = shell(verb, *rest, "--json", *(["--async"] if verb == "deploy" else []), "--home", uri)
+    if verb == "home doctor":
         (check,) = [check for check in answer.json["checks"] if check["name"] == "home"]
         assert answer.status == 1
         assert not answer.json["ok"]
         assert not check["ok"]
         assert check["mend"]
-    elif verb == "streams" and ":" not in uri:
+    elif verb == "list" and ":" not in uri:
         assert (answer.status, answer.error["type"]) == (2, "HomeNotFoundError")
     else:
         assert answer.status in (1, 2)
@@ -292,7 +332,7 @@ def test_a_reader_that_has_gone_gets_no_traceback(desk: Desk) -> None:
     os.close(read_end)
     with os.fdopen(write_end, "wb") as closed:
         done = subprocess.run(
-            [sys.executable, "-c", code, "streams", "--json"], stdout=closed, stderr=subprocess.PIPE, check=False
+            [sys.executable, "-c", code, "list", "--json"], stdout=closed, stderr=subprocess.PIPE, check=False
         )
     assert done.stderr == b""
     assert done.returncode == 1
@@ -301,8 +341,9 @@ def test_a_reader_that_has_gone_gets_no_traceback(desk: Desk) -> None:
 VALUES_OF = {
     "--home": [""],  # the home of the test; another could be a place that exists
     "--checkpoints": [""],
-    "--launches": [""],
-    "--wait": ["0.1", "nan", "x", "-1", ""],  # what may be waited for does not come
+    "--work-dir": [""],
+    "--timeout": ["0.1", "nan", "x", "-1", ""],  # what may be waited for does not come
+    "--deadline": ["0.1", "1", "nan", ""],
     "--app": ["job.py", "job.py", "nosuch.py", ".", "", "x" * 300],
     "--conf": ["spark.x=y", "a=b", "=", "x"],
     "--setting": ["heartbeat_seconds=1", "heartbeat_seconds=0", "heartbeat_seconds=nan", "x=1"],
@@ -316,8 +357,8 @@ TEXTS = st.text(st.characters(blacklist_characters="\0-/"), max_size=5)
 STRAY_WORDS = st.sampled_from(["--nosuch", "-x", "-h", "-", "--", "--=x", "--json=1", "more"]) | TEXTS
 
 
-def words_for(command: click.Command, parameter: click.Parameter) -> st.SearchStrategy[list[str]]:
-    """An option of a command with some value, or one of its arguments."""
+def words_for(parameter: click.Parameter) -> st.SearchStrategy[list[str]]:
+    """An option with some value, or an argument."""
     if isinstance(parameter, click.Argument):
         known = {"stream_id": ["flights", "stopped", "drained", "launching", "nosuch", "../x"]}
         return (st.sampled_from(known.get(str(parameter.name), VALUES)) | TEXTS).map(lambda word: [word])
@@ -331,14 +372,18 @@ def words_for(command: click.Command, parameter: click.Parameter) -> st.SearchSt
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
     """A verb, its arguments, some of its options, and sometimes a word that has no place there."""
-    command = draw(st.sampled_from([command for commands in SECTIONS.values() for command in commands]))
-    arguments = [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
-    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    verb = draw(st.sampled_from(VERBS))
+    arguments = [parameter for parameter in parameters_of(verb) if isinstance(parameter, click.Argument)]
+    options = [parameter for parameter in parameters_of(verb) if isinstance(parameter, click.Option)]
     needed = [parameter for parameter in options if parameter.required]
     chosen = [*needed, *draw(st.lists(st.sampled_from(options), max_size=4))]
-    parts = [draw(words_for(command, parameter)) for parameter in [*arguments, *chosen]]
+    parts = [draw(words_for(parameter)) for parameter in [*arguments, *chosen]]
+    names = {option.opts[0] for option in options}
+    if "--timeout" in names and "--deadline" not in {option.opts[0] for option in chosen}:
+        short = [["--timeout", "0.1"], *([["--async"]] if "--async" in names else [])]
+        parts.insert(0, draw(st.sampled_from(short)))  # what is chosen counts over it
     parts += draw(st.lists(STRAY_WORDS.map(lambda word: [word]), max_size=1)) if draw(st.integers(0, 3)) == 0 else []
-    return [str(command.name), *(word for part in parts for word in part)]
+    return [*verb.split(), *(word for part in parts for word in part)]
 
 
 @pytest.fixture(scope="module")

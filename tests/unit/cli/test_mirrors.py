@@ -1,4 +1,4 @@
-"""``mirror`` and ``restore-home``, and where ``deploy --mirror`` is kept."""
+"""``home mirror`` and ``home restore``, and where ``deploy --mirror`` is kept."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ STREAM_FIELDS = {"stream_id", "deployment_id", "snapshot_id", "kind", "is_end", 
 
 def stopped_at(desk: Desk, *words: object) -> str:
     """A stream that was deployed and stopped; its last snapshot."""
-    deployed = shell("deploy", "flights", "--app", script(desk.base), "--wait", 30, *words, "--json")
+    deployed = shell("deploy", "flights", "--app", script(desk.base), "--timeout", 30, *words, "--json")
     assert deployed.status == 0, deployed
-    return str(shell("stop", "flights", "--wait", 30, "--json").json["snapshot_id"])
+    return str(shell("stop", "flights", "--timeout", 30, "--json").json["snapshot_id"])
 
 
 def test_a_home_is_made_again_from_its_mirror(desk: Desk, tmp_path: Path) -> None:
     """Mirror, lose the home, restore it elsewhere, deploy: it goes on from the snapshot that was kept."""
     snapshot_id = stopped_at(desk, "--mirror", tmp_path / "second")
-    mirrored = shell("mirror", "flights", "--json").json
+    mirrored = shell("home", "mirror", "flights", "--json").json
     assert [row["snapshot_id"] for row in mirrored["snapshots"]] == [snapshot_id]
     assert set(mirrored["snapshots"][0]) == ROW_FIELDS
     shutil.rmtree(desk.home)
-    restored = shell("restore-home", "--from", tmp_path / "second", "--json")
+    restored = shell("home", "restore", "--from", tmp_path / "second", "--json")
     assert restored.status == 0, restored
     [row] = restored.json["streams"]
     assert set(row) == STREAM_FIELDS
     assert (row["snapshot_id"], row["is_end"]) == (snapshot_id, True)
-    assert shell("verify", "flights", snapshot_id).status == 0
-    again = shell("deploy", "flights", "--app", script(desk.base), "--wait", 30, "--json")
+    assert shell("snapshot", "verify", "flights", snapshot_id).status == 0
+    again = shell("deploy", "flights", "--app", script(desk.base), "--timeout", 30, "--json")
     assert (again.json["deployment_id"], again.json["start"]["snapshot_id"]) == ("d-0002", snapshot_id)
 
 
 def test_people_are_told_what_went_where(desk: Desk, tmp_path: Path) -> None:
     """A line for each, and that there is nothing to restore where the home has everything."""
     snapshot_id = stopped_at(desk)
-    said = shell("mirror", "flights", "--to", tmp_path / "second")
+    said = shell("home", "mirror", "flights", "--to", tmp_path / "second")
     assert snapshot_id in said.out
     assert str(tmp_path / "second") in said.out
-    assert "no stream that this home has not" in shell("restore-home", "--from", tmp_path / "second").out
-    refused = shell("restore-home", "--from", tmp_path / "second", "--stream", "flights")
+    assert "no stream that this home has not" in shell("home", "restore", "--from", tmp_path / "second").out
+    refused = shell("home", "restore", "--from", tmp_path / "second", "--stream", "flights")
     assert refused.status == 4
     assert "has the stream already" in refused.err
 
@@ -53,17 +53,17 @@ def test_people_are_told_what_went_where(desk: Desk, tmp_path: Path) -> None:
 def test_a_stream_that_cannot_be_restored_keeps_no_other_one(desk: Desk, tmp_path: Path) -> None:
     """A mirror hears of an attempt at its start: of one that was lost before its first snapshot there is no more."""
     snapshot_id, mirror = stopped_at(desk, "--mirror", tmp_path / "second"), tmp_path / "second"
-    assert shell("mirror", "flights").status == 0
+    assert shell("home", "mirror", "flights").status == 0
     shutil.copytree(mirror / "flights" / "deployments", mirror / "arrivals" / "deployments")
     shutil.rmtree(desk.home)
-    restored = shell("restore-home", "--from", mirror, "--json")
+    restored = shell("home", "restore", "--from", mirror, "--json")
     assert restored.status == 1
     assert [row["snapshot_id"] for row in restored.json["streams"]] == [snapshot_id]
     [refused] = restored.json["refused"]
     assert set(refused) == {"stream_id", "type", "message", "context", "next_step"}
     assert (refused["stream_id"], refused["type"]) == ("arrivals", "SnapshotNotFoundError")
     assert shell("status", "flights").status == 0
-    alone = shell("restore-home", "--from", mirror)
+    alone = shell("home", "restore", "--from", mirror)
     assert alone.status == 2, "the only one that is left"
     assert "no mirror has a complete snapshot" in alone.err
 
@@ -71,18 +71,22 @@ def test_a_stream_that_cannot_be_restored_keeps_no_other_one(desk: Desk, tmp_pat
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (("mirror", "flights"), 2, "this stream has no mirrors"),
-        (("mirror", "flights", "--to", "hdfs://x/y"), 2, "no store that is known"),
-        (("mirror", "flights", "--to", "{home}"), 2, "another place than the home"),
-        (("mirror", "unknown", "--to", "{base}/m"), 2, "no such stream"),
-        (("restore-home", "--from", "{base}/nothing", "--stream", "flights2"), 2, "no mirror has a complete snapshot"),
-        (("restore-home", "--from", "{base}/nothing"), 2, "these mirrors have no stream"),
-        (("restore-home", "--from", "{base}/nothing", "--stream", "../x"), 2, "not a valid stream id"),
-        (("restore-home",), 2, "--from"),
-        (("mirror", "flights", "--to", "{base}/m", "--fetch-batch-bytes", "1"), 2, "setting=fetch_batch_bytes"),
-        (("mirror", "flights", "--to", "{base}/m", "--fetch-timeout-seconds", "0"), 2, "setting=fetch_timeout_seconds"),
-        (("restore-home", "--from", "{base}/m", "--fetch-batch-bytes", "1"), 2, "setting=fetch_batch_bytes"),
-        (("restore-home", "--from", "{base}/m", "--fetch-timeout-seconds", "0"), 2, "setting=fetch_timeout_seconds"),
+        (("home mirror", "flights"), 2, "this stream has no mirrors"),
+        (("home mirror", "flights", "--to", "hdfs://x/y"), 2, "no store that is known"),
+        (("home mirror", "flights", "--to", "{home}"), 2, "another place than the home"),
+        (("home mirror", "unknown", "--to", "{base}/m"), 2, "no such stream"),
+        (("home restore", "--from", "{base}/nothing", "--stream", "flights2"), 2, "no mirror has a complete snapshot"),
+        (("home restore", "--from", "{base}/nothing"), 2, "these mirrors have no stream"),
+        (("home restore", "--from", "{base}/nothing", "--stream", "../x"), 2, "not a valid stream id"),
+        (("home restore",), 2, "--from"),
+        (("home mirror", "flights", "--to", "{base}/m", "--fetch-batch-bytes", "1"), 2, "setting=fetch_batch_bytes"),
+        (
+            ("home mirror", "flights", "--to", "{base}/m", "--fetch-timeout-seconds", "0"),
+            2,
+            "setting=fetch_timeout_seconds",
+        ),
+        (("home restore", "--from", "{base}/m", "--fetch-batch-bytes", "1"), 2, "setting=fetch_batch_bytes"),
+        (("home restore", "--from", "{base}/m", "--fetch-timeout-seconds", "0"), 2, "setting=fetch_timeout_seconds"),
     ],
 )
 def test_mistakes_are_one_sentence(desk: Desk, words: tuple[str, ...], status: int, said: str) -> None:
@@ -97,6 +101,6 @@ def test_mistakes_are_one_sentence(desk: Desk, words: tuple[str, ...], status: i
 def test_a_mirror_that_is_none_is_refused_before_anything_is_recorded(desk: Desk) -> None:
     """The home itself, and what names no store."""
     for uri in (desk.home, "hdfs://x/y"):
-        answer = shell("deploy", "flights", "--app", script(desk.base), "--mirror", uri)
+        answer = shell("deploy", "flights", "--app", script(desk.base), "--mirror", uri, "--async")
         assert answer.status == 2, answer
-    assert shell("streams", "--json").error["type"] == "HomeNotFoundError"
+    assert shell("list", "--json").error["type"] == "HomeNotFoundError"

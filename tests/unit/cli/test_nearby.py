@@ -9,8 +9,11 @@ from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import StreamNotFoundError, UnavailableError
 from support.shell import Desk, shell
 
-VERBS_OF_STREAMS = ["status", "events", "logs", "snapshots", "audit", "stop", "drain", "snapshot", "kill", "resume",
-                    "restart", "rollback", "prune", "retire", "mirror", "state", "plan"]  # fmt: skip
+VERBS_OF_STREAMS = [
+    "status", "events", "logs", "snapshot list", "audit", "stop", "drain", "snapshot create", "kill", "resume",
+    "restart", "rollback", "snapshot prune", "retire", "home mirror", "snapshot inspect", "plan", "cancel",
+    "continue", "approve", "reject",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("verb", VERBS_OF_STREAMS)

@@ -20,7 +20,7 @@ from support.shell import Desk, shell
     ],
 )
 def test_offsets_are_read_as_they_are_shown(content: object) -> None:
-    """Spark's text or the JSON in it; a whole row of `snapshots --json` will do."""
+    """Spark's text or the JSON in it; a whole row of `snapshot list --json` will do."""
     assert read_offsets(content) == {"q": ('{"logOffset":1}', "-")}
 
 
@@ -32,13 +32,23 @@ def test_what_holds_no_offsets_is_told(content: object) -> None:
 
 
 def test_a_drained_stream_is_seeded_where_one_says(desk: Desk) -> None:
-    """With what `snapshots --json` shows; what it does is said first, and refused without consent."""
+    """With what `snapshot list --json` shows; what it does is said first, and refused without consent."""
     desk.stream().deploy().runs().commits(5).drained()
-    (row,) = shell("snapshots", "flights", "--json").json["snapshots"]
+    (row,) = shell("snapshot", "list", "flights", "--json").json["snapshots"]
     (offset,) = row["queries"]["delays"]["end_offsets"]
     (desk.base / "same.json").write_text(json.dumps(row))
     (desk.base / "back.json").write_text(json.dumps({"delays": [{"logOffset": 0}]}))
-    words = ("deploy", "flights", "--app", script(desk.base, "hangs"), "--start", "seed", "--json", "--offsets")
+    words = (
+        "deploy",
+        "flights",
+        "--app",
+        script(desk.base, "hangs"),
+        "--start",
+        "seed",
+        "--async",
+        "--json",
+        "--offsets",
+    )
     refused = shell(*words, desk.base / "back.json")
     assert refused.status == 4, refused
     assert "--accept-repeated-input delays" in refused.error["next_step"]
@@ -62,7 +72,7 @@ def test_what_is_no_beginning_is_a_mistake_in_the_request(desk: Desk, words: tup
     path = script(desk.base, "hangs")
     (desk.base / "deep.json").write_text("[" * 100_000)
     given = [word.format(base=desk.base) for word in words]
-    answer = shell("deploy", "flights", "--app", path, "--start", "seed", *given, "--json")
+    answer = shell("deploy", "flights", "--app", path, "--start", "seed", *given, "--json", "--async")
     assert answer.status == 2, answer
     assert answer.error["type"] == "UsageError"
     assert desk.stream().control.need_register().value.deployment_id == "d-0001"

@@ -7,12 +7,9 @@ from pathlib import Path
 import click
 import pytest
 
-from airflow_streamstate.cli.main import SECTIONS
 from airflow_streamstate.cli.options import Seconds
 from airflow_streamstate.cli.session import Session
-from support.shell import Desk, shell
-
-COMMANDS = [command for commands in SECTIONS.values() for command in commands]
+from support.shell import VERBS, Desk, parameters_of, shell
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "-1", "0", "0.05", "1e9", "", "ten", "5m"])
@@ -28,11 +25,11 @@ def test_seconds_are_read_as_written(text: str, seconds: float) -> None:
     assert Seconds(0.1).convert(text, None, None) == seconds
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: str(command.name))
-def test_every_verb_takes_home_and_form_after_it(command: click.Command) -> None:
-    """--home, --checkpoints, --launches and --json are known after each verb, and not only before."""
-    names = {name for parameter in command.params for name in parameter.opts}
-    assert {"--home", "--checkpoints", "--launches", "--json"} <= names
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_takes_home_and_form_after_it(verb: str) -> None:
+    """--home, --checkpoints, --work-dir and --json are known after each verb, and not only before."""
+    names = {name for parameter in parameters_of(verb) for name in parameter.opts}
+    assert {"--home", "--checkpoints", "--work-dir", "--json"} <= names
 
 
 def test_the_home_is_said_before_the_verb_after_it_or_by_the_environment(
@@ -41,18 +38,18 @@ def test_the_home_is_said_before_the_verb_after_it_or_by_the_environment(
     """What is said last on the command line wins, and the environment counts only where nothing is said."""
     desk.stream().deploy()
     home = str(desk.home)
-    assert [row["stream_id"] for row in shell("--json", "streams").json["streams"]] == ["flights"]
+    assert [row["stream_id"] for row in shell("--json", "list").json["streams"]] == ["flights"]
     monkeypatch.setenv("STREAMSTATE_HOME", str(desk.base / "other"))
-    assert shell("streams", "--json").error["context"]["home"] == str(desk.base / "other")
+    assert shell("list", "--json").error["context"]["home"] == str(desk.base / "other")
     for words in (
-        ("--home", home, "--json", "streams"),
-        ("--json", "streams", "--home", home),
-        ("--home", str(desk.base / "third"), "streams", "--home", home, "--json"),
-        (f"--home={home}", "streams", "--json"),
+        ("--home", home, "--json", "list"),
+        ("--json", "list", "--home", home),
+        ("--home", str(desk.base / "third"), "list", "--home", home, "--json"),
+        (f"--home={home}", "list", "--json"),
     ):
         assert [row["stream_id"] for row in shell(*words).json["streams"]] == ["flights"], words
     monkeypatch.delenv("STREAMSTATE_HOME")
-    assert shell("--home", home, "streams").status == 0
+    assert shell("--home", home, "list").status == 0
 
 
 @pytest.mark.parametrize("value", [None, ""])
@@ -61,7 +58,7 @@ def test_without_a_home_it_says_how_to_give_one(desk: Desk, monkeypatch: pytest.
     monkeypatch.delenv("STREAMSTATE_HOME")
     if value is not None:
         monkeypatch.setenv("STREAMSTATE_HOME", value)
-    answer = shell("streams", "--json")
+    answer = shell("list", "--json")
     assert answer.status == 2
     assert answer.error["message"] == "no home was given"
     assert "STREAMSTATE_HOME" in answer.error["next_step"]
@@ -69,23 +66,23 @@ def test_without_a_home_it_says_how_to_give_one(desk: Desk, monkeypatch: pytest.
 
 def test_checkpoints_may_lie_elsewhere(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """--checkpoints, or STREAMSTATE_CHECKPOINTS, names the second place."""
-    said = shell("doctor", "--json", "--checkpoints", desk.base / "disk").json["checks"][-1]
+    said = shell("home", "doctor", "--json", "--checkpoints", desk.base / "disk").json["checks"][-1]
     assert said["found"].endswith(f"checkpoints lie in {desk.base / 'disk'}")
     monkeypatch.setenv("STREAMSTATE_CHECKPOINTS", str(desk.base / "disk2"))
-    assert shell("doctor", "--json").json["checks"][-1]["found"].endswith(f"{desk.base / 'disk2'}")
+    assert shell("home", "doctor", "--json").json["checks"][-1]["found"].endswith(f"{desk.base / 'disk2'}")
 
 
-def test_launches_may_lie_elsewhere() -> None:
-    """--launches, or STREAMSTATE_LAUNCHES, names the folder of drivers' code and logs; a URI is none."""
-    said = Session.of({"STREAMSTATE_HOME": "/h", "STREAMSTATE_LAUNCHES": "/srv/launches"}, as_json=False)
+def test_the_work_folder_may_lie_elsewhere() -> None:
+    """--work-dir, or STREAMSTATE_WORK_DIR, names the folder of drivers' code and logs; a URI is none."""
+    said = Session.of({"STREAMSTATE_HOME": "/h", "STREAMSTATE_WORK_DIR": "/srv/launches"}, as_json=False)
     assert said.home().launch_path("a") == Path("/srv/launches/a")
-    answer = shell("streams", "--home", "/h", "--launches", "s3://bucket/x", "--json")
-    assert (answer.status, answer.error["context"]["launches_folder"]) == (2, "s3://bucket/x")
+    answer = shell("list", "--home", "/h", "--work-dir", "s3://bucket/x", "--json")
+    assert (answer.status, answer.error["context"]["work_dir"]) == (2, "s3://bucket/x")
 
 
 def test_a_configuration_without_a_value_is_told_without_showing_it(desk: Desk) -> None:
     """What was meant to be K=V may be the secret itself, so the error does not repeat it."""
-    answer = shell("deploy", "flights", "--app", "job.py", "--conf", "hunter2-secret", "--json")
+    answer = shell("deploy", "flights", "--app", "job.py", "--conf", "hunter2-secret", "--json", "--async")
     assert answer.status == 2
     assert "KEY=VALUE" in answer.error["message"]
     assert "hunter2" not in answer.out + answer.err

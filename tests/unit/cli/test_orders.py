@@ -1,4 +1,4 @@
-"""``stop``, ``drain``, ``snapshot`` and ``kill``: orders, and what comes of them."""
+"""``stop``, ``drain``, ``snapshot create``, ``kill`` and ``cancel``: orders, and what comes of them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def running(desk: Desk) -> ScriptedAttempt:
 
 @pytest.mark.parametrize(("verb", "state"), [("stop", "stopped"), ("drain", "drained")])
 def test_the_end_is_told_with_its_snapshot_and_positions(running: ScriptedAttempt, verb: str, state: str) -> None:
-    """--wait returns when the snapshot is complete: state, snapshot, and where each query ended."""
+    """It returns when the snapshot is complete: state, snapshot, and where each query ended."""
     with obeying(running):
-        answer = shell(verb, "flights", "--wait", 30, "--json")
+        answer = shell(verb, "flights", "--timeout", 30, "--json")
     assert answer.status == 0, answer
     assert set(answer.json) >= END_FIELDS
     assert (answer.json["deployment_id"], answer.json["state"]) == ("d-0001", state)
@@ -46,8 +46,8 @@ def test_the_end_is_told_with_its_snapshot_and_positions(running: ScriptedAttemp
 def test_a_snapshot_is_told_with_its_files_and_batches(running: ScriptedAttempt) -> None:
     """The stream runs on; the answer says what was kept."""
     with obeying(running):
-        answer = shell("snapshot", "flights", "--wait", 30, "--json")
-        human = shell("snapshot", "flights", "--wait", 30)
+        answer = shell("snapshot", "create", "flights", "--timeout", 30, "--json")
+        human = shell("snapshot", "create", "flights", "--timeout", 30)
     assert answer.status == 0, answer
     assert set(answer.json) >= SNAPSHOT_FIELDS
     assert answer.json["snapshot_id"] == "d-0001-live-000001"
@@ -56,41 +56,41 @@ def test_a_snapshot_is_told_with_its_files_and_batches(running: ScriptedAttempt)
     assert "snapshot d-0001-live-000002 (live, 0 files, 0 bytes)" in human.out
 
 
-@pytest.mark.parametrize("verb", ["stop", "drain", "snapshot"])
-def test_without_a_wait_it_returns_when_the_order_is_recorded(running: ScriptedAttempt, verb: str) -> None:
+@pytest.mark.parametrize("verb", ["stop", "drain", "snapshot create"])
+def test_async_returns_when_the_order_is_recorded(running: ScriptedAttempt, verb: str) -> None:
     """The same fields, those empty that nobody knows yet; the order lies there."""
-    answer = shell(verb, "flights", "--json")
+    answer = shell(verb, "flights", "--async", "--json")
     assert answer.status == 0
-    assert (SNAPSHOT_FIELDS if verb == "snapshot" else END_FIELDS) <= set(answer.json)
+    assert (SNAPSHOT_FIELDS if verb == "snapshot create" else END_FIELDS) <= set(answer.json)
     assert (answer.json["state"], answer.json["snapshot_id"], answer.json["queries"]) == ("running", None, {})
     (slot,) = running.control.journal("d-0001").commands()
     assert slot.command is not None
     assert slot.command.command_id == answer.json["command_id"]
-    human = shell(verb, "flights")
-    assert human.out.startswith(f"flights d-0001: {verb} ordered\n")
+    human = shell(verb, "flights", "--async")
+    assert human.out.startswith(f"flights d-0001: {verb.partition(' ')[0]} ordered\n")
     assert "streamstate status flights" in human.out
 
 
-@pytest.mark.parametrize("verb", ["stop", "drain", "snapshot"])
+@pytest.mark.parametrize("verb", ["stop", "drain", "snapshot create"])
 def test_a_wait_that_ends_says_that_the_work_goes_on(running: ScriptedAttempt, verb: str) -> None:
     """Nobody obeys: exit status 3, what was last seen, and the order stays (Law 6)."""
-    answer = shell(verb, "flights", "--wait", 0.3, "--json")
+    answer = shell(verb, "flights", "--timeout", 0.3, "--json")
     assert answer.status == 3
     assert answer.error["type"] == "DeadlineExceededError"
     assert "the work goes on" in answer.error["message"]
     assert "batch 0" in answer.error["context"]["last_seen"]
     assert len(running.control.journal("d-0001").commands()) == 1
     assert answer.err == ""
-    human = shell(verb, "flights", "--wait", 0.3)
+    human = shell(verb, "flights", "--timeout", 0.3)
     assert human.out == ""
     assert human.err.startswith("flights d-0001: running (")
     assert "did not come in time; the work goes on." in human.err
 
 
-@pytest.mark.parametrize("verb", ["stop", "drain", "snapshot"])
+@pytest.mark.parametrize("verb", ["stop", "drain", "snapshot create"])
 def test_the_same_request_twice_is_one_order(running: ScriptedAttempt, verb: str) -> None:
     """A request id of your own makes a repeated order one order (Law 2)."""
-    first, second = (shell(verb, "flights", "--request-id", "nightly", "--json").json for _ in range(2))
+    first, second = (shell(verb, "flights", "--request-id", "nightly", "--async", "--json").json for _ in range(2))
     assert first == second
     assert len(running.control.journal("d-0001").commands()) == 1
     assert shell("kill", "flights", "--json").status == 4  # launched from elsewhere
@@ -99,9 +99,9 @@ def test_the_same_request_twice_is_one_order(running: ScriptedAttempt, verb: str
 def test_what_is_so_already_is_answered_at_once(desk: Desk, running: ScriptedAttempt) -> None:
     """A stop of what is stopped and a drain of what is drained are done, and say which snapshot."""
     running.stopped()
-    assert shell("stop", "flights", "--json").json["snapshot_id"] == "d-0001-stopped-000001"
+    assert shell("stop", "flights", "--json", "--async").json["snapshot_id"] == "d-0001-stopped-000001"
     desk.stream().deploy().runs().drained()
-    answer = shell("drain", "flights", "--wait", 5, "--json")
+    answer = shell("drain", "flights", "--timeout", 5, "--json")
     assert (answer.json["state"], answer.json["snapshot_id"]) == ("drained", "d-0002-drained-000001")
     assert answer.json["queries"]["delays"]["state_rows_left"] == 0
 
@@ -109,7 +109,7 @@ def test_what_is_so_already_is_answered_at_once(desk: Desk, running: ScriptedAtt
 def test_a_drain_of_a_stream_that_was_never_deployed_is_refused(desk: Desk) -> None:
     """Exit status 2: there is no such stream."""
     Home(HomeConfig(str(desk.home))).begin("tests")
-    answer = shell("drain", "flights", "--json")
+    answer = shell("drain", "flights", "--json", "--async")
     assert answer.status == 2
     assert answer.error["type"] == "StreamNotFoundError"
 
@@ -130,7 +130,7 @@ def test_an_order_to_a_replaced_deployment_is_refused(desk: Desk, running: Scrip
 def test_a_drain_that_the_job_rejects_is_told(running: ScriptedAttempt) -> None:
     """Refused: exit status 4, with the job's reason; it runs on."""
     with obeying(running, "cannot-drain"):
-        answer = shell("drain", "flights", "--wait", 30, "--json")
+        answer = shell("drain", "flights", "--timeout", 30, "--json")
     assert answer.status == 4
     assert answer.error["context"]["reason"] == "a memory sink"
     assert shell("status", "flights", "--json").json["state"] == "running"
@@ -139,7 +139,7 @@ def test_a_drain_that_the_job_rejects_is_told(running: ScriptedAttempt) -> None:
 def test_a_drain_that_fails_is_told(running: ScriptedAttempt) -> None:
     """Exit status 1, with the error of the flush and where the deployment stands now."""
     with obeying(running, "drain-fails"):
-        answer = shell("drain", "flights", "--wait", 30, "--json")
+        answer = shell("drain", "flights", "--timeout", 30, "--json")
     assert answer.status == 1
     assert answer.error["message"] == "the drain failed"
     assert "disk full" in answer.error["context"]["error"]
@@ -148,9 +148,9 @@ def test_a_drain_that_fails_is_told(running: ScriptedAttempt) -> None:
 
 def test_a_stop_of_what_fails_meanwhile_is_told(running: ScriptedAttempt) -> None:
     """A wait does not wait for what cannot come."""
-    assert shell("stop", "flights", "--request-id", "r", "--json").status == 0
+    assert shell("stop", "flights", "--request-id", "r", "--json", "--async").status == 0
     running.failed("OutOfMemoryError: heap")
-    answer = shell("stop", "flights", "--request-id", "r", "--wait", 30, "--json")
+    answer = shell("stop", "flights", "--request-id", "r", "--timeout", 30, "--json")
     assert answer.status in (1, 4)
     assert "failed" in str(answer.error)
 
@@ -158,7 +158,7 @@ def test_a_stop_of_what_fails_meanwhile_is_told(running: ScriptedAttempt) -> Non
 def test_a_drain_says_what_it_is_to_flush_and_until_when_it_may_begin(running: ScriptedAttempt) -> None:
     """--mode, --expires-in and --reason are on the notification."""
     words = ("--mode", "event_time", "--expires-in", 60, "--reason", "new key")
-    assert shell("drain", "flights", *words, "--json").status == 0
+    assert shell("drain", "flights", *words, "--json", "--async").status == 0
     (slot,) = running.control.journal("d-0001").commands()
     assert isinstance(slot.command, DrainNotification)
     assert (slot.command.mode, slot.command.reason) == ("event_time", "new key")
@@ -172,7 +172,7 @@ def test_state_that_is_left_is_named(desk: Desk, running: ScriptedAttempt) -> No
     position = replace(running.position(3), state_left=(left,))
     snapshot_id = running.snapshot("drained")
     running.say(Drained, command_id="c", command_number=1, snapshot_id=snapshot_id, queries={"delays": position})
-    assert "delays: 3 rows are left in dedupe: no watermark" in shell("drain", "flights", "--wait", 5).out
+    assert "delays: 3 rows are left in dedupe: no watermark" in shell("drain", "flights", "--timeout", 5).out
 
 
 def test_an_attempt_that_never_got_a_driver_can_be_killed(desk: Desk) -> None:
@@ -198,7 +198,7 @@ def test_the_limits_of_a_drain_reach_the_order(running: ScriptedAttempt) -> None
         "--on-flush-deadline",
         "kill",
     )
-    assert shell("drain", "flights", *words, "--json").status == 0
+    assert shell("drain", "flights", *words, "--json", "--async").status == 0
     (slot,) = running.control.journal("d-0001").commands()
     assert isinstance(slot.command, DrainNotification)
     assert (slot.command.on_deadline, slot.command.flush_within_seconds) == ("stop", 30.0)
@@ -211,8 +211,7 @@ def test_the_limits_of_a_drain_reach_the_order(running: ScriptedAttempt) -> None
     [
         (("--on-batches-deadline", "stop"), "--batches-deadline"),
         (("--on-flush-deadline", "kill"), "--flush-deadline"),
-        (("--cancel", "--mode", "event_time"), "leave out"),
-        (("--cancel", "--batches-deadline", "5"), "leave out"),
+        (("--async", "--timeout", "5"), "leave out --timeout"),
     ],
 )
 def test_options_that_say_nothing_together_are_refused(
@@ -226,11 +225,12 @@ def test_options_that_say_nothing_together_are_refused(
 
 
 def test_a_drain_is_taken_back_by_name(running: ScriptedAttempt) -> None:
-    """Refused where none is under way (status 4); recorded where one is."""
-    refused = shell("drain", "flights", "--cancel", "--json")
+    """Refused where none is under way (status 4); recorded where one is. What is about an upgrade is refused, too."""
+    refused = shell("cancel", "flights", "--json", "--async")
     assert (refused.status, refused.json["error"]["type"]) == (4, "ConflictError")
-    shell("drain", "flights")
-    answer = shell("drain", "flights", "--cancel", "--reason", "not yet")
+    assert shell("cancel", "flights", "--after-stop", "finish").status == 2
+    shell("drain", "flights", "--async")
+    answer = shell("cancel", "flights", "--reason", "not yet", "--async")
     assert answer.status == 0
     assert "cancel ordered" in answer.out
     assert [slot.command.kind for slot in running.control.journal("d-0001").commands() if slot.command] == [
@@ -242,7 +242,7 @@ def test_a_drain_is_taken_back_by_name(running: ScriptedAttempt) -> None:
 def test_a_snapshot_says_when_it_was_asked_for_and_how_long_that_holds(running: ScriptedAttempt) -> None:
     """--requested-at and --ttl are on the request; its object has the id that whoever waits goes by."""
     words = ("--requested-at", "2026-03-01T11:05:00+01:00", "--ttl", 2.5, "--request-id", "nightly", "--consistent")
-    answer = shell("snapshot", "flights", *words, "--json")
+    answer = shell("snapshot", "create", "flights", *words, "--json", "--async")
     assert answer.status == 0
     assert set(answer.json) == {
         "stream_id", "deployment_id", "command_id", "state", "request_id", "snapshot_id", "kind", "files", "bytes",
@@ -260,7 +260,7 @@ def test_a_snapshot_says_when_it_was_asked_for_and_how_long_that_holds(running: 
 )
 def test_a_date_or_a_time_to_live_that_is_none_is_a_usage_error(running: ScriptedAttempt, words: Any) -> None:
     """Exit status 2, one sentence, and nothing is written."""
-    answer = shell("snapshot", "flights", *words, "--json")
+    answer = shell("snapshot", "create", "flights", *words, "--json", "--async")
     assert answer.status == 2
     assert answer.error["type"] == "UsageError"
     assert running.control.journal("d-0001").commands() == []
@@ -268,12 +268,12 @@ def test_a_date_or_a_time_to_live_that_is_none_is_a_usage_error(running: Scripte
 
 def test_a_wait_for_a_snapshot_goes_on_with_the_next_attempt(desk: Desk, running: ScriptedAttempt) -> None:
     """The driver it had asked is gone; the one that runs now is asked under the same id, and answers."""
-    first = shell("snapshot", "flights", "--request-id", "nightly", "--json").json
+    first = shell("snapshot", "create", "flights", "--request-id", "nightly", "--json", "--async").json
     attempt = desk.stream().resume().runs()
     journal = attempt.control.journal("d-0001")
     journal.delete_command(journal.commands()[0])  # this attempt ignores what is meant for the one before
     with obeying(attempt):
-        answer = shell("snapshot", "flights", "--request-id", "nightly", "--wait", 30, "--json")
+        answer = shell("snapshot", "create", "flights", "--request-id", "nightly", "--timeout", 30, "--json")
     assert answer.status == 0, answer
     assert answer.json["snapshot_id"].startswith("d-0001-live-")
     assert answer.json["command_id"] != first["command_id"]
@@ -282,7 +282,7 @@ def test_a_wait_for_a_snapshot_goes_on_with_the_next_attempt(desk: Desk, running
 
 def test_a_snapshot_that_is_being_taken_already_can_be_pinned(running: ScriptedAttempt) -> None:
     """Its order does not lie there any more."""
-    words = ("snapshot", "flights", "--request-id", "nightly")
+    words = ("snapshot create", "flights", "--request-id", "nightly", "--async")
     shell(*words)
     (slot,) = running.control.journal("d-0001").commands()
     assert slot.command is not None
@@ -312,7 +312,7 @@ def test_the_snapshot_that_a_wait_ends_with_is_pinned(desk: Desk, running: Scrip
 
     thread = threading.Thread(target=is_followed, daemon=True)
     thread.start()
-    answer = shell("snapshot", "flights", "--pin", "--wait", 30, "--json")
+    answer = shell("snapshot", "create", "flights", "--pin", "--timeout", 30, "--json")
     thread.join(timeout=20)
     assert answer.status == 0, answer
     assert answer.json["snapshot_id"] == "d-0001-live-000002"

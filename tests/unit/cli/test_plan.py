@@ -51,7 +51,7 @@ def test_a_rehearsal_that_takes_too_long_is_ended(running: Desk, monkeypatch: py
     """With the status of a deadline (Law 6)."""
     monkeypatch.setattr("airflow_streamstate.controller.scratch_driver.LATE_SECONDS", 0.5)
     monkeypatch.setattr("airflow_streamstate.controller.rehearsal.planning.LATE_SECONDS", 0.5)
-    answer = plan(running, "hangs", "--wait", 1, "--json")
+    answer = plan(running, "hangs", "--deadline", 1, "--json")
     assert (answer.status, answer.json["outcome"]) == (3, "deadline")
     assert "not over at its deadline" in answer.json["reason"]
 
@@ -77,7 +77,7 @@ def test_the_report_for_a_pull_request_is_markdown(running: Desk) -> None:
 
 def test_settings_alone_are_a_change_too(desk: Desk) -> None:
     """The script that runs stays, by its digest (Law 15); what follows -- is its own; secrets are refused as ever."""
-    assert shell("deploy", "flights", "--app", script(desk.base, "runs"), "--wait", 60).status == 0
+    assert shell("deploy", "flights", "--app", script(desk.base, "runs"), "--timeout", 60).status == 0
     control = desk.stream().control
     keep_plan(control, "d-0001", QUERY)
     words = ("--no-rehearsal", "--conf", "spark.a=1", "--env", "A_TOKEN=tr0ub4dor", "--json")

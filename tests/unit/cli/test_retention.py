@@ -1,4 +1,4 @@
-"""``prune``, ``pin``, ``retire``, and what ``snapshots`` shows (airflow_streamstate.cli.retention_tables)."""
+"""``snapshot prune``, ``pin`` and ``unpin``, ``retire``, and what ``snapshot list`` shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIVE = "d-0001-live-000001"
 
 
 def snapshots() -> dict[str, dict[str, object]]:
-    answer = shell("snapshots", "flights", "--json")
+    answer = shell("snapshot", "list", "flights", "--json")
     assert set(answer.json) == {"snapshots", "unreadable"}
     return {row["snapshot_id"]: row for row in answer.json["snapshots"]}
 
@@ -28,28 +28,28 @@ def test_what_keeps_a_snapshot_is_shown(desk: Desk) -> None:
     queries = row["queries"]
     assert isinstance(queries, dict)
     assert set(queries["delays"]) == {"batch_id", "planned_batch_id", "end_offsets", "watermark_at", "drained"}
-    assert shell("pin", "flights", snapshot_id, "--json").json == {
+    assert shell("snapshot", "pin", "flights", snapshot_id, "--json").json == {
         "stream_id": "flights",
         "snapshot_id": snapshot_id,
         "pinned": True,
     }
     assert snapshots()[snapshot_id]["pinned"] is True
-    assert "pinned" in shell("snapshots", "flights").out
-    assert "not pinned any more" in shell("pin", "flights", snapshot_id, "--off").out
+    assert "pinned" in shell("snapshot", "list", "flights").out
+    assert "not pinned any more" in shell("snapshot", "unpin", "flights", snapshot_id).out
     assert snapshots()[snapshot_id]["pinned"] is False
 
 
 def test_a_prune_says_what_goes_what_stays_and_why(desk: Desk) -> None:
     """One object with --json; a line for each thing without."""
     desk.stream().deploy().runs().stopped()
-    dry = shell("prune", "flights", "--keep", "0", "--dry-run", "--json")
+    dry = shell("snapshot", "prune", "flights", "--keep", "0", "--dry-run", "--json")
     assert set(dry.json) == {
         "stream_id", "dry_run", "removed", "kept", "leftovers", "abandoned", "files", "temporary_files", "notes",
         "mirrors",
     }  # fmt: skip
     assert dry.json["dry_run"] is True
     assert [set(one) for one in dry.json["kept"]] == [{"snapshot_id", "why"}]
-    human = shell("prune", "flights", "--keep", "0")
+    human = shell("snapshot", "prune", "flights", "--keep", "0")
     assert human.status == 0
     assert "is kept: the last stopped one of the current deployment, d-0001" in human.out
     assert "no version has proven itself yet" in human.out
@@ -60,13 +60,13 @@ def test_a_prune_at_mirrors_tells_of_each(desk: Desk) -> None:
     second, third = desk.base / "second", desk.base / "third"
     second.mkdir()
     desk.stream().deploy(mirrors=(str(second), str(third))).runs().stopped()
-    assert shell("mirror", "flights", "--to", second).status == 0
-    answer = shell("prune", "flights", "--at-mirrors", "--json")
+    assert shell("home", "mirror", "flights", "--to", second).status == 0
+    answer = shell("snapshot", "prune", "flights", "--at-mirrors", "--json")
     here, there = answer.json["mirrors"]
     assert set(here) == {"mirror", "removed", "kept", "files", "problem"}
     assert (here["problem"], [one["snapshot_id"] for one in here["kept"]]) == ("", ["d-0001-stopped-000001"])
     assert str(third) in there["problem"]
-    human = shell("prune", "flights", "--at-mirrors")
+    human = shell("snapshot", "prune", "flights", "--at-mirrors")
     assert f"at {second}: d-0001-stopped-000001 is kept: the home has it" in human.out
     assert f"at {third}: nothing" in human.out
 
@@ -75,13 +75,13 @@ def test_a_prune_at_mirrors_tells_of_each(desk: Desk) -> None:
 def test_numbers_that_are_none_are_usage_errors(desk: Desk, words: tuple[str, str]) -> None:
     """Exit status 2, before anything is looked at."""
     del desk
-    assert shell("prune", "flights", *words, "--json").status == 2
+    assert shell("snapshot", "prune", "flights", *words, "--json").status == 2
 
 
 def test_a_snapshot_that_is_not_there_cannot_be_pinned(desk: Desk) -> None:
     """Exit status 2 and its name."""
     desk.stream().deploy().runs().stopped()
-    answer = shell("pin", "flights", LIVE, "--json")
+    answer = shell("snapshot", "pin", "flights", LIVE, "--json")
     assert (answer.status, answer.error["type"]) == (2, "SnapshotNotFoundError")
 
 
@@ -92,6 +92,6 @@ def test_a_retired_stream_can_be_deleted(desk: Desk) -> None:
     assert answer.status == 0, answer.out
     assert set(answer.json) == {"stream_id", "retired_at", "retired_by", "reason", "deleted", "objects"}
     assert "is retired since" in shell("retire", "flights").out
-    assert shell("deploy", "flights", "--app", desk.base / "job.py", "--json").status in (2, 4)
+    assert shell("deploy", "flights", "--app", desk.base / "job.py", "--json", "--async").status in (2, 4)
     assert "is gone" in shell("retire", "flights", "--delete").out
     assert not (desk.home / "flights").exists()

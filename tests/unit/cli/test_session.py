@@ -116,7 +116,7 @@ def test_colours_are_for_terminals_only(desk: Desk) -> None:
 def test_whoever_asks_is_recorded(desk: Desk) -> None:
     """An order says which user of which surface gave it."""
     attempt = desk.stream().deploy().runs()
-    assert shell("stop", "flights", "--reason", "maintenance").status == 0
+    assert shell("stop", "flights", "--reason", "maintenance", "--async").status == 0
     (slot,) = attempt.control.journal(attempt.deployment_id).commands()
     assert slot.command is not None
     assert slot.command.requested_by.endswith("(shell)")

@@ -16,7 +16,7 @@ FIELDS = {"stream_id", "deployment_id", "query", "batch_id", "moves"}
 
 def failed(desk: Desk) -> None:
     """A deployment that failed over its second batch."""
-    deployed = shell("deploy", "flights", "--app", script(desk.base, "fails"), "--wait", 60)
+    deployed = shell("deploy", "flights", "--app", script(desk.base, "fails"), "--timeout", 60)
     assert deployed.status == 1, deployed
     ScriptedAttempt(desk.stream().control, "d-0001", 1, SYSTEM_CLOCK).proves(2).plans(2)
 
@@ -25,14 +25,14 @@ def test_what_would_be_passed_over_is_shown_alone(desk: Desk) -> None:
     """--show changes nothing; the fields are those that scripts build on."""
     failed(desk)
     before = desk.files()
-    answer = shell("skip", "flights", "--batch", 2, "--reason", "a bad row", "--show", "--json")
+    answer = shell("skip", "flights", "--batch", 2, "--reason", "a bad row", "--show", "--json", "--async")
     assert answer.status == 0, answer
     assert set(answer.json) == FIELDS
     assert (answer.json["query"], answer.json["batch_id"]) == ("delays", 2)
     assert set(answer.json["moves"][0]) == {
         "source", "from_offset", "to_offset", "passed_over", "read_again", "unit",
     }  # fmt: skip
-    human = shell("skip", "flights", "--batch", 2, "--reason", "a bad row", "--show")
+    human = shell("skip", "flights", "--batch", 2, "--reason", "a bad row", "--show", "--async")
     assert human.out.startswith("batch 2 of query delays is passed over:\n  source 0: ")
     assert desk.files() == before
 
@@ -40,11 +40,11 @@ def test_what_would_be_passed_over_is_shown_alone(desk: Desk) -> None:
 def test_it_is_said_before_it_is_ordered_and_the_order_is_told(desk: Desk) -> None:
     """On stderr what is passed over, on stdout where the stream stands."""
     failed(desk)
-    answer = shell("skip", "flights", "--batch", 2, "--reason", "a bad row", "--request-id", "r-1")
+    answer = shell("skip", "flights", "--batch", 2, "--reason", "a bad row", "--request-id", "r-1", "--async")
     assert answer.status == 0, answer
     assert answer.err.startswith("batch 2 of query delays is passed over:")
     assert "batch 2 is to be skipped by the next attempt" in answer.out
-    again = shell("skip", "flights", "--batch", 2, "--reason", "a bad row", "--request-id", "r-1", "--json")
+    again = shell("skip", "flights", "--batch", 2, "--reason", "a bad row", "--request-id", "r-1", "--json", "--async")
     assert again.status == 0, again
     assert set(again.json) >= {"stream_id", "deployment_id", "command_id", "state", "query", "batch_id"}
     (slot,) = desk.stream().control.journal("d-0001").commands()
@@ -70,10 +70,10 @@ def test_a_named_gap_is_shown_with_the_stream(desk: Desk) -> None:
 def test_a_stream_that_runs_and_a_batch_that_is_not_planned_are_refused(desk: Desk) -> None:
     """Conflict and mistake, each with its exit status."""
     attempt = desk.stream().deploy().runs()
-    running = shell("skip", "flights", "--batch", 2, "--reason", "x", "--json")
+    running = shell("skip", "flights", "--batch", 2, "--reason", "x", "--json", "--async")
     assert (running.status, running.error["type"]) == (4, "ConflictError")
     attempt.failed("ValueError: boom")
     attempt.proves(2)
-    unplanned = shell("skip", "flights", "--batch", 2, "--reason", "x", "--json")
+    unplanned = shell("skip", "flights", "--batch", 2, "--reason", "x", "--json", "--async")
     assert (unplanned.status, unplanned.error["type"]) == (2, "InvalidRequestError")
-    assert shell("skip", "flights", "--batch", 2, "--json").error["type"] == "UsageError"
+    assert shell("skip", "flights", "--batch", 2, "--json", "--async").error["type"] == "UsageError"

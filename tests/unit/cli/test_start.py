@@ -22,13 +22,14 @@ SECRET = "tr0ub4dor-and-3"
 
 
 def deploy(desk: Desk, *words: object, job: str = "runs") -> Answer:
-    """Deploy a script that makes its driver behave so."""
-    return shell("deploy", "flights", "--app", script(desk.base, job), *words, "--json")
+    """Deploy a script that makes its driver behave so; with a --timeout it is waited for."""
+    waits = () if "--timeout" in words else ("--async",)
+    return shell("deploy", "flights", "--app", script(desk.base, job), "--json", *waits, *words)
 
 
 def test_a_first_deploy_starts_fresh_and_waits_until_it_is_healthy(desk: Desk) -> None:
-    """--wait returns when the query has committed a batch; the fields are those that scripts build on."""
-    answer = deploy(desk, "--wait", 60, "--label", "v1", "--reason", "first", "--setting", "heartbeat_seconds=3")
+    """It returns when the query has committed a batch; the fields are those that scripts build on."""
+    answer = deploy(desk, "--timeout", 60, "--label", "v1", "--reason", "first", "--setting", "heartbeat_seconds=3")
     assert answer.status == 0
     assert answer.err == ""
     found = answer.json
@@ -48,18 +49,18 @@ def test_a_first_deploy_starts_fresh_and_waits_until_it_is_healthy(desk: Desk) -
     assert "stop, drain or upgrade" in again.error["message"]
     assert again.error["context"]["deployment_id"] == "d-0001"
 
-    stopped = shell("stop", "flights", "--wait", 60, "--json")
+    stopped = shell("stop", "flights", "--timeout", 60, "--json")
     assert stopped.status == 0, stopped
-    next_one = deploy(desk, "--wait", 60)
+    next_one = deploy(desk, "--timeout", 60)
     assert next_one.status == 0, next_one
     assert next_one.json["deployment_id"] == "d-0002"
     assert next_one.json["start"]["mode"] == "restore"
     assert next_one.json["start"]["snapshot_id"] == stopped.json["snapshot_id"]
 
 
-def test_without_a_wait_it_returns_when_it_is_recorded_and_says_how_it_starts(desk: Desk) -> None:
+def test_async_returns_when_it_is_recorded_and_says_how_it_starts(desk: Desk) -> None:
     """A person reads the choice on stderr, and the state on stdout."""
-    answer = shell("deploy", "flights", "--app", script(desk.base, "hangs"), "--", "--input", "x")
+    answer = shell("deploy", "flights", "--app", script(desk.base, "hangs"), "--async", "--", "--input", "x")
     assert answer.status == 0
     assert answer.err == "flights d-0001 attempt 1 starts fresh, with nothing\n"
     assert answer.out.startswith("flights d-0001 attempt 1 is launching")
@@ -68,7 +69,7 @@ def test_without_a_wait_it_returns_when_it_is_recorded_and_says_how_it_starts(de
 
 def test_a_job_that_never_commits_ends_the_wait_and_not_the_work(desk: Desk) -> None:
     """--wait that ends: exit status 3, what was last seen, that the work goes on; and it does."""
-    answer = deploy(desk, "--wait", 3, job="hangs")
+    answer = deploy(desk, "--timeout", 3, job="hangs")
     assert answer.status == 3
     assert answer.error["type"] == "DeadlineExceededError"
     assert "the work goes on" in answer.error["message"]
@@ -81,22 +82,22 @@ def test_a_job_that_never_commits_ends_the_wait_and_not_the_work(desk: Desk) -> 
 
 def test_a_job_that_fails_shows_its_traceback_and_the_end_of_its_log(desk: Desk) -> None:
     """Exit status 1; as JSON in fields, for a person in blocks."""
-    answer = deploy(desk, "--wait", 60, job="fails")
+    answer = deploy(desk, "--timeout", 60, job="fails")
     assert answer.status == 1
     assert answer.error["type"] == "DeploymentFailedError"
     context = answer.error["context"]
     assert context["error"] == "ValueError: boom"
     assert context["traceback"].endswith("ValueError: boom")
     assert "scripted driver: fails" in context["log_tail"]
-    resumed = shell("resume", "flights", "--wait", 60)
+    resumed = shell("resume", "flights", "--timeout", 60)
     assert resumed.status == 1
     assert "attempt 2 goes on" in resumed.err
     assert "\ntraceback:\n    Traceback (most recent call last):\n    ValueError: boom\n" in resumed.err
 
 
 def test_a_deploy_waits_until_nothing_is_left_to_read(desk: Desk) -> None:
-    """--wait-caught-up: what is missing is said at its end, and is content with --behind-at-most."""
-    late = deploy(desk, "--wait-caught-up", 3)
+    """--max-lag: what is missing is said at its end."""
+    late = deploy(desk, "--max-lag", 0, "--timeout", 3)
     assert late.status == 3
     assert "caught up" in late.error["message"]
     assert "nobody knows yet how far it is behind" in late.error["context"]["last_seen"]
@@ -121,18 +122,18 @@ def test_a_deploy_waits_until_nothing_is_left_to_read(desk: Desk) -> None:
     ]  # fmt: skip
     control.put_heartbeat(replace(beat, queries={"delays": replace(query, is_idle=True)}))
     assert "s ago; its newest trigger found no input" in shell("status", "flights").out
-    for words in (("--wait", 1, "--wait-caught-up", 1), ("--behind-at-most", 1)):
+    for words in (("--timeout", 1, "--async"), ("--max-lag", 1, "--async"), ("--max-lag", -1)):
         assert shell("resume", "flights", *words, "--json").error["type"] == "UsageError"
 
 
 def test_a_script_that_is_not_there_leaves_nothing_behind(desk: Desk) -> None:
     """Refused before anything is recorded, with the path."""
     for path in (desk.base / "nosuch.py", desk.base, Path("x" * 300)):
-        answer = shell("deploy", "flights", "--app", path, "--json")
+        answer = shell("deploy", "flights", "--app", path, "--json", "--async")
         assert answer.status == 2
         assert answer.error["context"]["path"] == str(path)
     assert not desk.home.exists()
-    assert shell("streams", "--json").error["type"] == "HomeNotFoundError"
+    assert shell("list", "--json").error["type"] == "HomeNotFoundError"
 
 
 def test_a_machine_without_spark_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +143,7 @@ def test_a_machine_without_spark_is_told(desk: Desk, monkeypatch: pytest.MonkeyP
     assert answer.status == 2
     assert "spark-submit" in answer.error["message"]
     assert answer.error["next_step"]
-    assert shell("streams", "--json").error["type"] == "HomeNotFoundError"
+    assert shell("list", "--json").error["type"] == "HomeNotFoundError"
 
 
 def test_what_may_be_lost_is_recorded_by_name(desk: Desk) -> None:
@@ -163,7 +164,7 @@ def test_what_may_be_lost_is_recorded_by_name(desk: Desk) -> None:
         (("--snapshot", "d-0009-stopped-000001"), 2, "no complete snapshot"),
         (("--start", "fresh", "--snapshot", "d-0001-stopped-000001"), 2, "fresh"),
         (("--py-files", "nosuch.zip"), 2, "cannot be read"),
-        (("--fresh-query", ""), 2, "query name"),
+        (("--allow-new-query", ""), 2, "query name"),
         (("--accept-lost-input", ""), 2, "query name"),
         (("--setting", "heartbeat_seconds=0"), 2, "range"),
         (("--setting", "snapshot_every_seconds=0.5"), 2, "range"),
@@ -212,19 +213,19 @@ def test_a_drained_stream_is_seeded(desk: Desk) -> None:
 def test_a_drained_stream_is_not_resumed(desk: Desk) -> None:
     """Exit status 4, and what to do instead (Law 11)."""
     desk.stream().deploy().runs().drained()
-    answer = shell("resume", "flights", "--json")
+    answer = shell("resume", "flights", "--json", "--async")
     assert answer.status == 4
     assert "Deploy" in answer.error["next_step"]
 
 
 def test_resume_goes_on_with_the_same_deployment(desk: Desk) -> None:
     """The next attempt of the recorded code, whatever lies at the old path meanwhile (Law 15)."""
-    assert deploy(desk, "--wait", 60).status == 0
-    running = shell("resume", "flights", "--json")
+    assert deploy(desk, "--timeout", 60).status == 0
+    running = shell("resume", "flights", "--json", "--async")
     assert running.status == 4
-    assert shell("stop", "flights", "--wait", 60).status == 0
+    assert shell("stop", "flights", "--timeout", 60).status == 0
     script(desk.base, "fails")
-    answer = shell("resume", "flights", "--wait", 60, "--json")
+    answer = shell("resume", "flights", "--timeout", 60, "--json")
     assert answer.status == 0, answer
     assert (answer.json["deployment_id"], answer.json["attempt"]) == ("d-0001", 2)
     assert set(answer.json) >= START_FIELDS
@@ -232,7 +233,7 @@ def test_resume_goes_on_with_the_same_deployment(desk: Desk) -> None:
 
 def test_the_same_request_twice_is_one_deployment(desk: Desk) -> None:
     """A retry with its request id finds what it began; another wish under it is refused (Law 2)."""
-    first = deploy(desk, "--request-id", "release-7", "--wait", 60)
+    first = deploy(desk, "--request-id", "release-7", "--timeout", 60)
     assert deploy(desk, "--request-id", "release-7").json["deployment_id"] == first.json["deployment_id"]
     other = deploy(desk, "--request-id", "release-7", "--label", "v2")
     assert other.status == 4
@@ -243,22 +244,22 @@ def test_two_deploys_at_once_are_one_deployment_and_one_refusal(desk: Desk) -> N
     """Two shells race: one wins, the other ends with 4 and names what was first (Law 4)."""
     job = script(desk.base, "hangs")
     code = "from airflow_streamstate.cli.main import main; main()"
-    words = [sys.executable, "-c", code, "deploy", "flights", "--app", str(job), "--json"]
+    words = [sys.executable, "-c", code, "deploy", "flights", "--app", str(job), "--async", "--json"]
     shells = [subprocess.Popen(words, stdout=subprocess.PIPE, env=dict(os.environ)) for _ in range(2)]
     said = [json.loads(process.communicate(timeout=50)[0]) for process in shells]
     assert sorted(process.returncode for process in shells) == [0, 4]
     (refused,) = [answer["error"] for answer in said if "error" in answer]
     assert refused["type"] == "ConflictError"
     assert "d-0001" in json.dumps(refused)
-    assert shell("streams", "--json").json["streams"][0]["deployment_id"] == "d-0001"
+    assert shell("list", "--json").json["streams"][0]["deployment_id"] == "d-0001"
 
 
 def test_a_secret_is_in_the_spec_and_nowhere_else(desk: Desk) -> None:
     """Secrets in arguments and configuration: not on stdout or stderr, in no event, command or other object."""
     words = ("--conf", f"spark.hadoop.fs.s3a.secret.key={SECRET}", "--label", "v1", "--allow-literal-secrets")
-    answer = deploy(desk, *words, "--wait", 60, "--", "--password", SECRET, f"--url=https://x:{SECRET}@host/")
+    answer = deploy(desk, *words, "--timeout", 60, "--", "--password", SECRET, f"--url=https://x:{SECRET}@host/")
     shown = [answer, shell("status", "flights"), shell("events", "flights", "--json"), shell("logs", "flights")]
-    shown += [deploy(desk, *words, "--", "--password", SECRET), shell("stop", "flights", "--wait", 60, "--json")]
+    shown += [deploy(desk, *words, "--", "--password", SECRET), shell("stop", "flights", "--timeout", 60, "--json")]
     assert answer.status == 0
     assert [found for found in shown if SECRET in found.out + found.err] == []
     holders = {path for path, text in desk.texts().items() if SECRET in text}
@@ -273,7 +274,7 @@ def test_a_label_is_text_and_no_markup(desk: Desk) -> None:
     desk.stream().deploy().runs().stopped()
     label = "[/red] \x1b[2J [bold]"
     assert deploy(desk, "--label", label, job="hangs").status == 0
-    for verb in ("status", "streams"):
+    for verb in ("status", "list"):
         text = shell(verb, *(["flights"] if verb == "status" else []), terminal=True).out
         assert "[/red]" in text
         assert "\x1b[2J" not in text
@@ -282,11 +283,11 @@ def test_a_label_is_text_and_no_markup(desk: Desk) -> None:
 
 def test_the_reason_of_a_resume_is_kept_and_shown(desk: Desk) -> None:
     """With the attempt, from the moment in which it is decided; the next attempt has its own."""
-    assert deploy(desk, "--wait", 60, "--reason", "the first version", job="fails").status == 1
+    assert deploy(desk, "--timeout", 60, "--reason", "the first version", job="fails").status == 1
     assert shell("status", "flights", "--json").json["attempt_reason"] == "the first version"
-    assert shell("resume", "flights", "--wait", 60, "--reason", "the disk has room again").status == 1
+    assert shell("resume", "flights", "--timeout", 60, "--reason", "the disk has room again").status == 1
     assert desk.stream().control.need_register().value.attempt_reason == "the disk has room again"
     assert shell("status", "flights", "--json").json["attempt_reason"] == "the disk has room again"
     assert "  reason     the disk has room again" in shell("status", "flights").out
-    assert shell("resume", "flights", "--wait", 60).status == 1
+    assert shell("resume", "flights", "--timeout", 60).status == 1
     assert shell("status", "flights", "--json").json["attempt_reason"] == ""

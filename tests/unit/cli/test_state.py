@@ -39,7 +39,7 @@ def kept(desk: Desk) -> Desk:
 
 def test_state_is_one_object_with_just_these_fields(kept: Desk) -> None:
     """As docs/how-to/state.md has them; nothing on stderr beside it."""
-    answer = shell("state", STREAM, "--key", '{"k": "a"}', "--json")
+    answer = shell("snapshot", "inspect", STREAM, "--key", '{"k": "a"}', "--json")
     assert (answer.status, answer.err) == (0, "")
     assert set(answer.json) == OF_STATE
     query = answer.json["queries"][QUERY]
@@ -53,7 +53,7 @@ def test_state_is_one_object_with_just_these_fields(kept: Desk) -> None:
 
 def test_diff_is_one_object_with_just_these_fields(kept: Desk) -> None:
     """As docs/how-to/state.md has them."""
-    answer = shell("diff", STREAM, SNAPSHOT, LATER, "--json")
+    answer = shell("snapshot", "diff", STREAM, SNAPSHOT, LATER, "--json")
     assert (answer.status, answer.err) == (0, "")
     assert set(answer.json) == {"stream_id", "before", "after", "limit", "queries", "only_in"}
     assert (answer.json["before"]["snapshot_id"], answer.json["after"]["snapshot_id"]) == (SNAPSHOT, LATER)
@@ -64,19 +64,19 @@ def test_diff_is_one_object_with_just_these_fields(kept: Desk) -> None:
 
 def test_a_person_sees_progress_and_tables(kept: Desk) -> None:
     """What is read on stderr, what was found on stdout."""
-    answer = shell("state", STREAM, "--key", '{"k": "a"}', "--limit", 1)
+    answer = shell("snapshot", "inspect", STREAM, "--key", '{"k": "a"}', "--limit", 1)
     assert "reading state: a fork of the snapshot is made" in answer.err
     assert f"{STREAM} {LATER} (stopped," in answer.out
     assert "0 stateStoreSave" in answer.out
     assert "and more: --limit 1" in answer.out
-    assert "gone in counts 0-stateStoreSave/rows:" in shell("diff", STREAM, SNAPSHOT, LATER).out
+    assert "gone in counts 0-stateStoreSave/rows:" in shell("snapshot", "diff", STREAM, SNAPSHOT, LATER).out
 
 
 def test_exports_and_changes_are_told(kept: Desk) -> None:
     """Table by table, with the way in which changes were found."""
-    export = shell("state", STREAM, "--out", kept.base / "out", "--json").json["export"]
+    export = shell("snapshot", "export", STREAM, "--out", kept.base / "out", "--json").json["export"]
     assert set(export) == {"uri", "format", "complete", "tables", "problems", "only_in"}
-    answer = shell("state", STREAM, "--out", kept.base / "out", "--changes-since", SNAPSHOT)
+    answer = shell("snapshot", "export", STREAM, "--out", kept.base / "out", "--changes-since", SNAPSHOT)
     assert f"changes since {SNAPSHOT} written to" in answer.out
     assert "feed" in answer.out
 
@@ -84,15 +84,17 @@ def test_exports_and_changes_are_told(kept: Desk) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("--overwrite",), ("--changes-since", SNAPSHOT), ("--key", "ATL"), ("--limit", "0"), ("--format", "csv"),
-        ("--key", '{"k":1}', "--changes-since", SNAPSHOT, "--out", "out"), ("--wait", "0"), ("--snapshot", "nothing"),
-        ("--query", "nothing"), ("--conf", "fs.s3a=1"),
+        ("export", "--overwrite"), ("export", "--changes-since", SNAPSHOT), ("inspect", "--key", "ATL"),
+        ("inspect", "--limit", "0"), ("export", "--out", "out", "--format", "csv"), ("inspect", "--deadline", "0"),
+        ("export", "--key", '{"k":1}', "--changes-since", SNAPSHOT, "--out", "out"), ("inspect", "--out", "out"),
+        ("inspect", "--snapshot", "nothing"), ("inspect", "--query", "nothing"), ("inspect", "--conf", "fs.s3a=1"),
     ],
 )  # fmt: skip
 def test_wrong_words_are_refused_before_anything_is_read(kept: Desk, words: tuple[str, ...]) -> None:
     """In one sentence, with the status of usage."""
     before = kept.files()
-    answer = shell("state", STREAM, *words, "--json")
+    verb, *rest = words
+    answer = shell("snapshot", verb, STREAM, *rest, "--json")
     assert (answer.status, set(answer.json)) == (2, {"error"})
     assert kept.files() == before
 
@@ -100,10 +102,10 @@ def test_wrong_words_are_refused_before_anything_is_read(kept: Desk, words: tupl
 def test_what_the_driver_refuses_is_what_the_shell_says(kept: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if it had been known here."""
     monkeypatch.setenv(VARIABLE, "refuses")
-    answer = shell("state", STREAM, "--key", '{"origin": "ATL"}', "--json")
+    answer = shell("snapshot", "inspect", STREAM, "--key", '{"origin": "ATL"}', "--json")
     assert (answer.status, answer.error["type"]) == (2, "InvalidRequestError")
     monkeypatch.setenv(VARIABLE, "dies")
-    assert shell("diff", STREAM, SNAPSHOT, LATER, "--json").status == 1
+    assert shell("snapshot", "diff", STREAM, SNAPSHOT, LATER, "--json").status == 1
     monkeypatch.setenv(VARIABLE, "hangs")
-    assert shell("state", STREAM, "--wait", 3, "--json").status == 3
+    assert shell("snapshot", "inspect", STREAM, "--deadline", 3, "--json").status == 3
     assert not [path for path in Path(kept.home).rglob("*") if "readings" in path.parts and path.is_file()]

@@ -13,7 +13,7 @@ from support.shell import Desk, obeying, shell
 def deaf(desk: Desk) -> None:
     """``flights`` runs in a driver of this machine that reads no order."""
     app = scripted_driver.script(desk.base, "runs", "deaf")
-    assert shell("deploy", "flights", "--app", app, "--wait", 30, "--json").status == 0
+    assert shell("deploy", "flights", "--app", app, "--timeout", 30, "--json").status == 0
 
 
 def commands(desk: Desk) -> list[Path]:
@@ -27,7 +27,7 @@ def test_a_stop_in_time_is_told_as_any_other(desk: Desk) -> None:
     with obeying(running):
         answer = shell("stop", "flights", "--deadline", 30, "--json")
     assert answer.status == 0, answer
-    waited = shell("stop", "flights", "--wait", 5, "--json").json
+    waited = shell("stop", "flights", "--timeout", 5, "--json").json
     assert {**answer.json, "command_id": ""} == {**waited, "command_id": "", "cut_batches": {}}
     assert (answer.json["outcome"], answer.json["snapshot_id"]) == ("stopped", "d-0001-stopped-000001")
 
@@ -58,7 +58,7 @@ def test_a_driver_that_reads_no_order_is_ended_and_its_end_kept(desk: Desk) -> N
     assert "it had not stopped by its deadline, so its driver was ended" in human
     assert "snapshot d-0001-stopped-000001 (stopped," in human
     app = scripted_driver.script(desk.base, "runs", name="v2.py")
-    deployed = shell("deploy", "flights", "--app", app, "--wait", 30, "--json")
+    deployed = shell("deploy", "flights", "--app", app, "--timeout", 30, "--json")
     assert deployed.json["deployment_id"] == "d-0002", deployed
 
 
@@ -76,7 +76,8 @@ def test_a_driver_of_elsewhere_is_refused_and_the_order_stands(desk: Desk) -> No
     ("words", "sentence"),
     [
         (("--on-deadline", "kill"), "--on-deadline says what is done at a --deadline, and none was given."),
-        (("--deadline", 5, "--wait", 5), "--deadline waits by itself: leave out --wait."),
+        (("--deadline", 5, "--timeout", 5), "--deadline waits by itself: leave out --timeout and --async."),
+        (("--deadline", 5, "--async"), "--deadline waits by itself: leave out --timeout and --async."),
         (("--deadline", 5, "--expires-in", 5), "--deadline withdraws an order"),
         (("--deadline", 5, "--on-deadline", "hope"), "'hope' is not one of 'fail', 'kill'"),
         (("--deadline", 0), "'0' is not a number of seconds"),

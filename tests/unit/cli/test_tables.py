@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from airflow_streamstate.cli import look, tables
+from airflow_streamstate.cli import look, render
 from airflow_streamstate.controller.observe.observation import STATES
 
 
@@ -22,7 +22,7 @@ def printed(width: int, *arguments: Any) -> str:
 
 def test_every_state_has_a_colour() -> None:
     """No state goes unnoticed."""
-    assert set(tables.COLOURS) == {*STATES, "unreadable"}
+    assert set(render.COLOURS) == {*STATES, "unreadable"}
 
 
 @pytest.mark.parametrize("text", ["[/red]", "[bold]x", "\x1b[2J", "a\rb", "\x9b31m", "[link=x]", "\x07"])
@@ -30,12 +30,12 @@ def test_nothing_that_somebody_wrote_acts_on_the_terminal(text: str) -> None:
     """Names, labels and messages are shown, not obeyed."""
     queries = {text: {"batch_id": 1}}
     page = printed(
-        200, tables.standing, {"stream_id": "s", "deployment_id": "d-0001", "state": "running", "queries": queries}
+        200, render.standing, {"stream_id": "s", "deployment_id": "d-0001", "state": "running", "queries": queries}
     )
     problem = {"kind": "altered", "query": text, "path": text, "detail": text}
     loaded = {text: {"operators": []}}
-    page += printed(200, tables.verified, {"snapshot_id": "s-1", "ok": False, "problems": [problem], "loaded": loaded})
-    page += printed(200, tables.error, {"message": text, "context": {"a": text, "b": f"{text}\n"}, "next_step": text})
+    page += printed(200, render.verified, {"snapshot_id": "s-1", "ok": False, "problems": [problem], "loaded": loaded})
+    page += printed(200, render.error, {"message": text, "context": {"a": text, "b": f"{text}\n"}, "next_step": text})
     page += printed(200, look.print_events, [{"number": 1, "kind": text, "reason": text}])
     assert not any(sign in page for sign in "\x1b\r\x9b\x07")
     if text.startswith("["):
@@ -62,14 +62,14 @@ def test_ages_are_told_in_units_that_people_count_in(seconds: float | None, text
         "attempt": 1,
         "heartbeat_age_seconds": seconds,
     }
-    assert text in printed(200, tables.streams, [row], "home").splitlines()[1]
+    assert text in printed(200, render.streams, [row], "home").splitlines()[1]
 
 
 def test_a_narrow_screen_loses_nothing() -> None:
     """On a narrow terminal cells are folded, and no character is cut off."""
     path = "state/0/1/" + "x" * 80
     problem = {"kind": "missing", "query": "counts", "path": path, "detail": "gone"}
-    page = printed(40, tables.verified, {"snapshot_id": "s-1", "ok": False, "problems": [problem], "loaded": None})
+    page = printed(40, render.verified, {"snapshot_id": "s-1", "ok": False, "problems": [problem], "loaded": None})
     assert page.count("x") == 80
 
 
@@ -77,7 +77,7 @@ def test_batch_zero_and_no_batch_are_told_apart() -> None:
     """0 is a batch; none is a dash."""
     row = {"stream_id": "s", "deployment_id": "d-0001", "state": "running"}
     queries = {"a": {"batch_id": 0, "state_rows": None}, "b": {"batch_id": None, "state_rows": None}}
-    lines = printed(100, tables.standing, {**row, "queries": queries}).splitlines()
+    lines = printed(100, render.standing, {**row, "queries": queries}).splitlines()
     assert [line.split() for line in lines[1:]] == [["query", "batch"], ["a", "0"], ["b", "-"]]
 
 
@@ -85,16 +85,16 @@ def test_batches_that_look_skipped_are_shown_where_there_are_any() -> None:
     """An alarm stands out: a column that is nought for everybody is left out."""
     row = {"stream_id": "s", "deployment_id": "d-0001", "state": "running"}
     quiet = {"a": {"batch_id": 1, "skipped_batches": 0}}
-    assert "skipped" not in printed(200, tables.standing, {**row, "queries": quiet})
+    assert "skipped" not in printed(200, render.standing, {**row, "queries": quiet})
     loud = {**quiet, "b": {"batch_id": 2, "skipped_batches": 3}}
-    assert "skipped" in printed(200, tables.standing, {**row, "queries": loud})
+    assert "skipped" in printed(200, render.standing, {**row, "queries": loud})
 
 
 def test_a_start_is_told_as_a_sentence() -> None:
     """How it starts, from what, and what a person should know about it."""
     row = {"stream_id": "s", "deployment_id": "d-0002", "attempt": 1, "notes": ["query a first runs batch 4"]}
     start = {"mode": "restore", "snapshot_id": "d-0001-stopped-000001"}
-    text = printed(200, tables.deploying, {**row, "start": start})
+    text = printed(200, render.deploying, {**row, "start": start})
     assert text.splitlines() == [
         "s d-0002 attempt 1 is restored with the state of snapshot d-0001-stopped-000001",
         "  query a first runs batch 4",
@@ -104,7 +104,7 @@ def test_a_start_is_told_as_a_sentence() -> None:
 def test_a_job_that_ended_without_a_query_is_told() -> None:
     """A script that started no query has finished; a person is told that nothing streamed."""
     row = {"stream_id": "s", "deployment_id": "d-0001", "attempt": 1, "state": "finished", "queries": {}}
-    for show in (tables.standing, tables.status):
+    for show in (render.standing, render.status):
         assert "without having started a query" in printed(200, show, row)
         assert "without" not in printed(200, show, {**row, "queries": {"a": {"batch_id": 0}}})
 
@@ -114,30 +114,30 @@ def test_of_a_failure_the_reason_and_the_next_step_are_told_and_not_sparks_plan(
     words = "[STREAM_FAILED] poison\n=== Streaming Query ===\nLogical Plan:\n~Project"
     row = {"stream_id": "s", "deployment_id": "d-0001", "attempt": 1, "state": "failed", "queries": {}, "error": words}
     trace = f'Traceback\n  File "/home/s/deployments/d-0001/launches/d-0001-a0001/code/job.py"\n{words}'
-    page = printed(200, tables.status, {**row, "traceback": trace, "next_step": "Mend it."})
+    page = printed(200, render.status, {**row, "traceback": trace, "next_step": "Mend it."})
     assert page.count("[STREAM_FAILED] poison") == 2
     assert "next       Mend it." in page
     assert 'File "job.py"' in page  # where its copy lay for this launch nobody asked
     error = {"message": "the deployment failed", "context": {"error": words}, "next_step": "Mend it."}
-    assert "Logical Plan" not in page + printed(200, tables.error, error)
+    assert "Logical Plan" not in page + printed(200, render.error, error)
     context = {"traceback": "Traceback\n  line 3\nValueError: boom", "log_tail": "begun\nValueError: boom"}
-    assert printed(200, tables.error, {**error, "context": context}).count("boom") == 1
-    assert "next" not in printed(200, tables.status, {**row, "state": "running", "error": "", "next_step": ""})
+    assert printed(200, render.error, {**error, "context": context}).count("boom") == 1
+    assert "next" not in printed(200, render.status, {**row, "state": "running", "error": "", "next_step": ""})
 
 
 def test_facts_of_an_error_are_not_shown_as_python_has_them() -> None:
     """What is more than a word is JSON, as everywhere else."""
     error = {"message": "it is so", "context": {"batches": {"a": [1, 2]}, "is_held": True}, "next_step": ""}
-    assert printed(200, tables.error, error) == 'streamstate: it is so. batches={"a": [1, 2]} is_held=true\n'
+    assert printed(200, render.error, error) == 'streamstate: it is so. batches={"a": [1, 2]} is_held=true\n'
 
 
 def test_where_a_drain_stands_is_told_per_query() -> None:
     """While a deployment drains each query shows how far it has come; otherwise nobody is told of drains (1a.5)."""
     row = {"stream_id": "s", "deployment_id": "d-0001", "state": "draining"}
     queries = {"a": {"batch_id": 5, "drain_phase": "flushing"}, "b": {"batch_id": 2, "drain_phase": None}}
-    lines = printed(100, tables.status, {**row, "queries": queries}).splitlines()[-3:]
+    lines = printed(100, render.status, {**row, "queries": queries}).splitlines()[-3:]
     assert [line.split() for line in lines] == [["query", "drain", "batch"], ["a", "flushing", "5"], ["b", "-", "2"]]
-    assert "drain" not in printed(100, tables.status, {**row, "state": "running", "queries": {"b": queries["b"]}})
+    assert "drain" not in printed(100, render.status, {**row, "state": "running", "queries": {"b": queries["b"]}})
 
 
 def test_the_end_of_a_drain_fits_on_a_screen() -> None:
@@ -145,9 +145,9 @@ def test_the_end_of_a_drain_fits_on_a_screen() -> None:
     times = dict.fromkeys(("watermark_at", "open_windows_from_at", "open_windows_until_at"), "2026-03-01T10:00:00Z")
     query = {"batch_id": 9, "rows_written_early": 3, "state_rows_left": 0, **times}
     row = {"stream_id": "s", "deployment_id": "d-0001", "state": "drained", "outcome": "drained"}
-    page = printed(80, tables.ordered, {**row, "queries": {"delays": query, "raw": {"batch_id": 4}}}, "drain")
+    page = printed(80, render.ordered, {**row, "queries": {"delays": query, "raw": {"batch_id": 4}}}, "drain")
     assert max(map(len, page.splitlines())) <= 60
     assert [line.split()[-1] for line in page.splitlines() if line.strip().startswith("rows written early")] == ["3"]
     assert page.splitlines()[-2:] == ["  query raw", "    batch                4"]
-    narrow = printed(80, tables.ordered, {**row, "queries": {"raw": {"batch_id": 4}}}, "drain")
+    narrow = printed(80, render.ordered, {**row, "queries": {"raw": {"batch_id": 4}}}, "drain")
     assert [line.split() for line in narrow.splitlines()[-2:]] == [["query", "batch"], ["raw", "4"]]

@@ -15,7 +15,7 @@ from support.scripted_rehearsal import keep_plan
 from support.scripted_stream import QUERY
 from support.shell import Answer, Desk, shell
 
-QUICK = ("--healthy-batches", 1, "--wait", 60, "--no-warm")
+QUICK = ("--healthy-batches", 1, "--timeout", 60, "--no-warm")
 
 
 @pytest.fixture
@@ -74,28 +74,28 @@ def test_the_error_of_a_script_is_told_once(running: Desk) -> None:
 
 def test_a_plan_waits_for_a_person_who_says_no(running: Desk) -> None:
     """Exit status 3 while nobody has said anything: it stays under way, and moves nothing."""
-    waiting = upgrade(running, "fits", "--needs-approval", "--wait", 5, "--json")
+    waiting = upgrade(running, "fits", "--needs-approval", "--timeout", 5, "--json")
     assert waiting.status == 3
-    assert "--continue" in waiting.error["next_step"]
+    assert "`streamstate continue flights`" in waiting.error["next_step"]
     upgrade_id = UpgradeJournal(running.stream().control).ids()[0]
     (called,) = waiting.err.splitlines()
-    assert called.startswith(f"flights {upgrade_id}: a person has to approve the plan: streamstate upgrade flights ")
+    assert called.startswith(f"flights {upgrade_id}: a person has to approve the plan: streamstate approve flights, ")
     other = upgrade(running, "fits", "--request-id", "another", "--json")
     assert other.status == 4
     assert other.error["context"]["upgrade_id"] == upgrade_id
-    told = shell("stop", "flights", "--json")
+    told = shell("stop", "flights", "--json", "--async")
     assert told.status == 4
     assert told.error["message"] == "an upgrade of this stream is under way"
-    answer = shell("upgrade", "flights", "--reject", "--reason", "not tonight", "--json")
+    answer = shell("reject", "flights", "--reason", "not tonight", "--json")
     assert (answer.status, answer.json["outcome"]) == (0, "refused")  # who said no has got what he wanted
     assert "not tonight" in answer.json["reason"]
-    assert shell("upgrade", "flights", "--continue", "--json").status == 2
+    assert shell("continue", "flights", "--json").status == 2
 
 
 def test_a_cancelled_upgrade_has_done_nothing(running: Desk) -> None:
     """Before the stop; whoever cancelled got what he asked for."""
-    assert upgrade(running, "fits", "--needs-approval", "--wait", 5, "--json").status == 3
-    answer = shell("upgrade", "flights", "--cancel", "--json")
+    assert upgrade(running, "fits", "--needs-approval", "--timeout", 5, "--json").status == 3
+    answer = shell("cancel", "flights", "--json")
     assert (answer.status, answer.json["outcome"]) == (0, "refused")
     assert "nothing has happened to the stream" in answer.json["reason"]
     assert answer.json["cancelled_by"]
@@ -114,8 +114,8 @@ def test_a_factor_is_recorded_as_it_was_asked_for(running: Desk) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("--continue", "--cancel"),
-        ("--continue", "--app", "other.py"),
+        ("--async",),
+        ("--healthy-deadline", "0"),
         ("--mode", "restore", "--allow-drain"),
         ("--healthy-batches", "0"),
         ("--roll-back-if-slower", "1"),
@@ -140,7 +140,7 @@ def test_a_first_deployment_has_nothing_to_go_back_to(running: Desk) -> None:
 
 def test_a_way_back_without_duplicates_has_none_to_accept(running: Desk) -> None:
     """Options that contradict each other."""
-    answer = shell("rollback", "flights", "--way", "forward", "--accept-duplicates", "--json")
+    answer = shell("rollback", "flights", "--strategy", "forward", "--accept-duplicates", "--json")
     assert answer.status == 2
     assert "no duplicates" in answer.error["message"]
 
@@ -148,9 +148,9 @@ def test_a_way_back_without_duplicates_has_none_to_accept(running: Desk) -> None
 def test_restart_needs_no_change(desk: Desk) -> None:
     """It is an upgrade to what runs: pinned as it was (Law 15), its state handed over. (What proves itself here commits
     no batch past the handover, so it is not over in time.)"""
-    assert shell("deploy", "flights", "--app", script(desk.base, "runs"), "--wait", 60).status == 0
+    assert shell("deploy", "flights", "--app", script(desk.base, "runs"), "--timeout", 60).status == 0
     keep_plan(desk.stream().control, "d-0001", QUERY)
-    answer = shell("restart", "flights", "--no-warm", "--wait", 15, "--json")
+    answer = shell("restart", "flights", "--no-warm", "--timeout", 15, "--json")
     journal = UpgradeJournal(desk.stream().control)
     (upgrade_id,) = journal.ids()
     recorded = journal.upgrade(upgrade_id)
@@ -176,24 +176,24 @@ def test_a_stream_that_never_was_is_told(desk: Desk) -> None:
 def test_a_no_to_what_asks_nobody_is_refused(running: Desk) -> None:
     """Else whoever said it would believe that it was heard; the upgrade stays as it was."""
     journal = UpgradeJournal(running.stream().control)
-    assert upgrade(running, "hangs", "--wait", 2, "--json").status == 3
+    assert upgrade(running, "hangs", "--timeout", 2, "--json").status == 3
     (upgrade_id,) = journal.ids()
-    answer = shell("upgrade", "flights", "--reject", "--json")
+    answer = shell("reject", "flights", "--json")
     assert (answer.status, answer.error["type"]) == (2, "InvalidRequestError")
-    assert "--cancel" in answer.error["next_step"]
+    assert "`streamstate cancel flights`" in answer.error["next_step"]
     assert journal.approval(upgrade_id) is None
-    assert shell("upgrade", "flights", "--cancel", "--json").json["outcome"] == "refused"
+    assert shell("cancel", "flights", "--json").json["outcome"] == "refused"
 
 
 def test_a_second_upgrade_waits_for_the_first_if_it_is_told_to(running: Desk) -> None:
     """Nothing is recorded of it before: exit status 3 where the first is not over in time; else its own end."""
-    assert upgrade(running, "fits", "--needs-approval", "--wait", 3, "--json").status == 3
+    assert upgrade(running, "fits", "--needs-approval", "--timeout", 3, "--json").status == 3
     journal = UpgradeJournal(running.stream().control)
     (first,) = journal.ids()
-    late = shell("upgrade", "flights", "--if-busy", "wait", "--wait", 0.3, "--json")
+    late = shell("upgrade", "flights", "--if-busy", "wait", "--timeout", 0.3, "--json")
     assert (late.status, late.error["context"]["held_by"]) == (3, first)
     assert shell("rollback", "flights", "--json").status == 4
-    assert shell("rollback", "flights", "--if-busy", "wait", "--wait", 0.3, "--json").status in (2, 3)
+    assert shell("rollback", "flights", "--if-busy", "wait", "--timeout", 0.3, "--json").status in (2, 3)
     assert journal.ids() == [first]
     upgrades = Controller.local(Home(HomeConfig(home_uri=str(running.home)))).upgrades
 

@@ -560,7 +560,7 @@ def test_a_resume_that_is_refused_says_what_to_do(stage: Stage) -> None:
     assert error.context == {"stream_id": "orders", "deployment_id": "d-0001", "attempt": 1, "state": "running"}
     stage.query_failed()
     error = refused(decide_resume(stage.seen(), "r", assume_dead=False, has_drain=False))
-    assert error.next_step.startswith("`streamstate stop orders --wait 300`, then resume")
+    assert error.next_step.startswith("`streamstate stop orders`, then resume")
 
 
 def test_an_attempt_that_was_to_flush_is_not_started_without_its_drain(stage: Stage) -> None:

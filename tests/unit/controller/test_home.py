@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.home import Home, HomeConfig, default_launches_folder
+from airflow_streamstate.controller.home import Home, HomeConfig, default_work_dir
 from airflow_streamstate.errors import HomeNotFoundError, InvalidRequestError, StreamNotFoundError, UnavailableError
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
@@ -59,19 +59,17 @@ def test_a_home_on_s3_with_local_checkpoints_is_fine(tmp_path: Path) -> None:
 
 def test_launches_have_a_folder_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Code and logs of drivers lie on this machine wherever checkpoints do; two homes never share a folder unasked."""
-    asked = Home(HomeConfig("s3://bucket/streams", str(tmp_path / "c"), launches_folder=str(tmp_path / "l")))
+    asked = Home(HomeConfig("s3://bucket/streams", str(tmp_path / "c"), work_dir=str(tmp_path / "l")))
     assert asked.launch_path("a/b") == tmp_path / "l" / "a" / "b"
     with pytest.raises(InvalidRequestError, match="launches must lie in a folder"):
-        Home(HomeConfig(str(tmp_path), launches_folder="s3://bucket/launches"))
+        Home(HomeConfig(str(tmp_path), work_dir="s3://bucket/launches"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     one, other = (Home(HomeConfig(f"s3://bucket/{name}")).launch_path("flights") for name in ("one", "other"))
     assert one != other
     for found in (one, other):
         assert found.parents[1] == tmp_path / "state" / "airflow-streamstate"
-    assert default_launches_folder("s3://b", {}).is_relative_to(Path.home() / ".local" / "state")
-    assert default_launches_folder("s3://b", {"XDG_STATE_HOME": "not/absolute"}) == default_launches_folder(
-        "s3://b", {}
-    )
+    assert default_work_dir("s3://b", {}).is_relative_to(Path.home() / ".local" / "state")
+    assert default_work_dir("s3://b", {"XDG_STATE_HOME": "not/absolute"}) == default_work_dir("s3://b", {})
 
 
 def test_an_unknown_uri_is_refused() -> None:

@@ -25,10 +25,10 @@ def test_every_field_reaches_the_home() -> None:
             checkpoints_uri="/srv/c",
             region="eu-west-1",
             endpoint_url="http://x",
-            launches_folder="/srv/l",
+            work_dir="/srv/l",
         )
     )
-    assert (config.home_uri, config.checkpoints_uri, config.launches_folder) == ("s3://b/p", "/srv/c", "/srv/l")
+    assert (config.home_uri, config.checkpoints_uri, config.work_dir) == ("s3://b/p", "/srv/c", "/srv/l")
     assert config.s3 is not None
     assert (config.s3.region, config.s3.endpoint_url) == ("eu-west-1", "http://x")
     assert (config.s3.access_key_id, config.s3.secret_access_key) == ("key", "secret")

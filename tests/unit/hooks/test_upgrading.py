@@ -102,7 +102,7 @@ def test_from_afar_it_is_over_before_the_stop_and_recorded_after_it(
         assert "is over: refused" in line
     else:
         assert phases(named, view.upgrade_id) == before
-        assert "`streamstate upgrade flights --continue`" in line
+        assert "`streamstate continue flights`" in line
         ended = give_up(running, "flights", view.upgrade_id, "finish", 30)
         assert ended.outcome == "given_up"  # what was said first counts
         assert give_up_from_afar(running, "flights", view.upgrade_id, "finish").outcome == "given_up"

@@ -13,6 +13,7 @@ from airflow_streamstate.errors import ConflictError, DeadlineExceededError
 from airflow_streamstate.operators.base import StreamStateOperator, request_id_of, requester_of
 from airflow_streamstate.operators.deploy import DeployStreamOperator
 from airflow_streamstate.operators.drain import DrainStreamOperator
+from airflow_streamstate.operators.launching import LaunchingOperator
 from airflow_streamstate.operators.resume import ResumeStreamOperator
 from airflow_streamstate.operators.snapshot import SnapshotStreamOperator
 from airflow_streamstate.operators.stop import StopStreamOperator
@@ -63,7 +64,9 @@ def test_every_parameter_that_names_something_is_templated(cls: type[StreamState
         for name, parameter in inspect.signature(klass.__init__).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY
     }
-    switches = {"deferrable", "poll_interval_seconds", "wait", "on_kill", "settings"}
+    switches = {"deferrable", "poll_interval_seconds", "wait_for_completion", "settings"}
+    if issubclass(cls, LaunchingOperator):
+        switches |= {"on_kill_action"}
     assert own - switches == set(cls.template_fields)
 
 

@@ -30,7 +30,7 @@ def test_what_was_asked_for_is_what_is_recorded(named: NamedHome, context: MakeC
     script = scripted_driver.script(tmp_path, "runs")
     operator = deploy(
         script, arguments='["--input", "/in"]', conf={"spark.sql.shuffle.partitions": 2}, master="local[2]",
-        reason="try it", version_label="v1", discard_state="False",
+        reason="try it", version_label="v1", allow_state_loss="False",
     )  # fmt: skip
     result = operator.execute(context())
     assert result["start"] == {"mode": "fresh", "snapshot_id": None, "predecessor_id": None}

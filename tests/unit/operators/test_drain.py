@@ -25,9 +25,9 @@ def deployed(named: NamedHome, tmp_path: Path, context: MakeContext, *words: str
     from airflow_streamstate.operators.deploy import DeployStreamOperator
 
     script = scripted_driver.script(tmp_path, *words)
-    wait_for = "finished" if "finishes" in words else "healthy"
+    wait_until = "finished" if "finishes" in words else "healthy"
     operator = DeployStreamOperator(
-        task_id="deploy", stream_id="flights", application=script, wait_for=wait_for, timeout_seconds=30
+        task_id="deploy", stream_id="flights", application=script, wait_until=wait_until, timeout_seconds=30
     )
     operator.execute(context(task_id="deploy"))
 
@@ -68,7 +68,7 @@ def test_a_retry_writes_no_second_one(named: NamedHome, context: MakeContext) ->
 def test_it_waits_when_asked_and_returns_the_drain(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
     """What the sensor would return, and which order it was."""
     deployed(named, tmp_path, context, "runs")
-    result = drain(wait=True).execute(context())
+    result = drain(wait_for_completion=True).execute(context())
     assert result.pop("command_id")
     assert result == {
         "stream_id": "flights",
@@ -86,7 +86,7 @@ def test_what_has_ended_is_launched_once_more_for_the_flush(
     """Its own pinned code, in a next attempt (Law 15)."""
     deployed(named, tmp_path, context, "finishes")
     assert named.hook().client.status("flights").state == "finished"
-    result = drain(wait=True).execute(context())
+    result = drain(wait_for_completion=True).execute(context())
     assert result["snapshot_id"] == "d-0001-drained-000002"
 
 
@@ -94,14 +94,14 @@ def test_a_drain_that_cannot_be_obeyed_fails_at_once(named: NamedHome, context: 
     """The reason is the job's; no retry changes it."""
     deployed(named, tmp_path, context, "runs", "cannot-drain")
     with pytest.raises(AirflowFailException, match="a memory sink"):
-        drain(wait=True).execute(context())
+        drain(wait_for_completion=True).execute(context())
 
 
 def test_a_flush_that_failed_carries_its_words(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
     """Airflow may retry it."""
     deployed(named, tmp_path, context, "runs", "drain-fails")
     with pytest.raises(AirflowException, match="disk full"):
-        drain(wait=True).execute(context())
+        drain(wait_for_completion=True).execute(context())
 
 
 def test_a_fenced_deployment_is_not_drained(named: NamedHome, context: MakeContext) -> None:

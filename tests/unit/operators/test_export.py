@@ -18,7 +18,7 @@ LATER = "d-0001-stopped-000002"
 
 
 def operator(**given: object) -> ExportStateOperator:
-    return ExportStateOperator(task_id="export", stream_id=STREAM, timeout_seconds=60, **given)  # type: ignore[arg-type]
+    return ExportStateOperator(task_id="export", stream_id=STREAM, deadline_seconds=60, **given)  # type: ignore[arg-type]
 
 
 def test_it_returns_what_was_written_where(

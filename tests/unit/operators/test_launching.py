@@ -33,9 +33,9 @@ def test_it_can_wait_for_health_for_the_end_or_not_at_all(
     ends = scripted_driver.script(tmp_path, "finishes", name="ends.py")
     healthy = deploy(forever).execute(context())
     assert (healthy["deployment_id"], healthy["state"]) == ("d-0001", "running")
-    finished = deploy(ends, stream_id="other", wait_for="finished").execute(context())
+    finished = deploy(ends, stream_id="other", wait_until="finished").execute(context())
     assert (finished["stream_id"], finished["state"]) == ("other", "finished")
-    unwatched = deploy(forever, stream_id="third", wait_for="none").execute(context())
+    unwatched = deploy(forever, stream_id="third", wait_until="none").execute(context())
     assert set(healthy) == set(finished) == set(unwatched) == set(launched({}))
 
 
@@ -55,7 +55,7 @@ def test_what_was_asked_for_happens_when_airflow_ends_the_task(
     named: NamedHome, context: MakeContext, tmp_path: Path, action: str, state: str
 ) -> None:
     """Marked failed, cleared, or out of its execution time."""
-    operator = deploy(scripted_driver.script(tmp_path, "runs"), on_kill=action)
+    operator = deploy(scripted_driver.script(tmp_path, "runs"), on_kill_action=action)
     operator.execute(context())
     operator.on_kill()
     hook = named.hook()
@@ -69,11 +69,11 @@ def test_what_was_asked_for_happens_when_airflow_ends_the_task(
 def test_a_task_that_is_ended_before_it_launched_anything_ends_nothing(named: NamedHome, tmp_path: Path) -> None:
     """Another version may be running."""
     named.stream().deploy().runs()
-    deploy(scripted_driver.script(tmp_path, "runs"), on_kill="kill").on_kill()
+    deploy(scripted_driver.script(tmp_path, "runs"), on_kill_action="kill").on_kill()
     assert named.hook().client.status("flights").state == "running"
 
 
-@pytest.mark.parametrize("field", ["wait_for", "on_kill"])
+@pytest.mark.parametrize("field", ["wait_until", "on_kill_action"])
 def test_a_word_that_is_not_known_is_refused(
     named: NamedHome, context: MakeContext, tmp_path: Path, field: str
 ) -> None:

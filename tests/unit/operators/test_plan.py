@@ -22,7 +22,7 @@ def plan(script: Path | None, **more: Any) -> PlanUpgradeOperator:
     values = {
         "stream_id": "flights",
         "application": script,
-        "timeout_seconds": 60,
+        "deadline_seconds": 60,
         "poll_interval_seconds": 0.1,
         **more,
     }
@@ -119,7 +119,7 @@ def test_a_hang_ends_at_its_time_and_leaves_nothing(
 ) -> None:
     """The driver is killed, and the report says so (Law 6)."""
     monkeypatch.setattr("airflow_streamstate.controller.scratch_driver.LATE_SECONDS", 0.5)
-    task = plan(scripted_driver.script(tmp_path, "hangs"), timeout_seconds=1)
+    task = plan(scripted_driver.script(tmp_path, "hangs"), deadline_seconds=1)
     with pytest.raises(AirflowException, match="not over at its deadline"):
         task.execute(context(xcom_push=Pushed().push))
     assert not list(running.base.rglob("launches/r-*"))
@@ -177,5 +177,5 @@ def test_every_argument_can_be_a_template() -> None:
         "rehearse",
         "fail_unless_it_fits",
         "stream_id",
-        "timeout_seconds",
+        "deadline_seconds",
     } <= set(PlanUpgradeOperator.template_fields)

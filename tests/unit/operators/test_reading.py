@@ -24,7 +24,7 @@ def test_a_driver_that_gives_no_answer_is_worth_another_try(
     """It says nothing about the snapshot; a reading has an end, and nothing of it is left. (Law 6)"""
     monkeypatch.setenv(VARIABLE, how)
     with pytest.raises(AirflowException) as caught:
-        deep(timeout_seconds="5" if how == "hangs" else "60").execute(context())
+        deep(deadline_seconds="5" if how == "hangs" else "60").execute(context())
     assert not isinstance(caught.value, AirflowFailException)
     assert shelf.control.reading_ids() == []
 
@@ -34,7 +34,7 @@ def test_a_task_that_is_ended_leaves_its_reading(
 ) -> None:
     """At the next word of it, and what it made is removed."""
     monkeypatch.setenv(VARIABLE, "hangs")
-    operator, told = deep(timeout_seconds=60), []
+    operator, told = deep(deadline_seconds=60), []
 
     def tell(line: str) -> None:
         told.append(line)
@@ -56,4 +56,4 @@ def test_what_the_driver_is_given_may_come_from_parameters() -> None:
     request = operator.reading()
     assert (request.conf, request.packages, request.master) == ({"spark.x": "1"}, ("a:b:1",), "local[2]")
     assert request.snapshot_id is None
-    assert {"conf", "packages", "master", "snapshot_id", "timeout_seconds"} <= set(ExportStateOperator.template_fields)
+    assert {"conf", "packages", "master", "snapshot_id", "deadline_seconds"} <= set(ExportStateOperator.template_fields)

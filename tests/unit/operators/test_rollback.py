@@ -39,7 +39,7 @@ def upgraded_from(named: NamedHome, context: MakeContext, tmp_path: Path, *more:
 
 def rollback(**more: Any) -> RollbackStreamOperator:
     values = {
-        "stream_id": "flights", "timeout_seconds": 50, "healthy_within_seconds": 20, "poll_interval_seconds": 0.1,
+        "stream_id": "flights", "timeout_seconds": 50, "healthy_deadline_seconds": 20, "poll_interval_seconds": 0.1,
         **more,
     }  # fmt: skip
     return RollbackStreamOperator(task_id="rollback", **values)
@@ -69,7 +69,7 @@ def test_where_no_way_is_exact_it_fails_without_a_retry(
     """And nothing is touched."""
     upgraded_from(named, context, tmp_path, "refused")
     with pytest.raises(AirflowFailException, match="no way back is exact"):
-        rollback(way="forward").execute(context(xcom_push=pushed.push))
+        rollback(strategy="forward").execute(context(xcom_push=pushed.push))
     assert pushed["return_value"]["outcome"] == "failed"
     assert named.hook().client.status("flights").deployment_id == "d-0002"
 
@@ -115,7 +115,7 @@ def test_a_snapshot_that_is_not_there_is_refused(upgraded: NamedHome, context: M
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("way", "sideways"), ("accept_duplicates", "some"), ("undo_command", "[1")]
+    ("field", "value"), [("strategy", "sideways"), ("accept_duplicates", "some"), ("undo_command", "[1")]
 )
 def test_what_cannot_be_meant_is_refused(upgraded: NamedHome, context: MakeContext, field: str, value: Any) -> None:
     """Before anything is recorded."""
@@ -127,6 +127,6 @@ def test_what_cannot_be_meant_is_refused(upgraded: NamedHome, context: MakeConte
 
 def test_every_argument_can_be_a_template() -> None:
     """But how it waits."""
-    assert {"stream_id", "way", "accept_duplicates", "undo_command", "timeout_seconds"} <= set(
+    assert {"stream_id", "strategy", "accept_duplicates", "undo_command", "timeout_seconds"} <= set(
         RollbackStreamOperator.template_fields
     )

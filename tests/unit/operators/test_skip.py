@@ -49,8 +49,8 @@ def skipped(named: NamedHome, command_id: str) -> None:
 
 def test_the_order_is_given_once_and_its_end_is_the_result(failed: NamedHome, context: MakeContext) -> None:
     """A retry waits for the same order; another batch is another wish. (Law 2)"""
-    order = operator(wait=False).execute(context())
-    assert operator(wait=False).execute(context(try_number=2))["command_id"] == order["command_id"]
+    order = operator(wait_for_completion=False).execute(context())
+    assert operator(wait_for_completion=False).execute(context(try_number=2))["command_id"] == order["command_id"]
     (slot,) = failed.stream().control.journal("d-0001").commands()
     assert isinstance(slot.command, SkipRequest)
     assert (slot.command.batch_id, slot.command.reason, slot.command.accepts_written) == (2, "a bad row", False)

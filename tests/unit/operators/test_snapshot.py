@@ -38,7 +38,7 @@ def test_it_returns_what_the_snapshot_is_and_a_retry_takes_no_second_one(
 def test_it_need_not_wait(named: NamedHome, context: MakeContext) -> None:
     """A sensor may do that."""
     named.stream().deploy().runs()
-    operator = SnapshotStreamOperator(task_id="snapshot", stream_id="flights", wait=False)
+    operator = SnapshotStreamOperator(task_id="snapshot", stream_id="flights", wait_for_completion=False)
     assert operator.execute(context())["key"] == "flights/deployments/d-0001/commands/00000001.json"
 
 
@@ -46,7 +46,11 @@ def test_it_says_when_it_was_asked_for_and_under_which_id(named: NamedHome, cont
     """Rendered as text or not; whoever waits elsewhere goes by the request id."""
     attempt = named.stream().deploy().runs()
     operator = SnapshotStreamOperator(
-        task_id="snapshot", stream_id="flights", wait=False, requested_at="2026-03-01 10:05:00+00:00", ttl_seconds="60"
+        task_id="snapshot",
+        stream_id="flights",
+        wait_for_completion=False,
+        requested_at="2026-03-01 10:05:00+00:00",
+        ttl_seconds="60",
     )
     result = operator.execute(context())
     (slot,) = attempt.control.journal("d-0001").commands()

@@ -39,7 +39,7 @@ def test_it_need_not_wait(named: NamedHome, context: MakeContext) -> None:
     """The order is recorded, and says where."""
     stream = named.stream()
     stream.deploy().runs()
-    result = stop(wait=False, expires_in_seconds=5).execute(context())
+    result = stop(wait_for_completion=False, expires_in_seconds=5).execute(context())
     (slot,) = stream.control.journal("d-0001").commands()
     assert isinstance(slot.command, StopRequest)
     assert (result["key"], result["command_id"]) == (slot.key, slot.command.command_id)
@@ -56,10 +56,10 @@ def test_what_has_failed_cannot_be_stopped_unless_that_does_not_matter(named: Na
     named.stream().deploy().runs().failed("ValueError: boom")
     with pytest.raises(AirflowFailException, match="nobody would obey"):
         stop().execute(context())
-    result = stop(if_not_running="pass").execute(context())
+    result = stop(ignore_if_not_running=True).execute(context())
     assert (result["deployment_id"], result["snapshot_id"]) == ("d-0001", None)
-    with pytest.raises(AirflowFailException, match="Use fail, pass"):
-        stop(if_not_running="perhaps").execute(context())
+    with pytest.raises(AirflowFailException, match="ignore_if_not_running"):
+        stop(ignore_if_not_running="perhaps").execute(context())
 
 
 # by a deadline
@@ -128,7 +128,7 @@ def test_an_order_that_nobody_obeys_is_withdrawn_and_a_retry_orders_anew(
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_a_stream_that_had_failed_is_kept_and_told_as_if_not_running_says(
+def test_a_stream_that_had_failed_is_kept_and_told_unless_that_is_ignored(
     named: NamedHome, context: MakeContext, tmp_path: Path, deferrable: bool
 ) -> None:
     """A forced end hides no failure, and keeps the end of it."""
@@ -140,16 +140,16 @@ def test_a_stream_that_had_failed_is_kept_and_told_as_if_not_running_says(
     more = {"deadline_seconds": 5, "on_deadline": "kill", "deferrable": deferrable}
     with pytest.raises(AirflowFailException, match="had failed before it could be stopped; its end is kept"):
         stop(**more).execute(context())
-    found = stop(**more, if_not_running="pass").execute(context())
+    found = stop(**more, ignore_if_not_running=True).execute(context())
     assert (found["outcome"], found["snapshot_id"], found["command_id"]) == ("failed", "d-0001-stopped-000001", None)
-    passed = stop(deadline_seconds=5, if_not_running="pass").execute(context())
+    passed = stop(deadline_seconds=5, ignore_if_not_running=True).execute(context())
     assert passed["snapshot_id"] is None
 
 
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ({"wait": False}, "waits by itself"),
+        ({"wait_for_completion": False}, "waits by itself"),
         ({"expires_in_seconds": 5}, "waits by itself"),
         ({"on_deadline": "hope"}, "Use fail, kill"),
         ({"deadline_seconds": "soon"}, "number of seconds"),

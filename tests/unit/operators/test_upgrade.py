@@ -48,7 +48,7 @@ def running(named: NamedHome, tmp_path: Path) -> NamedHome:
 
 def upgrade(script: Path | None, **more: Any) -> UpgradeStreamOperator:
     values = {
-        "stream_id": "flights", "application": script, "warm": False, "healthy_within_seconds": 20,
+        "stream_id": "flights", "application": script, "warm": False, "healthy_deadline_seconds": 20,
         "timeout_seconds": 50, "poll_interval_seconds": 0.1, **more,
     }  # fmt: skip
     return UpgradeStreamOperator(task_id="upgrade", **values)
@@ -104,7 +104,7 @@ def test_a_version_that_may_be_slower_is_kept_and_said_in_the_log_and_the_result
     running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path, logged: pytest.LogCaptureFixture
 ) -> None:
     """The task succeeds; what is known of its pace by the end of its time is a warning."""
-    task = upgrade(new(tmp_path, "lags"), healthy_within_seconds="2", roll_back_if_slower="2.5")
+    task = upgrade(new(tmp_path, "lags"), healthy_deadline_seconds="2", roll_back_if_slower="2.5")
     result = task.execute(context(xcom_push=pushed.push))
     assert (result["outcome"], result["reason"]) == ("upgraded", "")
     says = "query delays is 40 files behind, and was not looked at long enough to know whether it keeps up"
@@ -175,7 +175,7 @@ def test_its_time_is_one_over_all_deferrals_and_a_retry_goes_on(
     running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
 ) -> None:
     """A deadline is retryable: the upgrade stays under way meanwhile."""
-    task = upgrade(new(tmp_path, "stalls"), deferrable=True, healthy_within_seconds=40)
+    task = upgrade(new(tmp_path, "stalls"), deferrable=True, healthy_deadline_seconds=40)
     ours = context(xcom_push=pushed.push)
     deferred = deferred_at(running, task, ours, "started")
     over = format_time(SYSTEM_CLOCK.now() - timedelta(seconds=1))
@@ -184,7 +184,7 @@ def test_its_time_is_one_over_all_deferrals_and_a_retry_goes_on(
     with pytest.raises(AirflowException, match="phase started") as raised:
         task.execute_complete(ours, event, deadline_at=over)
     assert type(raised.value) is AirflowException
-    again = deferral_of(upgrade(new(tmp_path, "stalls"), deferrable=True, healthy_within_seconds=40), ours)
+    again = deferral_of(upgrade(new(tmp_path, "stalls"), deferrable=True, healthy_deadline_seconds=40), ours)
     assert again.trigger.watch == deferred.trigger.watch
 
 
@@ -253,7 +253,7 @@ def test_a_try_behind_one_that_failed_for_good_gives_no_version_another_chance(
 ) -> None:
     """Airflow runs one where it takes the end of a worker for the task's own; only a clear is a new order. (Law 2)"""
     script = new(tmp_path, "stalls")
-    tries = {"healthy_within_seconds": 1, "retries": 5}
+    tries = {"healthy_deadline_seconds": 1, "retries": 5}
     for number in (1, 2):
         with pytest.raises(AirflowFailException, match="the old one is back"):
             upgrade(script, **tries).execute(context(xcom_push=pushed.push, try_number=number, max_tries=5))
@@ -285,16 +285,16 @@ def test_a_task_that_is_killed_after_the_stop_is_gone_on_with_as_asked(
 ) -> None:
     """Rolled back at once; a version that is still to prove itself stays under way, and the log says with whom."""
     ours = context(xcom_push=pushed.push)
-    finishing = upgrade(new(tmp_path, "stalls"), deferrable=True, on_cancel="finish")
+    finishing = upgrade(new(tmp_path, "stalls"), deferrable=True, on_kill_action="finish")
     deferred = deferred_at(running, finishing, ours, "started")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("airflow_streamstate.operators.driving.KILLED_SECONDS", 0.5)
         finishing.on_kill()
     upgrade_id = deferred.trigger.watch["deployment_id"]
     assert view_of(running, upgrade_id).state.phase == "started"
-    assert "streamstate upgrade flights --continue" in logged.text
+    assert "streamstate continue flights" in logged.text
     running.hook().client.upgrades.run("flights", upgrade_id, 60)
-    returning = upgrade(new(tmp_path, "stalls"), deferrable=True, on_cancel="rollback")
+    returning = upgrade(new(tmp_path, "stalls"), deferrable=True, on_kill_action="rollback")
     deferred = deferred_at(running, returning, ours, "started")
     returning.on_kill()
     assert view_of(running, deferred.trigger.watch["deployment_id"]).outcome == "given_up"
@@ -321,14 +321,14 @@ def test_a_trigger_whose_task_is_ended_after_the_stop_records_that_and_starts_no
 ) -> None:
     """It may be on a host where no driver can run; the next try does as was asked."""
     ours = context(xcom_push=pushed.push)
-    task = upgrade(new(tmp_path, "stalls"), deferrable=True, on_cancel="rollback")
+    task = upgrade(new(tmp_path, "stalls"), deferrable=True, on_kill_action="rollback")
     deferred = deferred_at(running, task, ours, "started")
     upgrade_id = deferred.trigger.watch["deployment_id"]
     before = phases(running, upgrade_id)
     asyncio.run(StreamStateTrigger(**deferred.trigger.serialize()[1]).on_kill())
     assert phases(running, upgrade_id) == before
     assert running.hook().client.advance(WaitCondition.from_json(deferred.trigger.watch)).outcome == "done"
-    next_try = upgrade(new(tmp_path, "stalls"), deferrable=True, on_cancel="rollback")
+    next_try = upgrade(new(tmp_path, "stalls"), deferrable=True, on_kill_action="rollback")
     deferral_of(next_try, ours)
     assert "returned" in phases(running, upgrade_id)
 
@@ -358,10 +358,10 @@ def test_what_runs_is_what_was_planned(
     ("field", "value"),
     [
         ("mode", "perhaps"),
-        ("on_cancel", "leave"),
+        ("on_kill_action", "leave"),
         ("healthy_batches", "many"),
         ("healthy_batches", 0),
-        ("healthy_within_seconds", "0"),
+        ("healthy_deadline_seconds", "0"),
         ("roll_back_if_slower", "a lot"),
         ("roll_back_if_slower", 1),
         ("roll_back_if_slower", "nan"),
@@ -400,7 +400,7 @@ def test_every_argument_can_be_a_template() -> None:
         "conf",
         "mode",
         "warm",
-        "on_cancel",
+        "on_kill_action",
         "healthy_batches",
         "roll_back_if_slower",
         "timeout_seconds",
@@ -497,7 +497,7 @@ def test_of_two_that_waited_the_one_that_came_second_to_the_stream_waits_again(
     ours = context(task_id="second", xcom_push=pushed.push)
     task = upgrade(new(tmp_path, "proves"), if_busy="wait", timeout_seconds=50)
     upgrades, control = running.hook().client.upgrades, running.home.control("flights")
-    lost = task.begin(running.hook(), request_id_of(ours, task.wish_digest()))
+    lost = task.begin(running.hook(), request_id_of(ours, task.request_digest()))
     control.update_register(lambda now: replace(now, upgrade_id=None), by="test")
     other = scripted_driver.script(tmp_path, "proves", name="other.py")
     winner = upgrades.begin(UpgradeRequest(ChangeRequest("flights", application=other), warm=False), "winner")

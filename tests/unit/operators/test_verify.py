@@ -15,7 +15,7 @@ from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, flip_byte
 
 
 def operator(**given: object) -> VerifySnapshotOperator:
-    given = {"snapshot_id": SNAPSHOT, "timeout_seconds": 60, **given}
+    given = {"snapshot_id": SNAPSHOT, "deadline_seconds": 60, **given}
     return VerifySnapshotOperator(task_id="verify", stream_id=STREAM, **given)  # type: ignore[arg-type]
 
 

@@ -60,22 +60,22 @@ def test_what_came_before_the_sensor_is_seen_at_once(named: NamedHome, context: 
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("on_failure", "exception"), [("fail", AirflowFailException), ("skip", AirflowSkipException)])
+@pytest.mark.parametrize(("soft_fail", "exception"), [(False, AirflowFailException), (True, AirflowSkipException)])
 def test_what_cannot_come_fails_or_skips_at_once(
-    named: NamedHome, context: MakeContext, mode: str, on_failure: str, exception: type[Exception]
+    named: NamedHome, context: MakeContext, mode: str, soft_fail: bool, exception: type[Exception]
 ) -> None:
     """Not after a timeout, and not with retries."""
     named.stream().deploy().runs().stopped()
     with pytest.raises(exception, match="stopped"):
-        sensor(on_failure=on_failure, **MODES[mode]).execute(context())
+        sensor(soft_fail=soft_fail, **MODES[mode]).execute(context())
 
 
-@pytest.mark.parametrize("on_failure", ["fail", "skip"])
-def test_a_job_that_failed_is_no_reason_to_look_again(named: NamedHome, context: MakeContext, on_failure: str) -> None:
+@pytest.mark.parametrize("soft_fail", [False, True])
+def test_a_job_that_failed_is_no_reason_to_look_again(named: NamedHome, context: MakeContext, soft_fail: bool) -> None:
     """For an operator a failed job is worth a retry; for who waits for its drain it is over."""
     named.stream().deploy().runs().failed("ValueError: boom")
-    with pytest.raises(AirflowFailException if on_failure == "fail" else AirflowSkipException, match="boom"):
-        sensor(on_failure=on_failure).execute(context())
+    with pytest.raises(AirflowSkipException if soft_fail else AirflowFailException, match="boom"):
+        sensor(soft_fail=soft_fail).execute(context())
 
 
 def test_reschedule_gives_the_worker_back_in_between(named: NamedHome, context: MakeContext) -> None:
@@ -160,7 +160,6 @@ def test_soft_fail_skips_as_for_every_other_sensor(named: NamedHome, context: Ma
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "fail": {},
-    "skip": {"on_failure": "skip"},
     "soft_fail": {"soft_fail": True},
     "never_fail": {"never_fail": True},
 }
@@ -272,9 +271,3 @@ def test_a_timeout_with_soft_fail_skips_while_it_is_not_there_yet(
     )
     with pytest.raises(AirflowSkipException):
         watched.resume_execution("execute_complete", {"event": event.to_json()}, context())
-
-
-def test_an_unknown_way_to_fail_is_found_when_the_dag_is_parsed() -> None:
-    """Not when the drain has failed at night."""
-    with pytest.raises(ValueError, match="on_failure"):
-        sensor(on_failure="ignore")

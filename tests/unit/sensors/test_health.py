@@ -54,7 +54,7 @@ def test_it_waits_until_nothing_is_left_to_read(named: NamedHome, context: MakeC
         StreamHealthSensor(**options).execute(context())
     if isinstance(waiting.value, TaskDeferred):
         assert waiting.value.trigger.watch["wanted"] == "caught_up"
-    status = StreamHealthSensor(**options | {"behind_at_most": "3"}).execute(context())
+    status = StreamHealthSensor(**options | {"max_lag": "3"}).execute(context())
     assert status["queries"]["delays"]["behind"] == "3 files behind"
     attempt.beat(lags=(SourceLag("file /in", 0, "files"),))
     assert StreamHealthSensor(**options).execute(context())["queries"]["delays"]["caught_up"] is True
@@ -69,7 +69,7 @@ def test_a_stream_whose_input_never_pauses_catches_up_though_no_look_meets_its_l
     trend = LagTrend(9, 1_000, 100.0, 1_000, 100.0, 20, 20, 20)
     attempt.beat(lags=(SourceLag("kafka flights", 900, "rows", trend=trend),))
     options = {"task_id": "zero", "stream_id": "flights", "caught_up": True, "timeout": 0, "deferrable": deferrable}
-    status = StreamHealthSensor(**options, behind_at_most=20).execute(context())
+    status = StreamHealthSensor(**options, max_lag=20).execute(context())
     assert status["queries"]["delays"]["behind"] == "900 rows behind, 20 at the least"
     with pytest.raises(TaskDeferred if deferrable else AirflowSensorTimeout):
-        StreamHealthSensor(**options, behind_at_most=19).execute(context())
+        StreamHealthSensor(**options, max_lag=19).execute(context())

@@ -99,7 +99,7 @@ def test_a_query_that_is_in_no_snapshot_any_more_is_told_by_name(stage: Stage) -
     stage.end("d-0002", state="gone")
     (note,) = stage.deploy("print('v3')\n").notes
     assert note.startswith("query late is lost: d-0002 never started it")
-    assert "--fresh-query late" in note
+    assert "--allow-new-query late" in note
 
 
 def test_queries_whose_names_nobody_knows_are_told_of_too(stage: Stage) -> None:

@@ -126,7 +126,7 @@ def test_spark_is_told_how_to_reach_checkpoints_on_s3(tmp_path: Path, moto_url: 
     """Endpoint and credentials of the one bucket, in the configuration that travels in a file; the user's word wins."""
     clock = FakeClock()
     launcher = StillLauncher(clock)
-    config = HomeConfig(f"s3://{BUCKET}/launching", s3=options_for(moto_url), launches_folder=str(tmp_path / "l"))
+    config = HomeConfig(f"s3://{BUCKET}/launching", s3=options_for(moto_url), work_dir=str(tmp_path / "l"))
     (tmp_path / "job.py").write_text("")
     mine = {f"spark.hadoop.fs.s3a.bucket.{BUCKET}.input.stream.type": "analytics"}
     Controller(Home(config, clock), launcher, clock).deploy(

@@ -52,7 +52,7 @@ def test_a_drain_that_is_taken_back_says_so(stage: Stage) -> None:
     stage.controller.cancel_drain(STREAM)
     assert [(verb, why.startswith("it is taken back, and ")) for verb, _, why in told(stage)] == [
         ("drain", True),
-        ("drain --cancel", False),
+        ("cancel", False),
     ]
 
 

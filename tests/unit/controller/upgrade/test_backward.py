@@ -431,7 +431,7 @@ def test_a_drain_that_leaves_state_and_that_nobody_can_undo_is_told(upgraded: Up
     before = upgraded.outside()
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("failed", None)
-    assert "--discard-state" in view.state.last.text
+    assert "--allow-state-loss" in view.state.last.text
     assert "rollback" in view.state.last.text
     assert "takes nothing back" in view.state.last.text
     assert upgraded.outside() == before

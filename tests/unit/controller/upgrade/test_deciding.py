@@ -159,7 +159,7 @@ def test_a_drain_is_not_made_that_would_leave_state_which_nobody_asked_to_drop()
     """A seed would be refused behind it, and the old version has ended by then; a restore keeps that state. (Law 16)"""
     kept = ("query a: 7 rows", "query b: 1 row")
     says = "a drain would leave state, and a seed would drop it: query a: 7 rows; query b: 1 row"
-    left = NoGo(f"{says} (--discard-state drops it)")
+    left = NoGo(f"{says} (--allow-state-loss drops it)")
     assert decide_mode(replace(PLAIN, mode="drain"), SAME, kept) == left
     assert decide_mode(replace(PLAIN, allow_drain=True), NEEDS_DRAIN, kept) == left
     assert decide_mode(PLAIN, SAME, kept) == RESTORE

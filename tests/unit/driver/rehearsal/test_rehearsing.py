@@ -153,7 +153,7 @@ def test_a_start_that_would_be_refused_is_refused_in_the_same_words() -> None:
     queries = stage.verdict.queries
     assert queries["renamed"].outcome == queries["counts"].outcome == "refused"
     assert queries["renamed"].start == ""
-    assert "--fresh-query renamed" in queries["renamed"].error
+    assert "--allow-new-query renamed" in queries["renamed"].error
     assert "the trigger continuous knows no barrier" in queries["counts"].error
     assert stage.recorded == ["counts", "renamed"]
 

@@ -59,7 +59,7 @@ def test_one_that_would_leave_state_is_rejected_and_the_stream_runs_on() -> None
     (rejected,) = stream.events_of(Rejected)
     assert "query counts: a flush would leave state" in rejected.reason
     assert "rows of stateStoreSave" in rejected.reason
-    assert "--discard-state" in rejected.reason
+    assert "--allow-state-loss" in rejected.reason
     assert stream.events_of(Drained) == []
     assert stream.events_of(Stopped)
     assert plan.sources[0].reads[-1][1] == 40

@@ -63,12 +63,12 @@ def test_a_query_that_the_snapshot_does_not_know_is_refused() -> None:
     reads = list(plan.sources[0].reads)
     assert run_second(stream, plan, snapshot_id, "renamed") == 1
     failed = stream.events_of(Failed, "d-0002")[0]
-    assert "--fresh-query renamed" in failed.error
+    assert "--allow-new-query renamed" in failed.error
     assert plan.sources[0].reads == reads
 
 
 def test_a_query_named_as_fresh_starts_with_nothing_and_says_so() -> None:
-    """--fresh-query is the user's word for just that (Law 5)."""
+    """--allow-new-query is the user's word for just that (Law 5)."""
     stream, plan = SimulatedStream(), make_plan()
     snapshot_id = stopped(stream, plan)
     new = make_plan(40)
@@ -183,7 +183,7 @@ def test_a_query_that_went_with_the_snapshot_is_not_taken_for_one_that_never_was
     stream.deploy(3, StartPlan("restore", stopped, "d-0002"))
     reads = list(plans[1].sources[0].reads)
     assert stream.run(waiting_script(*plans, names=("a", "b")), "d-0003") == 1
-    assert "--fresh-query b" in stream.events_of(Failed, "d-0003")[0].error
+    assert "--allow-new-query b" in stream.events_of(Failed, "d-0003")[0].error
     assert plans[1].sources[0].reads == reads
 
 

@@ -128,11 +128,11 @@ def test_state_that_the_drain_left_is_not_dropped_unasked() -> None:
     stream, plan = SimulatedStream(), make_plan(40, delay_ms=None)
     snapshot_id = drained(stream, plan)
     assert run_second(stream, plan, snapshot_id) == 1
-    assert "--discard-state" in stream.events_of(Failed, "d-0002")[0].error
+    assert "--allow-state-loss" in stream.events_of(Failed, "d-0002")[0].error
 
 
 def test_state_is_discarded_where_the_user_asked_for_it() -> None:
-    """--discard-state starts the query, and says how many rows were dropped (Law 16)."""
+    """--allow-state-loss starts the query, and says how many rows were dropped (Law 16)."""
     stream, plan = SimulatedStream(), make_plan(40, delay_ms=None)
     snapshot_id = drained(stream, plan)
     assert run_second(stream, plan, snapshot_id, discard_state=True) == 0

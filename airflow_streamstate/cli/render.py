@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from airflow_streamstate.cli.failures import is_told_by, without_launch_folder
+from airflow_streamstate.cli.session import printable
 from airflow_streamstate.connectors.moving import in_words
-from airflow_streamstate.protocol.causes import without_query_report
+from airflow_streamstate.protocol.causes import cause_of, cause_of_failure, without_query_report
 from airflow_streamstate.protocol.positions import SourceMove
 
 Row = Mapping[str, Any]
@@ -38,11 +39,25 @@ _BREAKS = ("gaps", "overlaps", "undone", "backwards")
 _MAX_CHARACTERS = 100
 _MOST_COLUMNS = 4
 _TRACEBACK_LINES = 20
+_LAUNCH_FOLDER = re.compile(
+    r"""(?:(?<=")/[^"\n]*|(?<![^\s'(=])/[^\s"']*)/launches/[a-z0-9-]+/code/(?:py-files/|files/)?"""
+)
 
 
 def shown(value: object, style: str = "") -> Text:
     """The value as text that cannot act on a terminal: no markup, no control characters."""
-    return Text("".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in str(value)), style)
+    return Text(printable(str(value)), style)
+
+
+def without_launch_folder(text: str) -> str:
+    """The words without the folder into which a script was pinned for one launch or rehearsal: its name is left."""
+    return _LAUNCH_FOLDER.sub("", text)
+
+
+def is_told_by(traceback: object, log_tail: object) -> bool:
+    """Whether the end of a log tells once more what a traceback has told: the script's last words."""
+    *_, last = ("", *(line.strip() for line in str(traceback or "").splitlines() if line.strip()))
+    return bool(last) and last in str(log_tail)
 
 
 def deploying(console: Console, row: Row) -> None:
@@ -89,7 +104,7 @@ def given_up(console: Console, row: Row) -> None:
 
 
 def ordered(console: Console, row: Row, verb: str) -> None:
-    """After stop, drain, snapshot: what came of the order, or that it was given."""
+    """After ``stop``, ``drain``, ``snapshot create``: what came of the order, or that it was given."""
     if not row.get("outcome"):
         console.print(_head(row) + f": {verb} ordered")
         console.print(shown(f"  `streamstate status {row['stream_id']}` shows what comes of it"))
@@ -103,6 +118,12 @@ def ordered(console: Console, row: Row, verb: str) -> None:
     for name, query in row["queries"].items():
         for left in query.get("state_left") or ():
             console.print(shown(f"  {name}: {left['rows']} rows are left in {left['operator']}: {left['reason']}"))
+
+
+def answered(console: Console, row: Row) -> None:
+    """After ``approve``, ``reject`` and ``cancel`` of an upgrade that are not waited for."""
+    console.print(shown(f"{row['stream_id']} {row['upgrade_id']}: recorded"))
+    console.print(shown(f"  `streamstate status {row['stream_id']}` shows what comes of it"))
 
 
 def moved(console: Console, row: Row) -> None:
@@ -126,7 +147,10 @@ def status(console: Console, row: Row) -> None:
     console.print(_sentence(row))
     start = row.get("start") or {}
     is_news = row["state"] in ("launching", "lost", "fenced")
+    error, cause = _words(row.get("error")), cause_of(row.get("error") or "", row.get("traceback") or "")
     facts = {
+        "cause": cause if cause not in error else "",
+        "error": error,
         "why": row.get("why") if is_news else "",
         "started": f"{start.get('mode')} {start.get('snapshot_id') or ''}".strip(),
         "script": row.get("application"),
@@ -138,7 +162,6 @@ def status(console: Console, row: Row) -> None:
         "deploying": row.get("intent"),
         "upgrade": row.get("upgrade"),
         "rows": row.get("repeats"),
-        "error": _words(row.get("error")),
         "next": row.get("next_step"),
     }
     for name, value in facts.items():
@@ -154,6 +177,14 @@ def status(console: Console, row: Row) -> None:
             console.print(shown(f"  at {event['at']}: {event['reason']}"))
     if row.get("traceback"):
         _block(console, "traceback", "\n".join(_words(row["traceback"]).splitlines()[-_TRACEBACK_LINES:]))
+    if row.get("full_disks"):
+        console.print(shown(f"-> {full_disk_words(row['full_disks'])}", "bold red"))
+
+
+def full_disk_words(folders: Sequence[str]) -> str:
+    """What a full disk means for what runs on it."""
+    which = " and ".join(folders)
+    return f"The disk of {which} is full: what runs there can neither write nor give a sign of life. Free some space."
 
 
 def _remarks(console: Console, row: Row) -> None:
@@ -163,7 +194,7 @@ def _remarks(console: Console, row: Row) -> None:
 
 
 def _orders(console: Console, row: Row) -> None:
-    """What was ordered and is not done, and what nobody can read."""
+    """What was ordered and is not done, and what cannot be read."""
     for order in row.get("orders") or ():
         by = f"{order['verb']} of {order['requested_by']} at {order['requested_at']}"
         console.print(shown(f"  {'order':<11}{by}: {order['why']}"))
@@ -172,7 +203,7 @@ def _orders(console: Console, row: Row) -> None:
 
 
 def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
-    """After streams: one row each."""
+    """After ``list``: one row each."""
     if not rows:
         console.print(shown(f"no streams in {home_uri}"))
         return
@@ -196,7 +227,7 @@ def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
 
 
 def mirrored(console: Console, rows: Sequence[Row]) -> None:
-    """After mirror: what went where."""
+    """After ``home mirror``: what went where."""
     table = plain_table("snapshot", "mirror", ">files", ">bytes")
     for row in rows:
         table.add_row(row["snapshot_id"], shown(row["mirror"]), str(row["files"]), f"{row['bytes']:,}")
@@ -204,7 +235,7 @@ def mirrored(console: Console, rows: Sequence[Row]) -> None:
 
 
 def restored(console: Console, rows: Sequence[Row]) -> None:
-    """After restore-home: what the next deployment of each stream starts from."""
+    """After ``home restore``: what the next deployment of each stream starts from."""
     if not rows:
         console.print("the mirrors have no stream that this home has not")
         return
@@ -219,7 +250,7 @@ def restored(console: Console, rows: Sequence[Row]) -> None:
 
 
 def verified(console: Console, row: Row) -> None:
-    """After verify: what is wrong, or that nothing is; then what Spark loaded."""
+    """After ``snapshot verify``: what is wrong, or that nothing is; then what Spark loaded."""
     if row["ok"]:
         console.print(f"{row['snapshot_id']}: every file is what its manifest says")
     else:
@@ -293,7 +324,7 @@ def _repeat(row: Row) -> Text:
 
 
 def checks(console: Console, rows: Sequence[Row]) -> None:
-    """After doctor: what was looked at, and how to mend what is not well."""
+    """After ``home doctor``: what was looked at, and how to mend what is not well."""
     for row in rows:
         mark = Text("ok  ", "green") if row["ok"] else Text("FAIL", "bold red")
         console.print(mark + shown(f"  {row['name']}: {row['found']}"))
@@ -317,8 +348,11 @@ def error(console: Console, row: Row) -> None:
         elif value not in (None, ""):
             facts.append(f'{key}="{text}"' if " " in text else f"{key}={text}")
     sentence = f"{str(row['message']).rstrip('.')}."
-    line = Text("streamstate: ", "bold red") + shown(" ".join((sentence, *facts)), "")
-    console.print(line)
+    said = shown(" ".join((sentence, *facts)))
+    cause = cause_of_failure(str(row.get("type")), row["context"])
+    console.print(Text("streamstate: ", "bold red") + (shown(cause, "bold") if cause else said))
+    if cause:
+        console.print(said)
     for name, text in blocks.items():
         _block(console, name.replace("_", " "), text)
     if row["next_step"]:
@@ -433,3 +467,81 @@ def short(value: object) -> str:
         return "-"
     text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
     return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
+
+
+def snapshots(console: Console, stream_id: str, rows: Sequence[Row], unreadable: Sequence[str]) -> None:
+    """After ``snapshot list``, oldest first."""
+    for snapshot_id in unreadable:
+        words = f"{snapshot_id} cannot be read: `streamstate snapshot verify {stream_id} {snapshot_id}` says why"
+        console.print(shown(words, "red"))
+    if not rows:
+        console.print("no complete snapshots")
+        return
+    table = plain_table("snapshot", "kind", "taken at", ">files", ">bytes", ">shared", "batches", "kept for")
+    for row in rows:
+        batches = " ".join(f"{name}={_batch(query)}" for name, query in row["queries"].items())
+        table.add_row(
+            row["snapshot_id"],
+            row["kind"],
+            row["taken_at"],
+            str(row["files"]),
+            f"{row['bytes']:,}",
+            f"{row['shared_bytes']:,}",
+            shown(batches),
+            shown(_kept_for(row)),
+        )
+    console.print(table)
+
+
+def _batch(query: Row) -> str:
+    return "-" if query["batch_id"] is None else str(query["batch_id"])
+
+
+def _kept_for(row: Row) -> str:
+    words = ["pinned"] * row["pinned"] + ["last known good"] * row["last_known_good"]
+    return ", ".join((*words, *(f"leased by {reader}" for reader in row["leases"])))
+
+
+def pruned(console: Console, row: Row) -> None:
+    """After ``snapshot prune``: each thing that goes, and why; then what stays."""
+    verb = "would go" if row["dry_run"] else "removed"
+    for one in row["removed"]:
+        console.print(shown(f"{one['snapshot_id']} {verb}, {one['freed_bytes']:,} bytes: {'; '.join(one['why'])}"))
+    for one in row["leftovers"]:
+        console.print(shown(f"{one['what']} {one['which']} {verb}: {one['why']}"))
+    for one in row["abandoned"]:
+        console.print(shown(f"{one} was never completed, and is removed"))
+    for one in row["kept"]:
+        console.print(shown(f"{one['snapshot_id']} is kept: {'; '.join(one['why'])}"))
+    for note in row["notes"]:
+        console.print(shown(note))
+    if not row["removed"] and not row["leftovers"]:
+        console.print("nothing to remove")
+    for mirror in row["mirrors"]:
+        _pruned_mirror(console, mirror, verb)
+
+
+def _pruned_mirror(console: Console, row: Row, verb: str) -> None:
+    for one in row["removed"]:
+        why = "; ".join(one["why"])
+        console.print(shown(f"at {row['mirror']}: {one['snapshot_id']} {verb}, {one['freed_bytes']:,} bytes: {why}"))
+    for one in row["kept"]:
+        console.print(shown(f"at {row['mirror']}: {one['snapshot_id']} is kept: {'; '.join(one['why'])}"))
+    if row["problem"]:
+        console.print(shown(f"at {row['mirror']}: {row['problem']}"))
+    elif not row["removed"]:
+        console.print(shown(f"at {row['mirror']}: nothing to remove"))
+
+
+def pinned(console: Console, row: Row) -> None:
+    """After ``snapshot pin`` and ``unpin``."""
+    console.print(shown(f"{row['snapshot_id']} is {'pinned' if row['pinned'] else 'not pinned any more'}"))
+
+
+def retired(console: Console, row: Row) -> None:
+    """After retire."""
+    if row["deleted"]:
+        console.print(shown(f"{row['stream_id']} is gone: {row['objects']:,} objects were removed"))
+        return
+    why = f": {row['reason']}" if row["reason"] else ""
+    console.print(shown(f"{row['stream_id']} is retired since {row['retired_at']}, by {row['retired_by']}{why}"))

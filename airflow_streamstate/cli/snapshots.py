@@ -1,0 +1,176 @@
+"""``snapshot create``, ``list`` and ``verify``: one of a running stream, those that there are, whether one is whole."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from airflow_streamstate.cli import render
+from airflow_streamstate.cli.exits import status_of_findings
+from airflow_streamstate.cli.options import (
+    Moment,
+    Order,
+    Ordering,
+    Seconds,
+    Verb,
+    expires_in_option,
+    is_given,
+    option,
+    pass_session,
+    stream_argument,
+)
+from airflow_streamstate.cli.orders import as_ordered
+from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.start import split
+from airflow_streamstate.cli.state import reader_driver_options
+from airflow_streamstate.controller.retention.pruning import KeptSnapshot
+from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
+from airflow_streamstate.controller.state_reader.verifying import verify_snapshot
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.commands import SnapshotTerms
+from airflow_streamstate.protocol.manifest import QuerySnapshot
+from airflow_streamstate.snapshot.content import content_digest
+
+DRIVER_OPTIONS = {"deadline_seconds": "--deadline", "packages": "--packages", "conf": "--conf", "master": "--master"}
+
+
+@click.command(cls=Order, waits_until="the snapshot is complete, and asks again while no driver takes the request up")
+@stream_argument
+@option("--pin", "pins", is_flag=True, help="Keep it whatever is pruned, until `snapshot unpin`.")
+@option(
+    "--consistent",
+    is_flag=True,
+    help="All queries stand at one barrier when it is taken. They finish their batches, and go on by themselves.",
+)
+@option(
+    "--requested-at",
+    type=Moment(),
+    metavar="TIME",
+    heading="Order",
+    help="The time of asking, with a time zone: now by default, and anew each time that it is asked for again.",
+)
+@option(
+    "--ttl",
+    "ttl_seconds",
+    type=Seconds(0.001),
+    metavar="SECONDS",
+    heading="Order",
+    help="A driver ignores a request whose time of asking is longer ago; by default as the deployment's settings say.",
+)
+@expires_in_option
+@pass_session
+def create(
+    session: Session,
+    /,
+    stream_id: str,
+    pins: bool,
+    requested_at: datetime | None,
+    ttl_seconds: float | None,
+    consistent: bool,
+    ordering: Ordering,
+    **order: Any,
+) -> None:
+    """Keep a committed batch of every query of STREAM, while it runs on.
+
+    One request id is one snapshot, however often it is asked for: a driver that was started again, or another version
+    that runs by now, is asked anew until the first snapshot is ready.
+    """
+    controller = session.controller()
+    terms = SnapshotTerms(requested_at, ttl_seconds, consistent)
+    asked = controller.snapshot(stream_id, terms=terms, **order, **ordering.facts)
+    if pins:
+        controller.retention.pin_ordered(asked)
+    result = as_ordered(asked)
+    if ordering.timeout_seconds is not None:
+        with session.progress(f"{asked.stream_id} {asked.deployment_id}") as report:
+            outcome = controller.snapshot_requests.wait(
+                stream_id, asked.request_id, timeout_seconds=ordering.timeout_seconds, on_progress=report
+            )
+        if pins and outcome.snapshot_id is not None:  # of another attempt, maybe, than the one that was asked first
+            controller.retention.pin(stream_id, outcome.snapshot_id)
+        result |= outcome.to_json()
+    session.emit(result, lambda console: render.ordered(console, result, asked.verb))
+
+
+@click.command(cls=Verb)
+@stream_argument
+@pass_session
+def list_(session: Session, /, stream_id: str) -> int:
+    """List the complete snapshots of STREAM, oldest first, with their sizes and with what keeps them.
+
+    Exit status 1 if the manifest of one cannot be read.
+    """
+    controller = session.controller()
+    places = controller.mirrors.places(stream_id)
+    rows = [
+        {**snapshot_row(kept), "mirrors": places.get(kept.manifest.snapshot_id, [])}
+        for kept in controller.retention.all(stream_id)
+    ]
+    unreadable = controller.snapshots.unreadable(stream_id)
+    result = {"snapshots": rows, "unreadable": unreadable}
+    session.emit(result, lambda console: render.snapshots(console, stream_id, rows, unreadable))
+    return status_of_findings(is_well=not unreadable)
+
+
+@click.command(cls=Verb)
+@stream_argument
+@click.argument("snapshot_id", metavar="SNAPSHOT")
+@option("--deep", is_flag=True, help="Load its state with Spark, too: every row of every partition.")
+@reader_driver_options
+@pass_session
+def verify(
+    session: Session, /, stream_id: str, snapshot_id: str, deep: bool, packages: tuple[str, ...], **rest: Any
+) -> int:
+    """Read every byte of SNAPSHOT, and name what is missing or altered.
+
+    With --deep a Spark driver of its own on this machine then loads the state from a fork of it, and counts its rows;
+    --deadline, --conf, --packages and --master are about that driver.
+
+    Exit status 1 if anything is wrong. `streamstate snapshot list STREAM` lists the ids.
+    """
+    if not deep:
+        for name, words in DRIVER_OPTIONS.items():
+            if is_given(name):
+                raise click.UsageError(f"{words} is about the driver of --deep: give --deep, or leave it out")
+    request = ReadingRequest(stream_id=stream_id, snapshot_id=snapshot_id, packages=split(packages), **rest)
+    controller = session.controller()
+    with session.progress(f"verifying {snapshot_id}") as on_progress:
+        result = verify_snapshot(controller.snapshots, controller.readings, request, deep=deep, on_progress=on_progress)
+    session.emit(result, lambda console: render.verified(console, result))
+    return status_of_findings(is_well=result["ok"])
+
+
+def snapshot_row(kept: KeptSnapshot) -> dict[str, object]:
+    """One snapshot as the row that every listing shows."""
+    manifest = kept.manifest
+    return {
+        "snapshot_id": manifest.snapshot_id,
+        "kind": manifest.snapshot_kind,
+        "deployment_id": manifest.deployment_id,
+        "taken_at": format_time(manifest.taken_at),
+        "used_at": kept.used_at,
+        "files": manifest.files_count,
+        "bytes": manifest.size_bytes,
+        "shared_bytes": kept.shared_bytes,
+        "place": manifest.data_uri or None,
+        "refers_to_checkpoint": manifest.refers_to_checkpoints,
+        "pinned": kept.is_pinned,
+        "last_known_good": kept.is_known_good,
+        "leases": list(kept.leases),
+        "request_id": manifest.request_id or None,
+        "content_digest": manifest.content_digest or content_digest(manifest.queries),
+        "queries": {name: _position(query) for name, query in manifest.queries.items()},
+    }
+
+
+def _position(query: QuerySnapshot) -> dict[str, object]:
+    position = query.position
+    return {
+        "batch_id": position.batch_id,
+        "planned_batch_id": position.planned_batch_id,
+        "end_offsets": list(position.end_offsets),
+        "watermark_at": None if position.watermark_at is None else format_time(position.watermark_at),
+        "drained": query.drained,
+    }

@@ -1,0 +1,133 @@
+"""``continue``, ``approve``, ``reject`` and ``cancel``: what controls an upgrade, a rollback or a drain under way."""
+
+from __future__ import annotations
+
+import click
+
+from airflow_streamstate.cli import render
+from airflow_streamstate.cli.exits import DONE
+from airflow_streamstate.cli.options import (
+    Order,
+    Ordering,
+    deployment_option,
+    expires_in_option,
+    is_given,
+    option,
+    pass_session,
+    stream_argument,
+)
+from airflow_streamstate.cli.orders import wait_and_emit
+from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.upgrade import OVER, WAIT_SECONDS, run_to_end
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.upgrade.views import UpgradeView
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.upgrades import AfterStop
+
+_ANSWER = ("timeout", "async", "reason")
+
+
+@click.command(cls=Order, waits_until=OVER, timeout_seconds=WAIT_SECONDS, takes=("timeout",))
+@stream_argument
+@pass_session
+def continue_(session: Session, /, stream_id: str, ordering: Ordering) -> int:
+    """Go on with the upgrade or rollback of STREAM that is under way, wherever it was cut short.
+
+    Every step is recorded, so it goes on from any machine; several processes may do so at once.
+    """
+    controller = session.controller()
+    return _finish(session, controller, _under_way(controller, stream_id), ordering)
+
+
+@click.command(cls=Order, waits_until=OVER, timeout_seconds=WAIT_SECONDS, takes=_ANSWER)
+@stream_argument
+@pass_session
+def approve(session: Session, /, stream_id: str, ordering: Ordering) -> int:
+    """Say yes to the plan of the upgrade of STREAM that waits for it, and go on with it."""
+    controller = session.controller()
+    view = _under_way(controller, stream_id)
+    controller.upgrades.approve(stream_id, view.upgrade_id, is_approved=True, reason=ordering.reason)
+    return _finish(session, controller, view, ordering)
+
+
+@click.command(cls=Order, waits_until=OVER, timeout_seconds=WAIT_SECONDS, takes=_ANSWER)
+@stream_argument
+@pass_session
+def reject(session: Session, /, stream_id: str, ordering: Ordering) -> int:
+    """Say no to the plan of the upgrade of STREAM that waits for it: nothing was stopped, and STREAM runs on."""
+    controller = session.controller()
+    view = _under_way(controller, stream_id)
+    controller.upgrades.approve(stream_id, view.upgrade_id, is_approved=False, reason=ordering.reason)
+    return _finish(session, controller, view, ordering, "rollback")
+
+
+@click.command(cls=Order, waits_until="it is given up", timeout_seconds=WAIT_SECONDS)
+@stream_argument
+@option(
+    "--after-stop",
+    type=click.Choice(["finish", "rollback"]),
+    default="rollback",
+    show_default=True,
+    help="Of an upgrade: what is done where the old version was told to stop already.",
+)
+@deployment_option
+@expires_in_option
+@pass_session
+def cancel(
+    session: Session,
+    /,
+    stream_id: str,
+    after_stop: AfterStop,
+    deployment_id: str | None,
+    expires_in_seconds: float | None,
+    ordering: Ordering,
+) -> int:
+    """Give up the upgrade or rollback of STREAM that is under way; where there is none, take its drain back.
+
+    An upgrade is given up at any time: before the old version was told to stop, nothing has happened. A drain is taken
+    back until its flush begins. --deployment, --expires-in and --request-id are about a drain.
+    """
+    controller = session.controller()
+    view = controller.upgrades.under_way(stream_id)
+    if view is None:
+        if is_given("after_stop"):
+            raise _none_under_way(stream_id)
+        given = controller.cancel_drain(
+            stream_id, deployment_id=deployment_id, expires_in_seconds=expires_in_seconds, **ordering.facts
+        )
+        wait_and_emit(session, controller, given, ordering)
+        return DONE
+    if deployment_id is not None or expires_in_seconds is not None or ordering.request_id is not None:
+        raise InvalidRequestError(
+            "an upgrade of this stream is under way, and --deployment, --expires-in and --request-id are about a drain",
+            stream_id=stream_id,
+            upgrade_id=view.upgrade_id,
+            next_step=f"`streamstate cancel {stream_id}` gives the upgrade up, and a drain that it ordered with it.",
+        )
+    controller.upgrades.cancel(stream_id, view.upgrade_id, after_stop=after_stop, reason=ordering.reason)
+    return _finish(session, controller, view, ordering, after_stop)
+
+
+def _finish(
+    session: Session, controller: Controller, view: UpgradeView, ordering: Ordering, cancels: AfterStop | None = None
+) -> int:
+    if ordering.timeout_seconds is not None:
+        return run_to_end(session, controller.upgrades, view, ordering.timeout_seconds, cancels)
+    result = {"stream_id": view.stream_id, "upgrade_id": view.upgrade_id}
+    session.emit(result, lambda console: render.answered(console, result))
+    return DONE
+
+
+def _under_way(controller: Controller, stream_id: str) -> UpgradeView:
+    view = controller.upgrades.under_way(stream_id)
+    if view is None:
+        raise _none_under_way(stream_id)
+    return view
+
+
+def _none_under_way(stream_id: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "no upgrade of this stream is under way",
+        stream_id=stream_id,
+        next_step=f"`streamstate status {stream_id}` shows where it stands.",
+    )
