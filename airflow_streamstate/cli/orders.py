@@ -235,8 +235,7 @@ def skip(session: Session, /, stream_id: str, show: bool, ordering: Ordering, **
     result: dict[str, object] = {"query": given["query_name"], "batch_id": request.batch_id, **said, **order.to_json()}
     if ordering.timeout_seconds is not None:
         with session.progress(f"{order.stream_id} {order.deployment_id}") as report:
-            where = order.stream_id, order.deployment_id, order.command_id
-            outcome = controller.wait_for_command(*where, timeout_seconds=ordering.timeout_seconds, on_progress=report)
+            outcome = controller.wait(WaitCondition.of(order), ordering.timeout_seconds, report).end
         result |= {"outcome": outcome.outcome, "state": outcome.state}
     session.emit(result, lambda console: render.skipped(console, result))
 

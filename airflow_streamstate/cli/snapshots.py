@@ -28,10 +28,11 @@ from airflow_streamstate.cli.state import reader_driver_options
 from airflow_streamstate.controller.retention.pruning import KeptSnapshot
 from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
 from airflow_streamstate.controller.state_reader.verifying import verify_snapshot
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import SnapshotTerms
 from airflow_streamstate.protocol.manifest import QuerySnapshot
-from airflow_streamstate.snapshot.content import content_digest
+from airflow_streamstate.snapshot.checksums import content_digest
 
 DRIVER_OPTIONS = {"deadline_seconds": "--deadline", "packages": "--packages", "conf": "--conf", "master": "--master"}
 
@@ -85,9 +86,7 @@ def create(
     result = as_ordered(asked)
     if ordering.timeout_seconds is not None:
         with session.progress(f"{asked.stream_id} {asked.deployment_id}") as report:
-            outcome = controller.snapshot_requests.wait(
-                stream_id, asked.request_id, timeout_seconds=ordering.timeout_seconds, on_progress=report
-            )
+            outcome = controller.wait(WaitCondition.of(asked), ordering.timeout_seconds, report).end
         if pins and outcome.snapshot_id is not None:  # of another attempt, maybe, than the one that was asked first
             controller.retention.pin(stream_id, outcome.snapshot_id)
         result |= outcome.to_json()
