@@ -1,7 +1,8 @@
 """Which cases of a sweep of the simulator run.
 
-The tier sets ``STREAMSTATE_SIM`` (``support/tiers.py``): ``full`` runs every case, ``sample`` a few of each sweep. Where
-it is not set each third case runs, or each third of each n-th, as the sweep says. ``STREAMSTATE_SIM_SEED`` chooses which.
+The tier sets ``STREAMSTATE_SIM`` (``support/tiers.py``): ``full`` runs every case, ``sample`` a few of each sweep.
+Where it is not set each third case runs, or each third of each n-th, as the sweep says. ``STREAMSTATE_SIM_SEED``
+chooses which.
 """
 
 from __future__ import annotations
