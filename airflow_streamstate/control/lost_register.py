@@ -11,7 +11,7 @@ from airflow_streamstate.errors import DataError, MalformedMessageError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.protocol.codec import to_bytes
-from airflow_streamstate.protocol.ids import fencing_token_of
+from airflow_streamstate.protocol.ids import fencing_token_of, is_snapshot_of
 from airflow_streamstate.protocol.register import StreamRegister
 
 if TYPE_CHECKING:
@@ -62,8 +62,11 @@ def _is_there(control: StreamControl, key: str) -> bool:
 
 
 def _is_of_adoption(control: StreamControl, deployment_id: str) -> bool:
-    """Whether the first deployment may be that of an adoption. Of one that was given up, a call that was late may have
-    left it; it restores what it ended with itself, which the deployment of a stream of its own never does."""
+    """Whether the first deployment of a stream may be that of an adoption.
+
+    Where the adoption was given up, a controller that was late may have recorded it since. Only the deployment of an
+    adoption starts from a snapshot of itself.
+    """
     try:
         stored = control.cells.read(layout.adoption_key(control.stream_id), Adoption, stream_id=control.stream_id)
         if stored is None or stored.value.status != "given_up":
@@ -71,7 +74,7 @@ def _is_of_adoption(control: StreamControl, deployment_id: str) -> bool:
         start = control.spec(deployment_id).start
     except DataError:
         return True
-    return start.snapshot_id is not None and start.snapshot_id.startswith(f"{deployment_id}-")
+    return start.snapshot_id is not None and is_snapshot_of(start.snapshot_id, deployment_id)
 
 
 def _newest_that_began(control: StreamControl, recorded: list[str]) -> tuple[str, int]:

@@ -93,6 +93,11 @@ def snapshot_id_for(deployment_id: str, kind: SnapshotKind, number: int) -> str:
     return f"{deployment_id}-{kind}-{number:06d}"
 
 
+def is_snapshot_of(snapshot_id: str, deployment_id: str) -> bool:
+    """Whether this id is that of a snapshot of this deployment."""
+    return snapshot_id.startswith(f"{deployment_id}-")
+
+
 def snapshot_number_of(snapshot_id: str) -> int | None:
     """The number that a snapshot id ends in; None for one that ends in none."""
     number = snapshot_id.rpartition("-")[2]

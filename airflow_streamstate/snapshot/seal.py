@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, SnapshotCorruptError, SnapshotIncompleteError
+from airflow_streamstate.protocol.ids import is_snapshot_of
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest, SnapshotSeal
 from airflow_streamstate.snapshot.checksums import is_of_bytes
 from airflow_streamstate.snapshot.data import are_one_file, is_on_disk
@@ -89,7 +90,7 @@ class _Older:
     def of(cls, control: StreamControl, checkpoints: Store, manifest: SnapshotManifest) -> _Older | None:
         if not is_on_disk(checkpoints):
             return None
-        mine = [one for one in control.snapshot_ids() if one.startswith(f"{manifest.deployment_id}-")]
+        mine = [one for one in control.snapshot_ids() if is_snapshot_of(one, manifest.deployment_id)]
         others = sorted((one for one in mine if one != manifest.snapshot_id), key=_number_of, reverse=True)
         for snapshot_id in others[:OLDER_LOOKS]:
             with suppress(DataError):

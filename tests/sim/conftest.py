@@ -1,23 +1,15 @@
-"""What all simulations share: how many cases of a sweep run.
-
-``STREAMSTATE_SIM`` says it: ``full`` runs every case, ``sample`` a few of each sweep; without it each third case runs,
-or each third of each n-th, as the sweep says. ``STREAMSTATE_SIM_SEED`` chooses which.
-"""
+"""What all simulations share."""
 
 from __future__ import annotations
 
-import os
-import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
+from support.sim_cases import chosen_cases
 from support.sim_workers import in_processes
-
-SAMPLE = 3
-"""Cases of one sweep in a sample."""
 
 
 class Sweep(Protocol):
@@ -28,7 +20,7 @@ class Sweep(Protocol):
         Args:
             cases: one for each life.
             live: lives it; is given the number of the life, too.
-            every: in ``full`` each third of each n-th case; in ``named`` all.
+            every: where ``STREAMSTATE_SIM`` is not set, each third of each n-th case runs.
         """
 
 
@@ -38,23 +30,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lives")
 
 
-def _chosen(cases: list[object], every: int) -> list[object]:
-    setting = os.environ.get("STREAMSTATE_SIM")
-    if setting == "full":
-        return cases
-    seed = int(os.environ.get("STREAMSTATE_SIM_SEED", "0"))
-    if setting == "sample":
-        return random.Random(seed).sample(cases, min(SAMPLE, len(cases)))
-    step = 3 * every
-    return cases[seed % step :: step] or cases[:1]
-
-
 @pytest.fixture(scope="session")
 def sweep() -> Sweep:
     """As ``Sweep``."""
 
     def run(cases: Iterable[object], live: Callable[[int, object], object], *, every: int = 1) -> None:
-        chosen = _chosen(list(cases), every)
+        chosen = chosen_cases(list(cases), every)
         assert chosen, "nothing was struck"
 
         def act(at: int) -> str | None:

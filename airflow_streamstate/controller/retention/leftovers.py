@@ -23,7 +23,7 @@ from airflow_streamstate.controller.retention.recreated_stream import SameStream
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS
-from airflow_streamstate.protocol.ids import attempt_of, check_id, is_sha256, launch_key_for, order_of
+from airflow_streamstate.protocol.ids import attempt_of, check_id, is_sha256, is_snapshot_of, launch_key_for, order_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, RequestRecord
 from airflow_streamstate.protocol.retention import RetentionRegister
@@ -179,7 +179,7 @@ class Leftovers:
         All such are looked for, whichever pass removed their deployment: it may have been cut short behind that.
         """
         for snapshot_id in self._control.snapshot_ids():
-            if self._is_dry or any(snapshot_id.startswith(f"{deployment_id}-") for deployment_id in kept):
+            if self._is_dry or any(is_snapshot_of(snapshot_id, deployment_id) for deployment_id in kept):
                 continue
             with suppress(DataError):
                 if self._control.manifest(snapshot_id) is None:

@@ -20,6 +20,7 @@ from airflow_streamstate.protocol.ids import (
     is_reading_id,
     is_rehearsal_id,
     is_snapshot_by_command,
+    is_snapshot_of,
     is_upgrade_id,
     launch_key_for,
     periodic_snapshot_id_for,
@@ -202,6 +203,12 @@ def test_a_snapshot_that_a_command_asked_for_is_told_from_a_periodic_one() -> No
     assert is_snapshot_by_command(snapshot_id_for("d-0001", "live", 7), "d-0001")
     for other in ("d-0001-live-a0002-000003", "d-0001-stopped-000001", "d-0011-live-000001", "d-0001-live-"):
         assert not is_snapshot_by_command(other, "d-0001")
+
+
+def test_a_snapshot_is_of_one_deployment() -> None:
+    """A deployment whose id begins alike has none of them."""
+    assert is_snapshot_of(snapshot_id_for("d-0001", "stopped", 1), "d-0001")
+    assert not is_snapshot_of(snapshot_id_for("d-00011", "stopped", 1), "d-0001")
 
 
 @pytest.mark.parametrize(

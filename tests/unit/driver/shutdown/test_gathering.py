@@ -1,4 +1,4 @@
-"""Every query of a drain comes to its barrier (``runtime.ending.gathering``), whatever it was doing (1a.5, 1a.7)."""
+"""Every query of a drain comes to its barrier (``driver.shutdown.gathering``), whatever it was doing (1a.5, 1a.7)."""
 
 from __future__ import annotations
 

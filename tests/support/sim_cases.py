@@ -1,0 +1,26 @@
+"""Which cases of a sweep of the simulator run.
+
+The tier sets ``STREAMSTATE_SIM`` (``support/tiers.py``): ``full`` runs every case, ``sample`` a few of each sweep.
+Where it is not set each third case runs, or each third of each n-th, as the sweep says. ``STREAMSTATE_SIM_SEED``
+chooses which.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+SAMPLE = 3
+"""Cases of one sweep in a sample."""
+
+
+def chosen_cases(cases: list[object], every: int) -> list[object]:
+    """The cases of a sweep that run; at least one, where there is one."""
+    setting = os.environ.get("STREAMSTATE_SIM")
+    if setting == "full":
+        return cases
+    seed = int(os.environ.get("STREAMSTATE_SIM_SEED", "0"))
+    if setting == "sample":
+        return random.Random(seed).sample(cases, min(SAMPLE, len(cases)))
+    step = 3 * every
+    return cases[seed % step :: step] or cases[:1]
