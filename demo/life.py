@@ -121,7 +121,7 @@ def _judge(console: Console, controller: Controller, out: Path, where: Place, be
     custody, moves = found.to_json(), [*moves_of(lanes, found, UPGRADES, where), without_us]
     console.rule("every row compared")
     _print(console, verdicts, moves)
-    console.print(f"audit: {_in_words(custody)}", highlight=False)
+    console.print(f"audit: {_verdict(custody)}", highlight=False)
     seconds = SYSTEM_CLOCK.monotonic_seconds() - began
     dropped = sum(lane.dropped_rows for lane in lanes)
     facts = {
@@ -130,7 +130,7 @@ def _judge(console: Console, controller: Controller, out: Path, where: Place, be
         "home": where.words,
         "snapshots": ", ".join(m.snapshot_id for m in controller.snapshots.all(STREAM)),
         "rows dropped as late, by Spark's count": str(dropped),
-        "audit": _in_words(custody),
+        "audit": _verdict(custody),
         "whole life": f"{seconds:.0f} s",
     }
     target = out / "index.html"
@@ -139,7 +139,7 @@ def _judge(console: Console, controller: Controller, out: Path, where: Place, be
     return all(verdict.exact for verdict in verdicts) and not dropped and bool(custody["ok"])
 
 
-def _in_words(custody: Mapping[str, object]) -> str:
+def _verdict(custody: Mapping[str, object]) -> str:
     if custody["ok"]:
         return "every deployment began exactly where its predecessor ended, by the logs alone"
     return f"broken: {custody['gaps']} {custody['overlaps']}"

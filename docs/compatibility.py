@@ -85,7 +85,7 @@ finds offsets by them.
 
 - **A seed**: a source more starts where its options say, one less is left at its offset, both are told. Each
   other one keeps its position, in whatever order they stand; under another name too, where an
-  [adapter](../how-to/connectors.md) knows what it is. Another source under a name that is known is refused.
+  [connector](../how-to/connectors.md) knows what it is. Another source under a name that is known is refused.
   Of two sources that read the same, each keeps the position of its name;
   where the names are new, the order of the plan says which is which.
 - **A restore**: the names stay, or it is refused, since Spark would read anew what has another name. Without state the

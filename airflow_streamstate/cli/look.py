@@ -15,7 +15,7 @@ from airflow_streamstate.cli.exits import status_of_findings, status_of_states
 from airflow_streamstate.cli.options import Verb, deployment_option, option, pass_session, stream_argument
 from airflow_streamstate.cli.render import Row, plain_table, short, shown
 from airflow_streamstate.cli.session import Session
-from airflow_streamstate.connectors.moving import in_words
+from airflow_streamstate.connectors.moving import describe
 from airflow_streamstate.controller.observe.full_disks import full_disks
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import to_json
@@ -50,16 +50,16 @@ def _facts(row: Row) -> Iterator[tuple[str, str]]:
         if key in _NO_FACTS or not value:
             continue
         if key == "facts" and isinstance(value, Mapping):  # of a note: they are what is told
-            yield from ((str(name), short(_in_words("", one))) for name, one in value.items())
+            yield from ((str(name), short(_describe("", one))) for name, one in value.items())
         else:
-            yield key, short(_in_words(key, value))
+            yield key, short(_describe(key, value))
 
 
 def _quoted(text: str) -> str:
     return f'"{text}"' if " " in text and not text.startswith(("{", "[", '"')) else text
 
 
-def _in_words(key: str, value: Any) -> str:
+def _describe(key: str, value: Any) -> str:
     reader = _READERS.get(key)
     if reader is not None and isinstance(value, Mapping | list):
         return reader(value)
@@ -78,7 +78,7 @@ _READERS: Mapping[str, Callable[[Any], str]] = {
     "flush_batch_ids": _pairs,
     "ends": lambda ends: _pairs({name: end.get("flushed_at") or end.get("ended_at") for name, end in ends.items()}),
     "watermarks": lambda marks: _pairs({mark["column"]: f"{mark['delay_ms'] / 1000:g}s" for mark in marks}),
-    "moves": lambda moves: "; ".join(in_words([SourceMove(**move) for move in moves])),
+    "moves": lambda moves: "; ".join(describe([SourceMove(**move) for move in moves])),
 }
 
 

@@ -61,7 +61,7 @@ def mirror(
     with session.progress(f"mirroring {stream_id}") as report:
 
         def tell(uri: str, snapshot_id: str, progress: Progress) -> None:
-            report(f"{snapshot_id} to {uri}: {progress.in_words}")
+            report(f"{snapshot_id} to {uri}: {progress.sentence}")
 
         for uri, done in controller.mirrors.copy(
             stream_id,
@@ -125,7 +125,7 @@ def restore(
         for stream_id in wanted:
 
             def tell(progress: Progress, stream_id: str = stream_id) -> None:
-                report(f"{stream_id}: {progress.in_words}")
+                report(f"{stream_id}: {progress.sentence}")
 
             try:
                 found = restoring.restore(stream_id, accept_duplicates=accept_duplicates, on_progress=tell)

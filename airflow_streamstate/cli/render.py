@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_streamstate.cli.session import printable
-from airflow_streamstate.connectors.moving import in_words
+from airflow_streamstate.connectors.moving import describe
 from airflow_streamstate.protocol.causes import cause_of, cause_of_failure, without_query_report
 from airflow_streamstate.protocol.positions import SourceMove
 
@@ -131,7 +131,7 @@ def moved(console: Console, row: Row) -> None:
     skips = row.get("skipped", True)
     which = "batch {batch_id} of query {query} is passed over" if skips else "query {query} began elsewhere"
     console.print(shown(f"{which.format(**row)}:"))
-    for words in in_words([SourceMove(**move) for move in row["moves"]]):
+    for words in describe([SourceMove(**move) for move in row["moves"]]):
         console.print(shown(f"  {words}"))
 
 

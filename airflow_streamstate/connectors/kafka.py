@@ -219,10 +219,10 @@ class KafkaSource:
     def narrow(self, source: Source, offset: str) -> Narrowed | None:
         read = parse_offset(offset)
         kept = {part: at for part, at in read.items() if _takes(source, part)}
-        left = {_in_words(part): str(at) for part, at in read.items() if part not in kept}
+        left = {_describe(part): str(at) for part, at in read.items() if part not in kept}
         if not kept or not left:
             return None
-        return Narrowed(format_offset(kept), frozenset(map(_in_words, kept)), left, _names_only(source, read))
+        return Narrowed(format_offset(kept), frozenset(map(_describe, kept)), left, _names_only(source, read))
 
     def compare(self, first: str, second: str) -> OffsetOrder:
         one, other = parse_offset(first), parse_offset(second)
@@ -304,7 +304,7 @@ class OpenKafka:
             if reason == "remade":
                 detail = _made_anew(part, at, topics[part[0]].id, marks, latest)
             rows = _rows(reason, part, at, earliest, latest)
-            lost.append(LostInput(_in_words(part), reason, rows, detail))
+            lost.append(LostInput(_describe(part), reason, rows, detail))
             if part in earliest and _takes(self._source, part):
                 readable[part] = earliest[part]
         return Preflight(tuple(lost), format_offset(readable) if lost else offset)
@@ -376,7 +376,7 @@ def _differ(kept: str, found: str) -> bool:
     return kept not in ("", NO_TOPIC_ID) and found != "" and kept != found
 
 
-def _in_words(part: Partition) -> str:
+def _describe(part: Partition) -> str:
     return f"{part[0]}[{part[1]}]"
 
 

@@ -10,40 +10,40 @@ from collections.abc import Sequence
 
 from airflow_streamstate.checkpoint.file_source import files_taken, parse_file_source_offset
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.connectors.registry import SOURCES, Found, find_adapters
-from airflow_streamstate.connectors.source import NO_OFFSET, Lag, MeasuringAdapter, SourceAdapter
+from airflow_streamstate.connectors.registry import SOURCES, Found, find_connectors
+from airflow_streamstate.connectors.source import NO_OFFSET, Lag, MeasuringConnector, SourceConnector
 from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
 from airflow_streamstate.store.base import Store
 
 FILE = "file"
-"""The adapter whose offsets count looks into a folder."""
+"""The connector whose offsets count looks into a folder."""
 
 
 @functools.cache
-def known_sources() -> Found[SourceAdapter]:
-    """Every source adapter that can be imported here, looked for once."""
-    return find_adapters(SOURCES, SourceAdapter)  # type: ignore[type-abstract]
+def known_sources() -> Found[SourceConnector]:
+    """Every source connector that can be imported here, looked for once."""
+    return find_connectors(SOURCES, SourceConnector)  # type: ignore[type-abstract]
 
 
-def between(adapter: SourceAdapter | None, book: tuple[Store, str], first: str, second: str) -> Lag | None:
+def between(connector: SourceConnector | None, book: tuple[Store, str], first: str, second: str) -> Lag | None:
     """How much the second offset of a source covers that the first does not; None where nobody can tell.
 
     Args:
-        adapter: who knows the source.
+        connector: who knows the source.
         book: the store and the folder of Spark's own log of it, which reaches to both.
         first, second: as Spark wrote them, or ``NO_OFFSET``.
     """
     try:
-        if isinstance(adapter, MeasuringAdapter):
+        if isinstance(connector, MeasuringConnector):
             if first != second and NO_OFFSET in (first, second):
                 return None  # where a source begins that has no offset yet, its options say: at its end, perhaps
-            return adapter.between(first, second)
+            return connector.between(first, second)
         ends = [-1 if offset == NO_OFFSET else parse_file_source_offset(offset) for offset in (first, second)]
-        if adapter is None or adapter.name != FILE or None in ends:
+        if connector is None or connector.name != FILE or None in ends:
             return None
         begin, end = (int(number or 0) for number in ends)
         return Lag(len(files_taken(*book, end, begin)) if end > begin else 0, "files")
-    except Exception:  # an adapter of anybody: whatever it raises, it does not know
+    except Exception:  # a connector of anybody: whatever it raises, it does not know
         return None
 
 
@@ -63,14 +63,14 @@ def moves_between(
         stood_at: where each source stood.
         begins_at: where it begins.
     """
-    adapters = {adapter.name: adapter for adapter in known_sources().adapters}
+    connectors = {connector.name: connector for connector in known_sources().connectors}
     found = []
     for number, (first, second) in enumerate(zip(stood_at, begins_at, strict=True)):
         identity = identities[number] if number < len(identities) else SourceIdentity("", "")
         folder = names[number] if number < len(names) else str(identity.log_folder)
         book = checkpoint.store, checkpoint.key(f"sources/{folder}")
-        adapter = adapters.get(identity.adapter)
-        over, again = between(adapter, book, first, second), between(adapter, book, second, first)
+        connector = connectors.get(identity.adapter)
+        over, again = between(connector, book, first, second), between(connector, book, second, first)
         unit = over.unit if over is not None else again.unit if again is not None else ""
         found.append(
             SourceMove(

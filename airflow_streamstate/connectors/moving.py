@@ -13,7 +13,7 @@ def counted(count: int, unit: str) -> str:
     return f"{count:,} {one if count == 1 else unit}"
 
 
-def in_words(moves: Sequence[SourceMove]) -> tuple[str, ...]:
+def describe(moves: Sequence[SourceMove]) -> tuple[str, ...]:
     """One clause for each source: ``file /in: 3 files read again ({…} to {…})``."""
     return tuple(_one(move) for move in moves)
 

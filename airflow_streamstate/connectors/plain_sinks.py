@@ -10,7 +10,7 @@ from airflow_streamstate.protocol.data_events import RepeatMeans
 
 
 class _PlainSink:
-    """Never asked anything: it could not answer. Implements ``SinkAdapter``."""
+    """Never asked anything: it could not answer. Implements ``SinkConnector``."""
 
     name = ""
     formats: frozenset[str] = frozenset()
@@ -44,7 +44,7 @@ class KafkaSink(_PlainSink):
 
 
 class ForeachBatchSink(_PlainSink):
-    """The user's own function: only it knows. Implements ``SinkAdapter``."""
+    """The user's own function: only it knows. Implements ``SinkConnector``."""
 
     name = "foreachBatch"
     formats = frozenset({"foreachbatch", "foreach"})
@@ -54,7 +54,7 @@ class ForeachBatchSink(_PlainSink):
 
 
 class MemorySink(_PlainSink):
-    """A table in the driver's memory, empty at each start of a driver. Implements ``SinkAdapter``."""
+    """A table in the driver's memory, empty at each start of a driver. Implements ``SinkConnector``."""
 
     name = "memory"
     formats = frozenset({"memory"})
@@ -66,7 +66,7 @@ class MemorySink(_PlainSink):
 
 
 class ConsoleSink(_PlainSink):
-    """Prints; holds nothing, and prints a batch again that runs again. Implements ``SinkAdapter``."""
+    """Prints; holds nothing, and prints a batch again that runs again. Implements ``SinkConnector``."""
 
     name = "console"
     formats = frozenset({"console"})
@@ -75,7 +75,7 @@ class ConsoleSink(_PlainSink):
 
 
 class NoopSink(_PlainSink):
-    """Takes everything and keeps nothing. Implements ``SinkAdapter``."""
+    """Takes everything and keeps nothing. Implements ``SinkConnector``."""
 
     name = "noop"
     formats = frozenset({"noop"})

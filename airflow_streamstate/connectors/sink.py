@@ -1,9 +1,9 @@
 """What must be known of a sink before a stream starts into it: which batches it holds, and what a new one needs.
 
 A sink that is idempotent by batch id skips every id that it holds, with whatever rows come under it, and says nothing
-(Law 14). So it is asked before the start. An adapter says what is so; the refusal is the runtime's.
+(Law 14). So it is asked before the start. A connector says what is so; the refusal is the runtime's.
 
-Public: a package brings adapters of its own by the entry-point group ``airflow_streamstate.sinks``, each a class that
+Public: a package brings connectors of its own by the entry-point group ``airflow_streamstate.sinks``, each a class that
 is made without arguments (``registry``); ``sink_conformance`` is what each has to keep to.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from airflow_streamstate.connectors.registry import SINKS, Found, find_adapters
+from airflow_streamstate.connectors.registry import SINKS, Found, find_connectors
 from airflow_streamstate.protocol.data_events import RepeatMeans
 
 Skips = Literal["batch_id", "query_id_and_batch_id", "nothing", "unknown"]
@@ -77,7 +77,7 @@ def held_where_nobody_says(sink: Sink) -> HeldBatches:
 
 
 class SinkReach(Protocol):
-    """What an adapter asks with. Raises what Spark and Hadoop raise."""
+    """What a connector asks with. Raises what Spark and Hadoop raise."""
 
     @property
     def session(self) -> Any:
@@ -100,7 +100,7 @@ class SinkReach(Protocol):
 
 
 @runtime_checkable
-class SinkAdapter(Protocol):
+class SinkConnector(Protocol):
     """What is known of one kind of sink.
 
     Attributes:
@@ -114,7 +114,7 @@ class SinkAdapter(Protocol):
     undo: str
 
     def matches(self, sink: Sink) -> bool:
-        """Whether this adapter knows this sink."""
+        """Whether this connector knows this sink."""
 
     def held_batches(self, sink: Sink, query_id: str | None, from_batch_id: int, reach: SinkReach) -> HeldBatches:
         """Which batches of this query the sink holds, at or above an id. Changes nothing.
@@ -136,8 +136,7 @@ class SinkAdapter(Protocol):
 
 @runtime_checkable
 class RepeatedSink(Protocol):
-    """What the adapter of a sink has beside ``SinkAdapter`` where ``skips`` does not say what becomes of a batch that
-    runs again: it depends on the place that is written to, or on a setting."""
+    """What a ``SinkConnector`` has as well where ``skips`` does not say what becomes of a batch that runs again: it depends on the place that is written to, or on a setting."""
 
     def repeats(self, sink: Sink, conf: Mapping[str, str]) -> RepeatMeans:
         """What this sink makes of a batch that it was given before; asks nobody.
@@ -152,28 +151,28 @@ REPEAT_SETTINGS = ("spark.wap.id", "spark.wap.branch")
 """The settings of a session by which a sink is written to in another way."""
 
 
-def repeat_means(sink: Sink, adapters: Iterable[SinkAdapter], conf: Mapping[str, str] | None = None) -> RepeatMeans:
+def repeat_means(sink: Sink, connectors: Iterable[SinkConnector], conf: Mapping[str, str] | None = None) -> RepeatMeans:
     """What a sink makes of a batch that it was given before.
 
     Args:
         sink: what is written to.
-        adapters: as ``known_sinks().adapters``.
+        connectors: as ``known_sinks().connectors``.
         conf: as ``RepeatedSink.repeats``; None for unknown.
     """
-    adapter = adapter_for(sink, adapters)
-    if isinstance(adapter, RepeatedSink):
-        return adapter.repeats(sink, conf or {})
-    if adapter is None or adapter.skips == "unknown":
+    connector = connector_for(sink, connectors)
+    if isinstance(connector, RepeatedSink):
+        return connector.repeats(sink, conf or {})
+    if connector is None or connector.skips == "unknown":
         return "unknown"
-    return "doubled" if adapter.skips == "nothing" else "skipped"
+    return "doubled" if connector.skips == "nothing" else "skipped"
 
 
 @functools.cache
-def known_sinks() -> Found[SinkAdapter]:
-    """Every sink adapter that can be imported here, looked for once: that reads the metadata of all packages."""
-    return find_adapters(SINKS, SinkAdapter)  # type: ignore[type-abstract]
+def known_sinks() -> Found[SinkConnector]:
+    """Every sink connector that can be imported here, looked for once: that reads the metadata of all packages."""
+    return find_connectors(SINKS, SinkConnector)  # type: ignore[type-abstract]
 
 
-def adapter_for(sink: Sink, adapters: Iterable[SinkAdapter]) -> SinkAdapter | None:
-    """The first adapter that knows the sink; None where none does."""
-    return next((adapter for adapter in adapters if adapter.matches(sink)), None)
+def connector_for(sink: Sink, connectors: Iterable[SinkConnector]) -> SinkConnector | None:
+    """The first connector that knows the sink; None where none does."""
+    return next((connector for connector in connectors if connector.matches(sink)), None)

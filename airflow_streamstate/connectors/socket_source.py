@@ -25,7 +25,7 @@ SENDS_ONCE = "a socket sends each row once, and counts its rows from each connec
 
 
 class SocketSource:
-    """Rows of a socket. Implements ``SendingOnceAdapter``."""
+    """Rows of a socket. Implements ``SendingOnceConnector``."""
 
     name = "socket"
     sends_once = SENDS_ONCE

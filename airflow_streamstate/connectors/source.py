@@ -1,7 +1,7 @@
-"""The public interface of a source adapter: what only somebody who knows a kind of source can say about it.
+"""The public interface of a source connector: what only somebody who knows a kind of source can say about it.
 
-An adapter never reads input and never changes anything. It is asked in the driver, at the start of a query and at each
-sign of life; whatever it raises becomes a remark. ``conformance`` holds any adapter against these promises.
+A connector never reads input and never changes anything. It is asked in the driver, at the start of a query and at each
+sign of life; whatever it raises becomes a remark. ``conformance`` holds any connector against these promises.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Source:
 
     Attributes:
         format: Spark's short name of it, in lower case: ``kafka``, ``parquet``, ``rate``, ….
-        options: as the script gave them, names in lower case. They may hold credentials: an adapter hands them to the
+        options: as the script gave them, names in lower case. They may hold credentials: a connector hands them to the
             system that it asks, and to nobody else.
         table: the name of the table; "" where it is none.
     """
@@ -43,7 +43,7 @@ class Source:
 
 
 class SparkDoor(Protocol):
-    """What an adapter may use of the driver's Spark."""
+    """What a connector may use of the driver's Spark."""
 
     @property
     def jvm(self) -> Any:
@@ -153,7 +153,7 @@ class OpenSource(Protocol):
 class UnaskedSource:
     """A source that nobody asks anything: it tells no lag, and nothing behind an offset counts as lost.
 
-    Implements ``OpenSource`` for adapters that know identities and offsets alone.
+    Implements ``OpenSource`` for connectors that know identities and offsets alone.
 
     Args:
         reason: why it tells no lag.
@@ -176,7 +176,7 @@ class UnaskedSource:
 
 
 @runtime_checkable
-class SourceAdapter(Protocol):
+class SourceConnector(Protocol):
     """What is known of one kind of source. Made without arguments; keeps nothing between two calls."""
 
     @property
@@ -211,16 +211,16 @@ class SourceAdapter(Protocol):
 
 
 @runtime_checkable
-class NarrowingAdapter(Protocol):
-    """What the adapter of a source that may read a part of what it read before has beside ``SourceAdapter``."""
+class NarrowingConnector(Protocol):
+    """What the connector of a source that may read a part of what it read before has beside ``SourceConnector``."""
 
     def narrow(self, source: Source, offset: str) -> Narrowed | None:
         """What of an offset this source reads on from; None where it reads all of it, or nothing."""
 
 
 @runtime_checkable
-class MeasuringAdapter(Protocol):
-    """What the adapter of a source has beside ``SourceAdapter`` whose offsets say how much lies between two of them."""
+class MeasuringConnector(Protocol):
+    """What a ``SourceConnector`` has as well whose offsets say how much lies between two of them."""
 
     def between(self, first: str, second: str) -> Lag | None:
         """How much the second offset covers that the first does not, 0 where it is nowhere ahead; asks nobody.
@@ -233,8 +233,8 @@ class MeasuringAdapter(Protocol):
 
 
 @runtime_checkable
-class SendingOnceAdapter(Protocol):
-    """What the adapter of a source has beside ``SourceAdapter`` that cannot read again what it has read, so that no
+class SendingOnceConnector(Protocol):
+    """What the connector of a source has beside ``SourceConnector`` that cannot read again what it has read, so that no
     start goes on from an offset of it.
 
     Attributes:

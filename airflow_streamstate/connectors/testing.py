@@ -1,6 +1,6 @@
-"""What any adapter has to keep to: call these from a test of your own; they need no test framework.
+"""What any connector has to keep to: call these from a test of your own; they need no test framework.
 
-``check_source`` asks an adapter without a system behind it; ``check_open_source`` asks one that is connected to a
+``check_source`` asks a connector without a system behind it; ``check_open_source`` asks one that is connected to a
 source of which the caller knows what is there.
 """
 
@@ -12,22 +12,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkAdapter, SinkReach
+from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkConnector, SinkReach
 from airflow_streamstate.connectors.source import (
     NO_OFFSET,
     Lag,
-    MeasuringAdapter,
-    NarrowingAdapter,
+    MeasuringConnector,
+    NarrowingConnector,
     OffsetOrder,
     OpenSource,
     Source,
-    SourceAdapter,
+    SourceConnector,
     Untold,
 )
 from airflow_streamstate.connectors.undoing import UndoingSink, UndoOrder
 from airflow_streamstate.connectors.warming import WarmingSink
 
-# What any sink adapter has to keep to: call this from a test of your own; it needs no test framework.
+# What any sink connector has to keep to: call this from a test of your own; it needs no test framework.
 
 OTHER_QUERY_ID = "77777777-5b1c-4d4f-9f0f-0a4d2f3c1b11"
 FAR_ID = 14
@@ -51,48 +51,52 @@ class SinkPlace:
     newest: int | None = None
 
 
-def check_sink(adapter: SinkAdapter, empty: SinkPlace, written: SinkPlace | None = None) -> None:
-    """Hold an adapter against what ``SinkAdapter`` promises.
+def check_sink(connector: SinkConnector, empty: SinkPlace, written: SinkPlace | None = None) -> None:
+    """Hold a connector against what ``SinkConnector`` promises.
 
     Args:
-        adapter: the adapter.
+        connector: the connector.
         empty: a sink of its kind that nobody wrote to; it is prepared, and of no other use then.
-        written: one that somebody wrote to; None where the adapter's sinks keep no batches.
+        written: one that somebody wrote to; None where the connector's sinks keep no batches.
 
     Raises:
         AssertionError: it does not keep a promise; says which.
     """
-    _need(isinstance(adapter, SinkAdapter), "it lacks something of the interface")
-    _need(bool(adapter.name), "it has no name")
-    _need(bool(adapter.undo), "it does not say how its sink is undone")
-    _need(adapter.skips in ("batch_id", "query_id_and_batch_id", "nothing", "unknown"), "it does not say what it skips")
-    _need(adapter.matches(empty.sink), "it does not know a sink of its own kind")
-    _need(not adapter.matches(Sink("conformance-no-such-format", "/out")), "it takes another's sink for its own")
-    _check_empty(adapter, empty)
+    _need(isinstance(connector, SinkConnector), "it lacks something of the interface")
+    _need(bool(connector.name), "it has no name")
+    _need(bool(connector.undo), "it does not say how its sink is undone")
+    _need(
+        connector.skips in ("batch_id", "query_id_and_batch_id", "nothing", "unknown"), "it does not say what it skips"
+    )
+    _need(connector.matches(empty.sink), "it does not know a sink of its own kind")
+    _need(not connector.matches(Sink("conformance-no-such-format", "/out")), "it takes another's sink for its own")
+    _check_empty(connector, empty)
     if written is not None:
-        _check_written(adapter, written)
+        _check_written(connector, written)
     else:
-        _need(adapter.skips in ("nothing", "unknown"), "it says that its sink skips batches, and shows none that does")
+        _need(
+            connector.skips in ("nothing", "unknown"), "it says that its sink skips batches, and shows none that does"
+        )
 
 
-def _check_empty(adapter: SinkAdapter, place: SinkPlace) -> None:
+def _check_empty(connector: SinkConnector, place: SinkPlace) -> None:
     for query_id in (None, OTHER_QUERY_ID):
-        held = adapter.held_batches(place.sink, query_id, 0, place.reach)
+        held = connector.held_batches(place.sink, query_id, 0, place.reach)
         _need(not list(held.batch_ids), f"a sink that nobody wrote to holds {list(held.batch_ids)}")
-    _need(adapter.prepare(place.sink, 0, place.reach) == (), "it prepares a sink for the first batch of all")
-    adapter.prepare(place.sink, FAR_ID, place.reach)
-    _need(adapter.prepare(place.sink, FAR_ID, place.reach) == (), "what is prepared is prepared again")
-    held = adapter.held_batches(place.sink, OTHER_QUERY_ID, FAR_ID, place.reach)
+    _need(connector.prepare(place.sink, 0, place.reach) == (), "it prepares a sink for the first batch of all")
+    connector.prepare(place.sink, FAR_ID, place.reach)
+    _need(connector.prepare(place.sink, FAR_ID, place.reach) == (), "what is prepared is prepared again")
+    held = connector.held_batches(place.sink, OTHER_QUERY_ID, FAR_ID, place.reach)
     _need(not list(held.batch_ids), "the batch that it was prepared for counts as held")
 
 
-def _check_written(adapter: SinkAdapter, place: SinkPlace) -> None:
+def _check_written(connector: SinkConnector, place: SinkPlace) -> None:
     newest = place.newest
     if newest is None:
         raise AssertionError("the sink that somebody wrote to must have a newest batch")
 
     def held(query_id: str | None, from_batch_id: int) -> HeldBatches:
-        return adapter.held_batches(place.sink, query_id, from_batch_id, place.reach)
+        return connector.held_batches(place.sink, query_id, from_batch_id, place.reach)
 
     found = held(place.query_id, 0)
     _need(not found.unknown_reason, f"it cannot tell: {found.unknown_reason}")
@@ -101,66 +105,66 @@ def _check_written(adapter: SinkAdapter, place: SinkPlace) -> None:
     _need(held(place.query_id, newest + 1).lacks(newest + 1), "it does not know that the next batch is missing")
     for query_id in (OTHER_QUERY_ID, None):
         others = list(held(query_id, 0).batch_ids)
-        expected = list(range(newest + 1)) if adapter.skips == "batch_id" else []
-        _need(others == expected, f"it skips by {adapter.skips}, and of another query holds {others}")
-    _need(adapter.prepare(place.sink, newest + 1, place.reach) == (), "it prepares a sink that goes on where it was")
+        expected = list(range(newest + 1)) if connector.skips == "batch_id" else []
+        _need(others == expected, f"it skips by {connector.skips}, and of another query holds {others}")
+    _need(connector.prepare(place.sink, newest + 1, place.reach) == (), "it prepares a sink that goes on where it was")
     _need(
         list(held(place.query_id, 0).batch_ids) == list(found.batch_ids), "asking and preparing changed what it holds"
     )
 
 
-def check_undo(adapter: UndoingSink, place: SinkPlace, to_batch_id: int) -> None:
-    """Hold an adapter that can undo against what ``UndoingSink`` promises; the sink is undone then.
+def check_undo(connector: UndoingSink, place: SinkPlace, to_batch_id: int) -> None:
+    """Hold a connector that can undo against what ``UndoingSink`` promises; the sink is undone then.
 
     Args:
-        adapter: the adapter.
+        connector: the connector.
         place: a sink that one query alone wrote to, every batch up to ``newest``.
         to_batch_id: the batch to go back to; below ``newest``.
 
     Raises:
         AssertionError: it does not keep a promise; says which.
     """
-    _need(isinstance(adapter, UndoingSink), "it lacks something of the interface")
+    _need(isinstance(connector, UndoingSink), "it lacks something of the interface")
     newest = -1 if place.newest is None else place.newest
     _need(-1 < to_batch_id < newest, "the sink must hold batches behind the one to go back to")
     wish = UndoOrder("conformance", to_batch_id, frozenset({place.query_id}), newest)
-    found = adapter.find_undo(place.sink, wish, place.reach)
+    found = connector.find_undo(place.sink, wish, place.reach)
     later = tuple(range(to_batch_id + 1, newest + 1))
     _need(found.batch_ids == later, f"it finds {list(found.batch_ids)} to undo, and there are {list(later)}")
     _need(bool(found.target), "it does not say what it goes back to")
     _need(bool(found.removed), "it names nothing of what it takes out")
-    _need(adapter.find_undo(place.sink, wish, place.reach) == found, "looking for what there is to undo changes it")
+    _need(connector.find_undo(place.sink, wish, place.reach) == found, "looking for what there is to undo changes it")
     for _ in range(2):
-        adapter.undo_batches(place.sink, wish, adapter.find_undo(place.sink, wish, place.reach), place.reach)
+        connector.undo_batches(place.sink, wish, connector.find_undo(place.sink, wish, place.reach), place.reach)
     for query_id in (place.query_id, OTHER_QUERY_ID):
-        held = adapter.held_batches(place.sink, query_id, to_batch_id + 1, place.reach)
-        is_remembered = adapter.undo_needs_query_id and query_id == place.query_id
+        held = connector.held_batches(place.sink, query_id, to_batch_id + 1, place.reach)
+        is_remembered = connector.undo_needs_query_id and query_id == place.query_id
         _need(is_remembered or held.lacks(to_batch_id + 1), f"it is undone, and holds {list(held.batch_ids)}")
 
 
 def check_warming(
-    adapter: WarmingSink, place: SinkPlace, row: Any, scratch_uri: str, look: Callable[[], object]
+    connector: WarmingSink, place: SinkPlace, row: Any, scratch_uri: str, look: Callable[[], object]
 ) -> None:
-    """Hold an adapter that can warm against what ``WarmingSink`` promises.
+    """Hold a connector that can warm against what ``WarmingSink`` promises.
 
     Args:
-        adapter: the adapter.
+        connector: the connector.
         place: a sink that somebody wrote to.
         row: a ``DataFrame`` of one row with the columns of the sink, and null in each.
         scratch_uri: an empty folder.
-        look: gives all that can be seen of the sink by other ways than the adapter's: files, versions, offsets.
+        look: gives all that can be seen of the sink by other ways than the connector's: files, versions, offsets.
 
     Raises:
         AssertionError: it does not keep a promise; says which.
     """
-    _need(isinstance(adapter, WarmingSink), "it lacks something of the interface")
+    _need(isinstance(connector, WarmingSink), "it lacks something of the interface")
 
     def seen() -> tuple[object, list[int]]:
-        return look(), list(adapter.held_batches(place.sink, place.query_id, 0, place.reach).batch_ids)
+        return look(), list(connector.held_batches(place.sink, place.query_id, 0, place.reach).batch_ids)
 
     before = seen()
     for _ in range(2):
-        adapter.warm(place.sink, row, scratch_uri, place.reach)
+        connector.warm(place.sink, row, scratch_uri, place.reach)
     _need(seen() == before, "warming changed the sink")
 
 
@@ -169,12 +173,12 @@ _OPPOSITE: Mapping[OffsetOrder, OffsetOrder] = {"same": "same", "ahead": "behind
 
 
 def check_source(
-    adapter: SourceAdapter, own: Sequence[Source], foreign: Sequence[Source], offsets: Sequence[str]
+    connector: SourceConnector, own: Sequence[Source], foreign: Sequence[Source], offsets: Sequence[str]
 ) -> None:
-    """Hold an adapter against what ``SourceAdapter`` promises.
+    """Hold a connector against what ``SourceConnector`` promises.
 
     Args:
-        adapter: the adapter.
+        connector: the connector.
         own: sources of its kind, each another one.
         foreign: sources of other kinds.
         offsets: of one source of its kind, as Spark writes them, each ahead of the one before it; at least two.
@@ -182,21 +186,23 @@ def check_source(
     Raises:
         AssertionError: it does not keep a promise; says which.
     """
-    _need(isinstance(adapter, SourceAdapter), "it lacks something of the interface")
-    _need(bool(adapter.name), "it has no name")
-    _check_identities(adapter, own, foreign)
-    _check_order(adapter, offsets)
-    if isinstance(adapter, MeasuringAdapter):
-        _check_measures(adapter, offsets)
+    _need(isinstance(connector, SourceConnector), "it lacks something of the interface")
+    _need(bool(connector.name), "it has no name")
+    _check_identities(connector, own, foreign)
+    _check_order(connector, offsets)
+    if isinstance(connector, MeasuringConnector):
+        _check_measures(connector, offsets)
     for source in own:
-        _need(isinstance(adapter.continues(source, offsets[-1]), bool), "whether it reads on is yes or no")
-        if isinstance(adapter, NarrowingAdapter):
-            _check_parts(adapter, source, offsets[-1])
+        _need(isinstance(connector.continues(source, offsets[-1]), bool), "whether it reads on is yes or no")
+        if isinstance(connector, NarrowingConnector):
+            _check_parts(connector, source, offsets[-1])
     for source in (*own, *foreign):
-        remarks = adapter.remarks(source)
+        remarks = connector.remarks(source)
         _need(isinstance(remarks, tuple), "remarks are a tuple of sentences")
         _need(all(isinstance(remark, str) and remark for remark in remarks), "remarks are a tuple of sentences")
-    _need(adapter.explain("java.lang.Error: something that nobody knows") is None, "it explains what it does not know")
+    _need(
+        connector.explain("java.lang.Error: something that nobody knows") is None, "it explains what it does not know"
+    )
 
 
 def check_open_source(opened: OpenSource, start: str, end: str, rows_between: int | None) -> None:
@@ -206,7 +212,7 @@ def check_open_source(opened: OpenSource, start: str, end: str, rows_between: in
         opened: what ``open`` gave.
         start: an offset before its input.
         end: the offset behind its input.
-        rows_between: how many rows (or files) lie between the two; None where the adapter cannot tell.
+        rows_between: how many rows (or files) lie between the two; None where the connector cannot tell.
 
     Raises:
         AssertionError: it does not keep a promise; says which.
@@ -230,51 +236,51 @@ def check_open_source(opened: OpenSource, start: str, end: str, rows_between: in
     opened.close()
 
 
-def _check_identities(adapter: SourceAdapter, own: Sequence[Source], foreign: Sequence[Source]) -> None:
-    said = [adapter.identify(source) for source in own]
+def _check_identities(connector: SourceConnector, own: Sequence[Source], foreign: Sequence[Source]) -> None:
+    said = [connector.identify(source) for source in own]
     _need(all(text is not None for text in said), "it does not know a source of its own kind")
     _need(len(set(said)) == len(said), f"two sources have one identity: {said}")
-    _need([adapter.identify(source) for source in own] == said, "an identity changes between two calls")
+    _need([connector.identify(source) for source in own] == said, "an identity changes between two calls")
     for source in foreign:
-        _need(adapter.identify(source) is None, f"it takes another's source for its own: {source.format}")
+        _need(connector.identify(source) is None, f"it takes another's source for its own: {source.format}")
     for source in own:
         secretive = {"password": NEVER_SAID, f"{source.format}.sasl.jaas.config": NEVER_SAID, "token": NEVER_SAID}
         with_secrets = replace(source, options={**source.options, **secretive})
-        _need(adapter.identify(with_secrets) == adapter.identify(source), "a credential changes an identity")
-        said_of_it = json.dumps([adapter.identify(with_secrets), adapter.remarks(with_secrets)])
+        _need(connector.identify(with_secrets) == connector.identify(source), "a credential changes an identity")
+        said_of_it = json.dumps([connector.identify(with_secrets), connector.remarks(with_secrets)])
         _need(NEVER_SAID not in said_of_it, "it says a credential")
 
 
-def _check_parts(adapter: NarrowingAdapter, source: Source, offset: str) -> None:
-    found = adapter.narrow(source, offset)
+def _check_parts(connector: NarrowingConnector, source: Source, offset: str) -> None:
+    found = connector.narrow(source, offset)
     if found is None:
         return
     _need(bool(found.read and found.left), "it leaves nothing out, or reads nothing, and has a part of the offset")
     _need(not found.read & {*found.left}, "what it reads and what it leaves out overlap")
-    _need(adapter.narrow(source, found.kept) is None, "it leaves something out of what it kept")
+    _need(connector.narrow(source, found.kept) is None, "it leaves something out of what it kept")
 
 
-def _check_order(adapter: SourceAdapter, offsets: Sequence[str]) -> None:
+def _check_order(connector: SourceConnector, offsets: Sequence[str]) -> None:
     ordered = [NO_OFFSET, *offsets]
     for (at, first), (other_at, second) in itertools.product(enumerate(ordered), repeat=2):
-        order = adapter.compare(first, second)
-        _need(order == _OPPOSITE[adapter.compare(second, first)], f"one order each way: {first} {second}")
+        order = connector.compare(first, second)
+        _need(order == _OPPOSITE[connector.compare(second, first)], f"one order each way: {first} {second}")
         expected = "same" if at == other_at else "ahead" if at > other_at else "behind"
         _need(order == expected, f"{first} is {expected} of {second}, and it says {order}")
     for text in ('"of another kind"', "[1]", "{}}", ""):
         try:
-            adapter.compare(text, offsets[0])
+            connector.compare(text, offsets[0])
         except ValueError:
             continue
         raise AssertionError(f"it compares what is no offset of its kind: {text!r}")
 
 
-def _check_measures(adapter: MeasuringAdapter, offsets: Sequence[str]) -> None:
+def _check_measures(connector: MeasuringConnector, offsets: Sequence[str]) -> None:
     for first, second in itertools.pairwise(offsets):
         forth, back, same = (
-            adapter.between(first, second),
-            adapter.between(second, first),
-            adapter.between(first, first),
+            connector.between(first, second),
+            connector.between(second, first),
+            connector.between(first, first),
         )
         _need(forth is None or forth.behind >= 0, f"less than nothing lies between {first} and {second}")
         _need(back is None or back.behind == 0, f"{first} covers nothing that {second} does not")

@@ -1,7 +1,7 @@
 """Going back to an older batch: what a sink offers for taking out what came after it (Law 14).
 
 A start from an older snapshot runs other rows under batch ids that the sink has had. So the sink is undone to the batch
-of that snapshot first, exactly or not at all: an adapter that can do so has ``find_undo`` and ``undo_batches``.
+of that snapshot first, exactly or not at all: a connector that can do so has ``find_undo`` and ``undo_batches``.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
-from airflow_streamstate.connectors.sink import Sink, SinkAdapter, SinkReach, adapter_for
+from airflow_streamstate.connectors.sink import Sink, SinkConnector, SinkReach, connector_for
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 
 UndoMeans = Literal["exact by undo", "by command", "only doubled", "unknown"]
 """What can be done about batches that a sink is to give back.
 
-``exact by undo``: its adapter takes them out. ``by command``: only a command of the user can. ``only doubled``: nothing
-can, and the sink takes everything again. ``unknown``: nobody knows this sink; a command of the user may.
+``exact by undo``: its connector takes them out. ``by command``: only a command of the user can. ``only doubled``:
+nothing can, and the sink takes everything again. ``unknown``: no connector knows this sink; a command of the user may.
 """
 NOTHING_STAYS = -1
 """``to_batch_id`` of an undo to before the first batch."""
@@ -48,7 +48,7 @@ class FoundUndo:
         batch_ids: ascending, those that an earlier try has taken out too, as far as the sink still shows them.
         removed: what they are in the sink, by name: files, versions, snapshots.
         target: what the sink goes back to, in its own words; "" where nothing is left to do.
-        marks: the same by numbers, for the adapter itself.
+        marks: the same by numbers, for the connector itself.
     """
 
     batch_ids: tuple[int, ...] = ()
@@ -58,8 +58,8 @@ class FoundUndo:
 
 
 @runtime_checkable
-class UndoingSink(SinkAdapter, Protocol):
-    """A sink adapter that can take batches out again.
+class UndoingSink(SinkConnector, Protocol):
+    """A sink connector that can take batches out again.
 
     Attributes:
         undo_needs_query_id: the sink remembers the batches of a query that were taken out, so that the query has to go
@@ -84,25 +84,25 @@ class UndoingSink(SinkAdapter, Protocol):
         """
 
 
-def undo_means(sink_format: str, adapters: Iterable[SinkAdapter]) -> UndoMeans:
+def undo_means(sink_format: str, connectors: Iterable[SinkConnector]) -> UndoMeans:
     """What can be done about batches that a sink of this format is to give back; asks nobody.
 
     Args:
         sink_format: as a recorded plan has it (``PlannedSink.format``); "" where nobody knows.
-        adapters: as ``known_sinks().adapters``.
+        connectors: as ``known_sinks().connectors``.
     """
-    return means_of(adapter_for(Sink(sink_format), adapters) if sink_format else None)
+    return means_of(connector_for(Sink(sink_format), connectors) if sink_format else None)
 
 
-def means_of(adapter: SinkAdapter | None) -> UndoMeans:
-    """The same of the adapter that knows the sink; None where none does."""
-    if isinstance(adapter, UndoingSink):
+def means_of(connector: SinkConnector | None) -> UndoMeans:
+    """The same of the connector that knows the sink; None where none does."""
+    if isinstance(connector, UndoingSink):
         return "exact by undo"
-    if adapter is None:
+    if connector is None:
         return "unknown"
-    if adapter.skips == "nothing":
+    if connector.skips == "nothing":
         return "only doubled"
-    return "by command" if adapter.name == "foreachBatch" else "unknown"
+    return "by command" if connector.name == "foreachBatch" else "unknown"
 
 
 def cannot_undo(reason: str, sink: Sink, wish: UndoOrder, **facts: object) -> InvalidRequestError:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-from airflow_streamstate.connectors.sink import Sink, SinkAdapter, SinkReach
+from airflow_streamstate.connectors.sink import Sink, SinkConnector, SinkReach
 
 _OF_THE_SINK = frozenset({"path", "checkpointlocation", "queryname", "txnappid", "txnversion"})
 
 
 @runtime_checkable
-class WarmingSink(SinkAdapter, Protocol):
-    """A sink adapter that can have a driver load what writes to its sink."""
+class WarmingSink(SinkConnector, Protocol):
+    """A sink connector that can have a driver load what writes to its sink."""
 
     def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
         """Load and compile what the first batch needs to write. Reads the sink at the most: changes nothing in it.

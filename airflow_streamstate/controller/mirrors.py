@@ -36,8 +36,8 @@ class Mirrors:
         means: of the controller.
     """
 
-    def __init__(self, means: ControllerContext) -> None:
-        self._means = means
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
 
     def open(self, uri: str) -> Store:
         """The store of a mirror.
@@ -45,8 +45,8 @@ class Mirrors:
         Raises:
             InvalidRequestError: it names no store, or the home itself.
         """
-        home = self._means.home
-        mirror = open_store(uri, options=home.config.s3, clock=self._means.clock)
+        home = self._context.home
+        mirror = open_store(uri, options=home.config.s3, clock=self._context.clock)
         if mirror.uri in (home.home.uri, home.checkpoints.uri):
             raise InvalidRequestError(
                 "a mirror is another place than the home",
@@ -57,7 +57,7 @@ class Mirrors:
 
     def of(self, stream_id: str) -> tuple[str, ...]:
         """The mirrors of a stream's current deployment."""
-        control = self._means.home.need_stream(stream_id)
+        control = self._context.home.need_stream(stream_id)
         spec = _current_spec(control)
         return () if spec is None else spec.mirrors
 
@@ -75,10 +75,10 @@ class Mirrors:
 
     def places(self, stream_id: str) -> dict[str, list[str]]:
         """By snapshot, the mirrors that its drivers have said it to be at."""
-        control = self._means.home.need_stream(stream_id)
+        control = self._context.home.need_stream(stream_id)
         found: dict[str, list[str]] = {}
         for deployment_id in control.deployment_ids():
-            for entry in self._means.observer.events(control, deployment_id):
+            for entry in self._context.observer.events(control, deployment_id):
                 event = entry.event
                 if isinstance(event, SnapshotMirrored) and event.mirror_uri not in found.get(event.snapshot_id, ()):
                     found.setdefault(event.snapshot_id, []).append(event.mirror_uri)
@@ -111,7 +111,7 @@ class Mirrors:
             ConflictError: as ``refuse_another`` and ``refuse_left_behind``.
             UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``mirror_snapshot``.
         """
-        control = self._means.home.need_stream(stream_id)
+        control = self._context.home.need_stream(stream_id)
         spec = _current_spec(control)
         settings = (AgentSettings() if spec is None else spec.settings).fetching(batch_bytes, timeout_seconds)
         failures: list[StreamStateError] = []
@@ -132,14 +132,14 @@ class Mirrors:
         on_progress: Callable[[str, str, Progress], None],
         failures: list[StreamStateError],
     ) -> Iterator[tuple[str, Mirrored]]:
-        refuse_same(control, mirror, self._means.home.checkpoints)
+        refuse_same(control, mirror, self._context.home.checkpoints)
         if spec is not None:
             refuse_another(control, mirror, spec)
             refuse_left_behind(control, mirror)
         yield from self._copy_snapshots(control, settings, mirror, on_progress, failures)
         if spec is not None:
             refuse_left_behind(control, mirror)  # that took its time
-        delete_partial_copies(control, mirror, self._means.requested_by, of_all=True)
+        delete_partial_copies(control, mirror, self._context.requested_by, of_all=True)
 
     def _copy_snapshots(
         self,
@@ -149,7 +149,7 @@ class Mirrors:
         on_progress: Callable[[str, str, Progress], None],
         failures: list[StreamStateError],
     ) -> Iterator[tuple[str, Mirrored]]:
-        home, lost = self._means.home, dict[str, StreamStateError]()
+        home, lost = self._context.home, dict[str, StreamStateError]()
         for snapshot_id in control.snapshot_ids():
             manifest = control.readable_manifest(snapshot_id)
             if manifest is None:

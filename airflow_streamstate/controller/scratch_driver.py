@@ -44,8 +44,8 @@ class ScratchDriver:
         record: name of its record in its folder.
     """
 
-    def __init__(self, means: ControllerContext, control: StreamControl, scratch_id: str, record: str) -> None:
-        self._means = means
+    def __init__(self, context: ControllerContext, control: StreamControl, scratch_id: str, record: str) -> None:
+        self._context = context
         self._control = control
         self._scratch_id = scratch_id
         self._record = record
@@ -55,28 +55,28 @@ class ScratchDriver:
     def launch_folder(self) -> Path:
         """What its launcher keeps on this machine."""
         key = launch_key_for(self._scratch_id, ATTEMPT)
-        return self._means.home.launch_path(layout.launch_folder(self._control.stream_id, self._scratch_id, key))
+        return self._context.home.launch_path(layout.launch_folder(self._control.stream_id, self._scratch_id, key))
 
     def handle(self) -> LaunchHandle | None:
         """Its launch; None where none is known."""
-        return self._means.observer.handle(self._control, self._scratch_id, ATTEMPT)
+        return self._context.observer.handle(self._control, self._scratch_id, ATTEMPT)
 
     def has_ended(self) -> bool:
         """Whether it was launched and has ended."""
         handle = self.handle()
-        return handle is not None and self._means.observer.status(handle).has_ended
+        return handle is not None and self._context.observer.status(handle).has_ended
 
     def end(self, patience_seconds: float = 0.0) -> None:
         """Kill it, unless it ends by itself first; a driver of another launcher is left to its deadline."""
         handle = self.handle()
-        if handle is None or handle.launcher != self._means.launcher.name:
+        if handle is None or handle.launcher != self._context.launcher.name:
             return
 
         def is_gone() -> bool | None:
-            return True if self._means.observer.status(handle).state not in ("running", "unknown") else None
+            return True if self._context.observer.status(handle).state not in ("running", "unknown") else None
 
-        poll(self._means.clock, is_gone, timeout_seconds=patience_seconds, pause_seconds=lambda: POLL_SECONDS)
-        self._means.launcher.kill(handle, GRACE_SECONDS)
+        poll(self._context.clock, is_gone, timeout_seconds=patience_seconds, pause_seconds=lambda: POLL_SECONDS)
+        self._context.launcher.kill(handle, GRACE_SECONDS)
 
     def remove(self, kept: Collection[str] = ()) -> None:
         """Remove what it made. Twice is once.
@@ -84,7 +84,7 @@ class ScratchDriver:
         Args:
             kept: names of objects and folders right below its folder that stay.
         """
-        home = self._means.home
+        home = self._context.home
         delete_below(home.checkpoints, self.folder, but=(*kept, self._record))
         if LAUNCHES not in kept:
             home.remove_launches(self.folder)

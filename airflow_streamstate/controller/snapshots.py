@@ -18,8 +18,8 @@ class Snapshots:
         means: of the controller.
     """
 
-    def __init__(self, means: ControllerContext) -> None:
-        self._means = means
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
 
     def all(self, stream_id: str) -> list[SnapshotManifest]:
         """The complete snapshots of a stream, oldest first; one whose manifest cannot be read is none (Law 3).
@@ -27,7 +27,7 @@ class Snapshots:
         Raises:
             StreamNotFoundError: there is no such stream.
         """
-        control = self._means.home.need_stream(stream_id)
+        control = self._context.home.need_stream(stream_id)
         found = []
         for snapshot_id in control.snapshot_ids():
             try:
@@ -44,7 +44,7 @@ class Snapshots:
         Raises:
             StreamNotFoundError: there is no such stream.
         """
-        control = self._means.home.need_stream(stream_id)
+        control = self._context.home.need_stream(stream_id)
         found = []
         for snapshot_id in control.snapshot_ids():
             try:
@@ -62,9 +62,9 @@ class Snapshots:
             SnapshotNotFoundError: it has no manifest.
             UnavailableError: the place of its data does not answer.
         """
-        home = self._means.home
+        home = self._context.home
         control = home.need_stream(stream_id)
-        with leased(control, snapshot_id, f"verify, {self._means.requested_by}") as lease:
+        with leased(control, snapshot_id, f"verify, {self._context.requested_by}") as lease:
             store = home.places.of(control.need_manifest(snapshot_id))
             examined = examine(control, store, snapshot_id, before_each=lease.renew)
             problems = examined.problems

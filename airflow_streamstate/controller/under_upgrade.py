@@ -73,7 +73,7 @@ def refuse_another_upgrade(control: StreamControl, register: StreamRegister | No
     )
 
 
-def upgrade_in_words(control: StreamControl, register: StreamRegister) -> str:
+def describe_upgrade(control: StreamControl, register: StreamRegister) -> str:
     """The upgrade that holds the stream, how far it has come, and whose it is; "" for none."""
     if register.upgrade_id is None:
         return ""

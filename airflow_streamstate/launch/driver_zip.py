@@ -1,7 +1,7 @@
 """What travels to the driver: the rooms that run there as one zip for ``--py-files``, and the script that starts them.
 
-Nothing of this package need be installed where the driver runs: the zip has its metadata too, by which the adapters of
-sources and sinks are found. Equal packages make equal bytes: entries are sorted,
+Nothing of this package need be installed where the driver runs: the zip has its metadata too, by which connectors
+are found. Equal packages make equal bytes: entries are sorted,
 their times fixed, and nothing is compressed (what zlib makes of equal bytes differs from version to version).
 """
 
@@ -89,14 +89,14 @@ def _metadata() -> Iterator[tuple[str, bytes]]:
     """What ``importlib.metadata`` needs; written here, so that every kind of installation makes the same bytes.
 
     Raises:
-        InvalidRequestError: this package lies here without its own metadata, so its adapters are not known.
+        InvalidRequestError: this package lies here without its own metadata, so its connectors are not known.
     """
     try:
         installed = importlib.metadata.distribution(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         raise InvalidRequestError(
             "airflow-streamstate is not installed here, it only lies on the path",
-            next_step="Install it with pip: its metadata says which adapters of sources and sinks it has.",
+            next_step="Install it with pip: its metadata says which connectors of sources and sinks it has.",
         ) from None
     points = {(point.group, point.name, point.value) for point in installed.entry_points}
     groups = sorted({group for group, _, _ in points if group.startswith(f"{PACKAGE}.")})

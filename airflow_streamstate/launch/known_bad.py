@@ -71,7 +71,7 @@ class Found:
     known: KnownBad
 
     @property
-    def in_words(self) -> str:
+    def sentence(self) -> str:
         """One sentence with what to do."""
         return f"{self.known.component} {self.release} ({self.name}): {self.known.symptom}. {self.known.remedy}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.connectors.moving import in_words
+from airflow_streamstate.connectors.moving import describe
 from airflow_streamstate.controller.deploy.skips import SkipOrder, SkipView
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.hooks.rendered import optional_text, whole_number, yes_or_no
@@ -76,5 +76,5 @@ class SkipBatchOperator(StreamStateOperator):
         return self.wait_until_done(hook, WaitCondition.of(order))
 
     def _say_what_is_passed_over(self, view: SkipView) -> None:
-        for move in in_words(view.moves):
+        for move in describe(view.moves):
             self.log.warning("Batch %s of query %s is passed over: %s", view.batch_id, view.query_name, move)

@@ -98,7 +98,7 @@ CODES: Mapping[str, Code] = {
     "sources-reordered": _drain("the same sources in another order", "Drain and seed: each source keeps its position."),
     "source-renamed": _drain(
         "a source has another name",
-        "Keep the name; or drain and seed: positions go by what a source is, where an adapter knows it.",
+        "Keep the name; or drain and seed: positions go by what a source is, where a connector knows it.",
     ),
     "source-replaced": _person(
         "another path, topic or table in the place of a source",

@@ -173,13 +173,13 @@ class PlannedSource:
 
     Attributes:
         format: lower case, e.g. ``kafka``, ``json``, ``rate``.
-        adapter: the source adapter that knows it; "" where none does.
-        identity: what it reads, in that adapter's words (path, topics, table), or what the plan calls it; no secrets.
+        adapter: the source connector that knows it; "" where none does.
+        identity: what it reads, in that connector's words (path, topics, table), or what the plan calls it; no secrets.
         options: those that decide what is read and how, names in lower case; no secrets.
         columns: of its rows.
         name: that the script gave it, by which Spark finds its offset; "" for none.
         path: where it stands in the plan, for people.
-        sends_once: why it cannot read again what it has read, by its adapter; "" where it can, or that is not known.
+        sends_once: why it cannot read again what it has read, by its connector; "" where it can, or that is not known.
     """
 
     format: str
@@ -201,7 +201,7 @@ class PlannedSink:
             ``table:NAME`` …: what the writer says.
         format: lower case; of a table: its provider, "" where nobody knows.
         target: where it is: path, table, topic; "" for none. No secrets.
-        adapter: the sink adapter that knows it; "" where none does.
+        adapter: the sink connector that knows it; "" where none does.
         skips: by what it knows a batch that it was given before, and skips it: ``batch_id``,
             ``query_id_and_batch_id``, ``nothing`` or ``unknown``.
         options: those that decide what is written, names in lower case; no secrets.

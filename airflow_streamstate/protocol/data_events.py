@@ -14,7 +14,7 @@ RepeatMeans = Literal["skipped", "doubled", "unknown"]
 """What a sink makes of a batch that it was given before.
 
 ``skipped``: it knows its batches, or keeps nothing of an earlier run, so that no row is there twice. ``doubled``: it
-cannot tell, and has the rows twice. ``unknown``: only the script's own function knows, or no adapter knows the sink.
+cannot tell, and has the rows twice. ``unknown``: only the script's own function knows, or no connector knows the sink.
 """
 
 
@@ -41,7 +41,7 @@ class SinkUndo(Event):
 
     Attributes:
         sink: where it is, for people.
-        means: ``undo`` by its adapter, ``command`` of the user, or ``doubled``: it stays, and its rows come again.
+        means: ``undo`` by its connector, ``command`` of the user, or ``doubled``: it stays, and its rows come again.
         to_batch_id: the last batch that stays; -1 for none.
         first_batch_id, last_batch_id: what is taken out; None where there is nothing, or nobody knows.
         target: what the sink goes back to, in its own words; "" where there is nothing to say.

@@ -73,7 +73,7 @@ class QueryStarted(Event):
         repairs: what was mended in its log before (1a.7), in words.
         sources: what each source is, in Spark's words, in the order of the offsets; empty while unknown.
         watermarks: its ``withWatermark``s.
-        identities: what each source is, by its adapter; empty where unknown.
+        identities: what each source is, by its connector; empty where unknown.
         remarks: what a person should know of how it starts, and of how its sources are read.
         built_at: when its checkpoint was there, built or found.
         prepared_at: when source, sink and plan were seen to, right before Spark was asked to start it.
@@ -263,7 +263,7 @@ class Failed(Event):
         error: type and first line.
         traceback: the script's own, its last 8,000 characters.
         query_name: "" where no query did it.
-        explanation: the same in one sentence with the next step, where an adapter of a source knows it; else "".
+        explanation: the same in one sentence with the next step, where a connector of a source knows it; else "".
         cause: the last line of the script's own traceback, or what Spark says was the cause; "" of older agents.
         is_refusal: the runtime refused what the script asks for, so that the same version always fails again.
     """
@@ -276,7 +276,7 @@ class Failed(Event):
     is_refusal: bool = False
 
     @property
-    def in_words(self) -> str:
+    def sentence(self) -> str:
         """What a person reads first: the explanation, then the cause in one line."""
         cause = self.cause or cause_of(self.error, self.traceback)
         return f"{self.explanation}. {cause}" if self.explanation else cause
@@ -293,7 +293,7 @@ class QueryFailed(Event):
         planned_batch_id: the batch that is planned and not committed: the next start runs it first; None for none.
         error: the cause in one line: the last line of the script's own traceback, else Spark's words.
         traceback: what Spark reported, its last 8,000 characters.
-        explanation: the same in one sentence with the next step, where an adapter of a source knows it; else "".
+        explanation: the same in one sentence with the next step, where a connector of a source knows it; else "".
         then: ``fail``: the driver ends the deployment; ``degrade``: it does not, and the script decides whether it goes
             on.
     """
@@ -309,7 +309,7 @@ class QueryFailed(Event):
     then: AfterQueryFailure = "degrade"
 
     @property
-    def in_words(self) -> str:
+    def sentence(self) -> str:
         """What a person reads first: the explanation, then the cause."""
         return f"{self.explanation}. {self.error}" if self.explanation else self.error
 

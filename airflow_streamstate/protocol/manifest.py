@@ -49,7 +49,7 @@ class QuerySnapshot:
         sources: what each source is, in Spark's words, in the order of the offsets; empty where unknown.
         watermarks: its ``withWatermark``s.
         watermark_ms: the watermark of before the flush, as Spark counts it; 0 for none.
-        identities: what each source is, by its adapter, in the order of the offsets; empty where unknown.
+        identities: what each source is, by its connector, in the order of the offsets; empty where unknown.
         drained: its state was flushed: a successor seeds it. False: a successor restores it with its state. (A query
             that was not started in the attempt that ended is carried on as it was, so one snapshot may hold both.)
     """

@@ -37,8 +37,8 @@ class SourceIdentity:
     """What one source of a query is.
 
     Attributes:
-        adapter: the source adapter that said so; "" where none knows it.
-        what: what it reads, in that adapter's words; equal for as long as offsets mean the same.
+        adapter: the source connector that said so; "" where none knows it.
+        what: what it reads, in that connector's words; equal for as long as offsets mean the same.
         log_folder: the number of Spark's own log of it, below ``sources/``.
         marks: ids that tell it from others of its name, when its offset was kept.
     """

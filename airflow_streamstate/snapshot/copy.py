@@ -76,7 +76,7 @@ class Progress:
     bytes_done: int
 
     @property
-    def in_words(self) -> str:
+    def sentence(self) -> str:
         """For people."""
         return f"{self.files_done} of {self.files} files, {self.bytes_done:,} of {self.size_bytes:,} bytes"
 

@@ -139,7 +139,7 @@ class Unread:
     files: int
     size_bytes: int
 
-    def in_words(self, snapshot_id: str) -> str:
+    def describe(self, snapshot_id: str) -> str:
         """What a person should know of a snapshot that is too large to be read before a start."""
         return (
             f"{self.files} files of {self.size_bytes:,} bytes of snapshot {snapshot_id} were not read; Spark compares"

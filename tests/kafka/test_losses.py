@@ -106,7 +106,7 @@ def test_a_query_that_loses_its_input_ends_with_one_clear_sentence(
     (failed,) = stream.events(Failed)
     assert sentence in failed.explanation
     assert "deploy again: the start says how many rows are gone" in failed.explanation
-    assert failed.in_words.startswith(failed.explanation)
+    assert failed.sentence.startswith(failed.explanation)
     assert gate.rows == Counter(range(50))
 
 

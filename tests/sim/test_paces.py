@@ -12,13 +12,13 @@ from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 from support.sim_paces import BUSY, PacedUpgrade, Version
 from support.sim_world import SETTINGS
-from support.simulated_adapter import install_adapter
+from support.simulated_connector import install_connector
 
 
 @pytest.fixture(autouse=True)
 def sources_that_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The adapter of the simulated sources is installed."""
-    install_adapter(tmp_path)
+    """The connector of the simulated sources is installed."""
+    install_connector(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
 

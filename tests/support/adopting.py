@@ -107,8 +107,8 @@ class AdoptingStage(Stage):
         store, lake = self.store, self.lake
         faulty = FaultyStore(store, plan), FaultyStore(lake, plan)
         home = Home.of(faulty[0], faulty[0], self.folder, self.clock)
-        means = ControllerContext.of(home, self.launcher, self.clock, who, None)
-        return Adoptions(means, Deployer(means, Attempts(means)), lambda _uri: faulty[1])
+        context = ControllerContext.of(home, self.launcher, self.clock, who, None)
+        return Adoptions(context, Deployer(context, Attempts(context)), lambda _uri: faulty[1])
 
     def wanted(self, *, is_stopped: bool = False, deadline_seconds: float = 60.0, **changes: Any) -> AdoptRequest:
         """What is asked for."""

@@ -83,6 +83,6 @@ def processor(*variables: StateVariable, known: bool = True, **facts: Any) -> St
     return operator(0, "transform_with_state", **{**usual, **facts})
 
 
-def in_words(old: QueryPlan, new: QueryPlan) -> list[tuple[str, str, str]]:
+def describe(old: QueryPlan, new: QueryPlan) -> list[tuple[str, str, str]]:
     """What a comparison of two plans says of each difference: its code, its path, its reason."""
     return [(each.code, each.path, each.reason) for each in compare(old, new).differences]

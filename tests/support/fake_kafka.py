@@ -1,4 +1,4 @@
-"""A JVM with a Kafka admin client in it, as far as the adapter asks for one: topics live in a dictionary."""
+"""A JVM with a Kafka admin client in it, as far as the connector asks for one: topics live in a dictionary."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Streams whose input never pauses, and upgrades of them: how fast each version reads is what is judged.
 
-The source can be asked how far a query is behind (``support.simulated_adapter`` is to be installed), as Kafka can.
+The source can be asked how far a query is behind (``support.simulated_connector`` is to be installed), as Kafka can.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
 from airflow_streamstate.store.base import Store
 from support.acting_clock import ActingClock
-from support.simulated_adapter import SimulatedDoor
+from support.simulated_connector import SimulatedDoor
 from support.simulated_plan import analyzed_json
 from support.simulated_sources import OutputRow, Row, SimulatedSink, SimulatedSource, WindowCount
 
@@ -93,7 +93,7 @@ class SimulatedPlan:
         last_timer_ms: when its last timer of processing time is due, or why its timers cannot be read; its plan tells
             nothing then, so that its state is asked.
         stays_cold: what of its sink cannot be warmed, in words.
-        shows_sources: its plan tells what its sources are (``support.simulated_adapter`` knows them).
+        shows_sources: its plan tells what its sources are (``support.simulated_connector`` knows them).
     """
 
     sources: list[SimulatedSource]

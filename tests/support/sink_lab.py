@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.connectors.sink import Sink, SinkAdapter, SinkReach
+from airflow_streamstate.connectors.sink import Sink, SinkConnector, SinkReach
 from airflow_streamstate.connectors.testing import SinkPlace, check_sink, check_warming
 from airflow_streamstate.connectors.warming import WarmingSink
 from airflow_streamstate.driver.agent.agent import Agent
@@ -408,28 +408,28 @@ def _copy_checkpoint(checkpoint: Path, target: Path) -> None:
         (target / "offsets" / name).unlink(missing_ok=True)
 
 
-def _check_adapter(life: Life) -> None:
-    """Hold the real sink's adapter, as it is found, against the suite for anybody's."""
+def _check_connector(life: Life) -> None:
+    """Hold the real sink's connector, as it is found, against the suite for anybody's."""
     from airflow_streamstate.driver.spark.sinks import AskedSink
 
-    def asked(target: Target) -> tuple[SinkAdapter, Sink, SinkReach]:
+    def asked(target: Target) -> tuple[SinkConnector, Sink, SinkReach]:
         sinks = AskedSink(target.spark, target.writer(life.rows())._jwrite, None, target.table)
         sink = sinks._sink()
-        adapter = sinks._adapter(sink)
-        assert adapter is not None, sink
-        return adapter, sink, sinks._reach
+        connector = sinks._connector(sink)
+        assert connector is not None, sink
+        return connector, sink, sinks._reach
 
-    adapter, sink, reach = asked(life.target)
+    connector, sink, reach = asked(life.target)
     _, empty_sink, empty_reach = asked(life.target.elsewhere())
     newest = max(int(path.name) for path in (life.checkpoint / "commits").glob("[0-9]*"))
     query_id = json.loads((life.checkpoint / "metadata").read_text())["id"]
-    keeps_batches = adapter.skips in ("batch_id", "query_id_and_batch_id")
+    keeps_batches = connector.skips in ("batch_id", "query_id_and_batch_id")
     written = SinkPlace(sink, reach, query_id, newest) if keeps_batches else None
-    check_sink(adapter, SinkPlace(empty_sink, empty_reach), written)
-    if isinstance(adapter, WarmingSink):
+    check_sink(connector, SinkPlace(empty_sink, empty_reach), written)
+    if isinstance(connector, WarmingSink):
         row = life.target.spark.sql("SELECT CAST(NULL AS BIGINT) AS v")
         scratch = f"file://{life.base}/scratch"
-        check_warming(adapter, written or SinkPlace(sink, reach), row, scratch, lambda: _seen(life.target))
+        check_warming(connector, written or SinkPlace(sink, reach), row, scratch, lambda: _seen(life.target))
 
 
 def _seen(target: Target) -> object:
@@ -443,11 +443,11 @@ def _seen(target: Target) -> object:
 
 
 def restore(life: Life) -> dict[str, str]:
-    """Stopped, and restored; what the adapter says of the sink then is what an adapter must say."""
+    """Stopped, and restored; what the connector says of the sink then is what a connector must say."""
     stopped = life.run(StartPlan("fresh"), 2)
     outcome = _refused(lambda: life.run(after(stopped), 2), life)
     if outcome == "exact":
-        _check_adapter(life)
+        _check_connector(life)
     return {"outcome": outcome}
 
 

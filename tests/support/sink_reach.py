@@ -1,4 +1,4 @@
-"""Files in memory for sink adapters, and a session that has settings."""
+"""Files in memory for sink connectors, and a session that has settings."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class Matrix:
         package = self.folder / "package"
         if not package.exists():
             # Beside the Spark's own environment, not instead of it: ours has another pyspark. The zip brings the
-            # metadata, by which adapters are found; the rest is what launches, which the tests' own support wants.
+            # metadata, by which connectors are found; the rest is what launches, which the tests' own support wants.
             zipfile.ZipFile(io.BytesIO(driver_zip_bytes())).extractall(package)
             ours = Path(airflow_streamstate.__file__).parent
             shutil.copytree(ours, package / "airflow_streamstate", dirs_exist_ok=True)

@@ -57,9 +57,11 @@ class WarmDeployer:
 
     def deploy(self, request: DeployRequest, request_id: str, rehearsal_id: str) -> DeploymentView:
         """Move the stream to this version; the driver of this rehearsal is to be its first attempt."""
-        means = replace(ControllerContext.of(self.home, self.launcher, self.clock, "tests", None), drivers=self.drivers)
+        context = replace(
+            ControllerContext.of(self.home, self.launcher, self.clock, "tests", None), drivers=self.drivers
+        )
         wish = replace(resolve_request(request), rehearsal_id=rehearsal_id)
-        return Deployer(means, Attempts(means)).deploy(wish, request_id, lambda _: None)
+        return Deployer(context, Attempts(context)).deploy(wish, request_id, lambda _: None)
 
 
 class WarmStage:

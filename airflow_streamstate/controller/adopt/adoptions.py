@@ -85,12 +85,12 @@ class Adoptions:
         open_place: opens a folder that checkpoints lie in; None for whatever a URI names.
     """
 
-    def __init__(self, means: ControllerContext, deployer: Deployer, open_place: OpenPlace | None = None) -> None:
-        self._means = means
-        self._home = means.home
-        self._clock = means.clock
+    def __init__(self, context: ControllerContext, deployer: Deployer, open_place: OpenPlace | None = None) -> None:
+        self._context = context
+        self._home = context.home
+        self._clock = context.clock
         self._deployer = deployer
-        self._open_place = open_place or opener(means.home)
+        self._open_place = open_place or opener(context.home)
 
     def adopt(
         self, request: AdoptRequest, on_start: OnStart = lambda _: None, report: Report = lambda _: None
@@ -115,7 +115,7 @@ class Adoptions:
         checkpoints = {name: open_foreign(self._home, uri, self._open_place) for name, uri in places.items()}
         _refuse_same(checkpoints)
         self._check_launch(resolved)
-        hold = take_hold(self._means, control, self._wanted(request))
+        hold = take_hold(self._context, control, self._wanted(request))
         request_id = request.deploy.request_id or f"adopt-{hold.adoption.adoption_id}"
         barriers = {name: self._barrier(hold.adoption, checkpoint) for name, checkpoint in checkpoints.items()}
         try:
@@ -129,7 +129,7 @@ class Adoptions:
                     resolved.pin(self._home.guarded)  # may take its time
                     hold.confirm()
                     self._refuse_gone_on(barriers, manifest)
-                    record(self._means, control, manifest, resolved, request_id, confirm=hold.confirm)
+                    record(self._context, control, manifest, resolved, request_id, confirm=hold.confirm)
                     # Who has removed one before he could see the stream does not put it back.
                     self._refuse_gone_on(barriers, manifest)
             elif control.request(request_id) is None:
@@ -148,7 +148,7 @@ class Adoptions:
 
     def give_up(self, stream_id: str) -> GivenUp:
         """Take the barriers of an adoption back, so that its query may be started as it was; raises as ``give_up``."""
-        return give_up(self._means, stream_id, self._open_place)
+        return give_up(self._context, stream_id, self._open_place)
 
     def _wanted(self, request: AdoptRequest) -> Adoption:
         now = self._clock.now()
@@ -162,7 +162,7 @@ class Adoptions:
             held_by=self._clock.new_uuid(),
             held_until=now + timedelta(seconds=HOLD_SECONDS),
             begun_at=now,
-            requested_by=self._means.requested_by,
+            requested_by=self._context.requested_by,
             write_id=self._clock.new_uuid(),
         )
 
@@ -176,11 +176,11 @@ class Adoptions:
             checkpoints_uri=self._home.checkpoints.uri,
             default=default_settings(self._home.home.uri),
             request_id="",
-            requested_by=self._means.requested_by,
+            requested_by=self._context.requested_by,
             reason=resolved.reason,
             created_at=self._clock.now(),
         )
-        self._means.drivers.check(spec, 1)
+        self._context.drivers.check(spec, 1)
 
     def _barrier(self, adoption: Adoption, checkpoint: Checkpoint) -> OutsideBarrier:
         mark = BarrierMark(

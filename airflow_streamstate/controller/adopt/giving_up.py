@@ -62,7 +62,7 @@ class GivenUp:
         }
 
 
-def give_up(means: ControllerContext, stream_id: str, open_place: OpenPlace | None = None) -> GivenUp:
+def give_up(context: ControllerContext, stream_id: str, open_place: OpenPlace | None = None) -> GivenUp:
     """Give the adoption of a stream up, so that its query may be started again as it was; twice is once.
 
     Args:
@@ -75,21 +75,21 @@ def give_up(means: ControllerContext, stream_id: str, open_place: OpenPlace | No
         ConflictError: another works on it; or a driver of ours runs, or has run its queries; or a barrier cannot be
             taken back.
     """
-    control = means.home.control(stream_id)
-    hold = hold_to_end(means, control)
+    control = context.home.control(stream_id)
+    hold = hold_to_end(context, control)
     if hold is None:
         raise StreamNotFoundError(
             "nobody has begun to adopt this stream",
             stream_id=stream_id,
-            home=means.home.home.uri,
+            home=context.home.home.uri,
             next_step="Check the stream's name, and the home.",
         )
     try:
         adoption, is_retired = hold.adoption, False
         if adoption.status == "taken":
-            is_retired = _retire(means, control, adoption)
+            is_retired = _retire(context, control, adoption)
         # Of one that was given up before, too: who slept meanwhile may have put his barrier since.
-        barriers, failures = _barriers(hold, control, open_place or opener(means.home))
+        barriers, failures = _barriers(hold, control, open_place or opener(context.home))
         try:
             failures += map(str, failed_to_take_back(barriers.values(), hold.confirm))
             _refuse_left(adoption, failures)
@@ -98,8 +98,8 @@ def give_up(means: ControllerContext, stream_id: str, open_place: OpenPlace | No
                 is_retired = stored is not None and stored.value.retirement is not None
             else:
                 if adoption.status == "taken":
-                    is_retired = _retire(means, control, adoption)  # one that has come to be since the first look
-                remove_snapshots(means.home, hold, control, barriers.values())
+                    is_retired = _retire(context, control, adoption)  # one that has come to be since the first look
+                remove_snapshots(context.home, hold, control, barriers.values())
                 # Last: under another adoption's id nobody would take them back any more. What snapshot a stream has of
                 # it says that it is never gone on with.
                 snapshot_id = adoption.snapshot_id if is_retired else ""
@@ -173,25 +173,27 @@ def _is_gone(checkpoint: Checkpoint, adoption: Adoption, control: StreamControl)
     return True
 
 
-def _retire(means: ControllerContext, control: StreamControl, adoption: Adoption) -> bool:
+def _retire(context: ControllerContext, control: StreamControl, adoption: Adoption) -> bool:
     """Where a stream has come to be, nobody may deploy it from the snapshot of a query that runs on."""
     stored = control.register()
     if stored is None:
         return False
-    _refuse_begun(means, control, stored, adoption)
+    _refuse_begun(context, control, stored, adoption)
     if stored.value.retirement is None:
-        retirement = Retirement(means.clock.now(), means.requested_by, "its adoption was given up")
+        retirement = Retirement(context.clock.now(), context.requested_by, "its adoption was given up")
         # Against the register that was looked at: a deploy since then has moved it.
-        means.update_register(control, lambda register: replace(register, retirement=retirement), since=stored)
+        context.update_register(control, lambda register: replace(register, retirement=retirement), since=stored)
     return True
 
 
 def _refuse_begun(
-    means: ControllerContext, control: StreamControl, stored: Stored[StreamRegister], adoption: Adoption
+    context: ControllerContext, control: StreamControl, stored: Stored[StreamRegister], adoption: Adoption
 ) -> None:
     for deployment_id in control.deployment_ids():
         said = [entry.event for entry in control.journal(deployment_id).events()]
-        if any(isinstance(event, QueryStarted) for event in said) or _has_run(means, control, deployment_id, adoption):
+        if any(isinstance(event, QueryStarted) for event in said) or _has_run(
+            context, control, deployment_id, adoption
+        ):
             raise ConflictError(
                 "this stream has gone on with the adopted query: started as it was, that would run the same batches",
                 stream_id=control.stream_id,
@@ -200,7 +202,7 @@ def _refuse_begun(
             )
     if stored.value.deployment_id is None:
         return
-    seen = means.observer.look(control, stored, stored.value.deployment_id)
+    seen = context.observer.look(control, stored, stored.value.deployment_id)
     state = seen.state
     if state in (*ALIVE, "lost"):
         raise ConflictError(
@@ -211,16 +213,16 @@ def _refuse_begun(
         )
 
 
-def _has_run(means: ControllerContext, control: StreamControl, deployment_id: str, adoption: Adoption) -> bool:
+def _has_run(context: ControllerContext, control: StreamControl, deployment_id: str, adoption: Adoption) -> bool:
     """Whether its log says so: a driver that was killed may not have come to say that a query was started."""
     try:
         spec = control.spec(deployment_id)
     except DeploymentNotFoundError:
         return False
-    means.home.check_place(spec)
+    context.home.check_place(spec)
     for name, query in control.need_manifest(adoption.snapshot_id).queries.items():
         folder = layout.checkpoint_folder(control.stream_id, deployment_id, name)
-        checkpoint = Checkpoint(means.home.checkpoints, folder)
+        checkpoint = Checkpoint(context.home.checkpoints, folder)
         if not checkpoint.exists():
             continue
         found = checkpoint.position()

@@ -46,9 +46,9 @@ class Hold:
     """
 
     def __init__(
-        self, means: ControllerContext, control: StreamControl, stored: Stored[Adoption], lease: Lease
+        self, context: ControllerContext, control: StreamControl, stored: Stored[Adoption], lease: Lease
     ) -> None:
-        self._means = means
+        self._context = context
         self._register = adoption_register(control)
         self._stored = stored
         self._lease = lease
@@ -118,10 +118,10 @@ class Hold:
 
     def release(self) -> None:
         """Let another go on with it at once; raises as ``keep``."""
-        self.change(held_until=self._means.clock.now())
+        self.change(held_until=self._context.clock.now())
 
 
-def take_hold(means: ControllerContext, control: StreamControl, wanted: Adoption) -> Hold:
+def take_hold(context: ControllerContext, control: StreamControl, wanted: Adoption) -> Hold:
     """Begin this adoption, or go on with the one that there is.
 
     Args:
@@ -133,13 +133,13 @@ def take_hold(means: ControllerContext, control: StreamControl, wanted: Adoption
         ConflictError: another works on it, or it is of other checkpoints, or the stream came to be without it, or
             something lies where its own would.
     """
-    lease = Lease(means.clock, HOLD_SECONDS)
+    lease = Lease(context.clock, HOLD_SECONDS)
     register = adoption_register(control)
     stored = register.read()
     if stored is None or stored.value.status == "given_up":
         refuse_stream(control)
-        _refuse_left(means.home, control)
-        means.home.begin(means.requested_by)
+        _refuse_left(context.home, control)
+        context.home.begin(context.requested_by)
         begun = wanted if stored is None else replace(wanted, take=stored.value.take + 1)
         try:
             with lease.renewed() as held_until:
@@ -147,7 +147,7 @@ def take_hold(means: ControllerContext, control: StreamControl, wanted: Adoption
                 held = register.create(begun) if stored is None else register.update(lambda _: begun, since=stored)
         except (ObjectExistsError, VersionConflictError):
             raise _under_way(control.stream_id) from None
-        return Hold(means, control, held, lease)
+        return Hold(context, control, held, lease)
     there = stored.value
     if dict(there.checkpoints) != dict(wanted.checkpoints):
         raise ConflictError(
@@ -156,27 +156,27 @@ def take_hold(means: ControllerContext, control: StreamControl, wanted: Adoption
             checkpoints=dict(there.checkpoints),
             next_step=f"Name these; or `streamstate adopt {control.stream_id} --give-up` first.",
         )
-    held = _go_on_with(means, register, stored, lease, is_stopped=wanted.is_stopped)
-    return Hold(means, control, held, lease)
+    held = _go_on_with(context, register, stored, lease, is_stopped=wanted.is_stopped)
+    return Hold(context, control, held, lease)
 
 
-def hold_to_end(means: ControllerContext, control: StreamControl) -> Hold | None:
+def hold_to_end(context: ControllerContext, control: StreamControl) -> Hold | None:
     """The adoption that there is, whatever its checkpoints, to be given up; None where there is none.
 
     Raises:
         ConflictError: another works on it.
     """
-    lease = Lease(means.clock, HOLD_SECONDS)
+    lease = Lease(context.clock, HOLD_SECONDS)
     register = adoption_register(control)
     stored = register.read()
     if stored is None:
         return None
-    held = _go_on_with(means, register, stored, lease, is_stopped=stored.value.is_stopped)
-    return Hold(means, control, held, lease)
+    held = _go_on_with(context, register, stored, lease, is_stopped=stored.value.is_stopped)
+    return Hold(context, control, held, lease)
 
 
 def _go_on_with(
-    means: ControllerContext,
+    context: ControllerContext,
     register: Register[Adoption],
     stored: Stored[Adoption],
     lease: Lease,
@@ -184,9 +184,9 @@ def _go_on_with(
     is_stopped: bool,
 ) -> Stored[Adoption]:
     there = stored.value
-    if there.held_until > means.clock.now():
+    if there.held_until > context.clock.now():
         raise _under_way(there.stream_id, there)
-    held_by = means.clock.new_uuid()
+    held_by = context.clock.new_uuid()
     try:
         with lease.renewed() as held_until:
             return register.update(

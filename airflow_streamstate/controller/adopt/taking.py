@@ -229,7 +229,7 @@ def refuse_moved(barred: Mapping[str, Barred]) -> None:
 
 
 def record(
-    means: ControllerContext,
+    context: ControllerContext,
     control: StreamControl,
     manifest: SnapshotManifest,
     resolved: ResolvedRequest,
@@ -253,7 +253,7 @@ def record(
     Raises:
         ConflictError: it is; there is no stream by this call.
     """
-    home, clock = means.home, means.clock
+    home, clock = context.home, context.clock
     spec = resolved.version.as_spec(
         stream_id=resolved.stream_id,
         deployment_id=ADOPTED_ID,
@@ -262,7 +262,7 @@ def record(
         checkpoints_uri=home.checkpoints.uri,
         default=default_settings(home.home.uri),
         request_id=request_id,
-        requested_by=means.requested_by,
+        requested_by=context.requested_by,
         reason=resolved.reason,
         created_at=clock.now(),
     )
@@ -290,7 +290,7 @@ def record(
         attempt=manifest.attempt,
         attempt_mode="run",
         intent=None,
-        **means.signed(),
+        **context.signed(),
     )
     try:
         stored = control.create_register(register)

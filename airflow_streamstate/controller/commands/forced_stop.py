@@ -84,7 +84,7 @@ class ForcedEnd:
 
     def __init__(
         self,
-        means: ControllerContext,
+        context: ControllerContext,
         attempts: Attempts,
         watching: Watching,
         control: StreamControl,
@@ -92,7 +92,7 @@ class ForcedEnd:
         attempt: int,
         command_id: str,
     ) -> None:
-        self._means = means
+        self._context = context
         self._attempts = attempts
         self._watching = watching
         self._control = control
@@ -132,10 +132,10 @@ class ForcedEnd:
             clean = self._clean_end(seen)
             if clean is not None:
                 return clean
-        self._means.endings.prove(self._control, seen)
+        self._context.endings.prove(self._control, seen)
         self._hold()  # that may have taken longer than an intent is good for
         manifest = take_over(
-            self._means.home,
+            self._context.home,
             self._control,
             seen,
             snapshot_id_for(self._deployment_id, "stopped", self._attempt),
@@ -150,12 +150,12 @@ class ForcedEnd:
             return replace(register, intent=None) if self._is_held(register) else register
 
         try:
-            self._means.update_register(self._control, let_go)
+            self._context.update_register(self._control, let_go)
         except StreamStateError as error:
             log.info("the intent of a forced stop stays in the register until it is old: %s", error)
 
     def _look(self) -> Observation:
-        return self._means.observer.observe(self._control.stream_id, self._deployment_id)
+        return self._context.observer.observe(self._control.stream_id, self._deployment_id)
 
     def _clean_end(self, seen: Observation) -> ForcedStop | None:
         """What became of it where it ended by itself after all.
@@ -184,7 +184,7 @@ class ForcedEnd:
 
     def _hold(self) -> None:
         """Say in the register what is about to happen, so that nobody resumes or deploys meanwhile (1a.8)."""
-        now = self._means.clock.now()
+        now = self._context.clock.now()
 
         def hold(register: StreamRegister) -> StreamRegister:
             self._refuse_moved(register)
@@ -196,10 +196,10 @@ class ForcedEnd:
                 age_seconds = (now - intent.requested_at).total_seconds()
                 if age_seconds < INTENT_SECONDS / 2:
                     return register  # of another, perhaps, who stops it just so: it is the same intent
-            mine = Intent(self._intent_id, self._deployment_id, now, self._means.requested_by)
+            mine = Intent(self._intent_id, self._deployment_id, now, self._context.requested_by)
             return replace(register, intent=mine)
 
-        self._means.update_register(self._control, hold)
+        self._context.update_register(self._control, hold)
 
     def _is_held(self, register: StreamRegister) -> bool:
         return register.intent is not None and register.intent.request_id == self._intent_id
@@ -247,7 +247,7 @@ class ForcedEnd:
                 manifest.snapshot_id, manifest.snapshot_kind, manifest.files_count, manifest.size_bytes
             ),
             queries=positions,
-            reason="; ".join([_how_it_ended(seen, is_killed=is_killed), *_cut_in_words(cut)]),
+            reason="; ".join([_how_it_ended(seen, is_killed=is_killed), *_describe_cut(cut)]),
             command_id=self._command_id,
         )
         return ForcedStop(outcome, cut)
@@ -267,7 +267,7 @@ def _how_it_ended(seen: Observation, *, is_killed: bool) -> str:
     return f"it had ended before it could be stopped: {why}"
 
 
-def _cut_in_words(cut: Mapping[str, int]) -> list[str]:
+def _describe_cut(cut: Mapping[str, int]) -> list[str]:
     return [
         f"batch {batch_id} of query {name} was planned and not committed: the next start runs it again, over the same"
         " bounds"
@@ -293,10 +293,10 @@ class ForcedStops:
     """
 
     def __init__(
-        self, means: ControllerContext, attempts: Attempts, orders: Orders, watching: Watching, waits: Waits
+        self, context: ControllerContext, attempts: Attempts, orders: Orders, watching: Watching, waits: Waits
     ) -> None:
-        self._means = means
-        self._observer = means.observer
+        self._context = context
+        self._observer = context.observer
         self._attempts = attempts
         self._orders = orders
         self._watching = watching
@@ -315,7 +315,7 @@ class ForcedStops:
         """Order such a stop and do not wait: ``stop`` with the same request id goes on from there. As
         ``Controller.stop``, but None for a ``kill`` of what has died: there is nothing to order, and its end is to be
         kept."""
-        control = self._means.home.control(stream_id)
+        control = self._context.home.control(stream_id)
         if on_deadline == "kill" and self._dead(control, deployment_id, request_id) is not None:
             return None
         return self._give(
@@ -379,8 +379,8 @@ class ForcedStops:
                 moved the stream.
             DataError: a checkpoint is damaged.
         """
-        means, control = self._means, self._means.home.control(stream_id)
-        request_id = request_id_or_new(request_id, means.clock)
+        context, control = self._context, self._context.home.control(stream_id)
+        request_id = request_id_or_new(request_id, context.clock)
         dead = self._dead(control, deployment_id, request_id) if on_deadline == "kill" else None
         if dead is not None:
             refuse_during_upgrade(control, control.need_register().value, None)
@@ -427,7 +427,7 @@ class ForcedStops:
         command = read_command(control, seen, order.command_id)
         if not isinstance(command, StopRequest):
             return seen.attempt, 0.0  # answered without having been written
-        return command.attempt, (self._means.clock.now() - command.requested_at).total_seconds()
+        return command.attempt, (self._context.clock.now() - command.requested_at).total_seconds()
 
     # fail
 
@@ -460,7 +460,7 @@ class ForcedStops:
             raise self._waits.error_of(seen, end)
 
     def _force(self, control: StreamControl, deployment_id: str, attempt: int, command_id: str) -> ForcedStop:
-        end = ForcedEnd(self._means, self._attempts, self._watching, control, deployment_id, attempt, command_id)
+        end = ForcedEnd(self._context, self._attempts, self._watching, control, deployment_id, attempt, command_id)
         return end.come_to()
 
 

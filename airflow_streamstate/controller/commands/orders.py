@@ -97,9 +97,9 @@ class Orders:
         watching: says what became of an order.
     """
 
-    def __init__(self, means: ControllerContext, attempts: Attempts, watching: Watching) -> None:
-        self._means = means
-        self._observer = means.observer
+    def __init__(self, context: ControllerContext, attempts: Attempts, watching: Watching) -> None:
+        self._context = context
+        self._observer = context.observer
         self._attempts = attempts
         self._watching = watching
 
@@ -117,7 +117,7 @@ class Orders:
     ) -> CommandView:
         """As ``Controller.stop`` and ``.drain``; ``upgrade_id``: the upgrade that this is a step of, None where it is
         of none."""
-        control = self._means.home.control(stream_id)
+        control = self._context.home.control(stream_id)
         command_id = command_id_for(stream_id, verb, request_id)
         digest = _order_digest(verb, deployment_id, terms)
         record = control.request(request_id)
@@ -146,7 +146,7 @@ class Orders:
         command = self._command(seen, verb, command_id, attempt, reason, expires_in_seconds, terms)
         number, key = control.journal(seen.deployment_id).write_command(command, agreed_protocol(seen))
         if isinstance(decision, LaunchToDrain) or decision.launch:
-            self._means.drivers.launch(control, seen.spec, attempt)
+            self._context.drivers.launch(control, seen.spec, attempt)
             seen = self._observer.observe(stream_id, seen.deployment_id)
         return CommandView(
             stream_id=stream_id,
@@ -180,13 +180,13 @@ class Orders:
         expires_in_seconds: float | None,
         terms: DrainTerms,
     ) -> Command:
-        now = self._means.clock.now()
+        now = self._context.clock.now()
         deadline_at = None if expires_in_seconds is None else now + timedelta(seconds=expires_in_seconds)
         within_seconds = terms.batches_within_seconds
         batches_by_at = None if within_seconds is None else now + timedelta(seconds=within_seconds)
         if terms.on_deadline == "fail":
             deadline_at = deadline_at or batches_by_at  # what would be taken back then is not begun after it, either
-        head = (command_id, seen.stream_id, seen.deployment_id, now, deadline_at, self._means.requested_by, reason)
+        head = (command_id, seen.stream_id, seen.deployment_id, now, deadline_at, self._context.requested_by, reason)
         if verb == "drain":
             return DrainNotification(
                 *head,

@@ -190,9 +190,9 @@ class SnapshotRequests:
         waits: has looks at requests as part of its own.
     """
 
-    def __init__(self, means: ControllerContext, attempts: Attempts, watching: Watching, waits: Waits) -> None:
-        self._means = means
-        self._observer = means.observer
+    def __init__(self, context: ControllerContext, attempts: Attempts, watching: Watching, waits: Waits) -> None:
+        self._context = context
+        self._observer = context.observer
         self._attempts = attempts
         self._watching = watching
         self._waits = waits
@@ -208,7 +208,7 @@ class SnapshotRequests:
         expires_in_seconds: float | None = None,
     ) -> CommandView:
         """As ``Controller.snapshot``."""
-        control = self._means.home.control(stream_id)
+        control = self._context.home.control(stream_id)
         _check_terms(terms)
         digest = _digest(terms)
         record = control.request(request_id)
@@ -239,7 +239,7 @@ class SnapshotRequests:
             StreamNotFoundError: there is no such stream.
         """
         seen, request_id = self._observer.observe(condition.stream_id), condition.request_id or ""
-        control = self._means.home.control(seen.stream_id)
+        control = self._context.home.control(seen.stream_id)
         record = self._need_record(control, request_id)
         wish = self._wish_of(record)
         decision = decide_asking(seen, record, wish, control.journal(seen.deployment_id).commands)
@@ -293,7 +293,7 @@ class SnapshotRequests:
             command_id=ask.command_id,
             stream_id=seen.stream_id,
             deployment_id=seen.deployment_id,
-            requested_at=wish.requested_at or self._means.clock.now(),
+            requested_at=wish.requested_at or self._context.clock.now(),
             deadline_at=wish.deadline_at,
             requested_by=wish.requested_by,
             reason=wish.reason,
@@ -344,12 +344,12 @@ class SnapshotRequests:
         )
 
     def _wish(self, terms: SnapshotTerms, reason: str, expires_in_seconds: float | None) -> SnapshotWish:
-        now = self._means.clock.now()
+        now = self._context.clock.now()
         return SnapshotWish(
             requested_at=terms.requested_at,
             ttl_seconds=terms.ttl_seconds,
             deadline_at=None if expires_in_seconds is None else now + timedelta(seconds=expires_in_seconds),
-            requested_by=self._means.requested_by,
+            requested_by=self._context.requested_by,
             reason=reason,
             consistent=terms.consistent,
         )

@@ -14,7 +14,7 @@ from airflow_streamstate.controller.deploy.takeover import has_committed, has_co
 from airflow_streamstate.controller.idempotency import check_same_request
 from airflow_streamstate.controller.observe.observation import Observation, pending_drain
 from airflow_streamstate.controller.observe.one_time_sources import one_time_sources
-from airflow_streamstate.controller.observe.repeating import foreseen_in_words
+from airflow_streamstate.controller.observe.repeating import describe_foreseen
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.retired import refuse_retired
@@ -33,12 +33,12 @@ class Attempts:
         means: of the controller.
     """
 
-    def __init__(self, means: ControllerContext) -> None:
-        self._means = means
-        self._home = means.home
-        self._observer = means.observer
-        self._drivers = means.drivers
-        self._clock = means.clock
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._home = context.home
+        self._observer = context.observer
+        self._drivers = context.drivers
+        self._clock = context.clock
 
     def resume(
         self, stream_id: str, request_id: str, *, assume_dead: bool, reason: str = "", upgrade_id: str | None = None
@@ -102,7 +102,7 @@ class Attempts:
         else:
             self._note_reason(control, seen, reason)
         notes = [] if drain is None else [_drains_first(drain)]
-        if repeats := foreseen_in_words(self._home, seen):  # before the driver changes what is planned
+        if repeats := describe_foreseen(self._home, seen):  # before the driver changes what is planned
             notes.append(repeats)
         self._drivers.launch(control, seen.spec, attempt)
         return self.view(control.stream_id, seen.deployment_id, tuple(notes))
@@ -141,7 +141,7 @@ class Attempts:
             return
         try:
             stored = Stored(seen.register, seen.register_version)
-            self._means.update_register(control, lambda now: replace(now, attempt_reason=reason), since=stored)
+            self._context.update_register(control, lambda now: replace(now, attempt_reason=reason), since=stored)
         except VersionConflictError:
             raise someone_was_first(control) from None
 
@@ -162,10 +162,10 @@ class Attempts:
         """
         refuse_retired(seen.register)
         self._drivers.check(seen.spec, seen.attempt + 1)
-        self._means.endings.prove(control, seen, assume_dead=assume_dead)
+        self._context.endings.prove(control, seen, assume_dead=assume_dead)
         stored = Stored(seen.register, seen.register_version)
         try:
-            self._means.update_register(
+            self._context.update_register(
                 control,
                 lambda register: replace(
                     register, attempt=seen.attempt + 1, attempt_mode=mode, intent=None, attempt_reason=reason
@@ -187,16 +187,16 @@ class Attempts:
         Raises:
             ConflictError: it cannot be ended from here.
         """
-        means, control = self._means, self._home.control(seen.stream_id)
+        context, control = self._context, self._home.control(seen.stream_id)
         if seen.handle is None:
             if seen.claim is None:
-                self._drivers.close(control, seen.deployment_id, seen.attempt, f"killed by {means.requested_by}")
+                self._drivers.close(control, seen.deployment_id, seen.attempt, f"killed by {context.requested_by}")
             elif seen.is_claimed and seen.terminal is None:
                 raise _cannot_end(seen, "nobody recorded how it was launched")
         else:
-            if seen.handle.launcher != means.launcher.name:
+            if seen.handle.launcher != context.launcher.name:
                 raise _cannot_end(seen, f"it was launched by {seen.handle.launcher}")
-            status = means.launcher.kill(seen.handle, grace_seconds)
+            status = context.launcher.kill(seen.handle, grace_seconds)
             if not status.has_ended:
                 raise _cannot_end(seen, status.reason)
 

@@ -29,8 +29,8 @@ class Deployer:
         attempts: finishes what a repeated request began.
     """
 
-    def __init__(self, means: ControllerContext, attempts: Attempts) -> None:
-        self._means = means
+    def __init__(self, context: ControllerContext, attempts: Attempts) -> None:
+        self._context = context
         self._attempts = attempts
 
     def deploy(
@@ -38,15 +38,15 @@ class Deployer:
     ) -> DeploymentView:
         """As ``Controller.deploy``; ``upgrade_id``: the upgrade that this is a step of, None where it is of none."""
         stream_id = resolved.request.stream_id
-        control = self._means.home.control(stream_id, begins=True)
-        _ = self._means.home.checkpoints  # refused by name before anything is written
+        control = self._context.home.control(stream_id, begins=True)
+        _ = self._context.home.checkpoints  # refused by name before anything is written
         for _try in range(TRIES):
             record = control.request(request_id)
             if record is not None:
                 check_same_request(record, resolved.digest)
             stored = control.register_or_lost()
             decision = decide_request(
-                record, None if stored is None else stored.value, request_id, self._means.clock.now()
+                record, None if stored is None else stored.value, request_id, self._context.clock.now()
             )
             if isinstance(decision, Refused):
                 raise decision.error
@@ -57,7 +57,7 @@ class Deployer:
             if isinstance(decision, Became):
                 return self._became(control, decision.deployment_id, request_id, resolved.rehearsal_id)
             try:
-                deploying = Deploying(self._means, self._attempts, control, resolved, request_id, decision)
+                deploying = Deploying(self._context, self._attempts, control, resolved, request_id, decision)
                 return deploying.run(stored, on_start)
             except VersionConflictError:
                 continue  # another writer moved the register: look, and decide again
@@ -66,7 +66,7 @@ class Deployer:
     def _became(
         self, control: StreamControl, deployment_id: str, request_id: str, rehearsal_id: str | None
     ) -> DeploymentView:
-        seen = self._means.observer.observe(control.stream_id, deployment_id)
+        seen = self._context.observer.observe(control.stream_id, deployment_id)
         if seen.spec.request_id != request_id:
             raise taken(seen.spec)
         if seen.is_unlaunched and seen.spec.start.predecessor_id is not None:

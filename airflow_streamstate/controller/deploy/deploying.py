@@ -81,7 +81,7 @@ def refuse_sent_once(request: DeployRequest, manifest: SnapshotManifest) -> tupl
     notes = []
     for name, query in sorted(manifest.queries.items()):
         lines = request.offsets.get(name, query.position.end_offsets)
-        found = sending_once(query.identities, lines, known_sources().adapters)
+        found = sending_once(query.identities, lines, known_sources().connectors)
         if not found:
             continue
         if name not in request.accept_lost_input:
@@ -255,17 +255,17 @@ class Deploying:
 
     def __init__(
         self,
-        means: ControllerContext,
+        context: ControllerContext,
         attempts: Attempts,
         control: StreamControl,
         resolved: ResolvedRequest,
         request_id: str,
         begin: Begin,
     ) -> None:
-        self._means = means
+        self._context = context
         self._attempts = attempts
-        self._home = means.home
-        self._clock = means.clock
+        self._home = context.home
+        self._clock = context.clock
         self._control = control
         self._resolved = resolved
         self._request = resolved.request
@@ -290,7 +290,7 @@ class Deploying:
             self._home.check_place(predecessor.spec)
             if not self._undoes:
                 spec = self._spec(StartPlan(mode="fresh"))
-                refuse_spark(self._home, self._control, self._means.drivers, spec, predecessor)
+                refuse_spark(self._home, self._control, self._context.drivers, spec, predecessor)
         end = self._decide_end(predecessor)
         # What must be refused is refused before anything is recorded, as far as it can be known by now.
         kept = self._kept_end(end)
@@ -299,10 +299,10 @@ class Deploying:
         if end is None or kept is not None or self._request.start == "fresh":
             self._decide_start(predecessor, self._beginning_of(predecessor, kept))
         wanted = self._spec(StartPlan(mode="fresh"))  # however it starts in the end
-        self._means.drivers.check(wanted, 1)
+        self._context.drivers.check(wanted, 1)
         self._refuse_left_checkpoints(stored)
-        place = self._means.drivers.place_note(wanted)
-        self._home.begin(self._means.requested_by, has_stream=stored is not None)
+        place = self._context.drivers.place_note(wanted)
+        self._home.begin(self._context.requested_by, has_stream=stored is not None)
         self._home.places.claim(self._control, wanted.snapshots)
         self._resolved.pin(self._home.guarded)
         self._record()
@@ -324,13 +324,13 @@ class Deploying:
         self._move(stored)
         if predecessor is not None:
             retire_commands(self._control, predecessor.deployment_id)
-        self._means.drivers.start(self._control, spec, 1, self._resolved.rehearsal_id)
+        self._context.drivers.start(self._control, spec, 1, self._resolved.rehearsal_id)
         return self._attempts.view(spec.stream_id, spec.deployment_id, start.notes)
 
     def _observe_predecessor(self, stored: Stored[StreamRegister] | None) -> Observation | None:
         if stored is None or stored.value.deployment_id is None:
             return None
-        return self._means.observer.look(self._control, stored, stored.value.deployment_id)
+        return self._context.observer.look(self._control, stored, stored.value.deployment_id)
 
     def _refuse_left_checkpoints(self, stored: Stored[StreamRegister] | None) -> None:
         try:
@@ -381,7 +381,7 @@ class Deploying:
         """See that the snapshot is what was captured, once; what is to be said about it."""
         if self._checked is None or self._checked[0] != manifest.snapshot_id:
             unread = check_before_start(self._control, self._home.places.of(manifest), manifest)
-            self._checked = manifest.snapshot_id, () if unread is None else (unread.in_words(manifest.snapshot_id),)
+            self._checked = manifest.snapshot_id, () if unread is None else (unread.describe(manifest.snapshot_id),)
         return self._checked[1]
 
     def _record(self) -> None:
@@ -410,7 +410,7 @@ class Deploying:
             request_id=self._request_id,
             deployment_id=self._begin.deployment_id,
             requested_at=self._clock.now(),
-            requested_by=self._means.requested_by,
+            requested_by=self._context.requested_by,
         )
         if stored is None:
             register = StreamRegister(
@@ -421,19 +421,19 @@ class Deploying:
                 attempt_mode="run",
                 attempt_reason="",
                 intent=intent,
-                **self._means.signed(),
+                **self._context.signed(),
             )
             try:
                 return create_unadopted(self._control, register)
             except ObjectExistsError:
                 raise VersionConflictError("the stream has just come to be", stream_id=register.stream_id) from None
-        return self._means.update_register(
+        return self._context.update_register(
             self._control, lambda register: replace(register, intent=intent), since=stored
         )
 
     def _withdraw_intent(self, stored: Stored[StreamRegister]) -> None:
         try:
-            self._means.update_register(self._control, lambda register: replace(register, intent=None), since=stored)
+            self._context.update_register(self._control, lambda register: replace(register, intent=None), since=stored)
         except StreamStateError as error:
             log.info("the intent of a refused deploy stays in the register until it is old: %s", error)
 
@@ -447,7 +447,7 @@ class Deploying:
         """The snapshot at the predecessor's end, taken now if it is missing (1a.9)."""
         if predecessor is None or end is None or kept is not None:
             return stored, kept
-        self._means.endings.prove(self._control, predecessor, assume_dead=self._request.assume_dead)
+        self._context.endings.prove(self._control, predecessor, assume_dead=self._request.assume_dead)
         # Proving may have taken longer than an intent is good for: it is made young again, or somebody else has moved.
         held = self._held = self._intend(stored)
 
@@ -503,7 +503,7 @@ class Deploying:
             checkpoints_uri=self._home.checkpoints.uri,
             default=default_settings(self._home.home.uri),
             request_id=self._request_id,
-            requested_by=self._means.requested_by,
+            requested_by=self._context.requested_by,
             reason=self._request.reason,
             created_at=self._clock.now(),
         )
@@ -513,7 +513,7 @@ class Deploying:
         try:
             self._control.create_spec(spec)
         except ObjectExistsError:
-            there = self._means.observer.spec(self._control, spec.deployment_id)
+            there = self._context.observer.spec(self._control, spec.deployment_id)
             if there.request_id != self._request_id:
                 raise taken(there) from None
             if there.start != spec.start:
@@ -528,7 +528,7 @@ class Deploying:
         return spec
 
     def _move(self, stored: Stored[StreamRegister]) -> None:
-        self._means.update_register(
+        self._context.update_register(
             self._control,
             lambda register: replace(
                 register,

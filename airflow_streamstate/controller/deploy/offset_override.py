@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from airflow_streamstate.connectors.measuring import FILE, known_sources, moves_between
-from airflow_streamstate.connectors.moving import consent_missing, in_words
+from airflow_streamstate.connectors.moving import consent_missing, describe
 from airflow_streamstate.controller.decide import Refused, Start, decide_start
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.request.requests import DeployRequest
@@ -75,7 +75,7 @@ def _checked(home: Home, request: DeployRequest, manifest: SnapshotManifest) -> 
         else:
             moves = _moves(home, name, known, manifest, request.offsets[name])
             _need_consent(name, moves, request)
-            notes += [f"query {name}, source {words}" for words in in_words(moves)]
+            notes += [f"query {name}, source {words}" for words in describe(moves)]
     return tuple(notes)
 
 
@@ -136,17 +136,17 @@ def _padded(known: QuerySnapshot) -> list[SourceIdentity]:
 
 
 def _check_offset(name: str, identity: SourceIdentity, stood_at: str, given: str) -> None:
-    adapter = next((each for each in known_sources().adapters if each.name == identity.adapter), None)
-    if adapter is None:
+    connector = next((each for each in known_sources().connectors if each.name == identity.adapter), None)
+    if connector is None:
         return
     facts = {"query_name": name, "source": identity.what, "offset": given[:200]}
     try:
-        order = adapter.compare(given, stood_at)
-    except Exception:  # an adapter of anybody: whatever it raises, it does not know this as an offset
+        order = connector.compare(given, stood_at)
+    except Exception:  # a connector of anybody: whatever it raises, it does not know this as an offset
         raise InvalidRequestError(
             "this is no offset of the source", **facts, stood_at=stood_at, next_step="Write it as Spark does."
         ) from None
-    if adapter.name == FILE and order == "ahead":
+    if connector.name == FILE and order == "ahead":
         raise InvalidRequestError(
             "the offset of a source of files counts what it has listed, so there is none ahead of where it stood",
             **facts,
@@ -161,6 +161,6 @@ def _need_consent(name: str, moves: Sequence[SourceMove], request: DeployRequest
         raise IncompatibleUpgradeError(
             "beginning there passes over input, or reads input again, that nobody accepted",
             query_name=name,
-            moves=list(in_words(moves)),
+            moves=list(describe(moves)),
             next_step=f"Where that is meant, deploy with {missing}.",
         )

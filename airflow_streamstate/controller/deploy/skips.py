@@ -94,8 +94,8 @@ class Skips:
         watching: says what became of an order.
     """
 
-    def __init__(self, means: ControllerContext, attempts: Attempts, watching: Watching) -> None:
-        self._means = means
+    def __init__(self, context: ControllerContext, attempts: Attempts, watching: Watching) -> None:
+        self._context = context
         self._attempts = attempts
         self._watching = watching
 
@@ -106,7 +106,7 @@ class Skips:
             StreamNotFoundError: there is no such stream.
             InvalidRequestError: no query has that batch planned, or several have.
         """
-        return self._look(self._means.observer.observe(order.stream_id), order, None)
+        return self._look(self._context.observer.observe(order.stream_id), order, None)
 
     def skip(self, order: SkipOrder, request_id: str, on_view: Callable[[SkipView], None]) -> CommandView:
         """Order it, and start the attempt that does it. The same request id again is the same order.
@@ -121,12 +121,12 @@ class Skips:
             InvalidRequestError: as ``look``.
             ConflictError: the stream runs, is drained or lost, or a drain of it is not finished.
         """
-        control = self._means.home.control(order.stream_id)
+        control = self._context.home.control(order.stream_id)
         command_id = str(uuid.uuid5(_NAMESPACE, f"{order.stream_id}/{request_id}"))
         asked = {"batch_id": order.batch_id, "query_name": order.query_name, "accepts_written": order.accepts_written}
         digest = digest_of({"verb": "skip", **asked})
         record = control.request(request_id)
-        seen = self._means.observer.observe(order.stream_id, None if record is None else record.deployment_id)
+        seen = self._context.observer.observe(order.stream_id, None if record is None else record.deployment_id)
         is_ordered = False
         if record is not None:
             check_same_request(record, digest)
@@ -145,8 +145,8 @@ class Skips:
             self._refuse_second(control, seen, view.query_name, command_id)
         on_view(view)
         if not seen.is_unlaunched:  # what would be refused then is refused before anything is recorded
-            self._means.drivers.check(seen.spec, seen.attempt + 1)
-            self._means.endings.prove(control, seen, assume_dead=order.assume_dead)
+            self._context.drivers.check(seen.spec, seen.attempt + 1)
+            self._context.endings.prove(control, seen, assume_dead=order.assume_dead)
         if record is None:
             self._attempts.record_request(control, request_id, "skip", digest, seen, command_id)
         return self._order(control, seen, order, view, command_id)
@@ -158,9 +158,9 @@ class Skips:
             command_id=command_id,
             stream_id=seen.stream_id,
             deployment_id=seen.deployment_id,
-            requested_at=self._means.clock.now(),
+            requested_at=self._context.clock.now(),
             deadline_at=None,
-            requested_by=self._means.requested_by,
+            requested_by=self._context.requested_by,
             reason=order.reason,
             query_name=view.query_name,
             batch_id=order.batch_id,
@@ -174,10 +174,10 @@ class Skips:
             journal.withdraw_command(command_id)
             raise
         if seen.is_unlaunched:
-            self._means.drivers.launch(control, seen.spec, seen.attempt)
+            self._context.drivers.launch(control, seen.spec, seen.attempt)
         elif self._move(control, seen, order, command_id):
-            self._means.drivers.launch(control, seen.spec, seen.attempt + 1)
-        seen = self._means.observer.observe(seen.stream_id, seen.deployment_id)
+            self._context.drivers.launch(control, seen.spec, seen.attempt + 1)
+        seen = self._context.observer.observe(seen.stream_id, seen.deployment_id)
         return CommandView(seen.stream_id, seen.deployment_id, command_id, number, key, seen.state, "skip")
 
     def _move(self, control: StreamControl, seen: Observation, order: SkipOrder, command_id: str) -> bool:
@@ -248,7 +248,7 @@ class Skips:
             raise decision.error
 
     def _look(self, seen: Observation, order: SkipOrder, command_id: str | None) -> SkipView:
-        checkpoints = built_checkpoints(self._means.home, seen)
+        checkpoints = built_checkpoints(self._context.home, seen)
         if order.query_name is not None:
             checkpoints = {name: each for name, each in checkpoints.items() if name == order.query_name}
         positions = {name: checkpoint.position() for name, checkpoint in checkpoints.items()}

@@ -21,9 +21,9 @@ class Starts:
         watching: says what became of an order.
     """
 
-    def __init__(self, means: ControllerContext, attempts: Attempts, watching: Watching) -> None:
-        self._clock = means.clock
-        self._skips = Skips(means, attempts, watching)
+    def __init__(self, context: ControllerContext, attempts: Attempts, watching: Watching) -> None:
+        self._clock = context.clock
+        self._skips = Skips(context, attempts, watching)
 
     def what_skip_passes_over(self, order: SkipOrder) -> SkipView:
         """The input that a skip would pass over; changes nothing. Raises as ``skips.Skips.look``."""

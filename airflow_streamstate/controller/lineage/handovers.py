@@ -1,7 +1,7 @@
 """One handover of one query: whether the successor began exactly where the predecessor ended (pure).
 
 What an end and a beginning are is read elsewhere (``custody``); here they are held against each other, source by
-source, by the adapters that know what an offset means.
+source, by the connectors that know what an offset means.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from airflow_streamstate.connectors.moving import counted
-from airflow_streamstate.connectors.source import NO_OFFSET, OffsetOrder, SendingOnceAdapter, SourceAdapter
+from airflow_streamstate.connectors.source import NO_OFFSET, OffsetOrder, SendingOnceConnector, SourceConnector
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped, UndoneBy
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.positions import SourceIdentity
@@ -101,7 +101,7 @@ def compare_edges(
     start: Edge,
     deployment_id: str,
     query_name: str,
-    adapters: Sequence[SourceAdapter],
+    connectors: Sequence[SourceConnector],
     *,
     keeps_places: bool = False,
     accepted: bool = False,
@@ -115,7 +115,7 @@ def compare_edges(
         start: of the successor.
         deployment_id: the successor.
         query_name: the query.
-        adapters: which say how offsets lie to each other.
+        connectors: which say how offsets lie to each other.
         keeps_places: it was restored, so that each source goes on from the offset in its own place.
         accepted: whether lost input was accepted by name.
     """
@@ -124,7 +124,7 @@ def compare_edges(
     pairs, uncompared = _pairs(end, start, keeps_places=keeps_places)
     found: list[Break] = []
     for pair in pairs:
-        found += _of_source(pair, adapters, deployment_id, query_name)
+        found += _of_source(pair, connectors, deployment_id, query_name)
     found += _of_planned(end, start, deployment_id, query_name)
     return Compared(tuple(replace(one, accepted=accepted) for one in found), uncompared)
 
@@ -193,7 +193,7 @@ class _Pair:
     source: str
     ended_at: str
     began_at: str
-    adapter_name: str = ""
+    connector_name: str = ""
 
 
 def _of_batches(ended: int | None, began: int | None, deployment_id: str, query_name: str) -> Break:
@@ -208,11 +208,11 @@ def _of_batches(ended: int | None, began: int | None, deployment_id: str, query_
     return Break(kind, deployment_id, query_name, "", _id(ended), _id(began), detail)
 
 
-def _of_source(pair: _Pair, adapters: Iterable[SourceAdapter], deployment_id: str, query_name: str) -> list[Break]:
-    order = _order(pair, adapters)
+def _of_source(pair: _Pair, connectors: Iterable[SourceConnector], deployment_id: str, query_name: str) -> list[Break]:
+    order = _order(pair, connectors)
     if order == "same":
         return []
-    if pair.began_at == NO_OFFSET and _sends_once(pair, adapters):
+    if pair.began_at == NO_OFFSET and _sends_once(pair, connectors):
         detail = "the source sends each row once, so it began without an offset: what was sent between the two is lost"
         return [Break("gap", deployment_id, query_name, pair.source, pair.ended_at, pair.began_at, detail)]
     parts = _parts(pair.ended_at, pair.began_at) or [("", pair.ended_at, pair.began_at, order)]
@@ -222,8 +222,11 @@ def _of_source(pair: _Pair, adapters: Iterable[SourceAdapter], deployment_id: st
     ]
 
 
-def _sends_once(pair: _Pair, adapters: Iterable[SourceAdapter]) -> bool:
-    return any(adapter.name == pair.adapter_name and isinstance(adapter, SendingOnceAdapter) for adapter in adapters)
+def _sends_once(pair: _Pair, connectors: Iterable[SourceConnector]) -> bool:
+    return any(
+        connector.name == pair.connector_name and isinstance(connector, SendingOnceConnector)
+        for connector in connectors
+    )
 
 
 _KINDS: Mapping[OffsetOrder, BreakKind] = {"ahead": "overlap", "behind": "gap", "apart": "gap"}
@@ -280,7 +283,7 @@ class _Source:
     key: str
     line: str
     what: str = ""
-    adapter_name: str = ""
+    connector_name: str = ""
 
 
 def _sources(edge: Edge) -> list[_Source]:
@@ -293,22 +296,22 @@ def _sources(edge: Edge) -> list[_Source]:
 
 
 def _paired(one: _Source, other: _Source) -> _Pair:
-    return _Pair(other.what or one.what or other.key, one.line, other.line, other.adapter_name or one.adapter_name)
+    return _Pair(other.what or one.what or other.key, one.line, other.line, other.connector_name or one.connector_name)
 
 
 def _whats(sources: Iterable[_Source]) -> str:
     return ", ".join(source.what or source.key for source in sources)
 
 
-def _order(pair: _Pair, adapters: Iterable[SourceAdapter]) -> OffsetOrder:
+def _order(pair: _Pair, connectors: Iterable[SourceConnector]) -> OffsetOrder:
     """How the first lies to the second; "apart" where nobody can tell and they are not equal."""
     if _plain(pair.ended_at) == _plain(pair.began_at):
         return "same"
-    for adapter in adapters:
-        if adapter.name == pair.adapter_name:
+    for connector in connectors:
+        if connector.name == pair.connector_name:
             try:
-                return adapter.compare(pair.ended_at, pair.began_at)
-            except Exception:  # an adapter of anybody: whatever it raises, it does not know
+                return connector.compare(pair.ended_at, pair.began_at)
+            except Exception:  # a connector of anybody: whatever it raises, it does not know
                 break
     parts = _parts(pair.ended_at, pair.began_at)
     orders = {lies for *_, lies in parts} if parts else set()

@@ -16,9 +16,9 @@ from itertools import pairwise
 from airflow_streamstate.checkpoint.entries import OffsetEntry
 from airflow_streamstate.checkpoint.log import Checkpoint, batches_passed_over
 from airflow_streamstate.connectors.measuring import moves_of_batch
-from airflow_streamstate.connectors.registry import SOURCES, find_adapters
+from airflow_streamstate.connectors.registry import SOURCES, find_connectors
 from airflow_streamstate.connectors.replaying import sending_once
-from airflow_streamstate.connectors.source import NO_OFFSET, SourceAdapter
+from airflow_streamstate.connectors.source import NO_OFFSET, SourceConnector
 from airflow_streamstate.control.command_status import begun_skips, fold
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
@@ -62,7 +62,7 @@ def backward_breaks(
     deployment_id: str,
     query_name: str,
     identities: Sequence[SourceIdentity],
-    adapters: Iterable[SourceAdapter],
+    connectors: Iterable[SourceConnector],
     accepted_to: int | None,
 ) -> list[Break]:
     """The steps of a log at which a source went back; as far as Spark has kept it.
@@ -71,13 +71,13 @@ def backward_breaks(
         checkpoint: of the query.
         deployment_id, query_name: whose it is.
         identities: what each source is, in the order of the offsets; shorter where unknown.
-        adapters: which say how offsets lie to each other.
+        connectors: which say how offsets lie to each other.
         accepted_to: up to this batch a step back was asked for by name, where it began; None for never.
 
     Raises:
         DataError, UnsupportedCheckpointError: an entry cannot be read.
     """
-    known = {adapter.name: adapter for adapter in adapters}
+    known = {connector.name: connector for connector in connectors}
     found: list[Break] = []
     entries = [(number, checkpoint.read_offset(number)) for number in checkpoint.offset_ids()]
     for (before_id, before), (number, entry) in pairwise(entries):
@@ -110,23 +110,23 @@ def _pairs(before: OffsetEntry, entry: OffsetEntry) -> list[tuple[int, str, str]
     return [(place, first, second) for place, (first, second) in enumerate(lines)]
 
 
-def _went_back(first: str, second: str, adapter: SourceAdapter | None) -> str | None:
+def _went_back(first: str, second: str, connector: SourceConnector | None) -> str | None:
     """Which part of the second offset is behind the first, in words, "" for all of it; None where none is."""
     if first in (second, NO_OFFSET):
         return None
     if second == NO_OFFSET:
         return ""
-    lowered = _lowered(first, second, is_known=adapter is not None)
-    if lowered is not None or adapter is None:
+    lowered = _lowered(first, second, is_known=connector is not None)
+    if lowered is not None or connector is None:
         return lowered
     try:
-        return "" if adapter.compare(second, first) == "behind" else None
-    except Exception:  # an adapter of anybody: whatever it raises, it does not know
+        return "" if connector.compare(second, first) == "behind" else None
+    except Exception:  # a connector of anybody: whatever it raises, it does not know
         return None
 
 
 def _lowered(first: str, second: str, *, is_known: bool) -> str | None:
-    """The first count that is lower in the second offset, in words; None for none. ``is_known``: an adapter knows the
+    """The first count that is lower in the second offset, in words; None for none. ``is_known``: a connector knows the
     fields of the source, and compares them better."""
     before, after = _counts(first), _counts(second)
     common = [path for path in before if path in after]
@@ -396,8 +396,8 @@ def lineage_of(
     control.need_register()
     if since is not None:
         control.spec(since)
-    adapters = find_adapters(SOURCES, SourceAdapter).adapters  # type: ignore[type-abstract]
-    reader = _Reader(home, control, adapters, _settled(control), every_entry=every_entry)
+    connectors = find_connectors(SOURCES, SourceConnector).connectors  # type: ignore[type-abstract]
+    reader = _Reader(home, control, connectors, _settled(control), every_entry=every_entry)
     ids = [one for one in control.deployment_ids() if through is None or order_of(one) <= order_of(through)]
     return reader.read(ids[ids.index(since) :] if since is not None else ids)
 
@@ -416,7 +416,7 @@ class _Reader:
         self,
         home: Home,
         control: StreamControl,
-        adapters: Sequence[SourceAdapter],
+        connectors: Sequence[SourceConnector],
         settled: SettledCustody | None,
         *,
         every_entry: bool,
@@ -425,7 +425,7 @@ class _Reader:
         self._settled = settled
         self._home = home
         self._control = control
-        self._adapters = adapters
+        self._connectors = connectors
         self._breaks: list[Break] = []
         self._unread: list[str] = []
         self._sent_once: list[SentOnce] = []
@@ -553,7 +553,7 @@ class _Reader:
             start,
             spec.deployment_id,
             name,
-            self._adapters,
+            self._connectors,
             keeps_places=first.how == "restored",
             accepted=name in spec.start.accept_lost_input,
         )
@@ -569,7 +569,7 @@ class _Reader:
         lines = [""] * len(first.identities)  # any that is no beginning
         self._sent_once += [
             SentOnce(deployment_id, name, what, why)
-            for what, why in sending_once(first.identities, lines, self._adapters).items()
+            for what, why in sending_once(first.identities, lines, self._connectors).items()
         ]
         if checkpoint is None or not self._every_entry:
             return
@@ -578,7 +578,9 @@ class _Reader:
         )
         began = [number for number in (first.batch_id, first.planned_batch_id) if number is not None]
         accepted_to = max(began, default=None) if moved or name in spec.start.accept_lost_input else None
-        self._breaks += backward_breaks(checkpoint, deployment_id, name, first.identities, self._adapters, accepted_to)
+        self._breaks += backward_breaks(
+            checkpoint, deployment_id, name, first.identities, self._connectors, accepted_to
+        )
 
     def _snapshot_holder(self, spec: DeploymentSpec) -> str:
         manifest = self._control.readable_manifest(str(spec.start.snapshot_id))

@@ -143,19 +143,19 @@ def repeats_to_come(
     ]
 
 
-def repeats_in_words(stream_id: str, repeats: Sequence[Repeat]) -> str:
+def describe_repeats(stream_id: str, repeats: Sequence[Repeat]) -> str:
     """What a person should know of batches that ran again, or are about to: one sentence; "" for none."""
     if not repeats:
         return ""
     doubled = [one for one in repeats if one.may_be_doubled]
     shown = (doubled or list(repeats))[-MOST_TOLD:]
     head = "rows may be doubled: " if doubled else "nothing is doubled: "
-    clauses = "; ".join(in_words(one) for one in shown)
+    clauses = "; ".join(describe(one) for one in shown)
     left = len(doubled or repeats) - len(shown)
     return head + clauses + (f"; and {left} more, which `streamstate audit {stream_id}` lists" if left else "")
 
 
-def in_words(one: Repeat) -> str:
+def describe(one: Repeat) -> str:
     """One clause: which batch, and what its sink makes of it."""
     which = "the flush, " if one.is_flush else ""
     runs = "ran again" if one.at else "runs again first"
@@ -206,7 +206,7 @@ def _derived(
         batch_id,
         start.attempt if next_attempt is None else next_attempt,
         place,
-        repeat_means(sink, known_sinks().adapters),
+        repeat_means(sink, known_sinks().connectors),
         moves or (),
         at=format_time(start.at) if next_attempt is None else "",
     )

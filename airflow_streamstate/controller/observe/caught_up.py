@@ -64,7 +64,7 @@ def query_caught_up(query: QueryBeat | None, at_most: int = 0) -> CaughtUp:
         return CaughtUp(False, f"nobody can tell how far it is behind ({'; '.join(untold)})")
     # Of a source that never pauses something is always behind: least right after a commit, which no look need meet.
     is_so = all((left := left_at_least(lag)) is not None and left <= at_most for lag in lags)
-    return CaughtUp(is_so, behind_in_words(lags))
+    return CaughtUp(is_so, describe_behind(lags))
 
 
 def has_some_left(query: QueryBeat) -> bool:
@@ -84,7 +84,7 @@ def asked_at(query: QueryBeat) -> datetime | None:
     return query.lags_at or query.rows_behind_at
 
 
-def behind_in_words(lags: Sequence[SourceLag]) -> str:
+def describe_behind(lags: Sequence[SourceLag]) -> str:
     """How far behind, and until when: ``120 files behind, about 40 s``; "" where nobody can tell.
 
     Where less was behind at one of the newest batches, that is said, too: ``900 rows behind, 20 at the least``.
@@ -104,7 +104,7 @@ def behind_in_words(lags: Sequence[SourceLag]) -> str:
     return words + (f", about {seconds:,.0f} s" if left and seconds is not None else "")
 
 
-def since_snapshot_in_words(batches: int | None, lags: Sequence[SourceLag]) -> str:
+def describe_since_snapshot(batches: int | None, lags: Sequence[SourceLag]) -> str:
     """What whoever goes back to the newest snapshot reads again: ``3 batches, 120 files``; "" where none is known."""
     if batches is None:
         return ""

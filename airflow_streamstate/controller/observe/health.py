@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from airflow_streamstate.controller.observe.caught_up import behind_in_words, has_some_left, lags_of, query_caught_up
+from airflow_streamstate.controller.observe.caught_up import describe_behind, has_some_left, lags_of, query_caught_up
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation
 from airflow_streamstate.controller.observe.pace import decide_slower, left_at_least, paces_of
 from airflow_streamstate.protocol.events import Failed, QueryStarted
@@ -96,7 +96,7 @@ def decide_health(
         return Healthy()  # by itself: a script that reads what there is, and ends
     failed = next(seen.of_kind(Failed), None)
     if state in ("failed", "fenced", "stopped", "drained", "degraded"):
-        why = failed.in_words if failed is not None else seen.why
+        why = failed.sentence if failed is not None else seen.why
         return Unhealthy(f"it is {state}: {why}")
     missing = _not_begun(seen, handover) if state in ALIVE else f"it is {state}"
     doubts = [_Doubt(missing, is_fatal=True)] if missing else list(_doubts(seen, handover, wanted, old_beats or {}))
@@ -193,7 +193,7 @@ def _doubt_of_pace(query: QueryBeat, before: QueryBeat | None, wanted: HealthyWh
         is_fatal = limit is not None and slower.factor is not None and slower.factor >= limit
         return _Doubt(f"falls behind: it {slower.text}", is_fatal)
     if any(lag.behind and lag.trend is None for lag in lags_of(query)):
-        words = behind_in_words(lags_of(query))
+        words = describe_behind(lags_of(query))
         return _Doubt(f"is {words}, and was not looked at long enough to know whether it keeps up", is_fatal=False)
     return None
 

@@ -286,7 +286,7 @@ def _explained(observation: Observation) -> str:
     if row.state == "launching" and observation.is_unlaunched:
         return "it is recorded, but no driver was started for it yet; resume starts one"
     if row.state == "degraded":
-        return failed_in_words(observation)
+        return describe_failed(observation)
     if row.state == "failed" and observation.is_closed and observation.claim is not None:
         return observation.claim.agent_version
     if row.state == "failed" and status is not None and observation.terminal is None:
@@ -297,14 +297,14 @@ def _explained(observation: Observation) -> str:
     return row.when if row.when != "otherwise" else "its driver has not started its Spark session yet"
 
 
-def failed_in_words(observation: Observation) -> str:
+def describe_failed(observation: Observation) -> str:
     """Which queries have failed, and why, in one sentence; "" where none has."""
-    return "; ".join(_failed_in_words(event) for event in observation.failed_queries.values())
+    return "; ".join(_describe_failed(event) for event in observation.failed_queries.values())
 
 
-def _failed_in_words(event: QueryFailed) -> str:
+def _describe_failed(event: QueryFailed) -> str:
     where = "" if event.planned_batch_id is None else f" in batch {event.planned_batch_id}"
-    return f"query {event.query_name} has failed{where}: {event.in_words}"
+    return f"query {event.query_name} has failed{where}: {event.sentence}"
 
 
 def markdown_table() -> str:

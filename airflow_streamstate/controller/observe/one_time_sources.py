@@ -31,7 +31,7 @@ def one_time_sources(home: Home, seen: Observation) -> OneTimeSources:
     found = {}
     for name, start in sorted(starts.items()):
         with suppress(StreamStateError):
-            sources = sending_once(start.identities, _lines(home, seen, name), known_sources().adapters)
+            sources = sending_once(start.identities, _lines(home, seen, name), known_sources().connectors)
             if sources:
                 found[name] = sources
     return found
@@ -46,7 +46,7 @@ def _lines(home: Home, seen: Observation, name: str) -> tuple[str, ...]:
     return () if entry is None else entry.source_lines
 
 
-def why_in_words(found: OneTimeSources) -> str:
+def describe_why(found: OneTimeSources) -> str:
     """Why they cannot, one clause."""
     return "; ".join(f"query {name} reads {what}: {why}" for name in found for what, why in found[name].items())
 

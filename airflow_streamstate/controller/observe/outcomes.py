@@ -163,7 +163,7 @@ def _from_event(event: Event, number: int, state: State, kind: str) -> End:
         )
         return End(outcome, state, event, number, event.snapshot_id, event.queries, command_kind=kind)
     if isinstance(event, Failed):
-        return End("failed", state, event, number, reason=event.in_words, traceback=event.traceback, command_kind=kind)
+        return End("failed", state, event, number, reason=event.sentence, traceback=event.traceback, command_kind=kind)
     if isinstance(event, Fenced):
         reason = f"replaced by {event.current_deployment_id or 'nobody'} attempt {event.current_attempt}"
         return End("fenced", state, event, number, reason=reason, command_kind=kind)

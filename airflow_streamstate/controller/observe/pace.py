@@ -97,7 +97,7 @@ def keeps_level(query: QueryBeat) -> bool:
     return bool(told) and all(_is_level(lag) for lag in told)
 
 
-def rate_in_words(per_second: float | None, unit: str) -> str:
+def describe_rate(per_second: float | None, unit: str) -> str:
     """``12.5 rows/s``; ``an unknown number of rows/s``."""
     if per_second is None:
         return f"an unknown number of {unit}/s"
@@ -123,8 +123,8 @@ def _slower(pace: Pace, before: Pace | None) -> Slower | None:
         if factor <= NOISE:
             return None
     text = (
-        f"reads {rate_in_words(pace.read_per_second, pace.unit)} while {rate_in_words(pace.came_per_second, pace.unit)}"
-        f" come, and the version before read {rate_in_words(was, pace.unit)}; "
+        f"reads {describe_rate(pace.read_per_second, pace.unit)} while {describe_rate(pace.came_per_second, pace.unit)}"
+        f" come, and the version before read {describe_rate(was, pace.unit)}; "
         f"{counted(pace.least, pace.unit)} behind at the least, {pace.least_before:,} before"
     )
     return Slower(text, factor)

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.repeats import Repeat, repeats_in_words, repeats_of, repeats_to_come
+from airflow_streamstate.controller.lineage.repeats import Repeat, describe_repeats, repeats_of, repeats_to_come
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol import layout
@@ -21,7 +21,7 @@ def repeated(home: Home, seen: Observation) -> tuple[Repeat, ...]:
     return tuple(found)
 
 
-def foreseen_in_words(home: Home, seen: Observation) -> str:
+def describe_foreseen(home: Home, seen: Observation) -> str:
     """What the next attempt of an ended deployment runs again, as one sentence; "" for nothing, or where the logs
     cannot be read."""
     events = _events(seen)
@@ -31,7 +31,7 @@ def foreseen_in_words(home: Home, seen: Observation) -> str:
         there = {name: checkpoint for name, checkpoint in found.items() if checkpoint.exists()}
         control = home.control(seen.stream_id)
         coming = repeats_to_come(control, seen.deployment_id, seen.attempt + 1, events, there)
-        return repeats_in_words(seen.stream_id, coming)
+        return describe_repeats(seen.stream_id, coming)
     return ""
 
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from airflow_streamstate.controller.lineage.repeats import Repeat, repeats_in_words
-from airflow_streamstate.controller.observe.caught_up import behind_in_words, seconds_to_zero, since_snapshot_in_words
+from airflow_streamstate.controller.lineage.repeats import Repeat, describe_repeats
+from airflow_streamstate.controller.observe.caught_up import describe_behind, describe_since_snapshot, seconds_to_zero
 from airflow_streamstate.controller.observe.drain_phase import DrainPhase
 from airflow_streamstate.controller.observe.observation import State
 from airflow_streamstate.controller.observe.pending_orders import PendingOrder
@@ -205,13 +205,13 @@ class QueryStatus:
             "rows_behind": self.rows_behind,
             "lags": [asdict(lag) for lag in self.lags],
             "lags_at": _time(self.lags_at),
-            "behind": (behind_in_words(self.lags) or None) if is_told else None,
+            "behind": (describe_behind(self.lags) or None) if is_told else None,
             "behind_age_seconds": self.behind_age_seconds,
             "seconds_to_zero": seconds_to_zero(self.lags) if is_told else None,
             "caught_up": self.caught_up,
             "caught_up_why": self.caught_up_why,
             "batches_since_snapshot": self.batches_since_snapshot,
-            "since_snapshot": since_snapshot_in_words(self.batches_since_snapshot, self.lags) or None,
+            "since_snapshot": describe_since_snapshot(self.batches_since_snapshot, self.lags) or None,
             "batch_seconds": self.batch_seconds,
             "error": self.error,
         }
@@ -311,7 +311,7 @@ class StreamStatus:
             "orders": [order.to_json() for order in self.orders],
             "unreadable": dict(self.unreadable),
             "may_be_doubled": [one.to_json() for one in self.repeats if one.may_be_doubled],
-            "repeats": repeats_in_words(self.stream_id, self.repeats),
+            "repeats": describe_repeats(self.stream_id, self.repeats),
             "remarks": {name: list(said) for name, said in self.remarks.items()},
             "proofs": dict(self.proofs),
         }

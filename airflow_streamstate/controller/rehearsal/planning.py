@@ -56,10 +56,10 @@ class Planning:
         means: of the controller.
     """
 
-    def __init__(self, means: ControllerContext) -> None:
-        self._means = means
-        self._clock = means.clock
-        self._rehearsals = Rehearsals(means)
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._clock = context.clock
+        self._rehearsals = Rehearsals(context)
 
     def recorded(self, stream_id: str) -> RecordedPlans:
         """The plans of the current deployment.
@@ -67,8 +67,8 @@ class Planning:
         Raises:
             StreamNotFoundError: there is none.
         """
-        seen = self._means.observer.observe(stream_id)
-        control = self._means.home.control(stream_id)
+        seen = self._context.observer.observe(stream_id)
+        control = self._context.home.control(stream_id)
         plans = recorded_plans(control, seen.deployment_id)
         unknown = _unplanned(control, seen.deployment_id, plans)
         spark = next((plan.spark_version for plan in plans.values()), "")
@@ -143,7 +143,7 @@ class Planning:
         Raises:
             InvalidRequestError: no such rehearsal.
         """
-        control = self._means.home.control(stream_id)
+        control = self._context.home.control(stream_id)
         brought = _brought(control, rehearsal_id)  # its record is removed with it
         rehearsal, verdict = self._rehearsals.report(stream_id, rehearsal_id)
         bad = _known_bad(brought, verdict.spark_version)
@@ -202,7 +202,7 @@ class Planning:
         if not any(operator.kind == "transform_with_state" for operator in plan.operators):
             return plan
         folder = layout.checkpoint_folder(rehearsal.stream_id, rehearsal.deployment_id, name)
-        checkpoint = Checkpoint(self._means.home.checkpoints, folder)
+        checkpoint = Checkpoint(self._context.home.checkpoints, folder)
         try:
             batch_id = checkpoint.position().batch_id
             kept = () if batch_id is None else kept_operators(checkpoint, batch_id, len(plan.operators))
@@ -222,7 +222,7 @@ def _brought(control: StreamControl, deployment_id: str) -> tuple[str, ...]:
 
 def _known_bad(brought: tuple[str, ...], spark_version: str) -> tuple[str, ...]:
     """What of it is known to fail, one sentence each."""
-    return tuple(found.in_words for found in known_bad_among(brought, spark_version))
+    return tuple(found.sentence for found in known_bad_among(brought, spark_version))
 
 
 def _unplanned(control: StreamControl, deployment_id: str, plans: Mapping[str, QueryPlan]) -> tuple[str, ...]:

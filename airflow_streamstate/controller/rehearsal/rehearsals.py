@@ -157,11 +157,11 @@ class Rehearsals:
         means: of the controller.
     """
 
-    def __init__(self, means: ControllerContext) -> None:
-        self._means = means
-        self._home = means.home
-        self._clock = means.clock
-        self._drivers: Drivers = means.drivers
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._home = context.home
+        self._clock = context.clock
+        self._drivers: Drivers = context.drivers
 
     # beginning
 
@@ -179,7 +179,7 @@ class Rehearsals:
     ) -> RehearsalView:
         """As ``Controller.begin_plan``."""
         control = self._home.need_stream(request.stream_id)
-        seen = self._means.observer.observe(request.stream_id)
+        seen = self._context.observer.observe(request.stream_id)
         self.sweep(request.stream_id)
         rehearsal = self._under_way(control, request_id, request.digest)
         if rehearsal is None:
@@ -203,7 +203,7 @@ class Rehearsals:
                 checkpoints_uri=seen.spec.checkpoints_uri,
                 default=seen.spec.settings,
                 request_id=request_id,
-                requested_by=self._means.requested_by,
+                requested_by=self._context.requested_by,
                 reason=request.reason,
                 created_at=rehearsal.created_at,
             )
@@ -268,7 +268,7 @@ class Rehearsals:
             runs_batches=runs_batches,
             created_at=now,
             deadline_at=now + timedelta(seconds=seconds),
-            requested_by=self._means.requested_by,
+            requested_by=self._context.requested_by,
             request_id=request_id,
             request_digest=request.digest,
             write_id=self._clock.new_uuid(),
@@ -315,7 +315,7 @@ class Rehearsals:
         control = self._home.control(stream_id)
         handle = self._driver(control, rehearsal_id).handle()
         left = (self._need(control, rehearsal_id).deadline_at - self._clock.now()).total_seconds()
-        state = "not launched" if handle is None else self._means.observer.status(handle).state
+        state = "not launched" if handle is None else self._context.observer.status(handle).state
         return f"its driver is {state}; {max(left, 0):.0f} s are left"
 
     def _need(self, control: StreamControl, rehearsal_id: str) -> Rehearsal:
@@ -333,7 +333,7 @@ class Rehearsals:
         return is_late(rehearsal.deadline_at, self._clock.now())
 
     def _driver(self, control: StreamControl, rehearsal_id: str) -> ScratchDriver:
-        return ScratchDriver(self._means, control, rehearsal_id, _RECORD)
+        return ScratchDriver(self._context, control, rehearsal_id, _RECORD)
 
     # waiting
 
@@ -347,7 +347,7 @@ class Rehearsals:
         if self.waiting_end(stream_id, rehearsal_id) or control.waiting(rehearsal_id) is None:
             return False
         handle = self._driver(control, rehearsal_id).handle()
-        return handle is not None and self._means.observer.status(handle).state == "running"
+        return handle is not None and self._context.observer.status(handle).state == "running"
 
     def waiting_end(self, stream_id: str, rehearsal_id: str) -> str:
         """Why its driver does not wait, and never will, in words; "" while it may. Raises as ``is_waiting``."""
@@ -365,7 +365,7 @@ class Rehearsals:
         if now >= rehearsal.waits_until:
             return f"it waited until {format_time(rehearsal.waits_until)}"
         handle = self._driver(control, rehearsal_id).handle()
-        status = None if handle is None else self._means.observer.status(handle)
+        status = None if handle is None else self._context.observer.status(handle)
         if status is None or not status.has_ended:
             return ""
         ran_on = [] if verdict is None else [note for note in verdict.notes if note.startswith(RAN_ON)]
@@ -434,12 +434,12 @@ class Rehearsals:
             return "deadline", f"it was not over at its deadline, {format_time(rehearsal.deadline_at)}", ""
         if handle is None:
             return "failed", "its driver was never launched", ""
-        reason = self._means.observer.status(handle).reason
+        reason = self._context.observer.status(handle).reason
         try:
             spec = control.spec(rehearsal.rehearsal_id)
         except StreamStateError:
             return "failed", "its driver ended without a verdict", ""
-        tail = log_tail_of(self._means.launcher, self._home, spec, handle)
+        tail = log_tail_of(self._context.launcher, self._home, spec, handle)
         secrets = secrets_seen(spec, handle)
         words = shortened(f"its driver ended without a verdict: {reason}", secrets, MAX_LINE_CHARACTERS, in_a_line=True)
         return "failed", words, tail

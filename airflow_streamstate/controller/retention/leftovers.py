@@ -80,7 +80,7 @@ class Leftovers:
 
     def __init__(
         self,
-        means: ControllerContext,
+        context: ControllerContext,
         control: StreamControl,
         needs: Needs,
         kept: Collection[SnapshotManifest],
@@ -92,8 +92,8 @@ class Leftovers:
         is_blind: bool = False,
     ) -> None:
         self._is_blind = is_blind
-        self._means = means
-        self._home = means.home
+        self._context = context
+        self._home = context.home
         self._control = control
         self._stream_id = control.stream_id
         self._needs = needs
@@ -103,7 +103,7 @@ class Leftovers:
         self._known_good = known_good
         self._same = same
         self._is_dry = is_dry
-        self._now = means.clock.now()
+        self._now = context.clock.now()
         self._found: list[Leftover] = []
 
     def remove(self) -> list[Leftover]:
@@ -152,7 +152,7 @@ class Leftovers:
         """Whether no driver of it can wake up and find its fence gone: it has said its last word, its launcher proves
         its end, or it has been silent for a day."""
         try:
-            seen = self._means.observer.observe(self._stream_id, deployment_id)
+            seen = self._context.observer.observe(self._stream_id, deployment_id)
         except (DataError, DeploymentNotFoundError):
             return True  # never begun, or nothing that anybody can read
         if isinstance(seen.terminal, TERMINAL_EVENTS):
@@ -286,7 +286,7 @@ class Leftovers:
             return
         there = filter(is_sha256, self._home.home.list_folders(layout.artifacts_folder(self._stream_id)))
         unused = [one for one in there if one not in used]
-        retention = Retention(self._control, self._means.requested_by)
+        retention = Retention(self._control, self._context.requested_by)
         noted = retention.read().unused_artifacts
         aged = self._now - timedelta(seconds=UNUSED_SECONDS)
         for sha256 in unused:

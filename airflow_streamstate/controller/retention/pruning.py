@@ -108,9 +108,9 @@ class Copies:
     """
 
     def __init__(
-        self, means: ControllerContext, control: StreamControl, policy: RetentionPolicy, *, is_dry: bool
+        self, context: ControllerContext, control: StreamControl, policy: RetentionPolicy, *, is_dry: bool
     ) -> None:
-        self._means = means
+        self._context = context
         self._control = control
         self._policy = replace(policy, keep=max(1, policy.kept_count))
         self._is_dry = is_dry
@@ -118,7 +118,7 @@ class Copies:
     def prune(self, uri: str, home: HomeView) -> PrunedMirror:
         """Remove the copies that nothing needs from one mirror; again, it goes on where it was cut short."""
         try:
-            return self._prune(Mirrors(self._means).open(uri), home)
+            return self._prune(Mirrors(self._context).open(uri), home)
         except StreamStateError as error:
             return PrunedMirror(uri, {}, {}, {}, problem=f"nothing, or not everything, was removed there: {error}")
 
@@ -133,13 +133,13 @@ class Copies:
                 next_step=f"`streamstate snapshot verify {self._control.stream_id}` tells what is wrong with it.",
             )
         if not self._is_dry:
-            refuse_same(self._control, mirror, self._means.home.checkpoints)
+            refuse_same(self._control, mirror, self._context.home.checkpoints)
         found = {one: there.manifest(one) for one in there.snapshot_ids()}
         copies = {one: manifest for one, manifest in found.items() if manifest is not None}
         removed, kept = self._decide(copies, home)
         files = 0
         if not self._is_dry:
-            by = self._means.requested_by
+            by = self._context.requested_by
             closed = close_copies(self._control, mirror, by, removed)
             files = delete_partial_copies(self._control, mirror, by, of_all=True)
             removed = {one: why for one, why in removed.items() if one in closed}
@@ -153,7 +153,7 @@ class Copies:
         """The copies that go, and those that stay; of each, why."""
         removed, kept = {}, {}
         newest = max((manifest.order for manifest in home.manifests), default=None)
-        fates = decide_fates(copies, home.needed, home.register, self._policy, self._means.clock.now())
+        fates = decide_fates(copies, home.needed, home.register, self._policy, self._context.clock.now())
         for one, fate in fates.items():
             stays = fate.why if not fate.goes else ()
             if one in home.ids:
@@ -283,9 +283,9 @@ class Retaining:
         means: of the controller.
     """
 
-    def __init__(self, means: ControllerContext) -> None:
-        self._means = means
-        self._home = means.home
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._home = context.home
 
     def prune(
         self, stream_id: str, policy: RetentionPolicy, *, is_dry: bool = False, at_mirrors: bool = False
@@ -313,13 +313,13 @@ class Retaining:
         same = SameStream(control, spec)
         if not is_dry:
             self._mark_known_good(control)
-            Rehearsals(self._means).sweep(stream_id)
-            Readings(self._means).sweep(stream_id)
-        retention = Retention(control, self._means.requested_by)
+            Rehearsals(self._context).sweep(stream_id)
+            Readings(self._context).sweep(stream_id)
+        retention = Retention(control, self._context.requested_by)
         kept_register = retention.read()
         manifests, _ = self._manifests(control, kept_register)
         needs = self._needs(control, register, manifests, kept_register)
-        now = self._means.clock.now()
+        now = self._context.clock.now()
         fates = decide_fates(manifests, needs.snapshots, kept_register, policy, now)
         notes = self._notes(needs, kept_register)
         removed = {one: fate.why for one, fate in fates.items() if fate.goes}
@@ -340,7 +340,7 @@ class Retaining:
             stays_too = ": what deployments left stays" if is_blind else ", and is neither kept nor removed"
             notes = (*notes, f"the manifest of {', '.join(unreadable)} cannot be read{stays_too}")
         leftovers = Leftovers(
-            self._means, control, needs, stays, current, good, same, is_dry=is_dry, is_blind=is_blind
+            self._context, control, needs, stays, current, good, same, is_dry=is_dry, is_blind=is_blind
         ).remove()
         places, _ = self._home.places.all_of(control)
         stores = dict.fromkeys((self._home.home, *places.values()))
@@ -350,7 +350,7 @@ class Retaining:
         if at_mirrors:
             ids = {*control.snapshot_ids()} - {*removed, *retention.read().condemned}
             view = HomeView(spec, ids, stays, unreadable, needs.snapshots, kept_register)
-            copies = Copies(self._means, control, policy, is_dry=is_dry)
+            copies = Copies(self._context, control, policy, is_dry=is_dry)
             mirrors = tuple(copies.prune(uri, view) for uri in spec.mirrors)
         return Pruned(stream_id, is_dry, removed, freed, kept, tuple(leftovers), swept, temporaries, notes, mirrors)
 
@@ -369,7 +369,7 @@ class Retaining:
         """
 
         def choose(register: RetentionRegister) -> list[str]:
-            now = self._means.clock.now()
+            now = self._context.clock.now()
             needs = self._needs(control, control.need_register().value, manifests, register)
             again = decide_fates(manifests, needs.snapshots, register, policy, now)
             return [one for one, fate in again.items() if fate.goes and fates[one].goes]
@@ -377,7 +377,7 @@ class Retaining:
         return {one: fates[one].why for one in remover.condemn(manifests, choose) if one in fates}
 
     def _remover(self, control: StreamControl, same: SameStream) -> Remover:
-        return Remover(control, self._home.places, self._means.requested_by, same.check)
+        return Remover(control, self._home.places, self._context.requested_by, same.check)
 
     def _needs(
         self,
@@ -414,9 +414,9 @@ class Retaining:
 
     def _mark_known_good(self, control: StreamControl) -> None:
         """Where nobody waited for the current version to be healthy, the prune looks itself."""
-        seen = self._means.observer.observe(control.stream_id)
-        if seen.register.upgrade_id is None and has_proven_itself(self._means, seen):
-            Retention(control, self._means.requested_by).mark_good(seen.deployment_id)
+        seen = self._context.observer.observe(control.stream_id)
+        if seen.register.upgrade_id is None and has_proven_itself(self._context, seen):
+            Retention(control, self._context.requested_by).mark_good(seen.deployment_id)
 
     def _manifests(
         self, control: StreamControl, kept: RetentionRegister
@@ -457,10 +457,10 @@ class Retaining:
             StreamNotFoundError: there is no such stream.
         """
         control = self._home.need_stream(stream_id)
-        manifests = Snapshots(self._means).all(stream_id)
+        manifests = Snapshots(self._context).all(stream_id)
         shared = shared_bytes(self._home.checkpoints, manifests)
         kept, good = self._looked(control, {one.snapshot_id: one for one in manifests})
-        now = self._means.clock.now()
+        now = self._context.clock.now()
         leases = [lease for lease in kept.leases.values() if is_held(lease, now)]
         return [
             KeptSnapshot(
@@ -479,7 +479,7 @@ class Retaining:
         self, control: StreamControl, manifests: dict[str, SnapshotManifest]
     ) -> tuple[RetentionRegister, set[str]]:
         """What is kept, and which snapshots for the last known good version; damage of it hides no snapshot."""
-        empty = RetentionRegister(control.stream_id, "", self._means.clock.now(), "")
+        empty = RetentionRegister(control.stream_id, "", self._context.clock.now(), "")
         try:
             kept = Retention(control).read()
             needs = self._needs(control, control.need_register().value, manifests, kept)
@@ -489,7 +489,7 @@ class Retaining:
 
     def retire(self, stream_id: str, *, reason: str = "", deletes: bool = False) -> Retired:
         """As ``Retiring.retire``."""
-        return Retiring(self._means).retire(stream_id, reason=reason, deletes=deletes)
+        return Retiring(self._context).retire(stream_id, reason=reason, deletes=deletes)
 
     # pins
 
@@ -507,7 +507,7 @@ class Retaining:
         control = self._home.need_stream(stream_id)
         if not is_promised:
             control.need_manifest(snapshot_id)
-        Retention(control, self._means.requested_by).pin(snapshot_id)
+        Retention(control, self._context.requested_by).pin(snapshot_id)
 
     def pin_ordered(self, order: CommandView) -> None:
         """Pin the snapshot that an order makes, or that answers it; one that never comes to be pins nothing.
@@ -528,7 +528,7 @@ class Retaining:
             SnapshotNotFoundError: there is no such snapshot.
         """
         control = self._home.need_stream(stream_id)
-        retention = Retention(control, self._means.requested_by)
+        retention = Retention(control, self._context.requested_by)
         if snapshot_id not in retention.read().pins:
             control.need_manifest(snapshot_id)
         retention.unpin(snapshot_id)

@@ -60,9 +60,9 @@ class Retiring:
         means: of the controller.
     """
 
-    def __init__(self, means: ControllerContext) -> None:
-        self._means = means
-        self._home = means.home
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._home = context.home
 
     def retire(self, stream_id: str, *, reason: str = "", deletes: bool = False) -> Retired:
         """Mark a stream as one that is not to run any more; twice is once.
@@ -92,10 +92,10 @@ class Retiring:
             if deletes:
                 self._refuse_lost_places(control)
             if retirement is None:
-                retirement = Retirement(self._means.clock.now(), self._means.requested_by, reason)
+                retirement = Retirement(self._context.clock.now(), self._context.requested_by, reason)
             retirement = replace(retirement, is_deleting=deletes)
             marked = retirement
-            self._means.update_register(
+            self._context.update_register(
                 control, lambda register: replace(register, retirement=marked, intent=None), since=stored
             )
         objects = self._delete(control) if retirement.is_deleting else 0
@@ -104,13 +104,13 @@ class Retiring:
     def _refuse_what_runs(self, control: StreamControl, stored: Stored[StreamRegister]) -> None:
         register = stored.value
         refuse_during_upgrade(control, register, None)
-        refused = refuse_other_intent(register, "", self._means.clock.now())
+        refused = refuse_other_intent(register, "", self._context.clock.now())
         if refused is not None:
             raise refused.error
         if register.deployment_id is None:
             return
         needs_of(control, register, {}, None)  # a stream whose records cannot be read is not removed unseen
-        seen = self._means.observer.look(control, stored, register.deployment_id)
+        seen = self._context.observer.look(control, stored, register.deployment_id)
         state = seen.state
         if state in ALIVE or state == "lost":
             what = "nobody can say whether this stream has ended" if state == "lost" else f"the stream is {state}"
@@ -123,7 +123,7 @@ class Retiring:
             )
         still_runs = seen.launch_status is not None and seen.launch_status.state == "running"
         if not seen.is_closed and (still_runs or not isinstance(seen.terminal, TERMINAL_EVENTS)):
-            self._means.endings.prove(control, seen)  # one that has said its last word is given a moment to be gone
+            self._context.endings.prove(control, seen)  # one that has said its last word is given a moment to be gone
 
     def _refuse_lost_places(self, control: StreamControl) -> None:
         """See that each place answers, before there is no way back: of a stream that is being deleted nothing is
@@ -149,7 +149,7 @@ class Retiring:
         stream_id = control.stream_id
         home, checkpoints = self._home.home, self._home.checkpoints
         for rehearsal_id in control.rehearsal_ids():
-            Rehearsals(self._means).give_up(stream_id, rehearsal_id)
+            Rehearsals(self._context).give_up(stream_id, rehearsal_id)
         places, elsewhere = self._delete_elsewhere(control)
         register_key = layout.register_key(stream_id)
         stores = dict.fromkeys((checkpoints, home))
@@ -158,7 +158,7 @@ class Retiring:
         for store in stores:
             delete_below(store, stream_id, but=(name,))
         for store in dict.fromkeys((*stores, *places)):  # no later prune of this stream would
-            end_uploads(store, stream_id, self._means.clock.now())
+            end_uploads(store, stream_id, self._context.clock.now())
         self._home.remove_stream(stream_id, but=name)
         for place in places:  # before the name is free: whoever has it then may want the same place
             place.delete(layout.place_record_key(stream_id))

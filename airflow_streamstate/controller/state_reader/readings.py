@@ -342,10 +342,10 @@ class Readings:
         means: of the controller.
     """
 
-    def __init__(self, means: ControllerContext) -> None:
-        self._means = means
-        self._home = means.home
-        self._clock = means.clock
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._home = context.home
+        self._clock = context.clock
 
     def look(self, request: ReadingRequest, on_progress: Report | None = None) -> dict[str, Any]:
         """What is in the state of a snapshot: operators, rows, bytes, skew, variables, timers; rows by key; exports.
@@ -436,7 +436,7 @@ class Readings:
 
     def _wanted(self, control: StreamControl, request: ReadingRequest) -> _Wanted:
         if request.snapshot_id is None:
-            manifests = Snapshots(self._means).all(request.stream_id)
+            manifests = Snapshots(self._context).all(request.stream_id)
             manifest = newest_with_state(manifests, request.stream_id, request.query_name)
         else:
             manifest = control.need_manifest(request.snapshot_id)
@@ -478,7 +478,9 @@ class Readings:
         try:
             self._say(on_progress, "a fork of the snapshot is made")
             order = self._order(request, wanted, names, verb, export, reading)
-            handle = self._means.drivers.launch_reader(reader_spec(spec, request, reading.reading_id), order.to_json())
+            handle = self._context.drivers.launch_reader(
+                reader_spec(spec, request, reading.reading_id), order.to_json()
+            )
             return self._answer(spec, handle, order, on_progress)
         finally:
             with suppress(StreamStateError):  # the next reading removes it, too
@@ -504,7 +506,7 @@ class Readings:
             snapshot_ids=ids,
             created_at=now,
             deadline_at=now + timedelta(seconds=request.deadline_seconds),
-            requested_by=self._means.requested_by,
+            requested_by=self._context.requested_by,
             write_id=self._clock.new_uuid(),
         )
         control.create_reading(reading)
@@ -539,7 +541,7 @@ class Readings:
         )
 
     def _driver(self, control: StreamControl, reading_id: str) -> ScratchDriver:
-        return ScratchDriver(self._means, control, reading_id, _RECORD)
+        return ScratchDriver(self._context, control, reading_id, _RECORD)
 
     def _answer(
         self, spec: DeploymentSpec, handle: LaunchHandle, order: StateOrder, on_progress: Report | None
@@ -547,7 +549,7 @@ class Readings:
         folder = Path(order.folder)
 
         def look() -> bool | None:
-            if (folder / RESULT).exists() or self._means.observer.status(handle).has_ended:
+            if (folder / RESULT).exists() or self._context.observer.status(handle).has_ended:
                 return True
             self._say(on_progress, _text(folder / PROGRESS) or "its driver starts")
             return None
@@ -557,7 +559,7 @@ class Readings:
         text = _text(folder / RESULT)
         if text:
             return self._result(json.loads(text))
-        status = self._means.observer.status(handle)
+        status = self._context.observer.status(handle)
         if not status.has_ended:
             raise DeadlineExceededError(
                 "the state was not read within the deadline, and its driver is ended",
@@ -570,7 +572,7 @@ class Readings:
             "the driver that was to read the state ended without an answer",
             stream_id=spec.stream_id,
             reason=status.reason,
-            log_tail=log_tail_of(self._means.launcher, self._home, spec, handle),
+            log_tail=log_tail_of(self._context.launcher, self._home, spec, handle),
         )
 
     def _result(self, raw: Mapping[str, Any]) -> dict[str, Any]:

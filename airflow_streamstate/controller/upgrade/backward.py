@@ -29,7 +29,15 @@ from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.upgrade.deciding import decide_return
 from airflow_streamstate.controller.upgrade.ends import finish
 from airflow_streamstate.controller.upgrade.forward import STAY_SECONDS, WARM_SECONDS, cancelled_before
-from airflow_streamstate.controller.upgrade.tools import SILENCE_SECONDS, Act, Next, Tools, Wait, in_words, is_passing
+from airflow_streamstate.controller.upgrade.tools import (
+    SILENCE_SECONDS,
+    Act,
+    Next,
+    Tools,
+    Wait,
+    describe_error,
+    is_passing,
+)
 from airflow_streamstate.controller.upgrade.undoing import beginning_id, beginning_of, has_run_batches, why_not_undone
 from airflow_streamstate.controller.wait.waiting import describe
 from airflow_streamstate.controller.wait.watching import redacted
@@ -86,7 +94,7 @@ def take_way(
     if way == "forward":
         go_back(tools, state, way, reason, end)
         return
-    seen = tools.means.observer.observe(tools.stream_id, state.last.new_deployment_id)
+    seen = tools.context.observer.observe(tools.stream_id, state.last.new_deployment_id)
     beginning = beginning_of(tools, seen)
     if not _is_alive(seen) or beginning is None:
         go_back(tools, state, way, reason, NOTHING_RUNS)
@@ -102,7 +110,7 @@ def take_way(
     except StreamStateError as error:
         if is_passing(error) and tools.waited_seconds(state) < PATIENCE_SECONDS:
             raise
-        go_back(tools, state, way, reason, in_words(error))
+        go_back(tools, state, way, reason, describe_error(error))
         return
     tools.take(state, "trying", reason, way=way, rehearsal_id=view.rehearsal_id, is_decided=True)
 
@@ -126,15 +134,15 @@ def warming(tools: Tools, state: UpgradeState) -> Next:
         end = tools.planning.waiting_end(tools.stream_id, rehearsal_id)
         is_over = tools.planning.is_over(tools.stream_id, rehearsal_id)
     except InvalidRequestError as error:
-        return Act(partial(go, in_words(error)))
+        return Act(partial(go, describe_error(error)))
     if (
         not end
         and not is_over
-        and not _is_alive(tools.means.observer.observe(tools.stream_id, state.last.new_deployment_id))
+        and not _is_alive(tools.context.observer.observe(tools.stream_id, state.last.new_deployment_id))
     ):
         end = NOTHING_RUNS
     within_seconds = WARM_SECONDS + (0.0 if way == "forward" else tools.upgrade.rehearsal_within_seconds)
-    waited_seconds = (tools.means.clock.now() - state.last.taken_at).total_seconds()
+    waited_seconds = (tools.context.clock.now() - state.last.taken_at).total_seconds()
     if not end and waited_seconds >= within_seconds:
         end = f"it has not come to its first start in {within_seconds:g} s"
     if end:
@@ -146,7 +154,7 @@ def _has_run(tools: Tools, state: UpgradeState) -> bool:
     """Whether the version that is given up is past its beginning by now: it runs on while the driver comes up. Where
     the store of its log does not answer, its end will tell."""
     with suppress(UnavailableError):
-        seen = tools.means.observer.observe(tools.stream_id, state.last.new_deployment_id)
+        seen = tools.context.observer.observe(tools.stream_id, state.last.new_deployment_id)
         return has_run_batches(tools, seen, beginning_of(tools, seen))
     return False
 
@@ -174,7 +182,7 @@ def returning(tools: Tools, state: UpgradeState) -> Next:
     """The way is decided: what is given up is ended, and the old code deployed in its place."""
     if state.last.way == "resume":
         return Act(partial(_resume, tools, state))
-    seen = tools.means.observer.observe(tools.stream_id, state.last.new_deployment_id)
+    seen = tools.context.observer.observe(tools.stream_id, state.last.new_deployment_id)
     if not seen.is_current or seen.state not in ALIVE:
         return Act(partial(_come_back, tools, state, seen))
     if state.last.bad_command_id is None:
@@ -234,7 +242,7 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
     except StreamStateError as error:
         if isinstance(error, IncompatibleUpgradeError) and now == "drained" and seen.is_current:
             # Its drain left state, which a seed would drop (Law 16); the snapshot from before the drain has it.
-            tools.take(state, "unhealthy", in_words(error), new_deployment_id=seen.deployment_id)
+            tools.take(state, "unhealthy", describe_error(error), new_deployment_id=seen.deployment_id)
             return
         _not_back(tools, state, error)
         return
@@ -243,7 +251,7 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
 
 def _cannot_resume(tools: Tools, seen: Observation, commands: list[CommandSlot]) -> bool:
     """Whether a resume of what has ended would be refused, or would run nothing."""
-    return pending_drain(seen, commands) is not None or bool(one_time_sources(tools.means.home, seen))
+    return pending_drain(seen, commands) is not None or bool(one_time_sources(tools.context.home, seen))
 
 
 def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
@@ -266,7 +274,7 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
     except StreamStateError as error:
         if way == "handover" and isinstance(error, UsedError):
             # It ran a batch while it was being ended: it has to be gone on from that, or that undone.
-            tools.take(state, "unhealthy", in_words(error))
+            tools.take(state, "unhealthy", describe_error(error))
             return
         _not_back(tools, state, error)
         return
@@ -285,7 +293,7 @@ def _not_back(tools: Tools, state: UpgradeState, error: StreamStateError) -> Non
         raise error
     if isinstance(error, ConflictError) and waited_seconds < 2 * PATIENCE_SECONDS:
         raise error
-    finish(tools, state, "failed", f"the old version could not be started again: {in_words(error)}")
+    finish(tools, state, "failed", f"the old version could not be started again: {describe_error(error)}")
 
 
 def _batches_of(tools: Tools, seen: Observation) -> dict[str, Any]:
@@ -314,7 +322,7 @@ def _bad_batches(state: UpgradeState, seen: Observation) -> dict[str, tuple[int,
 def _why_back(tools: Tools, state: UpgradeState) -> str:
     """Why it was given up, and what is to be said of the way."""
     why = tools.why_given_up()
-    seen = tools.means.observer.observe(tools.stream_id, state.last.returned_deployment_id)
+    seen = tools.context.observer.observe(tools.stream_id, state.last.returned_deployment_id)
     again = [
         f"query {event.query_name}: at the most {event.rows_again:,} rows of input come a second time"
         for event in seen.of_kind(Undone, any_attempt=True)
@@ -325,7 +333,7 @@ def _why_back(tools: Tools, state: UpgradeState) -> str:
 
 def returned(tools: Tools, state: UpgradeState) -> Next:
     """The old version was started: it proves itself, or it is told that it does not."""
-    seen = tools.means.observer.observe(tools.stream_id, state.last.returned_deployment_id)
+    seen = tools.context.observer.observe(tools.stream_id, state.last.returned_deployment_id)
     try:
         if tools.waits.status_if_healthy(seen) is not None:
             facts = {"bad_batches": _bad_batches(state, seen)}
@@ -340,7 +348,7 @@ def returned(tools: Tools, state: UpgradeState) -> Next:
         is_late = tools.waited_seconds(state) >= tools.upgrade.healthy_when.within_seconds
         if now == "degraded" and not is_late and _may_end_of_it(seen):
             return Wait(redacted(seen, describe(seen)), tools.pause_seconds(seen.spec))
-        reason = f"the old version is back, and is not well: {in_words(error)}"
+        reason = f"the old version is back, and is not well: {describe_error(error)}"
         return Act(lambda: finish(tools, state, "failed", reason))
     if tools.waited_seconds(state) >= tools.upgrade.healthy_when.within_seconds:
         text = f"the old version was started again, and has not proven itself: {redacted(seen, describe(seen))}"
@@ -374,7 +382,7 @@ def _resume_again(tools: Tools, state: UpgradeState, seen: Observation) -> None:
     except StreamStateError as error:
         if is_passing(error) or isinstance(error, ConflictError):
             raise
-        finish(tools, state, "failed", f"the old version is back, and could not be resumed: {in_words(error)}")
+        finish(tools, state, "failed", f"the old version is back, and could not be resumed: {describe_error(error)}")
         return
     tools.take(state, "returned", f"its driver had died: attempt {seen.attempt} was followed by another")
 
@@ -403,7 +411,7 @@ def _unhealthy(tools: Tools, state: UpgradeState) -> Next:
     new_id = state.last.new_deployment_id
     if new_id is None:
         return Act(lambda: tools.take(state, "returning", way="resume", driver=""))
-    seen = tools.means.observer.observe(tools.stream_id, new_id)
+    seen = tools.context.observer.observe(tools.stream_id, new_id)
     wanted = tools.upgrade.way
     if wanted == "undo":
         return Act(partial(_undo, tools, state, "", wanted))
@@ -418,7 +426,7 @@ def _unhealthy(tools: Tools, state: UpgradeState) -> Next:
             return Act(partial(_cannot, tools, state, problem))
         if not _why_not_whole(tools, state, beginning):
             return Act(partial(take_way, tools, state, "handover"))
-    if seen.spec.start.snapshot_id is None and not has_run and built_checkpoints(tools.means.home, tools.old()):
+    if seen.spec.start.snapshot_id is None and not has_run and built_checkpoints(tools.context.home, tools.old()):
         # Forward from nothing would be with nothing (Law 5).
         kept = ", and where the old version had ended was not kept" if beginning is None else ""
         reason = f"it began with nothing and ran nothing, so the old code would begin with nothing{kept}"
@@ -431,11 +439,11 @@ def _why_not_begun(tools: Tools, beginning: SnapshotManifest) -> str:
     request = tools.pinned(tools.old_version()).request
     decision = decide_start(request, tools.upgrade.old_deployment_id, beginning)
     if isinstance(decision, Refused):
-        return in_words(decision.error)
+        return describe_error(decision.error)
     try:
         refuse_sent_once(request, beginning)
     except InputLostError as error:
-        return in_words(error)
+        return describe_error(error)
     return ""
 
 
@@ -445,13 +453,13 @@ def _why_not_whole(tools: Tools, state: UpgradeState, beginning: SnapshotManifes
     Raises:
         UnavailableError: it does not answer, and may in a moment.
     """
-    home = tools.means.home
+    home = tools.context.home
     try:
         tools.patiently(state, PATIENCE_SECONDS, lambda: check_complete(home.places.of(beginning), beginning))
     except StreamStateError as error:
         if is_passing(error) and tools.waited_seconds(state) < PATIENCE_SECONDS:
             raise
-        return in_words(error)
+        return describe_error(error)
     return ""
 
 
@@ -472,7 +480,7 @@ def _try(tools: Tools, state: UpgradeState) -> None:
     except StreamStateError as error:
         if is_passing(error) and tools.waited_seconds(state) < PATIENCE_SECONDS:
             raise
-        _undo(tools, state, f"the old code cannot go on from the new one's last commit: {in_words(error)}", None)
+        _undo(tools, state, f"the old code cannot go on from the new one's last commit: {describe_error(error)}", None)
         return
     tools.take(state, "trying", rehearsal_id=view.rehearsal_id, is_decided=False)
 
@@ -522,7 +530,7 @@ def _undo(tools: Tools, state: UpgradeState, before: str, wanted: ReturnWay | No
 
 def _why_not_gone_back(tools: Tools, state: UpgradeState) -> str:
     """Why the old code cannot begin again where the new one had begun; "" where it can."""
-    beginning = beginning_of(tools, tools.means.observer.observe(tools.stream_id, state.last.new_deployment_id))
+    beginning = beginning_of(tools, tools.context.observer.observe(tools.stream_id, state.last.new_deployment_id))
     if beginning is None:
         return "the snapshot to go back to is gone, or cannot be read"
     return _why_not_begun(tools, beginning) or _why_not_whole(tools, state, beginning)

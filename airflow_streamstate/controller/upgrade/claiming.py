@@ -31,7 +31,7 @@ def claim(tools: Tools, state: UpgradeState) -> None:
         return replace(register, upgrade_id=upgrade_id)
 
     try:
-        tools.means.update_register(tools.control, take)
+        tools.context.update_register(tools.control, take)
     except ConflictError as error:
         if isinstance(error, BusyError):
             tools.journal.cancel(_lost(tools))
@@ -41,7 +41,7 @@ def claim(tools: Tools, state: UpgradeState) -> None:
 
 def _lost(tools: Tools) -> Cancellation:
     """Why it is over: the same request may be begun anew when the other is over, under another request id."""
-    clock, by = tools.means.clock, tools.means.requested_by
+    clock, by = tools.context.clock, tools.context.requested_by
     upgrade_id = tools.upgrade.upgrade_id
     return Cancellation(tools.stream_id, upgrade_id, "finish", by, clock.now(), clock.new_uuid(), reason=LOST_CLAIM)
 
@@ -50,7 +50,7 @@ def _refuse_moved(tools: Tools, register: StreamRegister) -> None:
     upgrade = tools.upgrade
     refuse_retired(register)
     refuse_another_upgrade(tools.control, register, upgrade.upgrade_id)
-    refused = refuse_other_intent(register, upgrade.request_id, tools.means.clock.now())
+    refused = refuse_other_intent(register, upgrade.request_id, tools.context.clock.now())
     if refused is not None:
         raise refused.error
     if upgrade.to_snapshot_id is not None:

@@ -47,7 +47,7 @@ def _with_why(tools: Tools, text: str) -> str:
 def _mark_known_good(tools: Tools, state: UpgradeState) -> None:
     good = {"upgraded": state.last.new_deployment_id, "rolled_back": state.last.returned_deployment_id}.get(state.phase)
     if good is not None:
-        mark_known_good(tools.means, tools.stream_id, good)
+        mark_known_good(tools.context, tools.stream_id, good)
 
 
 def clear_up(tools: Tools) -> None:
@@ -61,7 +61,7 @@ def clear_up(tools: Tools) -> None:
             with suppress(StreamStateError):
                 tools.planning.give_up(tools.stream_id, rehearsal_id)
     try:
-        tools.means.update_register(tools.control, let_go)
+        tools.context.update_register(tools.control, let_go)
     except StreamStateError as error:
         log.info("upgrade %s is over, and stays named in the register: %s", tools.upgrade.upgrade_id, error)
 
@@ -71,7 +71,7 @@ def _audited(tools: Tools) -> Lineage | None:
     found: Lineage | None = None
     for _ in range(AUDIT_TRIES):
         with suppress(StreamStateError):
-            found = lineage_of(tools.means.home, tools.stream_id, every_entry=False)
+            found = lineage_of(tools.context.home, tools.stream_id, every_entry=False)
             if not found.unread:
                 break
     return found

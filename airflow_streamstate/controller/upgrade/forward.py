@@ -19,7 +19,15 @@ from airflow_streamstate.controller.upgrade.claiming import claim
 from airflow_streamstate.controller.upgrade.deciding import NoGo, decide_mode, decide_trials, never_flushed
 from airflow_streamstate.controller.upgrade.downtime import cost_until_now
 from airflow_streamstate.controller.upgrade.ends import finish
-from airflow_streamstate.controller.upgrade.tools import SILENCE_SECONDS, Act, Next, Tools, Wait, in_words, is_passing
+from airflow_streamstate.controller.upgrade.tools import (
+    SILENCE_SECONDS,
+    Act,
+    Next,
+    Tools,
+    Wait,
+    describe_error,
+    is_passing,
+)
 from airflow_streamstate.controller.upgrade.views import WAITS_FOR_A_PERSON
 from airflow_streamstate.controller.wait.waiting import describe
 from airflow_streamstate.controller.wait.watching import redacted
@@ -97,7 +105,7 @@ def _rehearse(tools: Tools, state: UpgradeState) -> None:
     except StreamStateError as error:
         if is_passing(error):
             raise
-        finish(tools, state, "refused", in_words(error))
+        finish(tools, state, "refused", describe_error(error))
         return
     tools.take(state, "rehearsing", rehearsal_id=view.rehearsal_id)
 
@@ -113,7 +121,7 @@ def _rehearsing(tools: Tools, state: UpgradeState) -> Next:
     except StreamStateError as error:
         if is_passing(error):
             raise
-        return Act(partial(finish, tools, state, "refused", in_words(error)))
+        return Act(partial(finish, tools, state, "refused", describe_error(error)))
     return Act(partial(_decide, tools, state))
 
 
@@ -234,7 +242,7 @@ def _order_end(tools: Tools, state: UpgradeState, verb: EndingVerb) -> None:
         is_dead = tools.old().state not in ALIVE
         if is_passing(error) or (is_dead and tools.waited_seconds(state) < CONFLICT_SECONDS):
             raise  # it has just ended: the next look finds that, unless it is to be drained, and cannot be
-        tools.take(state, "unhealthy", in_words(error))
+        tools.take(state, "unhealthy", describe_error(error))
         return
     tools.take(state, "stopping", command_id=order.command_id)
 
@@ -283,7 +291,7 @@ def _deploy(tools: Tools, state: UpgradeState) -> None:
             raise
         if isinstance(error, ConflictError) and waited_seconds < CONFLICT_SECONDS:
             raise
-        tools.take(state, "unhealthy", in_words(error), new_deployment_id=tools.deployed_id())
+        tools.take(state, "unhealthy", describe_error(error), new_deployment_id=tools.deployed_id())
         return
     tools.take(state, "started", new_deployment_id=view.deployment_id, snapshot_id=view.start.snapshot_id)
 
@@ -292,12 +300,12 @@ def _started(tools: Tools, state: UpgradeState) -> Next:
     unwanted = _wants_return(tools)
     if unwanted:
         return Act(partial(_go_back, tools, state, unwanted))
-    seen = tools.means.observer.observe(tools.stream_id, state.last.new_deployment_id)
+    seen = tools.context.observer.observe(tools.stream_id, state.last.new_deployment_id)
     handover = _manifest(tools, seen.spec.start.snapshot_id)
     upgrade = tools.upgrade
     if state.last.first_beats is None and has_begun(seen, handover):
         seconds, downtimes = cost_until_now(
-            tools.means.home, tools.stream_id, upgrade.old_deployment_id, upgrade.created_at
+            tools.context.home, tools.stream_id, upgrade.old_deployment_id, upgrade.created_at
         )
         facts: dict[str, Any] = {
             "first_beats": beats_of(seen),

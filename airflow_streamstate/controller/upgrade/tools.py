@@ -81,8 +81,8 @@ class Tools:
         control: its stream.
     """
 
-    def __init__(self, means: ControllerContext, verbs: Verbs, upgrade: Upgrade, control: StreamControl) -> None:
-        self.means = means
+    def __init__(self, context: ControllerContext, verbs: Verbs, upgrade: Upgrade, control: StreamControl) -> None:
+        self.context = context
         self.upgrade = upgrade
         self.control = control
         self.journal = UpgradeJournal(control)
@@ -144,7 +144,7 @@ class Tools:
 
     def old(self) -> Observation:
         """The old version, as it stands."""
-        return self.means.observer.observe(self.stream_id, self.upgrade.old_deployment_id)
+        return self.context.observer.observe(self.stream_id, self.upgrade.old_deployment_id)
 
     def old_version(self) -> Version:
         """What the old version runs."""
@@ -192,7 +192,7 @@ class Tools:
 
     def take(self, state: UpgradeState, phase: Phase, text: str = "", **facts: Any) -> None:
         """Record the next step, unless another worker has taken one of its number."""
-        clock = self.means.clock
+        clock = self.context.clock
         self.journal.take(
             UpgradeStep(
                 stream_id=self.stream_id,
@@ -200,7 +200,7 @@ class Tools:
                 number=state.last.number + 1,
                 phase=phase,
                 taken_at=clock.now(),
-                taken_by=self.means.requested_by,
+                taken_by=self.context.requested_by,
                 write_id=clock.new_uuid(),
                 text=" ".join(text.split())[:MAX_TEXT_CHARACTERS],
                 **facts,
@@ -209,7 +209,7 @@ class Tools:
 
     def waited_seconds(self, state: UpgradeState) -> float:
         """Since its phase was entered."""
-        return (self.means.clock.now() - state.phase_since).total_seconds()
+        return (self.context.clock.now() - state.phase_since).total_seconds()
 
     def patiently(self, state: UpgradeState, patience_seconds: float, act: Callable[[], Result]) -> Result:
         """Do an act that another controller, or a store that does not answer, may stand in the way of for a moment.
@@ -223,7 +223,7 @@ class Tools:
             is_late = self.waited_seconds(state) >= patience_seconds
             return is_in_the_way and not isinstance(error, UsedError) and is_late
 
-        return LATE.call(self.means.clock, act, may_pass)
+        return LATE.call(self.context.clock, act, may_pass)
 
     def pause_seconds(self, spec: DeploymentSpec) -> float:
         """Between two looks at a deployment."""
@@ -267,6 +267,6 @@ def is_passing(error: StreamStateError) -> bool:
     return isinstance(error, UnavailableError | OutcomeUnknownError)
 
 
-def in_words(error: StreamStateError) -> str:
+def describe_error(error: StreamStateError) -> str:
     """An error as the reason of a step, one line."""
     return " ".join(str(error).split())[:MAX_TEXT_CHARACTERS]

@@ -27,14 +27,14 @@ def why_not_undone(tools: Tools, state: UpgradeState) -> str:
     new_id = state.last.new_deployment_id
     if new_id is None:
         return "nothing of it ever ran"
-    seen = tools.means.observer.observe(tools.stream_id, new_id)
+    seen = tools.context.observer.observe(tools.stream_id, new_id)
     if beginning_id(tools, seen) is None:
         return "it began with nothing, so there is no handover to go back to"
     ran = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
-    ran |= set(built_checkpoints(tools.means.home, seen))
+    ran |= set(built_checkpoints(tools.context.home, seen))
     sinks = {name: plan.sink.format for name, plan in last_recorded_plans(tools.control, new_id, ran).items()}
-    adapters = known_sinks().adapters
-    means = {name: undo_means(sinks.get(name, ""), adapters) for name in sorted(ran)}
+    connectors = known_sinks().connectors
+    means = {name: undo_means(sinks.get(name, ""), connectors) for name in sorted(ran)}
     return refusal_of(tools.upgrade, means, sinks)
 
 
@@ -70,7 +70,7 @@ def beginning_of(tools: Tools, seen: Observation) -> SnapshotManifest | None:
 def has_run_batches(tools: Tools, seen: Observation, beginning: SnapshotManifest | None) -> bool:
     """Whether a deployment has committed or planned a batch of its own; after its end it is looked at once more."""
     is_fresh = beginning is None or seen.spec.start.mode == "fresh"
-    for name, checkpoint in built_checkpoints(tools.means.home, seen).items():
+    for name, checkpoint in built_checkpoints(tools.context.home, seen).items():
         try:
             position = checkpoint.position()
         except DataError:  # nobody can say what it ran, so it is taken for something

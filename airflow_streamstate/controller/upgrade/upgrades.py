@@ -46,7 +46,7 @@ from airflow_streamstate.snapshot.leases import SnapshotLease
 
 
 def version_to_return_to(
-    means: ControllerContext, control: StreamControl, request: RollbackRequest, request_id: str
+    context: ControllerContext, control: StreamControl, request: RollbackRequest, request_id: str
 ) -> str:
     """The deployment whose code is to run again.
 
@@ -63,9 +63,9 @@ def version_to_return_to(
         IncompatibleUpgradeError: it is older than was allowed.
     """
     if request.snapshot_id is None:
-        return _before(control, means.observer.observe(control.stream_id))
+        return _before(control, context.observer.observe(control.stream_id))
     manifest, bound = control.need_manifest(request.snapshot_id), request.max_snapshot_age_seconds
-    refuse_old(manifest.taken_at, manifest.snapshot_id, bound, means.clock.now())
+    refuse_old(manifest.taken_at, manifest.snapshot_id, bound, context.clock.now())
     # A prune that looked before this is recorded must not remove it behind that: the lease runs out by itself, long
     # after the pruning controller reads the record.
     SnapshotLease(control, request.snapshot_id, f"the rollback {request_id}").take()
@@ -133,11 +133,11 @@ class Upgrades:
         verbs: of the controller.
     """
 
-    def __init__(self, means: ControllerContext, verbs: Verbs) -> None:
-        self._means = means
+    def __init__(self, context: ControllerContext, verbs: Verbs) -> None:
+        self._context = context
         self._verbs = verbs
-        self._home = means.home
-        self._clock: Clock = means.clock
+        self._home = context.home
+        self._clock: Clock = context.clock
 
     # beginning
 
@@ -165,7 +165,7 @@ class Upgrades:
             change = request.change
             return Upgrade(
                 asked="upgrade",
-                old_deployment_id=self._means.observer.observe(control.stream_id).deployment_id,
+                old_deployment_id=self._context.observer.observe(control.stream_id).deployment_id,
                 mode=request.mode,
                 request_digest=request.digest,
                 reason=change.reason,
@@ -204,7 +204,7 @@ class Upgrades:
         def made(control: StreamControl) -> Upgrade:
             return Upgrade(
                 asked="rollback",
-                old_deployment_id=version_to_return_to(self._means, control, request, request_id),
+                old_deployment_id=version_to_return_to(self._context, control, request, request_id),
                 mode="auto",
                 request_digest=request.digest,
                 reason=request.reason,
@@ -226,7 +226,7 @@ class Upgrades:
             "stream_id": control.stream_id,
             "upgrade_id": upgrade_id_for(request_id),
             "request_id": request_id,
-            "requested_by": self._means.requested_by,
+            "requested_by": self._context.requested_by,
             "created_at": self._clock.now(),
             "write_id": self._clock.new_uuid(),
         }
@@ -248,12 +248,12 @@ class Upgrades:
             refuse_another_upgrade(control, register, upgrade_id)
             self._clear_up_after(stream_id, register.upgrade_id)
             upgrade = made(control)
-            self._means.drivers.check(self._target_record(control, upgrade, target), 1)
+            self._context.drivers.check(self._target_record(control, upgrade, target), 1)
             with suppress(ObjectExistsError):  # the same request, twice at once
                 journal.create(upgrade)
             upgrade = journal.upgrade(upgrade_id) or upgrade
         check_same_request(upgrade, digest)
-        tools = Tools(self._means, self._verbs, upgrade, control)
+        tools = Tools(self._context, self._verbs, upgrade, control)
         if journal.state(upgrade_id) is None:
             with suppress(ObjectExistsError):  # of a try that died: the same request, and so the same version
                 control.create_spec(self._target_record(control, upgrade, target))
@@ -287,7 +287,7 @@ class Upgrades:
             number=1,
             phase="begun",
             taken_at=self._clock.now(),
-            taken_by=self._means.requested_by,
+            taken_by=self._context.requested_by,
             write_id=self._clock.new_uuid(),
         )
         tools.journal.take(step)
@@ -302,7 +302,11 @@ class Upgrades:
         """
         clock = self._clock
         lease = UpgradeLease(
-            stream_id, upgrade_id, self._means.requested_by, clock.now() + timedelta(seconds=seconds), clock.new_uuid()
+            stream_id,
+            upgrade_id,
+            self._context.requested_by,
+            clock.now() + timedelta(seconds=seconds),
+            clock.new_uuid(),
         )
         UpgradeJournal(self._home.control(stream_id)).hold(lease)
 
@@ -538,7 +542,7 @@ class Upgrades:
             raise InvalidRequestError("nobody has to approve of this upgrade", **facts, next_step=next_step)
         if state.phase not in _BEFORE_APPROVAL and tools.journal.approval(upgrade_id) is None:
             raise ConflictError("this upgrade is past its plan", **facts, next_step=next_step)
-        moment, by = self._clock.now(), self._means.requested_by
+        moment, by = self._clock.now(), self._context.requested_by
         return tools.journal.approve(
             Approval(stream_id, upgrade_id, is_approved, by, moment, self._clock.new_uuid(), reason)
         )
@@ -555,7 +559,7 @@ class Upgrades:
             InvalidRequestError: there is no such upgrade.
         """
         tools, _ = self._tools(stream_id, upgrade_id)
-        moment, by = self._clock.now(), self._means.requested_by
+        moment, by = self._clock.now(), self._context.requested_by
         return tools.journal.cancel(
             Cancellation(stream_id, upgrade_id, after_stop, by, moment, self._clock.new_uuid(), reason)
         )
@@ -563,7 +567,7 @@ class Upgrades:
     def _tools(self, stream_id: str, upgrade_id: str) -> tuple[Tools, UpgradeState]:
         control = self._home.need_stream(stream_id)
         state = UpgradeJournal(control).need_state(upgrade_id)
-        return Tools(self._means, self._verbs, state.upgrade, control), state
+        return Tools(self._context, self._verbs, state.upgrade, control), state
 
     def _next(self, tools: Tools, state: UpgradeState) -> Wait | Act:
         return next_backward(tools, state) if state.phase in _BACKWARD else next_forward(tools, state)

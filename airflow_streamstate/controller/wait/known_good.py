@@ -16,17 +16,17 @@ from airflow_streamstate.protocol.upgrades import HealthyWhen
 log = logging.getLogger(__name__)
 
 
-def mark_known_good(means: ControllerContext, stream_id: str, deployment_id: str) -> None:
+def mark_known_good(context: ControllerContext, stream_id: str, deployment_id: str) -> None:
     """Record that a version has been healthy; what cannot be recorded now holds nobody up: the next prune looks."""
     try:
-        Retention(means.home.control(stream_id), means.requested_by).mark_good(deployment_id)
+        Retention(context.home.control(stream_id), context.requested_by).mark_good(deployment_id)
     except StreamStateError as error:
         log.info("%s %s is healthy, and is not marked as known good: %s", stream_id, deployment_id, error)
 
 
-def has_proven_itself(means: ControllerContext, seen: Observation) -> bool:
+def has_proven_itself(context: ControllerContext, seen: Observation) -> bool:
     """Whether a deployment is healthy as an upgrade would have it by default, without waiting for anything."""
-    control, snapshot_id = means.home.control(seen.stream_id), seen.spec.start.snapshot_id
+    control, snapshot_id = context.home.control(seen.stream_id), seen.spec.start.snapshot_id
     try:
         handover = None if snapshot_id is None else control.manifest(snapshot_id)
     except DataError:

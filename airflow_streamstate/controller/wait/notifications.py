@@ -22,24 +22,24 @@ class Notifications:
         means: of the controller.
     """
 
-    def __init__(self, means: ControllerContext) -> None:
-        self._means = means
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
 
     def read(self, stream_id: str, command_id: str, deployment_id: str | None = None) -> Command | None:
         """The content of an order, also after it was obeyed and cleaned up; None where nobody knows it.
 
         Raises StreamNotFoundError, DeploymentNotFoundError: there is none.
         """
-        seen = self._means.observer.observe(stream_id, deployment_id)
-        return read_command(self._means.home.control(stream_id), seen, command_id)
+        seen = self._context.observer.observe(stream_id, deployment_id)
+        return read_command(self._context.home.control(stream_id), seen, command_id)
 
     def clean_up(self, stream_id: str, deployment_id: str | None = None) -> list[str]:
         """Delete orders that are answered, or that nobody will ever obey; the keys of the deleted. Events keep them.
 
         Raises as ``read``.
         """
-        seen = self._means.observer.observe(stream_id, deployment_id)
-        return clean_up(self._means.home.control(stream_id), seen)
+        seen = self._context.observer.observe(stream_id, deployment_id)
+        return clean_up(self._context.home.control(stream_id), seen)
 
 
 def read_command(control: StreamControl, seen: Observation, command_id: str) -> Command | None:

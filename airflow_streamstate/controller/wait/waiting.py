@@ -90,12 +90,12 @@ class Waits:
         watching: turns what was seen into views and errors.
     """
 
-    def __init__(self, means: ControllerContext, watching: Watching) -> None:
-        self._means = means
+    def __init__(self, context: ControllerContext, watching: Watching) -> None:
+        self._context = context
         self._marked: set[tuple[str, str]] = set()
-        self._home = means.home
-        self._observer = means.observer
-        self._clock = means.clock
+        self._home = context.home
+        self._observer = context.observer
+        self._clock = context.clock
         self._watching = watching
         self._looks: dict[str, Look] = {
             "drained": self._look_for_end,
@@ -341,7 +341,7 @@ class Waits:
         """Once for each version; of one that an upgrade still watches, that is for the upgrade to say."""
         one = (seen.stream_id, seen.deployment_id)
         if one not in self._marked and seen.register.upgrade_id is None:
-            mark_known_good(self._means, *one)
+            mark_known_good(self._context, *one)
             self._marked.add(one)
 
     def _awaits_another_start(self, seen: Observation) -> bool:

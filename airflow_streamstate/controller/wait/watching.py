@@ -20,8 +20,8 @@ from airflow_streamstate.controller.observe.observation import ALIVE, Observatio
 from airflow_streamstate.controller.observe.one_time_sources import (
     OneTimeSources,
     consent,
+    describe_why,
     one_time_sources,
-    why_in_words,
 )
 from airflow_streamstate.controller.observe.outcomes import (
     End,
@@ -30,14 +30,14 @@ from airflow_streamstate.controller.observe.outcomes import (
     decide_end,
 )
 from airflow_streamstate.controller.observe.pending_orders import pending_orders
-from airflow_streamstate.controller.observe.repeating import foreseen_in_words, repeated
+from airflow_streamstate.controller.observe.repeating import describe_foreseen, repeated
 from airflow_streamstate.controller.observe.views import (
     Outcome,
     QueryStatus,
     SnapshotFacts,
     StreamStatus,
 )
-from airflow_streamstate.controller.under_upgrade import upgrade_in_words
+from airflow_streamstate.controller.under_upgrade import describe_upgrade
 from airflow_streamstate.errors import DataError, DeploymentFailedError, StreamStateError
 from airflow_streamstate.launch.command import DRIVER_CONFIG
 from airflow_streamstate.launch.handed_over import handed_over_secrets
@@ -76,7 +76,7 @@ def next_step_of(seen: Observation, state: State, repeats: str = "", one_time: O
     Args:
         seen: the deployment.
         state: of it.
-        repeats: what a resume runs again, in words (``repeating.foreseen_in_words``).
+        repeats: what a resume runs again, in words (``repeating.describe_foreseen``).
         one_time: queries of it that no resume can start again; None for none.
     """
     if state not in ("failed", "degraded"):
@@ -97,7 +97,7 @@ def _of_one_time_sources(seen: Observation, state: State, one_time: OneTimeSourc
     return (
         f"{begin}`streamstate {verb} {seen.stream_id}` with {consent(one_time)}: it keeps the state, and what was sent"
         " since, or was read and not committed, is lost; a resume is refused"
-        f" ({why_in_words(one_time)}); {_log(seen)}."
+        f" ({describe_why(one_time)}); {_log(seen)}."
     )
 
 
@@ -186,10 +186,10 @@ class Watching:
         means: of the controller.
     """
 
-    def __init__(self, means: ControllerContext) -> None:
-        self._home = means.home
-        self._launcher = means.launcher
-        self._clock = means.clock
+    def __init__(self, context: ControllerContext) -> None:
+        self._home = context.home
+        self._launcher = context.launcher
+        self._clock = context.clock
 
     def status(self, seen: Observation) -> StreamStatus:
         """Where the observed deployment stands."""
@@ -199,7 +199,7 @@ class Watching:
         snapshot_id, snapshot_at = self._last_snapshot(seen)
         state = seen.state
         why = seen.why
-        error, traceback = _failure_in_words(seen, state, why)
+        error, traceback = _describe_failure(seen, state, why)
         started = next(seen.of_kind(Started), None)
         beat = seen.heartbeat if seen.heartbeat is not None and seen.heartbeat.attempt == seen.attempt else None
         slots = self._home.control(seen.stream_id).journal(seen.deployment_id).commands()
@@ -224,7 +224,7 @@ class Watching:
             error=redacted(seen, error),
             traceback=redacted(seen, traceback),
             application_id="" if started is None else started.application_id,
-            upgrade=upgrade_in_words(self._home.control(seen.stream_id), seen.register),
+            upgrade=describe_upgrade(self._home.control(seen.stream_id), seen.register),
             intent="" if intent is None else f"{intent.deployment_id} by {intent.requested_by}",
             attempt_reason=redacted(seen, _attempt_reason(seen)),
             moves=tuple(_moves(seen)),
@@ -310,7 +310,7 @@ class Watching:
 
     def query_failure(self, seen: Observation) -> DeploymentFailedError:
         """The error that tells of queries that failed while the others run on."""
-        error, traceback = _failure_in_words(seen, "degraded", seen.why)
+        error, traceback = _describe_failure(seen, "degraded", seen.why)
         return DeploymentFailedError(
             "a query of the deployment has failed, and the others run on",
             stream_id=seen.stream_id,
@@ -335,7 +335,7 @@ class Watching:
         if state not in ("failed", "degraded"):
             return ""
         one_time = one_time_sources(self._home, seen)
-        repeats = foreseen_in_words(self._home, seen) if state == "failed" and not one_time else ""
+        repeats = describe_foreseen(self._home, seen) if state == "failed" and not one_time else ""
         return next_step_of(seen, state, repeats, one_time)
 
     def _facts(self, control: StreamControl, snapshot_id: str | None) -> SnapshotFacts | None:
@@ -452,14 +452,14 @@ def _unreadable(seen: Observation, slots: Sequence[CommandSlot]) -> dict[str, st
     }
 
 
-def _failure_in_words(seen: Observation, state: State, why: str) -> tuple[str, str]:
+def _describe_failure(seen: Observation, state: State, why: str) -> tuple[str, str]:
     """The error and the traceback of a failed or degraded deployment."""
     if state == "degraded":
         return why, "\n".join(event.traceback for event in seen.failed_queries.values())
     failed = next(seen.of_kind(Failed), None)
     if state != "failed" or failed is None:
         return why if state == "failed" else "", ""
-    return failed.in_words, failed.traceback
+    return failed.sentence, failed.traceback
 
 
 def _attempt_reason(seen: Observation) -> str:
@@ -508,7 +508,7 @@ def _queries(seen: Observation, state: State, now: datetime) -> dict[str, QueryS
             found[name] = _ended(position, found.get(name))
     for name, failed in seen.failed_queries.items():
         known = found.get(name, QueryStatus(batch_id=failed.batch_id))
-        found[name] = dataclasses.replace(known, is_active=False, error=redacted(seen, failed.in_words))
+        found[name] = dataclasses.replace(known, is_active=False, error=redacted(seen, failed.sentence))
     for name, phase in drain_phases(seen).items():
         found[name] = dataclasses.replace(found.get(name, QueryStatus(batch_id=None)), drain_phase=phase)
     return found

@@ -90,7 +90,7 @@ class SourceLags:
         if not len(sources) == len(first) == len(second):
             return (None,) * len(sources)
         return tuple(
-            between(known.adapter, (checkpoint.store, checkpoint.key(f"sources/{known.source.folder}")), one, other)
+            between(known.connector, (checkpoint.store, checkpoint.key(f"sources/{known.source.folder}")), one, other)
             for known, one, other in zip(sources, first, second, strict=True)
         )
 

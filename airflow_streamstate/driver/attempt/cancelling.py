@@ -32,7 +32,7 @@ def cancel_drains(attempt: Attempt, *, but: str = "") -> bool:
         now=attempt.clock.now(),
     )
     drains = [(drain, number) for drain, number in drains if drain.command_id != but]
-    why = cancelled_in_words(requests[-1][0])
+    why = describe_cancelled(requests[-1][0])
     for place, (drain, number) in enumerate(drains, 1):
         is_last = place == len(drains) and not but
         attempt.reporter.write(
@@ -64,6 +64,6 @@ def holding_requests(attempt: Attempt, above: int = 0) -> list[tuple[CancelReque
     )
 
 
-def cancelled_in_words(request: CancelRequest) -> str:
+def describe_cancelled(request: CancelRequest) -> str:
     """Who has taken a drain back, and why."""
     return f"{request.requested_by} has taken it back" + (f": {request.reason}" if request.reason else "")

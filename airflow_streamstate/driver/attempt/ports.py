@@ -236,7 +236,7 @@ class StartableQuery(Protocol):
 
     @property
     def door(self) -> SparkDoor:
-        """What adapters of its sources are given."""
+        """What connectors of its sources are given."""
 
     def analyzed_plan(self) -> AnalyzedPlan:
         """The plan that its start would run. Raises what Spark raises."""

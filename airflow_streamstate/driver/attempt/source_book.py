@@ -1,6 +1,6 @@
-"""The sources of the queries of an attempt: what each is, by the adapter that knows it, and the questions to it.
+"""The sources of the queries of an attempt: what each is, by the connector that knows it, and the questions to it.
 
-Nothing that an adapter raises gets further than here: it is told once, and what it would have said is unknown. What it
+Nothing that a connector raises gets further than here: it is told once, and what it would have said is unknown. What it
 says is made what the objects on the wire hold, which nobody could read else.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from airflow_streamstate.connectors.registry import SOURCES, Found, find_adapters
-from airflow_streamstate.connectors.source import NO_OFFSET, Lag, OpenSource, Preflight, Source, SourceAdapter
+from airflow_streamstate.connectors.registry import SOURCES, Found, find_connectors
+from airflow_streamstate.connectors.source import NO_OFFSET, Lag, OpenSource, Preflight, Source, SourceConnector
 from airflow_streamstate.driver.attempt.ports import QuerySource, StartableQuery
 from airflow_streamstate.driver.attempt.reporting import MAX_REASON_CHARACTERS, Reporter
 from airflow_streamstate.protocol.positions import SourceIdentity
@@ -130,7 +130,7 @@ class KnownSource:
 
     Attributes:
         source: as the plan shows it.
-        adapter: who knows its kind; None where nobody does.
+        connector: who knows its kind; None where nobody does.
         identity: what it is, with its marks of when it was about to start; ``UNKNOWN`` but for the folder where nobody
             knows it.
         opened: the connection to it, once it was asked.
@@ -138,7 +138,7 @@ class KnownSource:
     """
 
     source: QuerySource
-    adapter: SourceAdapter | None
+    connector: SourceConnector | None
     identity: SourceIdentity
     opened: OpenSource | None = None
     history: MarkHistory = field(default_factory=MarkHistory)
@@ -150,20 +150,20 @@ class KnownSource:
 
     @property
     def is_known(self) -> bool:
-        """Whether an adapter said what it is."""
-        return self.adapter is not None
+        """Whether a connector said what it is."""
+        return self.connector is not None
 
 
 class SourceBook:
     """What the sources of this attempt's queries are.
 
     Args:
-        reporter: is told of adapters that cannot be used.
+        reporter: is told of connectors that cannot be used.
     """
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
-        self._found: Found[SourceAdapter] | None = None
+        self._found: Found[SourceConnector] | None = None
         self._queries: dict[str, tuple[KnownSource, ...]] = {}
         self._startables: dict[str, StartableQuery] = {}
         self._told: set[str] = set()
@@ -275,10 +275,10 @@ class SourceBook:
 
     def _moves_back(self, known: KnownSource) -> Callable[[str, str], bool]:
         def moves_back(first: str, second: str) -> bool:
-            adapter = known.adapter
-            if adapter is None:
+            connector = known.connector
+            if connector is None:
                 return False
-            order = self._guarded("comparing offsets of a source", lambda: adapter.compare(second, first))
+            order = self._guarded("comparing offsets of a source", lambda: connector.compare(second, first))
             return order == "behind"
 
         return moves_back
@@ -319,12 +319,12 @@ class SourceBook:
         return self._ask(query_name, self._queries[query_name][number], what, question)
 
     def explain(self, failure: str) -> str:
-        """Spark's words for a failure as one sentence, by whichever adapter knows them; "" where none does."""
+        """Spark's words for a failure as one sentence, by whichever connector knows them; "" where none does."""
         for known in self._queries_sources():
             try:
-                sentence = known.adapter.explain(failure) if known.adapter is not None else None
+                sentence = known.connector.explain(failure) if known.connector is not None else None
             except Exception as error:
-                self._tell(f"a source adapter failed over an error: {self._words(error)}")
+                self._tell(f"a source connector failed over an error: {self._words(error)}")
                 continue
             if sentence:
                 return str(sentence)
@@ -337,9 +337,9 @@ class SourceBook:
             if numbers is not None and number not in numbers:
                 continue
             try:
-                found += map(str, known.adapter.remarks(known.planned) if known.adapter is not None else ())
+                found += map(str, known.connector.remarks(known.planned) if known.connector is not None else ())
             except Exception as error:
-                self._tell(f"a source adapter has no remarks: {self._words(error)}")
+                self._tell(f"a source connector has no remarks: {self._words(error)}")
         return tuple(dict.fromkeys(found))
 
     def close(self, query_name: str) -> None:
@@ -354,18 +354,18 @@ class SourceBook:
             return [known for sources in self._queries.values() for known in sources]
 
     def _known(self, source: QuerySource) -> KnownSource:
-        for adapter in self._adapters().adapters:
-            what = self._identified(adapter, source.planned)
+        for connector in self._connectors().connectors:
+            what = self._identified(connector, source.planned)
             if what is not None:
-                return KnownSource(source, adapter, SourceIdentity(str(adapter.name), what, source.log_folder))
+                return KnownSource(source, connector, SourceIdentity(str(connector.name), what, source.log_folder))
         return KnownSource(source, None, replace(UNKNOWN, log_folder=source.log_folder))
 
-    def _identified(self, adapter: SourceAdapter, planned: Source) -> str | None:
-        return self._guarded("identifying a source", lambda: _text_or_none(adapter.identify(planned)))
+    def _identified(self, connector: SourceConnector, planned: Source) -> str | None:
+        return self._guarded("identifying a source", lambda: _text_or_none(connector.identify(planned)))
 
-    def _adapters(self) -> Found[SourceAdapter]:
+    def _connectors(self) -> Found[SourceConnector]:
         if self._found is None:
-            self._found = find_adapters(SOURCES, SourceAdapter)  # type: ignore[type-abstract]
+            self._found = find_connectors(SOURCES, SourceConnector)  # type: ignore[type-abstract]
             for problem in self._found.problems:
                 self._reporter.note(self._reporter.shortened(problem, MAX_REASON_CHARACTERS, in_a_line=True))
         return self._found
@@ -373,12 +373,12 @@ class SourceBook:
     def _ask(
         self, query_name: str, known: KnownSource, what: str, question: Callable[[OpenSource], Answer]
     ) -> Answer | None:
-        adapter = known.adapter
-        if adapter is None:
+        connector = known.connector
+        if connector is None:
             return None
         if known.opened is None:
             door = self._startables[query_name].door
-            known.opened = self._guarded("connecting to a source", lambda: adapter.open(known.planned, door))
+            known.opened = self._guarded("connecting to a source", lambda: connector.open(known.planned, door))
         opened = known.opened
         if opened is None:
             return None

@@ -130,7 +130,7 @@ def run_last_again(attempt: Attempt, name: str, startable: StartableQuery, withi
     if within_seconds < MIN_WARM_SECONDS:
         return
     known = attempt.sources.look_up(name, startable)
-    if not known or not all(source.adapter is not None and _keeps_all(source.planned.options) for source in known):
+    if not known or not all(source.connector is not None and _keeps_all(source.planned.options) for source in known):
         return
     checkpoint = attempt.checkpoint_of(name)
     try:

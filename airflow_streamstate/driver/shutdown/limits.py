@@ -10,7 +10,7 @@ from datetime import datetime
 
 from airflow_streamstate.driver.attempt.answering import clean_up
 from airflow_streamstate.driver.attempt.attempt import Attempt
-from airflow_streamstate.driver.attempt.cancelling import cancelled_in_words, holding_requests
+from airflow_streamstate.driver.attempt.cancelling import describe_cancelled, holding_requests
 from airflow_streamstate.driver.attempt.latch import Order
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.codec import format_time
@@ -131,7 +131,7 @@ class Limits:
             return None
         newest = requests[-1][0]
         return CallOff(
-            "cancelled", "fail", cancelled_in_words(newest), tuple(request.command_id for request, _ in requests)
+            "cancelled", "fail", describe_cancelled(newest), tuple(request.command_id for request, _ in requests)
         )
 
     def _requests(self) -> list[tuple[CancelRequest, int]]:

@@ -1,4 +1,4 @@
-"""The sink of a script's writer: what it is, and how it is asked, through the adapter that knows it.
+"""The sink of a script's writer: what it is, and how it is asked, through the connector that knows it.
 
 Places are reached by Spark's own Hadoop file systems, with the options of the writer: the output is the user's, and may
 lie wherever Spark reaches.
@@ -16,7 +16,14 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from airflow_streamstate.connectors.files import FORMATS
-from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkAdapter, adapter_for, known_sinks, repeat_means
+from airflow_streamstate.connectors.sink import (
+    HeldBatches,
+    Sink,
+    SinkConnector,
+    connector_for,
+    known_sinks,
+    repeat_means,
+)
 from airflow_streamstate.connectors.undoing import FoundUndo, UndoingSink, UndoMeans, UndoOrder, cannot_undo, means_of
 from airflow_streamstate.connectors.warming import WarmingSink
 from airflow_streamstate.driver.spark.jvm import jvm_is_gone, read_field, scala_text_map
@@ -63,7 +70,7 @@ def read_sink(spark: Any, stated: Sink) -> Sink:
 
 
 class AskedSink:
-    """A writer's sink with its adapter.
+    """A writer's sink with its connector.
 
     Args:
         spark: the script's session.
@@ -81,10 +88,10 @@ class AskedSink:
         """See ``ports.StartableQuery``. A sink that cannot be asked is one that cannot tell."""
         try:
             sink = self._sink()
-            adapter = self._adapter(sink)
-            if adapter is None:
-                return HeldBatches(unknown_reason=f"no adapter knows a sink of format {sink.format}")
-            return adapter.held_batches(sink, query_id, from_batch_id, self._reach)
+            connector = self._connector(sink)
+            if connector is None:
+                return HeldBatches(unknown_reason=f"no connector knows a sink of format {sink.format}")
+            return connector.held_batches(sink, query_id, from_batch_id, self._reach)
         except Exception as error:
             if jvm_is_gone(error):
                 raise
@@ -99,8 +106,8 @@ class AskedSink:
                 if jvm_is_gone(error) or not self._needs_nothing(next_batch_id):
                     raise
                 return ()
-            adapter = self._adapter(sink)
-            return () if adapter is None else adapter.prepare(sink, next_batch_id, self._reach)
+            connector = self._connector(sink)
+            return () if connector is None else connector.prepare(sink, next_batch_id, self._reach)
         except StreamStateError:
             raise
         except Exception as error:
@@ -125,11 +132,11 @@ class AskedSink:
         held = self.held_batches(query_id, 0)
         try:
             sink = self._sink()
-            adapter = self._adapter(sink)
-            if held.unknown_reason and adapter is not None and adapter.skips not in ("nothing", "unknown"):
+            connector = self._connector(sink)
+            if held.unknown_reason and connector is not None and connector.skips not in ("nothing", "unknown"):
                 cold.append(f"what it holds: {held.unknown_reason}")
-            if isinstance(adapter, WarmingSink):
-                adapter.warm(sink, row_of(), scratch_uri, self._reach)
+            if isinstance(connector, WarmingSink):
+                connector.warm(sink, row_of(), scratch_uri, self._reach)
         except Exception as error:
             if jvm_is_gone(error):
                 raise
@@ -138,35 +145,35 @@ class AskedSink:
 
     def undo_means(self) -> UndoMeans:
         """See ``ports.StartableQuery``. A sink of which nobody can say what it is, is unknown."""
-        return means_of(self._adapter(self.found()))
+        return means_of(self._connector(self.found()))
 
     def repeat_means(self, conf: Mapping[str, str]) -> RepeatMeans:
         """See ``ports.StartableQuery``. ``conf``: of the session (``REPEAT_SETTINGS``)."""
-        return repeat_means(self.found(), known_sinks().adapters, conf)
+        return repeat_means(self.found(), known_sinks().connectors, conf)
 
     def undo_needs_query_id(self) -> bool:
         """See ``ports.StartableQuery``. What the writer says of a table is not enough: its catalog has to answer."""
-        with _in_words(NOT_LOOKED_AT):
-            adapter = self._adapter(self._sink())
-        return isinstance(adapter, UndoingSink) and adapter.undo_needs_query_id
+        with _said_as_refusal(NOT_LOOKED_AT):
+            connector = self._connector(self._sink())
+        return isinstance(connector, UndoingSink) and connector.undo_needs_query_id
 
     def find_undo(self, wish: UndoOrder) -> FoundUndo:
         """See ``ports.StartableQuery``."""
-        with _in_words(NOT_LOOKED_AT, to_batch_id=wish.to_batch_id):
+        with _said_as_refusal(NOT_LOOKED_AT, to_batch_id=wish.to_batch_id):
             sink = self._sink()
             return self._undoing(sink, wish).find_undo(sink, wish, self._reach)
 
     def undo_batches(self, wish: UndoOrder, found: FoundUndo) -> None:
         """See ``ports.StartableQuery``."""
-        with _in_words("the sink could not be undone to the end", to_batch_id=wish.to_batch_id):
+        with _said_as_refusal("the sink could not be undone to the end", to_batch_id=wish.to_batch_id):
             sink = self._sink()
             self._undoing(sink, wish).undo_batches(sink, wish, found, self._reach)
 
     def _undoing(self, sink: Sink, wish: UndoOrder) -> UndoingSink:
-        adapter = self._adapter(sink)
-        if not isinstance(adapter, UndoingSink):
+        connector = self._connector(sink)
+        if not isinstance(connector, UndoingSink):
             raise cannot_undo("it is another one than a moment ago", sink, wish)
-        return adapter
+        return connector
 
     def found(self) -> Sink:
         """What it is; of a table whose catalog does not answer, what the writer says."""
@@ -197,13 +204,13 @@ class AskedSink:
         """Whether a table needs nothing made ready, whatever its catalog would say of it: what is made ready lies in
         output folders, which tables of other catalogs than Spark's own are not."""
         stated = replace(self._stated(), path=None)
-        adapter = self._adapter(stated)
-        if stated.table is None or adapter is None:
-            return adapter is None
+        connector = self._connector(stated)
+        if stated.table is None or connector is None:
+            return connector is None
         try:
             return (
                 self._catalog_of(stated.table) != SESSION_CATALOG
-                or adapter.prepare(stated, next_batch_id, self._reach) == ()
+                or connector.prepare(stated, next_batch_id, self._reach) == ()
             )
         except StreamStateError:
             return False
@@ -214,8 +221,8 @@ class AskedSink:
             return first
         return str(self._spark.catalog.currentCatalog())
 
-    def _adapter(self, sink: Sink) -> SinkAdapter | None:
-        return adapter_for(sink, known_sinks().adapters)
+    def _connector(self, sink: Sink) -> SinkConnector | None:
+        return connector_for(sink, known_sinks().connectors)
 
 
 class HadoopReach:
@@ -282,7 +289,7 @@ class HadoopReach:
 
 
 @contextmanager
-def _in_words(fact: str, **facts: object) -> Iterator[None]:
+def _said_as_refusal(fact: str, **facts: object) -> Iterator[None]:
     """What Spark and Hadoop raise, as one sentence."""
     try:
         yield

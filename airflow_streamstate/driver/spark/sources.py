@@ -16,7 +16,7 @@ RELATIONS = frozenset({"StreamingRelation", "StreamingRelationV2"})
 
 
 class DriverDoor:
-    """What an adapter may use of this driver's Spark. Implements ``adapters.source.SparkDoor``."""
+    """What a connector may use of this driver's Spark. Implements ``connectors.source.SparkDoor``."""
 
     def __init__(self, session: Any) -> None:
         self.session = session

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from airflow_streamstate.connectors.source import NO_OFFSET, SYSTEM, Narrowed, NarrowingAdapter, SourceAdapter
+from airflow_streamstate.connectors.source import NO_OFFSET, SYSTEM, Narrowed, NarrowingConnector, SourceConnector
 from airflow_streamstate.driver.attempt.source_book import KnownSource
 from airflow_streamstate.errors import IncompatibleUpgradeError, UnavailableError
 from airflow_streamstate.protocol.manifest import QuerySnapshot
@@ -317,25 +317,25 @@ def _asked(
     source: KnownSource,
     known: QuerySnapshot,
     number: int,
-    question: Callable[[SourceAdapter, KnownSource, str], Answer],
+    question: Callable[[SourceConnector, KnownSource, str], Answer],
 ) -> Answer | None:
-    """What an adapter says of an offset that was kept under another identity; None where it cannot."""
+    """What a connector says of an offset that was kept under another identity; None where it cannot."""
     identity, line = known.identities[number], known.position.end_offsets[number]
-    if source.adapter is None or identity.adapter != source.identity.adapter or line == NO_OFFSET:
+    if source.connector is None or identity.adapter != source.identity.adapter or line == NO_OFFSET:
         return None
     if _system(identity) != _system(source.identity) and not _may_be_in_same_system(
         _system(identity), _system(source.identity)
     ):
         return None
     try:
-        return question(source.adapter, source, line)
+        return question(source.connector, source, line)
     except Exception:
         return None
 
 
-def _continuing(adapter: SourceAdapter, source: KnownSource, line: str) -> bool:
-    return adapter.continues(source.planned, line)
+def _continuing(connector: SourceConnector, source: KnownSource, line: str) -> bool:
+    return connector.continues(source.planned, line)
 
 
-def _narrowing(adapter: SourceAdapter, source: KnownSource, line: str) -> Narrowed | None:
-    return adapter.narrow(source.planned, line) if isinstance(adapter, NarrowingAdapter) else None
+def _narrowing(connector: SourceConnector, source: KnownSource, line: str) -> Narrowed | None:
+    return connector.narrow(source.planned, line) if isinstance(connector, NarrowingConnector) else None

@@ -19,7 +19,7 @@ from airflow_streamstate.checkpoint.file_source import (
 )
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.connectors.measuring import moves_between
-from airflow_streamstate.connectors.moving import consent_missing, in_words, reads_again
+from airflow_streamstate.connectors.moving import consent_missing, describe, reads_again
 from airflow_streamstate.connectors.source import NO_OFFSET, ListedSource, OpenSource, TimedSource, Untold
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.source_book import KnownSource
@@ -106,13 +106,13 @@ def find_beginning(
         else:
             beginning = _At(attempt, name, data, start.begins_at).find(lines, identities)
     missing = consent_missing(name, beginning.moves, start.accept_lost_input, start.accept_repeated_input)
-    for words in in_words(beginning.moves):
+    for words in describe(beginning.moves):
         attempt.reporter.say(f"query {name}: begins elsewhere, {words}")
     if missing:
         raise IncompatibleUpgradeError(
             "beginning there passes over input, or reads input again, that nobody accepted",
             query_name=name,
-            moves=list(in_words(beginning.moves)),
+            moves=list(describe(beginning.moves)),
             next_step=f"Where that is meant, deploy with {missing}.",
         )
     return beginning

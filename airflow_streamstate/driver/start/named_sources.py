@@ -160,7 +160,7 @@ def arrange_by_name(
     lines, identities = known.position.end_offsets, known.identities
     if not names or not has_names(sources):
         raise IncompatibleUpgradeError(
-            "sources of a kind that no adapter knows had no names before, or have none now",
+            "sources of a kind that no connector knows had no names before, or have none now",
             query_name=query_name,
             sources=[source.source.name or source.planned.format for source in sources],
             snapshot_sources=list(names) or "without names",
@@ -179,7 +179,7 @@ def arrange_by_name(
     ]
     if (new and left) or others:
         raise IncompatibleUpgradeError(
-            "sources of a kind that no adapter knows have other names than their positions were kept under"
+            "sources of a kind that no connector knows have other names than their positions were kept under"
             if not others
             else "this version reads another source under the name of one whose position was kept",
             query_name=query_name,
@@ -216,5 +216,5 @@ def log_folders(
 
 
 def _called(identity: SourceIdentity, name: str) -> str:
-    what = identity.what or "of a kind that no adapter knows"
+    what = identity.what or "of a kind that no connector knows"
     return f"{what}, named {name}" if name else what

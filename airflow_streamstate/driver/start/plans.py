@@ -5,8 +5,8 @@ Whatever is in the way of that becomes a remark: a query never waits for its pla
 
 from __future__ import annotations
 
-from airflow_streamstate.connectors.sink import Sink, adapter_for, known_sinks
-from airflow_streamstate.connectors.source import SendingOnceAdapter
+from airflow_streamstate.connectors.sink import Sink, connector_for, known_sinks
+from airflow_streamstate.connectors.source import SendingOnceConnector
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.ports import AnalyzedPlan, StartableQuery
 from airflow_streamstate.driver.attempt.reporting import MAX_REASON_CHARACTERS
@@ -103,19 +103,19 @@ def _source(attempt: Attempt, known: KnownSource) -> PlannedSource:
         identity=hide(known.identity.what or planned.table or planned.options.get("path", "")),
         options=kept_options(planned.options, SOURCE_OPTIONS | PACE_OPTIONS, hide),
         name=known.source.name,
-        sends_once=known.adapter.sends_once if isinstance(known.adapter, SendingOnceAdapter) else "",
+        sends_once=known.connector.sends_once if isinstance(known.connector, SendingOnceConnector) else "",
     )
 
 
 def _sink(attempt: Attempt, kind: str, analyzed: AnalyzedPlan) -> PlannedSink:
     hide, sink = attempt.reporter.redacted, analyzed.sink
-    adapter = adapter_for(sink, known_sinks().adapters)
+    connector = connector_for(sink, known_sinks().connectors)
     return PlannedSink(
         kind=kind,
         format=sink.format,
         target=hide(_target(sink)),
-        adapter="" if adapter is None else str(adapter.name),
-        skips="unknown" if adapter is None else str(adapter.skips),
+        adapter="" if connector is None else str(connector.name),
+        skips="unknown" if connector is None else str(connector.skips),
         options=kept_options(sink.options, SINK_OPTIONS, hide),
         partitioned_by=analyzed.partitioned_by,
     )

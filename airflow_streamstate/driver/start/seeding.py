@@ -16,7 +16,7 @@ from airflow_streamstate.checkpoint.seed import (
     renumbered_logs,
     source_files_of,
 )
-from airflow_streamstate.connectors.moving import in_words
+from airflow_streamstate.connectors.moving import describe
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.start.arranging import Arrangement, are_known, arrange
@@ -91,7 +91,7 @@ def seed_query(
     plan = replace(plan, query_id=query_id())
     tell(attempt, name, plan.batch_id, beginning)
     finish_seed(_building(attempt, name), plan, logs, attempt.checkpoint_of(name), beginning.books)
-    said = tuple(f"begins elsewhere, {words}" for words in in_words(beginning.moves))
+    said = tuple(f"begins elsewhere, {words}" for words in describe(beginning.moves))
     return sources or known.sources, (*remarks, *remark, *said, *arranged.remarks, *readable.remarks)
 
 

@@ -94,7 +94,7 @@ def look_before_start(
     is_sent_once = all(part.reason == "sent_once" for part in lost)
     if continues and not is_sent_once and all(book.remarks(name, (number,)) for number in lost_of):
         # The script itself says of each that its lost input is to be passed over, and nothing of its start is new.
-        return Readable(tuple(lines), tuple(planned_lines), _in_words("lost before this start", lost))
+        return Readable(tuple(lines), tuple(planned_lines), _sentences("lost before this start", lost))
     if not is_accepted:
         raise InputLostError(
             "a source of this query sends each row once, so that no start goes on from its offset"
@@ -105,7 +105,7 @@ def look_before_start(
             lost=[_one(part) for part in lost[:_LISTED]],
             next_step=f"{_otherwise(is_sent_once)} with --accept-lost-input {name}, which goes on with what is there.",
         )
-    return Readable(tuple(readable), tuple(planned), _in_words("passed over, as was asked for", lost))
+    return Readable(tuple(readable), tuple(planned), _sentences("passed over, as was asked for", lost))
 
 
 def _otherwise(is_sent_once: bool) -> str:
@@ -129,7 +129,7 @@ def _marks(identities: Sequence[SourceIdentity | None], number: int) -> Mapping[
     return identity.marks if identity is not None else {}
 
 
-def _in_words(what: str, lost: Sequence[LostInput]) -> tuple[str, ...]:
+def _sentences(what: str, lost: Sequence[LostInput]) -> tuple[str, ...]:
     return tuple(f"{what}: {_one(part)}" for part in lost[:_LISTED])
 
 

@@ -104,7 +104,7 @@ class _Undo:
         start, means = self.start, self.startable.undo_means()
         if means == "exact by undo":
             query_id = self._new_query_id() if self.startable.undo_needs_query_id() else self.known.query_id
-            self._by_adapter()
+            self._by_connector()
             return query_id
         if means == "only doubled":
             if not start.accepts_duplicates:
@@ -124,7 +124,7 @@ class _Undo:
             )
         return self.known.query_id
 
-    def _by_adapter(self) -> None:
+    def _by_connector(self) -> None:
         found = self.startable.find_undo(self.wish)
         if found.target:
             need_current(self.attempt)

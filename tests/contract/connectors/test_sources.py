@@ -1,4 +1,4 @@
-"""The conformance suite of source adapters, which ours pass; and which tells what is wrong with one that does not."""
+"""The conformance suite of source connectors, which ours pass; and which tells what is wrong with one that does not."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from airflow_streamstate.connectors import testing as conformance
 from airflow_streamstate.connectors.rate_source import RateSource
-from airflow_streamstate.connectors.registry import SOURCES, find_adapters
-from airflow_streamstate.connectors.source import Narrowed, OffsetOrder, Source, SourceAdapter
+from airflow_streamstate.connectors.registry import SOURCES, find_connectors
+from airflow_streamstate.connectors.source import Narrowed, OffsetOrder, Source, SourceConnector
 
 OWN: dict[str, list[Source]] = {
     "file": [
@@ -50,21 +50,21 @@ OFFSETS = {
 }
 
 
-def ours() -> dict[str, SourceAdapter]:
-    """The adapters of this package, by their names."""
-    return {adapter.name: adapter for adapter in find_adapters(SOURCES, SourceAdapter).adapters}
+def ours() -> dict[str, SourceConnector]:
+    """The connectors of this package, by their names."""
+    return {connector.name: connector for connector in find_connectors(SOURCES, SourceConnector).connectors}
 
 
 @pytest.mark.parametrize("name", sorted(OWN))
-def test_ours_keep_the_promises_of_a_source_adapter(name: str) -> None:
-    """Identity, order of offsets, remarks and silence about credentials, as anybody's adapter has to."""
+def test_ours_keep_the_promises_of_a_source_connector(name: str) -> None:
+    """Identity, order of offsets, remarks and silence about credentials, as anybody's connector has to."""
     foreign = [source for other, sources in OWN.items() if other != name for source in sources]
-    if name == "table":  # a table of files is a source of files, and the adapter of files is asked first
+    if name == "table":  # a table of files is a source of files, and the connector of files is asked first
         foreign = [source for source in foreign if not source.table]
     conformance.check_source(ours()[name], OWN[name], foreign, OFFSETS[name])
 
 
-def test_every_adapter_of_ours_is_held_to_them() -> None:
+def test_every_connector_of_ours_is_held_to_them() -> None:
     """None is left out of the suite."""
     assert sorted(ours()) == sorted(OWN)
 
@@ -131,12 +131,12 @@ class Forgetful(RateSource):
         ("of what it kept", "of what it kept"),
     ],
 )
-def test_what_is_wrong_with_an_adapter_is_said(breaks: str, said: str) -> None:
+def test_what_is_wrong_with_an_connector_is_said(breaks: str, said: str) -> None:
     """A promise that is broken is the error's sentence."""
-    adapter = Forgetful()
-    adapter.breaks = breaks
+    connector = Forgetful()
+    connector.breaks = breaks
     foreign: Sequence[Source] = OWN["kafka"]
     with pytest.raises(AssertionError, match=said):
-        conformance.check_source(adapter, OWN["rate"], foreign, OFFSETS["rate"])
-    adapter.breaks = ""
-    conformance.check_source(adapter, OWN["rate"], foreign, OFFSETS["rate"])
+        conformance.check_source(connector, OWN["rate"], foreign, OFFSETS["rate"])
+    connector.breaks = ""
+    conformance.check_source(connector, OWN["rate"], foreign, OFFSETS["rate"])

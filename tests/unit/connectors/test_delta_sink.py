@@ -85,8 +85,8 @@ class _Reach(DictReach):
         raise AssertionError(f"{folder} was listed")
 
 
-def test_it_keeps_what_an_adapter_promises() -> None:
-    """The suite that anybody's adapter can be held to."""
+def test_it_keeps_what_an_connector_promises() -> None:
+    """The suite that anybody's connector can be held to."""
     written = SinkPlace(TABLE, _Reach(_DeltaLog({QUERY_ID: 4})), QUERY_ID, 4)
     check_sink(DeltaSink(), SinkPlace(TABLE, _Reach(_DeltaLog({}, version=-1))), written)
 
@@ -183,8 +183,8 @@ def _written(newest: int) -> _Table:
     return table
 
 
-def test_it_keeps_what_an_undoing_adapter_promises() -> None:
-    """The suite that anybody's adapter can be held to."""
+def test_it_keeps_what_an_undoing_connector_promises() -> None:
+    """The suite that anybody's connector can be held to."""
     check_undo(DeltaSink(), SinkPlace(TABLE, _written(4), QUERY_ID, 4), 1)
 
 

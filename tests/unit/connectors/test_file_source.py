@@ -18,24 +18,24 @@ from airflow_streamstate.connectors.source import Source
 )
 def test_one_folder_has_one_identity(one: str, other: str) -> None:
     """However the folder is written, and in whatever format it is read."""
-    adapter = FileSource()
-    said = adapter.identify(Source("json", {"path": one}))
-    assert said == adapter.identify(Source("csv", {"path": other}))
-    assert said != adapter.identify(Source("json", {"path": f"{one}2"}))
+    connector = FileSource()
+    said = connector.identify(Source("json", {"path": one}))
+    assert said == connector.identify(Source("csv", {"path": other}))
+    assert said != connector.identify(Source("json", {"path": f"{one}2"}))
 
 
 def test_files_that_are_deleted_once_read_are_mentioned() -> None:
     """Going back to an older position then finds nothing; archived files are only elsewhere."""
-    adapter = FileSource()
-    assert adapter.remarks(Source("json", {"path": "/a", "cleansource": "delete"}))
-    assert adapter.remarks(Source("json", {"path": "/a", "cleansource": "archive"})) == ()
+    connector = FileSource()
+    assert connector.remarks(Source("json", {"path": "/a", "cleansource": "delete"}))
+    assert connector.remarks(Source("json", {"path": "/a", "cleansource": "archive"})) == ()
 
 
 def test_a_file_that_is_gone_is_explained() -> None:
     """Spark's words for it become a sentence; other failures stay Spark's."""
-    adapter = FileSource()
-    assert "is gone" in (adapter.explain("[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error …") or "")
-    assert adapter.explain("[DIVIDE_BY_ZERO]") is None
+    connector = FileSource()
+    assert "is gone" in (connector.explain("[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error …") or "")
+    assert connector.explain("[DIVIDE_BY_ZERO]") is None
 
 
 def test_a_password_in_a_path_is_no_part_of_what_it_is() -> None:

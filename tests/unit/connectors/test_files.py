@@ -23,8 +23,8 @@ OUT = Sink("json", "/data/out")
 LOG = "/data/out/_spark_metadata"
 
 
-def test_it_keeps_what_an_adapter_promises() -> None:
-    """The suite that anybody's adapter can be held to."""
+def test_it_keeps_what_an_connector_promises() -> None:
+    """The suite that anybody's connector can be held to."""
     files = {f"{LOG}/{number}": "v1\n{}" for number in range(5)}
     check_sink(FileSink(), SinkPlace(OUT, DictReach()), SinkPlace(OUT, DictReach(files), QUERY_ID, 4))
 
@@ -160,8 +160,8 @@ def _undo(reach: DictReach, wish: UndoOrder) -> FoundUndo:
     return found
 
 
-def test_it_keeps_what_an_undoing_adapter_promises() -> None:
-    """The suite that anybody's adapter can be held to."""
+def test_it_keeps_what_an_undoing_connector_promises() -> None:
+    """The suite that anybody's connector can be held to."""
     check_undo(FileSink(), SinkPlace(OUT, _written(7), QUERY_ID, 7), 3)
 
 

@@ -116,8 +116,8 @@ def _batch(batch_id: int, query_id: str = sink_reach.QUERY_ID) -> dict[str, str]
     return {QUERY_ID: query_id, EPOCH_ID: str(batch_id)}
 
 
-def test_it_keeps_what_an_adapter_promises() -> None:
-    """The suite that anybody's adapter can be held to."""
+def test_it_keeps_what_an_connector_promises() -> None:
+    """The suite that anybody's connector can be held to."""
     written = SinkPlace(TABLE, _Reach(_Table(*map(_batch, range(5)))), sink_reach.QUERY_ID, 4)
     check_sink(IcebergSink(), SinkPlace(TABLE, _Reach(_Table(named=False))), written)
 
@@ -241,8 +241,8 @@ def _undo(table: _RolledBack, to_batch_id: int, sink: Sink = TABLE) -> FoundUndo
     return found
 
 
-def test_it_keeps_what_an_undoing_adapter_promises() -> None:
-    """The suite that anybody's adapter can be held to."""
+def test_it_keeps_what_an_undoing_connector_promises() -> None:
+    """The suite that anybody's connector can be held to."""
     table = _RolledBack(*map(_batch, range(5)))
     check_undo(IcebergSink(), SinkPlace(TABLE, _Reach(table), sink_reach.QUERY_ID, 4), 1)
 

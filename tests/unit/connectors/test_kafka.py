@@ -38,12 +38,12 @@ def test_who_keeps_the_suite_keeps_it_connected(kafka: FakeKafka) -> None:
 
 def test_servers_may_change_and_topics_may_be_told_in_any_order() -> None:
     """By which servers a topic is reached is no part of what it is."""
-    adapter = KafkaSource()
+    connector = KafkaSource()
     elsewhere = Source("kafka", {"subscribe": " flights", "kafka.bootstrap.servers": "other:9092"})
-    assert adapter.identify(FLIGHTS) == adapter.identify(elsewhere) == "kafka subscribe flights"
+    assert connector.identify(FLIGHTS) == connector.identify(elsewhere) == "kafka subscribe flights"
     one, other = (Source("kafka", {"subscribe": text}) for text in ("a,b", "b, a"))
-    assert adapter.identify(one) == adapter.identify(other)
-    assert adapter.identify(Source("json", {"path": "/a"})) is None
+    assert connector.identify(one) == connector.identify(other)
+    assert connector.identify(Source("json", {"path": "/a"})) is None
 
 
 @pytest.mark.parametrize(
@@ -147,9 +147,9 @@ def test_offsets_are_written_as_spark_writes_them() -> None:
 
 def test_fail_on_data_loss_false_is_called_what_it_is() -> None:
     """Silence about lost input is said; the default needs no word."""
-    adapter = KafkaSource()
-    assert adapter.remarks(FLIGHTS) == ()
-    (said,) = adapter.remarks(Source("kafka", {"failondataloss": "False"}))
+    connector = KafkaSource()
+    assert connector.remarks(FLIGHTS) == ()
+    (said,) = connector.remarks(Source("kafka", {"failondataloss": "False"}))
     assert "failOnDataLoss=false" in said
 
 
@@ -221,9 +221,9 @@ def test_who_reads_less_keeps_the_offsets_of_what_it_reads(
 
 def test_who_reads_nothing_of_an_offset_or_all_of_it_does_not_read_less() -> None:
     """Another topic is another source; more topics read on."""
-    adapter, offset = KafkaSource(), '{"a":{"0":3}}'
-    assert adapter.narrow(Source("kafka", {"subscribe": "b"}), offset) is None
-    assert adapter.narrow(Source("kafka", {"subscribe": "a,b"}), offset) is None
+    connector, offset = KafkaSource(), '{"a":{"0":3}}'
+    assert connector.narrow(Source("kafka", {"subscribe": "b"}), offset) is None
+    assert connector.narrow(Source("kafka", {"subscribe": "a,b"}), offset) is None
 
 
 def test_a_time_is_mapped_to_offsets_by_the_broker(kafka: FakeKafka) -> None:
@@ -238,7 +238,7 @@ def test_a_time_is_mapped_to_offsets_by_the_broker(kafka: FakeKafka) -> None:
 
 def test_rows_between_two_offsets_are_a_difference_in_each_partition() -> None:
     """What one partition is ahead does not make up for what another is behind."""
-    adapter = KafkaSource()
-    assert adapter.between('{"t":{"0":3,"1":9}}', '{"t":{"0":5,"1":8}}') == Lag(2)
-    assert adapter.between('{"t":{"0":5,"1":8}}', '{"t":{"0":3,"1":9}}') == Lag(1)
-    assert adapter.between('{"t":{"0":5}}', '{"t":{"0":5,"1":4}}') == Lag(4)
+    connector = KafkaSource()
+    assert connector.between('{"t":{"0":3,"1":9}}', '{"t":{"0":5,"1":8}}') == Lag(2)
+    assert connector.between('{"t":{"0":5,"1":8}}', '{"t":{"0":3,"1":9}}') == Lag(1)
+    assert connector.between('{"t":{"0":5}}', '{"t":{"0":5,"1":4}}') == Lag(4)

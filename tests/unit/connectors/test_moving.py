@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.connectors.moving import consent_missing, in_words, passes_over, reads_again
+from airflow_streamstate.connectors.moving import consent_missing, describe, passes_over, reads_again
 from airflow_streamstate.protocol.positions import SourceMove
 
 BACK = SourceMove("a", "3", "1", 0, 2, "files")
@@ -32,7 +32,7 @@ def test_what_nobody_can_count_is_as_good_as_some(
     moves: tuple[SourceMove, ...], words: str, over: bool, again: bool
 ) -> None:
     """Nothing is passed over or read again without a word. (Law 5)"""
-    assert in_words(moves) == (words,)
+    assert describe(moves) == (words,)
     assert (passes_over(moves), reads_again(moves)) == (over, again)
 
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.connectors.plain_sinks import ConsoleSink, ForeachBatchSink, KafkaSink, MemorySink, NoopSink
-from airflow_streamstate.connectors.sink import Sink, SinkAdapter
+from airflow_streamstate.connectors.sink import Sink, SinkConnector
 from airflow_streamstate.connectors.testing import SinkPlace, check_sink
 from support.sink_reach import DictReach
 
 
 @pytest.mark.parametrize("kind", [KafkaSink, ForeachBatchSink, MemorySink, ConsoleSink])
-def test_whoever_cannot_tell_proves_nothing(kind: type[SinkAdapter]) -> None:
+def test_whoever_cannot_tell_proves_nothing(kind: type[SinkConnector]) -> None:
     """Neither that a batch is there nor that it is not; and says why."""
-    adapter = kind()
-    sink = Sink(adapter.name.lower())
-    held = adapter.held_batches(sink, "a query", 0, DictReach())
-    assert adapter.matches(sink)
+    connector = kind()
+    sink = Sink(connector.name.lower())
+    held = connector.held_batches(sink, "a query", 0, DictReach())
+    assert connector.matches(sink)
     assert held.unknown_reason
     assert not held.lacks(0)
     assert list(held.batch_ids) == []
 
 
 @pytest.mark.parametrize("kind", [KafkaSink, ForeachBatchSink, MemorySink, ConsoleSink, NoopSink])
-def test_each_keeps_what_an_adapter_promises(kind: type[SinkAdapter]) -> None:
-    """The suite that anybody's adapter can be held to."""
+def test_each_keeps_what_an_connector_promises(kind: type[SinkConnector]) -> None:
+    """The suite that anybody's connector can be held to."""
     check_sink(kind(), SinkPlace(Sink(kind.name.lower()), DictReach()))

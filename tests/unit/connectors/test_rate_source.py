@@ -10,11 +10,11 @@ from airflow_streamstate.connectors.source import Lag, Source
 
 def test_another_rate_is_another_source() -> None:
     """An offset of a rate source stands for other values under another rate; unknown formats are not its own."""
-    adapter = RateSource()
-    ten = adapter.identify(Source("rate", {"rowspersecond": "10"}))
+    connector = RateSource()
+    ten = connector.identify(Source("rate", {"rowspersecond": "10"}))
     assert ten == "rate rowspersecond=10"
-    assert adapter.identify(Source("rate", {"rowspersecond": "20"})) != ten
-    assert adapter.identify(Source("kafka")) is None
+    assert connector.identify(Source("rate", {"rowspersecond": "20"})) != ten
+    assert connector.identify(Source("kafka")) is None
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,9 @@ def test_no_offset_of_it_is_told() -> None:
 
 def test_rows_are_told_where_an_offset_counts_rows() -> None:
     """Seconds are no rows."""
-    adapter = RateSource()
+    connector = RateSource()
     five, nine = '{"offset":5,"timestamp":1}', '{"offset":9,"timestamp":2}'
-    assert adapter.between(five, nine) == Lag(4)
-    assert adapter.between(nine, five) == Lag(0)
-    assert adapter.between("-", five) == Lag(5)
-    assert adapter.between("5", "9") is None
+    assert connector.between(five, nine) == Lag(4)
+    assert connector.between(nine, five) == Lag(0)
+    assert connector.between("-", five) == Lag(5)
+    assert connector.between("5", "9") is None

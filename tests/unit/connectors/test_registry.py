@@ -1,4 +1,4 @@
-"""Adapters are found by entry points, ours and others', here and in a driver that has only the runtime zip."""
+"""Connectors are found by entry points, ours and others', here and in a driver that has only the runtime zip."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.connectors.registry import SINKS, SOURCES, find_adapters
-from airflow_streamstate.connectors.source import SourceAdapter
+from airflow_streamstate.connectors.registry import SINKS, SOURCES, find_connectors
+from airflow_streamstate.connectors.source import SourceConnector
 from airflow_streamstate.launch.driver_zip import build_driver_zip
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -30,15 +30,15 @@ def broken():
 """
 LOOK = """
 import json
-from airflow_streamstate.connectors.registry import SOURCES, find_adapters
-from airflow_streamstate.connectors.source import SourceAdapter
+from airflow_streamstate.connectors.registry import SOURCES, find_connectors
+from airflow_streamstate.connectors.source import SourceConnector
 import airflow_streamstate
-found = find_adapters(SOURCES, SourceAdapter)
-print(json.dumps([[a.name for a in found.adapters], list(found.problems), airflow_streamstate.__file__]))
+found = find_connectors(SOURCES, SourceConnector)
+print(json.dumps([[a.name for a in found.connectors], list(found.problems), airflow_streamstate.__file__]))
 """
 
 
-class HalfAnAdapter:
+class HalfAnConnector:
     name = "half"
 
     def identify(self, source: object) -> None:
@@ -59,9 +59,9 @@ def test_ours_are_installed() -> None:
             for p in importlib.metadata.distribution("airflow-streamstate").entry_points.select(group=group)
         }
         assert installed == declared.get(group, {}), "install the package again: pip install --no-deps -e ."
-    found = find_adapters(SOURCES, SourceAdapter)
+    found = find_connectors(SOURCES, SourceConnector)
     assert found.problems == ()
-    assert "rate" in [adapter.name for adapter in found.adapters]
+    assert "rate" in [connector.name for connector in found.connectors]
 
 
 @pytest.mark.parametrize(
@@ -70,19 +70,19 @@ def test_ours_are_installed() -> None:
         ("no_such_module_anywhere:X", "ModuleNotFoundError"),
         ("airflow_streamstate.connectors.rate_source:NoSuchClass", "AttributeError"),
         ("json:loads", "TypeError"),
-        (f"{__name__}:HalfAnAdapter", "it lacks compare"),
+        (f"{__name__}:HalfAnConnector", "it lacks compare"),
         ("builtins:dict", "it lacks compare"),
     ],
 )
-def test_a_broken_adapter_is_one_sentence(monkeypatch: pytest.MonkeyPatch, value: str, said: str) -> None:
+def test_a_broken_connector_is_one_sentence(monkeypatch: pytest.MonkeyPatch, value: str, said: str) -> None:
     """Whatever is wrong with what somebody brought is said, and the others are there."""
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or _this_module())
-    found = find_adapters(
-        SOURCES, SourceAdapter, [point(value), point("airflow_streamstate.connectors.rate_source:RateSource", "rate")]
+    found = find_connectors(
+        SOURCES, SourceConnector, [point(value), point("airflow_streamstate.connectors.rate_source:RateSource", "rate")]
     )
-    assert [adapter.name for adapter in found.adapters] == ["rate"]
+    assert [connector.name for connector in found.connectors] == ["rate"]
     assert len(found.problems) == 1
-    assert found.problems[0].startswith(f"the source adapter x ({value}) cannot be used: ")
+    assert found.problems[0].startswith(f"the source connector x ({value}) cannot be used: ")
     assert said in found.problems[0]
     assert "\n" not in found.problems[0]
 
@@ -91,7 +91,7 @@ def _this_module() -> object:
     import types
 
     module = types.ModuleType(__name__)
-    module.__dict__["HalfAnAdapter"] = HalfAnAdapter
+    module.__dict__["HalfAnConnector"] = HalfAnConnector
     return module
 
 
@@ -99,15 +99,15 @@ def _this_module() -> object:
 def test_a_package_that_cannot_be_read_hides_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes
 ) -> None:
-    """A broken installation of anything at all, with no adapter in it, would else end every start of every query."""
+    """A broken installation of anything at all, with no connector in it, would else end every start of every query."""
     metadata = tmp_path / "spoilt-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: spoilt\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_bytes(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
-    found = find_adapters(SOURCES, SourceAdapter)
-    assert {"file", "kafka", "rate", "table"} <= {adapter.name for adapter in found.adapters}
+    found = find_connectors(SOURCES, SourceConnector)
+    assert {"file", "kafka", "rate", "table"} <= {connector.name for connector in found.connectors}
     (problem,) = found.problems
     assert problem.startswith(f"the entry points of a package in {tmp_path} cannot be read: ")
     assert "\n" not in problem
@@ -117,19 +117,19 @@ def test_others_are_asked_before_ours_and_each_once() -> None:
     """Who knows a source better than we do is heard first; a package that lies on the path twice is one package."""
     ours = point("airflow_streamstate.connectors.rate_source:RateSource", "a")
     theirs = point("collections:OrderedDict", "z")
-    found = find_adapters(SOURCES, object, [ours, theirs, ours])
-    assert [type(adapter).__name__ for adapter in found.adapters] == ["OrderedDict", "RateSource"]
+    found = find_connectors(SOURCES, object, [ours, theirs, ours])
+    assert [type(connector).__name__ for connector in found.connectors] == ["OrderedDict", "RateSource"]
 
 
 def test_a_driver_finds_ours_and_the_users(tmp_path: Path) -> None:
     """A python that has only the runtime zip and a zip of the user's finds both, and says what is broken."""
     build_driver_zip(tmp_path / "runtime.zip")
     with zipfile.ZipFile(tmp_path / "theirs.zip", "w") as archive:
-        archive.writestr("their_adapters.py", THEIRS)
+        archive.writestr("their_connectors.py", THEIRS)
         archive.writestr("theirs-2.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: theirs\nVersion: 2.0\n")
         archive.writestr(
             "theirs-2.0.dist-info/entry_points.txt",
-            f"[{SOURCES}]\npulsar = their_adapters:Pulsar\nbad = their_adapters:broken\n",
+            f"[{SOURCES}]\npulsar = their_connectors:Pulsar\nbad = their_connectors:broken\n",
         )
     path = os.pathsep.join((str(tmp_path / "runtime.zip"), str(tmp_path / "theirs.zip")))
     printed = subprocess.run(
@@ -145,6 +145,6 @@ def test_a_driver_finds_ours_and_the_users(tmp_path: Path) -> None:
     assert names[0] == "pulsar"
     assert "rate" in names[1:]
     assert problems == [
-        "the source adapter bad (their_adapters:broken) cannot be used: RuntimeError: no such cluster",
+        "the source connector bad (their_connectors:broken) cannot be used: RuntimeError: no such cluster",
     ]
     assert place.startswith(str(tmp_path / "runtime.zip"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_streamstate.connectors.files import FileSink
 from airflow_streamstate.connectors.plain_sinks import NoopSink
-from airflow_streamstate.connectors.sink import HeldBatches, Sink, adapter_for, held_up_to
+from airflow_streamstate.connectors.sink import HeldBatches, Sink, connector_for, held_up_to
 
 
 def test_only_a_sink_that_can_tell_lacks_a_batch() -> None:
@@ -21,11 +21,11 @@ def test_every_id_up_to_the_newest_counts_as_held() -> None:
     assert held_up_to(5, 6) == held_up_to(None, 0) or not held_up_to(5, 6).batch_ids
 
 
-def test_the_first_adapter_that_knows_a_sink_has_it() -> None:
+def test_the_first_connector_that_knows_a_sink_has_it() -> None:
     """None where nobody does."""
-    adapters = (NoopSink(), FileSink())
-    assert adapter_for(Sink("parquet", "/out"), adapters) is adapters[1]
-    assert adapter_for(Sink("redis"), adapters) is None
+    connectors = (NoopSink(), FileSink())
+    assert connector_for(Sink("parquet", "/out"), connectors) is connectors[1]
+    assert connector_for(Sink("redis"), connectors) is None
 
 
 def test_a_sink_is_called_by_what_people_know_of_it() -> None:

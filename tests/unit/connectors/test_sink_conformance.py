@@ -1,4 +1,4 @@
-"""The suite itself: an adapter that breaks a promise does not pass."""
+"""The suite itself: a connector that breaks a promise does not pass."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Boastful(NoopSink):
 
 
 @pytest.mark.parametrize(
-    ("adapter", "said"),
+    ("connector", "said"),
     [
         (_Forgetful(), "does not hold 0 to 2"),
         (_Greedy(), "another's sink"),
@@ -54,10 +54,10 @@ class _Boastful(NoopSink):
         (object(), "lacks something"),
     ],
 )
-def test_a_broken_promise_is_named(adapter: FileSink, said: str) -> None:
+def test_a_broken_promise_is_named(connector: FileSink, said: str) -> None:
     """Each by a sentence of its own."""
     with pytest.raises(AssertionError, match=said):
-        check_sink(adapter, SinkPlace(OUT, DictReach()), SinkPlace(OUT, DictReach(dict(WRITTEN)), QUERY_ID, 2))
+        check_sink(connector, SinkPlace(OUT, DictReach()), SinkPlace(OUT, DictReach(dict(WRITTEN)), QUERY_ID, 2))
 
 
 class _Half(FileSink):
@@ -78,13 +78,13 @@ def _less(found: FoundUndo) -> FoundUndo:
     return replace(found, batch_ids=found.batch_ids[1:])
 
 
-@pytest.mark.parametrize(("adapter", "said"), [(_Half(), "holds"), (_Silent(), "names nothing")])
-def test_a_broken_promise_of_an_undo_is_named(adapter: FileSink, said: str) -> None:
+@pytest.mark.parametrize(("connector", "said"), [(_Half(), "holds"), (_Silent(), "names nothing")])
+def test_a_broken_promise_of_an_undo_is_named(connector: FileSink, said: str) -> None:
     """Each by a sentence of its own."""
     line = '{{"path": "file:///data/out/{}"}}'
     files = {name: f"v1\n{line.format(name[-1])}" for name in WRITTEN}
     with pytest.raises(AssertionError, match=said):
-        check_undo(adapter, SinkPlace(OUT, DictReach(files), QUERY_ID, 2), 0)
+        check_undo(connector, SinkPlace(OUT, DictReach(files), QUERY_ID, 2), 0)
 
 
 def test_a_sink_that_skips_has_to_be_shown() -> None:
@@ -108,7 +108,7 @@ class _Trying(_Warm):
         reach.create_text(f"{sink.path}/row", str(row))
 
 
-def test_an_adapter_that_warms_leaves_no_trace_in_its_sink() -> None:
+def test_an_connector_that_warms_leaves_no_trace_in_its_sink() -> None:
     """The old version still writes to it; what is tried is tried in a folder beside."""
     reach = DictReach(dict(WRITTEN))
 

@@ -7,14 +7,14 @@ import pytest
 from airflow_streamstate.connectors.rate_source import RateSource
 from airflow_streamstate.connectors.replaying import sending_once
 from airflow_streamstate.connectors.socket_source import SENDS_ONCE, SocketSource
-from airflow_streamstate.connectors.source import LostInput, Preflight, SendingOnceAdapter, Source, Untold
+from airflow_streamstate.connectors.source import LostInput, Preflight, SendingOnceConnector, Source, Untold
 from airflow_streamstate.connectors.testing import check_source
 from airflow_streamstate.protocol.positions import SourceIdentity
 
 HERE = Source("socket", {"host": "127.0.0.1", "port": "9999"})
 
 
-def test_it_keeps_to_what_every_adapter_promises() -> None:
+def test_it_keeps_to_what_every_connector_promises() -> None:
     """Identity, order and measures, as of any other; nothing connects to it, which would take its rows."""
     there = Source("socket", {"host": "127.0.0.1", "port": "9998"})
     check_source(SocketSource(), own=[HERE, there], foreign=[Source("kafka"), Source("rate")], offsets=["-1", "0", "7"])
@@ -31,12 +31,12 @@ def test_no_offset_of_it_can_be_gone_on_from(offset: str) -> None:
 def test_its_sources_are_known_by_identity_and_offset_alone() -> None:
     """A controller, which has no Spark, knows them by the snapshot; one that has read nothing has lost nothing."""
     socket, kafka = SourceIdentity("socket", "socket a:1"), SourceIdentity("kafka", "kafka subscribe in")
-    adapters = (SocketSource(), RateSource())
-    assert sending_once([kafka, socket], ['{"in":{"0":4}}', "4"], adapters) == {"socket a:1": SENDS_ONCE}
-    assert sending_once([socket], ["-1"], adapters) == {"socket a:1": SENDS_ONCE}
-    assert sending_once([socket], ["-"], adapters) == {}
-    assert sending_once([], ["4"], adapters) == {}
-    assert not isinstance(RateSource(), SendingOnceAdapter), "rate makes the same rows again from its creation time"
+    connectors = (SocketSource(), RateSource())
+    assert sending_once([kafka, socket], ['{"in":{"0":4}}', "4"], connectors) == {"socket a:1": SENDS_ONCE}
+    assert sending_once([socket], ["-1"], connectors) == {"socket a:1": SENDS_ONCE}
+    assert sending_once([socket], ["-"], connectors) == {}
+    assert sending_once([], ["4"], connectors) == {}
+    assert not isinstance(RateSource(), SendingOnceConnector), "rate makes the same rows again from its creation time"
 
 
 def test_sparks_words_for_it_are_explained() -> None:

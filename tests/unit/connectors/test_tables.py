@@ -14,10 +14,10 @@ from airflow_streamstate.connectors.tables import TableSource
 
 def test_a_table_is_its_name_or_its_place() -> None:
     """A name of a catalog counts before a path; a folder of plain files is none."""
-    adapter = TableSource()
-    assert adapter.identify(Source("delta", {"path": "/d"}, "lake.flights")) == "table lake.flights"
-    assert adapter.identify(Source("delta", {"path": "/d/"})) == "table delta /d"
-    assert adapter.identify(Source("parquet", {"path": "/d"})) is None
+    connector = TableSource()
+    assert connector.identify(Source("delta", {"path": "/d"}, "lake.flights")) == "table lake.flights"
+    assert connector.identify(Source("delta", {"path": "/d/"})) == "table delta /d"
+    assert connector.identify(Source("parquet", {"path": "/d"})) is None
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_a_time_is_not_mapped_where_the_form_of_an_offset_is_not_known() -> None
 
 def test_versions_between_two_offsets_are_counted() -> None:
     """A part of a version counts as one; of others nobody can tell."""
-    adapter = TableSource()
+    connector = TableSource()
     seven, ten = '{"reservoirVersion":7,"index":-1}', '{"reservoirVersion":10,"index":-1}'
-    assert adapter.between(seven, ten) == Lag(3, "versions")
-    assert adapter.between(ten, seven) == Lag(0, "versions")
-    assert adapter.between(seven, '{"reservoirVersion":7,"index":4}') == Lag(1, "versions")
-    assert adapter.between('{"snapshot_id":7}', '{"snapshot_id":8}') is None
+    assert connector.between(seven, ten) == Lag(3, "versions")
+    assert connector.between(ten, seven) == Lag(0, "versions")
+    assert connector.between(seven, '{"reservoirVersion":7,"index":4}') == Lag(1, "versions")
+    assert connector.between('{"snapshot_id":7}', '{"snapshot_id":8}') is None

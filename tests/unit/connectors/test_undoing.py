@@ -28,7 +28,7 @@ from airflow_streamstate.connectors.undoing import UndoingSink, means_of, undo_m
 )
 def test_the_format_of_a_recorded_plan_tells(sink_format: str, means: str) -> None:
     """So a controller knows before anything is touched; the page has the same table."""
-    assert undo_means(sink_format, known_sinks().adapters) == means
+    assert undo_means(sink_format, known_sinks().connectors) == means
 
 
 class _SomebodysSink(NoopSink):

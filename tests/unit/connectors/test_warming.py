@@ -64,15 +64,15 @@ class _Frame:
 
 
 @pytest.mark.parametrize(
-    ("adapter", "sink"),
+    ("connector", "sink"),
     [(FileSink(), Sink("parquet", "/data/out", options=OPTIONS)), (DeltaSink(), Sink("delta", None, "t", OPTIONS))],
 )
 def test_a_row_is_written_beside_with_the_options_of_the_sink_and_never_to_its_place(
-    adapter: WarmingSink, sink: Sink
+    connector: WarmingSink, sink: Sink
 ) -> None:
     """Twice: the second one finds a table. What marks a batch of the sink's own would make Delta skip it."""
     row, reach = _Frame(), _Frame()
-    adapter.warm(sink, row, "/scratch", reach)
+    connector.warm(sink, row, "/scratch", reach)
     assert row.told == [(sink.format, "append", {"compression": "zstd"}, "/scratch")] * 2
     assert reach.told == []
 
@@ -88,7 +88,7 @@ def test_to_kafka_a_batch_without_a_row_is_given_under_the_producer_options_of_t
     assert (row.told, row.steps) == ([], [])
 
 
-@pytest.mark.parametrize("adapter", [ForeachBatchSink(), MemorySink(), ConsoleSink(), NoopSink()])
-def test_what_cannot_be_tried_without_a_trace_is_not_tried(adapter: object) -> None:
+@pytest.mark.parametrize("connector", [ForeachBatchSink(), MemorySink(), ConsoleSink(), NoopSink()])
+def test_what_cannot_be_tried_without_a_trace_is_not_tried(connector: object) -> None:
     """A function of the user's may do anything."""
-    assert not isinstance(adapter, WarmingSink)
+    assert not isinstance(connector, WarmingSink)

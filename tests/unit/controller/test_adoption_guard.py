@@ -105,8 +105,8 @@ def test_what_another_home_keeps_in_the_same_place_is_not_wiped(adopting: Adopti
     before = {info.key: adopting.store.get(info.key) for info in adopting.store.list_objects("")}
     own = MemoryStore("own")
     home = Home.of(own, adopting.store, adopting.folder, adopting.clock)
-    means = ControllerContext.of(home, adopting.launcher, adopting.clock, "tests", None)
-    adoptions = Adoptions(means, Deployer(means, Attempts(means)), lambda _uri: adopting.lake)
+    context = ControllerContext.of(home, adopting.launcher, adopting.clock, "tests", None)
+    adoptions = Adoptions(context, Deployer(context, Attempts(context)), lambda _uri: adopting.lake)
     with pytest.raises(ConflictError, match="lies where") as told:
         adoptions.adopt(adopting.wanted(is_stopped=is_stopped))
     assert "orders/deployments" in str(told.value)

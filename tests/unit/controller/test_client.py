@@ -16,8 +16,8 @@ from support.sim_stage import STREAM, Stage
 def test_the_local_controller_launches_on_this_machine(stage: Stage) -> None:
     """``Controller.local`` is what the shell uses."""
     controller = Controller.local(stage.home, clock=stage.clock, requested_by="me")
-    assert isinstance(controller._means.launcher, LocalLauncher)
-    assert controller._means.requested_by == "me"
+    assert isinstance(controller._context.launcher, LocalLauncher)
+    assert controller._context.requested_by == "me"
 
 
 def test_running_the_same_code_is_known(stage: Stage) -> None:

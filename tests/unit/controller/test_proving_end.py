@@ -11,8 +11,8 @@ from support.sim_stage import Stage
 
 def prove(stage: Stage, *, assume_dead: bool = False) -> None:
     """Prove the current attempt ended."""
-    means = ControllerContext.of(stage.home, stage.launcher, stage.clock, "tests", None)
-    means.endings.prove(stage.control, stage.seen(), assume_dead=assume_dead)
+    context = ControllerContext.of(stage.home, stage.launcher, stage.clock, "tests", None)
+    context.endings.prove(stage.control, stage.seen(), assume_dead=assume_dead)
 
 
 @pytest.mark.parametrize("state", ["exited", "gone"])

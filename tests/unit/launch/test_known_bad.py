@@ -36,8 +36,8 @@ def test_a_release_is_known_by_its_coordinates_or_its_jar(name: str, spark: str,
 def test_each_is_named_once_with_its_remedy() -> None:
     """The sentence has the component, the symptom and what to do."""
     (found,) = known_bad_among([KAFKA, "spark-sql-kafka-0-10_2.13-4.1.2.jar"], "4.1.2")
-    assert found.in_words.startswith(f"Spark's Kafka connector 4.1.2 ({KAFKA}): a query")
-    assert found.in_words.endswith("Use release 4.1.3 of the connector.")
+    assert found.sentence.startswith(f"Spark's Kafka connector 4.1.2 ({KAFKA}): a query")
+    assert found.sentence.endswith("Use release 4.1.3 of the connector.")
 
 
 def test_what_the_configuration_brings_along_counts() -> None:

@@ -10,7 +10,7 @@ from airflow_streamstate.plan.advising import advice_on
 from airflow_streamstate.plan.comparison import compare, compare_deployments
 from airflow_streamstate.plan.differences import VERDICTS
 from airflow_streamstate.plan.model import PlanNode, QueryPlan
-from support.built_plans import in_words, operator, plan, processor, without_state
+from support.built_plans import describe, operator, plan, processor, without_state
 from support.truth_record import Plans, recorded_plans
 from support.truth_table import ROWS, Row
 
@@ -102,7 +102,7 @@ def test_the_advice_is_of_the_new_plan() -> None:
     assert swapped.queries["b"].advice == tuple(advice_on(new))
 
 
-def test_plans_written_down_in_two_ways_are_told_in_words() -> None:
+def describe_test_plans_written_down_in_two_ways_are_told() -> None:
     """With what differs all the same; either of them may keep state."""
     words = ("not-comparable", "", "the plans were written down in way 1 and in way 2")
     for old, new, verdict in (
@@ -111,12 +111,12 @@ def test_plans_written_down_in_two_ways_are_told_in_words() -> None:
         (plan(), without_state(reading=2), "needs-drain"),
         (without_state(), without_state(reading=2), "state-compatible"),
     ):
-        assert (in_words(old, new), compare(old, new).verdict) == ([words], verdict)
-    found = in_words(plan(), plan(reading=2, trigger="once"))
+        assert (describe(old, new), compare(old, new).verdict) == ([words], verdict)
+    found = describe(plan(), plan(reading=2, trigger="once"))
     assert found == [words, ("trigger-changed", "", "the trigger processing_time became once")]
 
 
-def test_each_difference_of_a_deployment_is_told_in_words() -> None:
+def describe_test_each_difference_of_a_deployment_is_told() -> None:
     """Which query it is, and what becomes of its state and its position."""
     x, y = named("x", "x"), named("y", "y")
     found = compare_deployments({"a": x, "b": y, "c": x, "d": without_state()}, {"a": y, "b": x, "e": named("e", "z")})

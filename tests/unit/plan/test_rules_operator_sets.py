@@ -8,7 +8,7 @@ import pytest
 
 from airflow_streamstate.plan.comparison import compare, is_swapped, set_differences
 from airflow_streamstate.plan.model import OperatorInput, PlanNode, QueryPlan, StateOperator
-from support.built_plans import in_words, operator, plan
+from support.built_plans import describe, operator, plan
 
 
 def placed(each: StateOperator, operator_id: int) -> StateOperator:
@@ -45,18 +45,18 @@ def test_an_operator_fed_by_another_source_of_the_plan_is_found() -> None:
     assert compare(old, replace(old, operators=(operator(0, inputs=(side,)),))).codes == ("input-moved",)
 
 
-def test_each_difference_of_a_set_of_operators_is_told_in_words() -> None:
+def describe_test_each_difference_of_a_set_of_operators_is_told() -> None:
     """Where it stands, and what Spark makes of the state that lies in its place."""
     first, second = operator(0), operator(1)
     one = "aggregate by window, k"
-    assert in_words(plan(first), plan(first, second)) == [
+    assert describe(plan(first), plan(first, second)) == [
         (
             "operator-added",
             "Aggregate 1",
             f"{one} is new: Spark finds no state for it, and refuses, or gives it another's",
         )
     ]
-    assert in_words(plan(first, second), plan(first)) == [
+    assert describe(plan(first, second), plan(first)) == [
         (
             "operator-removed",
             "Aggregate 1",
@@ -64,7 +64,7 @@ def test_each_difference_of_a_set_of_operators_is_told_in_words() -> None:
         )
     ]
     goes = f"Spark goes by places, and would give it the state of {one}"
-    assert in_words(plan(first, second), plan(placed(second, 0), placed(first, 1))) == [
+    assert describe(plan(first, second), plan(placed(second, 0), placed(first, 1))) == [
         (
             "operators-swapped",
             "Aggregate 1",
@@ -125,7 +125,7 @@ ABOVE = operator(1, inputs=(OperatorInput("above", "the first one", operators=(0
 def test_an_operator_fed_by_another_one_is_found(inputs: tuple[OperatorInput, ...], words: str | None) -> None:
     """By which operators and sources are below it, and not by the texts of what is between."""
     new = operator(1, inputs=inputs)
-    moved = [each for each in in_words(plan(operator(0), ABOVE), plan(operator(0), new)) if each[0] == "input-moved"]
+    moved = [each for each in describe(plan(operator(0), ABOVE), plan(operator(0), new)) if each[0] == "input-moved"]
     told = f"aggregate by window, k was fed by the first one, and is fed by {words}"
     assert moved == ([] if words is None else [("input-moved", "Aggregate 1", told)])
 
@@ -157,7 +157,7 @@ def test_operators_whose_nodes_are_not_in_the_tree_are_compared_by_what_feeds_th
     facts = {"sources": (topic, replace(topic, identity="subscribe:b"))}
     known, moved = plan(operator(0), **facts), plan(operator(0, inputs=(side,)), **facts)
     for old, new in ((replace(known, nodes=()), moved), (known, replace(moved, nodes=()))):
-        found = [(code, path) for code, path, _ in in_words(old, new) if code.startswith("input")]
+        found = [(code, path) for code, path, _ in describe(old, new) if code.startswith("input")]
         assert found == [("input-moved", "Aggregate 0")]
 
 
@@ -182,7 +182,7 @@ def test_what_is_done_otherwise_before_a_join_is_told_by_its_side() -> None:
         (of_join("(v > 2)", "(w > 1)"), "left", "(v > 2)"),
         (of_join("(v > 1)", "(w > 2)"), "right", "(w > 2)"),
     ):
-        ((code, path, reason),) = in_words(old, new)
+        ((code, path, reason),) = describe(old, new)
         assert (code, path) == ("input-changed", f"Join, {side}")
         assert reason.startswith("before stream join by window, k: ")
         assert words in reason

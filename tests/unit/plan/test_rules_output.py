@@ -9,7 +9,7 @@ import pytest
 
 from airflow_streamstate.plan.comparison import SKIPPING, compare
 from airflow_streamstate.plan.model import Expression, PlannedSink
-from support.built_plans import in_words, plan, without_state
+from support.built_plans import describe, plan, without_state
 
 FILES = PlannedSink("file:parquet", "parquet", "/out", "file", "batch_id")
 DELTA = PlannedSink("delta", "delta", "/table", "delta", "query_id_and_batch_id")
@@ -45,8 +45,8 @@ def test_a_sink_is_judged_by_what_it_skips(old: PlannedSink, new: PlannedSink, v
     assert (found.verdict, found.codes) == (verdict, () if code is None else (code,))
 
 
-def test_sinks_that_skip_are_those_that_adapters_call_so() -> None:
-    """The words of ``adapters.sink.Skips``."""
+def test_sinks_that_skip_are_those_that_connectors_call_so() -> None:
+    """The words of ``connectors.sink.Skips``."""
     from typing import get_args
 
     from airflow_streamstate.connectors.sink import Skips
@@ -115,24 +115,24 @@ HELD = "which leaves out a batch whose id it holds"
         ),
     ],
 )
-def test_each_difference_of_the_output_is_told_in_words(
+def describe_test_each_difference_of_the_output_is_told(
     old: dict[str, Any], new: dict[str, Any], words: list[str]
 ) -> None:
     """What it was and is, and what that does; it stands nowhere in a plan."""
-    assert [(path, reason) for _, path, reason in in_words(plan(**old), plan(**new))] == [("", each) for each in words]
+    assert [(path, reason) for _, path, reason in describe(plan(**old), plan(**new))] == [("", each) for each in words]
 
 
 def test_only_state_ties_a_query_to_complete_output() -> None:
     """A query without state writes what its mode says from here on."""
     plans = without_state(output_mode="complete"), without_state()
-    assert [code for code, _, _ in in_words(*plans)] == ["output-mode-changed"]
+    assert [code for code, _, _ in describe(*plans)] == ["output-mode-changed"]
 
 
 def test_what_is_done_above_all_state_is_told_where_it_is_done() -> None:
     """By the kind of its node."""
     nodes = plan().nodes
     changed = (replace(nodes[0], kind="Filter", text="(n > 1)"), *nodes[1:])
-    found = in_words(plan(nodes=changed), plan(nodes=(replace(changed[0], text="(n > 2)"), *nodes[1:])))
+    found = describe(plan(nodes=changed), plan(nodes=(replace(changed[0], text="(n > 2)"), *nodes[1:])))
     ((code, path, reason),) = found
     assert (code, path) == ("output-changed", "Filter")
     assert reason.startswith("above all state: ")

@@ -12,7 +12,7 @@ from airflow_streamstate.plan.model import Expression, PlannedSource
 from airflow_streamstate.plan.options import PACE_OPTIONS, SOURCE_OPTIONS
 from airflow_streamstate.plan.rules_sources import PACES, STARTS, watermark_differences
 from airflow_streamstate.protocol.positions import WatermarkSpec
-from support.built_plans import TOPIC, in_words, plan, without_state
+from support.built_plans import TOPIC, describe, plan, without_state
 
 
 def of_sources(old: PlannedSource, new: PlannedSource) -> Comparison:
@@ -185,11 +185,11 @@ UNKNOWN = (
         ),
     ],
 )
-def test_each_difference_of_sources_is_told_in_words(
+def describe_test_each_difference_of_sources_is_told(
     old: tuple[PlannedSource, ...], new: tuple[PlannedSource, ...], words: list[tuple[str, str, str]]
 ) -> None:
     """The gravest first; which source, what it was and is, and what that does."""
-    assert in_words(plan(sources=old), plan(sources=new)) == words
+    assert describe(plan(sources=old), plan(sources=new)) == words
 
 
 def test_a_name_that_comes_or_goes_is_told_as_such() -> None:
@@ -198,7 +198,7 @@ def test_a_name_that_comes_or_goes_is_told_as_such() -> None:
         (TOPIC, NAMED, "was named nothing, and is named one"),
         (NAMED, TOPIC, "was named one, and is named nothing"),
     ):
-        ((code, _, reason),) = in_words(plan(sources=(old,)), plan(sources=(new,)))
+        ((code, _, reason),) = describe(plan(sources=(old,)), plan(sources=(new,)))
         assert (code, words in reason) == ("source-renamed", True)
 
 
@@ -208,7 +208,7 @@ def test_another_format_mixes_what_was_read_by_both() -> None:
     words = ("source-format-changed", "Relation", "file:/in was read as json, and is read as csv")
     for make, verdict in ((plan, "needs-drain"), (without_state, "state-compatible")):
         plans = make(sources=(old,)), make(sources=(replace(old, format="csv"),))
-        assert (compare(*plans).verdict, in_words(*plans)) == (verdict, [words])
+        assert (compare(*plans).verdict, describe(*plans)) == (verdict, [words])
 
 
 DROPPED = "what was closed or dropped by it is not in the state"
@@ -245,12 +245,12 @@ DROPPED = "what was closed or dropped by it is not in the state"
         ),
     ],
 )
-def test_each_difference_of_watermarks_is_told_in_words(
+def describe_test_each_difference_of_watermarks_is_told(
     old: list[tuple[str, int]], new: list[tuple[str, int]], words: list[str]
 ) -> None:
     """At the first operator, whose state it is about."""
     plans = [plan(watermarks=tuple(WatermarkSpec(*each) for each in side)) for side in (old, new)]
-    assert [(path, reason) for _, path, reason in in_words(*plans)] == [("Aggregate 0", each) for each in words]
+    assert [(path, reason) for _, path, reason in describe(*plans)] == [("Aggregate 0", each) for each in words]
 
 
 def test_a_watermark_of_a_query_whose_state_goes_is_spoken_of() -> None:

@@ -10,7 +10,7 @@ from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER
 from airflow_streamstate.plan.comparison import compare
 from airflow_streamstate.plan.model import Expression, PlanNode
 from airflow_streamstate.plan.rules_state import ANSI, PROVIDER, TIME_ZONE, state_differences
-from support.built_plans import TOPIC, in_words, operator, plan, without_state
+from support.built_plans import TOPIC, describe, operator, plan, without_state
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ STAYS = "a checkpoint stays as it began"
         ({}, {"checkpoint_format": 2}, "state checkpoint format 1 became 2, which no checkpoint changes to"),
     ],
 )
-def test_each_difference_of_the_store_is_told_in_words(
+def describe_test_each_difference_of_the_store_is_told(
     old: dict[str, object], new: dict[str, object], words: str
 ) -> None:
     """What the session asks for, and what becomes of that."""
     was, now = (replace(plan(), state=replace(plan().state, **facts)) for facts in (old, new))
-    assert [(path, reason) for _, path, reason in in_words(was, now)] == [("", words)]
+    assert [(path, reason) for _, path, reason in describe(was, now)] == [("", words)]
 
 
 def test_where_one_of_two_plans_keeps_no_state_no_store_is_spoken_of() -> None:
@@ -189,13 +189,13 @@ TIMED = replace(TOPIC, format="json", columns=(Expression("ts", "timestamp"),))
         ({ANSI: "true"}, {ANSI: "false"}, {}, f"{ANSI} was true and is false: what was counted had no error in it"),
     ],
 )
-def test_each_difference_of_settings_is_told_in_words(
+def describe_test_each_difference_of_settings_is_told(
     old: dict[str, str], new: dict[str, str], facts: dict[str, object], words: str
 ) -> None:
     """What it was and is, and what that does; of a query without state no state was made by it."""
-    found = in_words(plan(settings=old, **facts), plan(settings=new, **facts))
+    found = describe(plan(settings=old, **facts), plan(settings=new, **facts))
     assert [(path, reason) for _, path, reason in found] == [("", words)]
-    harmless = in_words(without_state(settings=old), without_state(settings=new))
+    harmless = describe(without_state(settings=old), without_state(settings=new))
     assert [(path, reason.partition(": ")[2]) for _, path, reason in harmless] == [
         ("", "" if POLICY in old else "no state was made by it")
     ]
@@ -226,7 +226,7 @@ def test_a_time_zone_counts_below_the_state_alone() -> None:
         ("4.2.0", "4.1.4", "Spark 4.2.0 became 4.1.4: that way back loses something, or nobody has gone it"),
     ],
 )
-def test_another_spark_is_told_in_words(old: str, new: str, words: str) -> None:
+def describe_test_another_spark_is_told(old: str, new: str, words: str) -> None:
     """Both versions, and whether state goes there."""
-    found = in_words(plan(spark_version=old), plan(spark_version=new))
+    found = describe(plan(spark_version=old), plan(spark_version=new))
     assert [(path, reason) for _, path, reason in found] == [("", words)]

@@ -398,4 +398,4 @@ def stop() -> None:
 
 def test_progress_has_words() -> None:
     """For people."""
-    assert Progress(3, 1, 2_000, 1_000).in_words == "1 of 3 files, 1,000 of 2,000 bytes"
+    assert Progress(3, 1, 2_000, 1_000).sentence == "1 of 3 files, 1,000 of 2,000 bytes"

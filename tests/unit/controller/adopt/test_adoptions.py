@@ -388,9 +388,9 @@ def test_an_adoption_is_held_while_its_snapshot_is_copied(tmp_path: Path, monkey
             return super().link_many(links)
 
     store = Slow()
-    means = ControllerContext.of(
+    context = ControllerContext.of(
         Home.of(store, store, tmp_path, stage.clock), stage.launcher, stage.clock, "tests", None
     )
-    adoptions = Adoptions(means, Deployer(means, Attempts(means)), lambda _uri: stage.lake)
+    adoptions = Adoptions(context, Deployer(context, Attempts(context)), lambda _uri: stage.lake)
     assert adoptions.adopt(stage.wanted(is_stopped=True)).deployment_id == "d-0002"
     assert store.lists

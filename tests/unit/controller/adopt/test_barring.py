@@ -139,9 +139,9 @@ def test_what_nobody_else_can_have_is_held_while_the_home_is_silent(adopting: Ad
     asks first."""
     store = HookedStore()
     home = Home.of(store, store, adopting.folder, adopting.clock)
-    means = ControllerContext.of(home, adopting.launcher, adopting.clock, "tests", None)
-    adoptions = Adoptions(means, Deployer(means, Attempts(means)))
-    hold = take_hold(means, home.control("orders", begins=True), adoptions._wanted(adopting.wanted()))
+    context = ControllerContext.of(home, adopting.launcher, adopting.clock, "tests", None)
+    adoptions = Adoptions(context, Deployer(context, Attempts(context)))
+    hold = take_hold(context, home.control("orders", begins=True), adoptions._wanted(adopting.wanted()))
 
     def refuse(verb: str, key: str) -> None:
         if verb == "replace":
@@ -158,7 +158,7 @@ def test_what_nobody_else_can_have_is_held_while_the_home_is_silent(adopting: Ad
     with pytest.raises(UnavailableError):
         hold.confirm()
     store.before = None
-    another = take_hold(means, home.control("orders", begins=True), adoptions._wanted(adopting.wanted()))
+    another = take_hold(context, home.control("orders", begins=True), adoptions._wanted(adopting.wanted()))
     with pytest.raises(ConflictError, match="another has gone on"):
         hold.confirm()
     another.confirm()
@@ -168,8 +168,8 @@ def test_a_write_that_took_long_is_as_old_as_its_beginning(adopting: AdoptingSta
     """Until when it is held was said before the write was sent: by the answer half of it may be over. (Law 4)"""
     store = HookedStore()
     home = Home.of(store, store, adopting.folder, adopting.clock)
-    means = ControllerContext.of(home, adopting.launcher, adopting.clock, "tests", None)
-    adoptions = Adoptions(means, Deployer(means, Attempts(means)))
+    context = ControllerContext.of(home, adopting.launcher, adopting.clock, "tests", None)
+    adoptions = Adoptions(context, Deployer(context, Attempts(context)))
     slow = [True]
 
     def take_time(verb: str, key: str) -> None:
@@ -181,7 +181,7 @@ def test_a_write_that_took_long_is_as_old_as_its_beginning(adopting: AdoptingSta
 
     home.begin("tests")
     store.before = take_time
-    hold = take_hold(means, home.control("orders", begins=True), adoptions._wanted(adopting.wanted()))
+    hold = take_hold(context, home.control("orders", begins=True), adoptions._wanted(adopting.wanted()))
     adopting.clock.sleep(SURE_SECONDS - 30)
     with pytest.raises(UnavailableError):
         hold.confirm()

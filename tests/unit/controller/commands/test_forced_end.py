@@ -37,7 +37,7 @@ def stuck(stage: Stage) -> ForcedEnd:
     plan_stateful(stage.run_batches(3), 4)
     controller = stage.controller
     return ForcedEnd(
-        controller._means, controller._attempts, controller._watching, stage.control, "d-0001", 1, command_id="c"
+        controller._context, controller._attempts, controller._watching, stage.control, "d-0001", 1, command_id="c"
     )
 
 

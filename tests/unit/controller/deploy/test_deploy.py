@@ -217,7 +217,7 @@ def test_somebody_elses_fresh_intent_is_respected(stage: Stage) -> None:
     other = stage.another_controller()
     stage.launcher.refusal = None
     begun = stage.control.need_register()
-    other._means.update_register(stage.control, lambda now: replace(now, intent=_intent(stage)), since=begun)
+    other._context.update_register(stage.control, lambda now: replace(now, intent=_intent(stage)), since=begun)
     with pytest.raises(ConflictError, match="under way") as refused:
         stage.deploy("print('v2')\n")
     assert refused.value.context["requested_by"] == "somebody else"

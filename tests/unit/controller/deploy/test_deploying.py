@@ -180,7 +180,7 @@ def test_a_snapshot_with_a_file_gone_or_altered_starts_nothing(stage: Stage) -> 
 
 def test_what_was_not_read_of_a_large_snapshot_is_said() -> None:
     """A person reads how much was taken on trust, and what checks it."""
-    note = Unread(2, 5_000_000_000).in_words("d-0001-stopped-000001")
+    note = Unread(2, 5_000_000_000).describe("d-0001-stopped-000001")
     assert "2 files of 5,000,000,000 bytes of snapshot d-0001-stopped-000001 were not read" in note
 
 

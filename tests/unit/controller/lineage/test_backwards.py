@@ -35,11 +35,11 @@ def written(checkpoint: Checkpoint, lines: Sequence[str | Sequence[str]], first:
     return checkpoint
 
 
-def steps(lines: Sequence[str | Sequence[str]], adapter: str = "", accepted_to: int | None = None) -> list[str]:
+def steps(lines: Sequence[str | Sequence[str]], connector: str = "", accepted_to: int | None = None) -> list[str]:
     """What is found of these, as ``first -> second``; those that were accepted in brackets."""
-    identities = [SourceIdentity(adapter, f"{adapter} x")] * 2
+    identities = [SourceIdentity(connector, f"{connector} x")] * 2
     found = backward_breaks(
-        written(memory_checkpoint(), lines), "d-0001", "counts", identities, known_sources().adapters, accepted_to
+        written(memory_checkpoint(), lines), "d-0001", "counts", identities, known_sources().connectors, accepted_to
     )
     assert {one.kind for one in found} <= {"backwards"}
     told = [f"{one.ended_at} -> {one.began_at}" for one in found]
@@ -47,7 +47,7 @@ def steps(lines: Sequence[str | Sequence[str]], adapter: str = "", accepted_to: 
 
 
 @pytest.mark.parametrize(
-    ("adapter", "lines", "found"),
+    ("connector", "lines", "found"),
     [
         ("socket", ["3", "-1", "2"], ["3 -> -1"]),
         ("", ["3", "2"], ["3 -> 2"]),
@@ -69,9 +69,9 @@ def steps(lines: Sequence[str | Sequence[str]], adapter: str = "", accepted_to: 
         ("table", [DELTA % (9, 4), DELTA % (4, 7)], [f"{DELTA % (9, 4)} -> {DELTA % (4, 7)}"]),
     ],
 )
-def test_a_lower_end_than_the_one_before_is_found(adapter: str, lines: list[str], found: list[str]) -> None:
-    """Also -1 behind a good position, also in one partition of many, also of a source that no adapter knows."""
-    assert steps(lines, adapter) == found
+def test_a_lower_end_than_the_one_before_is_found(connector: str, lines: list[str], found: list[str]) -> None:
+    """Also -1 behind a good position, also in one partition of many, also of a source that no connector knows."""
+    assert steps(lines, connector) == found
 
 
 def test_what_was_asked_for_is_accepted_up_to_where_it_began() -> None:
@@ -131,6 +131,6 @@ def test_a_start_that_was_accepted_is_whole(stage: Stage) -> None:
     ],
 )
 def test_the_part_that_went_back_is_named(lines: list[str], part: str) -> None:
-    """Of a source that no adapter knows a person has to judge whether that number is a position."""
+    """Of a source that no connector knows a person has to judge whether that number is a position."""
     (found,) = backward_breaks(written(memory_checkpoint(), lines), "d-0001", "counts", (), (), None)
     assert part in found.detail

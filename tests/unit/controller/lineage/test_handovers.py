@@ -57,7 +57,7 @@ def test_each_partition_tells_its_own_gap_or_overlap(identities: tuple[SourceIde
 
 
 @pytest.mark.parametrize(("began", "kind"), [(3, "overlap"), (6, "gap")])
-def test_files_are_compared_by_their_adapter(began: int, kind: str) -> None:
+def test_files_are_compared_by_their_connector(began: int, kind: str) -> None:
     """A source whose offset has no partitions is named by what it is."""
     found = between(Edge(4, (files(5),), identities=(FILES,)), Edge(4, (files(began),), identities=(FILES,)))
     assert [(one.kind, one.source) for one in found] == [(kind, "files of /in")]

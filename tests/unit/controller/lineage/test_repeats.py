@@ -10,7 +10,7 @@ import pytest
 from airflow_streamstate.checkpoint.entries import format_offset_entry
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.controller.lineage.lineage import lineage_of
-from airflow_streamstate.controller.lineage.repeats import Repeat, in_words, repeats_in_words
+from airflow_streamstate.controller.lineage.repeats import Repeat, describe, describe_repeats
 from airflow_streamstate.plan.model import PlannedSink, RecordedPlan
 from airflow_streamstate.plan.recorded import record_plan
 from airflow_streamstate.protocol.data_events import BatchRepeated
@@ -105,7 +105,7 @@ def test_a_sink_that_knows_its_batches_has_none_twice(stage: Stage) -> None:
     ids=lambda value: value if isinstance(value, str) else f"{value.kind} {value.format} {dict(value.options)}",
 )
 def test_what_each_sink_makes_of_it(stage: Stage, sink: PlannedSink, means: str) -> None:
-    """By what the recorded plan says of the sink; one that no adapter knows is not taken for one that can tell."""
+    """By what the recorded plan says of the sink; one that no connector knows is not taken for one that can tell."""
     killed_in_batch(stage, sink)
     started_again(stage, 2, sink.kind)
     found = audited(stage)
@@ -154,15 +154,15 @@ def repeat(means: str = "doubled", **changes: Any) -> Repeat:
 
 def test_one_sentence_names_what_may_be_doubled_before_what_is_not() -> None:
     """It is what `status` and `resume` say; three batches are named, the others counted."""
-    assert repeats_in_words("orders", []) == ""
-    mixed = repeats_in_words("orders", [repeat("skipped"), repeat()])
+    assert describe_repeats("orders", []) == ""
+    mixed = describe_repeats("orders", [repeat("skipped"), repeat()])
     assert mixed.startswith(
         "rows may be doubled: batch 7 of copies ran again, into kafka out, which cannot tell a batch"
     )
-    assert repeats_in_words("orders", [repeat("skipped")]) == (
+    assert describe_repeats("orders", [repeat("skipped")]) == (
         "nothing is doubled: batch 7 of copies ran again, into kafka out, where no batch is there twice"
     )
-    assert "and 2 more, which `streamstate audit orders` lists" in repeats_in_words("orders", [repeat()] * 5)
+    assert "and 2 more, which `streamstate audit orders` lists" in describe_repeats("orders", [repeat()] * 5)
 
 
 def test_how_much_is_told_where_every_source_tells_it() -> None:
@@ -170,10 +170,10 @@ def test_how_much_is_told_where_every_source_tells_it() -> None:
     rows = SourceMove("kafka subscribe in", "a", "b", 1200, 0, "rows")
     files = SourceMove("file /in", "a", "b", 3, 0, "files")
     untold = SourceMove("rate", "1", "2")
-    assert in_words(repeat(moves=(rows, rows))).endswith("(input of at most 2,400 rows)")
-    assert in_words(repeat(moves=(rows, files))).endswith("(input of at most 1,200 rows and 3 files)")
-    assert "input of" not in in_words(repeat(moves=(rows, untold)))
-    assert in_words(repeat(is_flush=True, at="")).startswith("the flush, batch 7 of copies runs again first")
+    assert describe(repeat(moves=(rows, rows))).endswith("(input of at most 2,400 rows)")
+    assert describe(repeat(moves=(rows, files))).endswith("(input of at most 1,200 rows and 3 files)")
+    assert "input of" not in describe(repeat(moves=(rows, untold)))
+    assert describe(repeat(is_flush=True, at="")).startswith("the flush, batch 7 of copies runs again first")
 
 
 def test_a_batch_that_ran_again_is_named_after_its_evidence_was_pruned(stage: Stage) -> None:

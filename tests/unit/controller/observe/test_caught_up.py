@@ -10,13 +10,13 @@ import pytest
 
 from airflow_streamstate.controller.observe.caught_up import (
     asked_at,
-    behind_in_words,
     decide_caught_up,
+    describe_behind,
+    describe_since_snapshot,
     has_some_left,
     lags_of,
     query_caught_up,
     seconds_to_zero,
-    since_snapshot_in_words,
 )
 from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition
 from airflow_streamstate.protocol.events import Finished
@@ -68,19 +68,19 @@ def test_what_nobody_can_tell_is_never_a_yes(query: QueryBeat | None, at_most: i
 def test_words_add_up_what_has_one_unit() -> None:
     """And say nothing that nobody knows: a time only where each source that is behind says one."""
     lags = (SOME_LEFT, SourceLag("other", 5, "rows", 50.0), SourceLag("file", 3, "files", 1.0))
-    assert behind_in_words(lags) == "1,205 rows and 3 files behind, about 50 s"
-    assert behind_in_words((SOME_LEFT, SourceLag("grows", 5, "rows"))) == "1,205 rows behind"
+    assert describe_behind(lags) == "1,205 rows and 3 files behind, about 50 s"
+    assert describe_behind((SOME_LEFT, SourceLag("grows", 5, "rows"))) == "1,205 rows behind"
     assert seconds_to_zero((SOME_LEFT, SourceLag("grows", 5, "rows"))) is None
-    assert behind_in_words((UNTOLD,)) == ""
+    assert describe_behind((UNTOLD,)) == ""
     read = SourceLag("file", 3, "files", since_snapshot=12, since_snapshot_unit="files")
-    assert since_snapshot_in_words(2, (read, UNTOLD)) == "2 batches, 12 files"
-    assert since_snapshot_in_words(None, (read,)) == ""
+    assert describe_since_snapshot(2, (read, UNTOLD)) == "2 batches, 12 files"
+    assert describe_since_snapshot(None, (read,)) == ""
     others = SourceLag("kafka", 3, "rows", since_snapshot=7, since_snapshot_unit="rows")
-    assert since_snapshot_in_words(1, (read, others, read)) == "1 batch, 24 files, 7 rows"
-    assert behind_in_words((UNTOLD, NONE_LEFT, replace(NONE_LEFT, unit="rows"))) == "nothing behind"
-    assert behind_in_words((saw(900, 30), SourceLag("file", 0, "files"))) == "900 rows behind, 30 at the least"
+    assert describe_since_snapshot(1, (read, others, read)) == "1 batch, 24 files, 7 rows"
+    assert describe_behind((UNTOLD, NONE_LEFT, replace(NONE_LEFT, unit="rows"))) == "nothing behind"
+    assert describe_behind((saw(900, 30), SourceLag("file", 0, "files"))) == "900 rows behind, 30 at the least"
     two = (saw(900, 30), SourceLag("file", 1_003, "files", trend=LagTrend(9, 1, 1.0, 1, 1.0, 1_001, 1_001, 1_001)))
-    assert behind_in_words(two) == "900 rows and 1,003 files behind, 30 and 1,001 at the least"
+    assert describe_behind(two) == "900 rows and 1,003 files behind, 30 and 1,001 at the least"
 
 
 def alive(stage: Stage, **queries: QueryBeat) -> None:

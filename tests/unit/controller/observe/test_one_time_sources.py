@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.observe.one_time_sources import consent, one_time_sources, why_in_words
+from airflow_streamstate.controller.observe.one_time_sources import consent, describe_why, one_time_sources
 from airflow_streamstate.protocol.positions import SourceIdentity
 from support.sim_stage import Stage
 from support.snapshots import plan_stateful
@@ -22,12 +22,12 @@ def test_a_socket_that_has_an_offset_is_one(tmp_path: Path) -> None:
     found = one_time_sources(stage.home, stage.seen())
     assert list(found) == ["counts"]
     assert consent(found) == "--accept-lost-input counts"
-    assert why_in_words(found).startswith("query counts reads socket 127.0.0.1:9999: a socket sends each row once")
+    assert describe_why(found).startswith("query counts reads socket 127.0.0.1:9999: a socket sends each row once")
 
 
 @pytest.mark.parametrize("identity", [SourceIdentity("file", "file /in"), SourceIdentity("", "")])
 def test_other_sources_are_none(tmp_path: Path, identity: SourceIdentity) -> None:
-    """They are read again, or no adapter knows them."""
+    """They are read again, or no connector knows them."""
     stage = Stage(tmp_path, identities=(identity,))
     stage.deploy()
     stage.come_to_life(queries=("counts",))

@@ -8,10 +8,10 @@ import pytest
 
 from airflow_streamstate.controller.observe.pace import (
     decide_slower,
+    describe_rate,
     keeps_level,
     left_at_least,
     paces_of,
-    rate_in_words,
 )
 from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
 
@@ -32,7 +32,7 @@ def beat(*lags: SourceLag) -> QueryBeat:
 )  # fmt: skip
 def test_a_rate_is_read_at_a_glance(per_second: float | None, words: str) -> None:
     """Three digits are enough."""
-    assert rate_in_words(per_second, "rows") == words
+    assert describe_rate(per_second, "rows") == words
 
 
 def test_sources_of_one_unit_are_one_and_units_are_apart() -> None:

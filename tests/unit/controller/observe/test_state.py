@@ -170,7 +170,7 @@ def why(stage: Stage) -> str:
     return stage.seen().why
 
 
-def test_each_state_is_explained_in_words(stage: Stage) -> None:
+def describe_test_each_state_is_explained(stage: Stage) -> None:
     """From the record of a deployment to its end."""
     stage.deploy()
     stage.end(state="pending")

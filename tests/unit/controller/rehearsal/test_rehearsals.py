@@ -41,8 +41,8 @@ class Rehearsed:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        means = ControllerContext.of(stage.home, stage.launcher, stage.clock, "tests", None)
-        self.rehearsals = Rehearsals(means)
+        context = ControllerContext.of(stage.home, stage.launcher, stage.clock, "tests", None)
+        self.rehearsals = Rehearsals(context)
         stage.deploy(conf={"spark.a": "1"})
 
     def runs(self, last: int = 3) -> Rehearsed:

@@ -76,11 +76,11 @@ def remove(
 ) -> list[Leftover]:
     """A pass behind a prune that keeps these snapshots."""
     controller = stage.controller if home is None else Controller(home, stage.launcher, stage.clock, "tests")
-    means = controller.retention._means
-    control = means.home.control(STREAM)
+    context = controller.retention._context
+    control = context.home.control(STREAM)
     current = deployment_id_for(CURRENT)
     same = SameStream(control, control.spec(current))
-    return Leftovers(means, control, needs, kept, current, known_good, same, is_dry=is_dry, **facts).remove()
+    return Leftovers(context, control, needs, kept, current, known_good, same, is_dry=is_dry, **facts).remove()
 
 
 def which(found: Collection[Leftover], what: str) -> list[str]:
@@ -470,9 +470,9 @@ def test_of_a_stream_that_was_deleted_meanwhile_nothing_goes(many: Stage) -> Non
     """Another one has its name by now. (Law 4)"""
     current = deployment_id_for(CURRENT)
     same = SameStream(many.control, replace(many.spec(current), request_id="another"))
-    means = many.controller.retention._means
+    context = many.controller.retention._context
     for is_dry in (True, False):
-        leftovers = Leftovers(means, many.control, NO_NEEDS, (), current, GOOD, same, is_dry=is_dry)
+        leftovers = Leftovers(context, many.control, NO_NEEDS, (), current, GOOD, same, is_dry=is_dry)
         if is_dry:
             assert which(leftovers.remove(), "deployment") == OLDEST
         else:

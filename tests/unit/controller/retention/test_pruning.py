@@ -474,7 +474,7 @@ def test_a_version_that_was_waited_for_is_known_good(stage: Stage) -> None:
 def test_where_nobody_waited_the_prune_looks(stage: Stage) -> None:
     """Three batches past its start, and nothing left to read."""
     grow(stage, 2)
-    assert has_proven_itself(stage.controller.retention._means, stage.seen())
+    assert has_proven_itself(stage.controller.retention._context, stage.seen())
     prune(stage)
     good = Retention(stage.control).read().known_good
     assert good is not None
@@ -511,7 +511,7 @@ def test_a_version_whose_input_never_pauses_is_known_good_when_no_more_than_two_
     trend = LagTrend(10, read, 100.0, 1_000, 100.0, *least, least[1])
     lags = (SourceLag("kafka subscribe flights", 500, "rows", trend=trend),)
     stage.beat("d-0003", counts=QueryBeat(9, at, is_active=True, lags=lags, lags_at=at))
-    assert has_proven_itself(stage.controller._means, stage.seen("d-0003")) is is_good
+    assert has_proven_itself(stage.controller._context, stage.seen("d-0003")) is is_good
 
 
 def test_of_an_older_checkpoint_the_ends_of_its_logs_stay(stage: Stage) -> None:
@@ -672,9 +672,9 @@ def test_the_parts_say_what_they_do(stage: Stage) -> None:
     assert not needs.is_moving
     settle(stage.home, stage.control, Retention(stage.control), None)
     assert Retention(stage.control).read().settled is None
-    means = stage.controller.retention._means
+    context = stage.controller.retention._context
     leftovers = Leftovers(
-        means, stage.control, needs, (), "d-0002", None, SameStream(stage.control, stage.spec("d-0002")), is_dry=True
+        context, stage.control, needs, (), "d-0002", None, SameStream(stage.control, stage.spec("d-0002")), is_dry=True
     ).remove()
     assert leftovers == []
     assert stage.clock.now() - stage.control.spec("d-0001").created_at >= timedelta(seconds=60)

@@ -52,7 +52,7 @@ def test_a_retirement_is_told_in_json(stage: Stage) -> None:
     ended(stage)
     at = format_time(stage.clock.now())
     told = {"stream_id": STREAM, "retired_at": at, "retired_by": "tests", "reason": ""}
-    assert Retiring(stage.controller.retention._means).retire(STREAM).to_json() == {
+    assert Retiring(stage.controller.retention._context).retire(STREAM).to_json() == {
         **told,
         "deleted": False,
         "objects": 0,
@@ -144,7 +144,7 @@ def test_who_watched_the_deleted_one_sees_its_namesake(tmp_path: Path) -> None:
     stage.end(state="running")
     stage.come_to_life(queries=("counts",))
     assert watcher.status(STREAM).state == stage.another_controller().status(STREAM).state == "running"
-    seen = watcher._means.observer.observe(STREAM)
+    seen = watcher._context.observer.observe(STREAM)
     assert seen.spec == stage.spec()
     assert [entry.event for entry in seen.events] == [entry.event for entry in stage.control.journal("d-0001").events()]
 

@@ -276,7 +276,7 @@ def test_how_a_version_that_is_given_up_is_left(
 
 @pytest.mark.parametrize("runs_batches", [True, False])
 @pytest.mark.parametrize("outcome", ["failed", "deadline"])
-def test_what_was_not_tried_is_said_in_words(outcome: str, runs_batches: bool) -> None:
+def describe_test_what_was_not_tried_is_said(outcome: str, runs_batches: bool) -> None:
     """Each way to end is a sentence; and what was not to be rehearsed is not called so."""
     found = decide_mode(PLAIN, replace(report(outcome, None, None, reason="boom"), runs_batches=runs_batches))
     assert isinstance(found, NoGo)

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_streamstate.controller.deploy.going_back import UsedError
 from airflow_streamstate.controller.request.version import Version
-from airflow_streamstate.controller.upgrade.tools import LATE, in_words, is_passing
+from airflow_streamstate.controller.upgrade.tools import LATE, describe_error, is_passing
 from airflow_streamstate.errors import (
     ConflictError,
     InvalidRequestError,
@@ -38,8 +38,8 @@ def test_only_what_says_nothing_about_the_wish_passes(error: StreamStateError, *
 
 def test_an_error_is_one_line_of_a_step() -> None:
     """However long it is."""
-    assert in_words(ConflictError("a\nb", tail="x\n" * 3_000)).count("\n") == 0
-    assert len(in_words(ConflictError("a\nb", tail="x\n" * 3_000))) <= 1_000
+    assert describe_error(ConflictError("a\nb", tail="x\n" * 3_000)).count("\n") == 0
+    assert len(describe_error(ConflictError("a\nb", tail="x\n" * 3_000))) <= 1_000
 
 
 def test_each_act_has_one_request_id(upgraded: UpgradeStage) -> None:
@@ -84,7 +84,7 @@ def test_the_end_of_the_old_version_is_seen_soon(upgraded: UpgradeStage) -> None
     spec = replace(spec, settings=replace(spec.settings, command_poll_seconds=COMMAND_POLL_SECONDS_ON_S3))
     pauses = []
     for waited_seconds in (0.0, 10.0, 3_600.0):
-        since = tools.means.clock.now() - timedelta(seconds=waited_seconds)
+        since = tools.context.clock.now() - timedelta(seconds=waited_seconds)
         pauses.append(tools.handover_pause_seconds(replace(state, phase_since=since), spec))
     assert pauses == [0.05, pytest.approx(0.5), 2.0]
 

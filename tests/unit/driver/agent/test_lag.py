@@ -12,7 +12,7 @@ from airflow_streamstate.driver.agent import lag
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.heartbeat import LagTrend
 from support.fake_clock import START_AT
-from support.simulated_adapter import install_adapter
+from support.simulated_connector import install_connector
 from support.simulated_driver import SimulatedStream, make_plan, waiting_script
 
 
@@ -27,7 +27,7 @@ def test_rows_behind_are_in_the_sign_of_life(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shows: bool, name: str
 ) -> None:
     """The source's own count less what was committed; none where nobody can tell, and never a guess."""
-    install_adapter(tmp_path)
+    install_connector(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
     stream, plan = SimulatedStream(), make_plan(300, shows_sources=shows)
@@ -47,7 +47,7 @@ def test_rows_behind_are_in_the_sign_of_life(
 
 def test_each_source_is_told_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is behind, until when by the last batches, and what was read since nothing: there is no snapshot yet."""
-    install_adapter(tmp_path)
+    install_connector(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
     stream, plan = SimulatedStream(), make_plan(700, shows_sources=True)
@@ -162,7 +162,7 @@ def test_a_query_tells_how_fast_it_reads_and_how_fast_its_input_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the offsets of its last batches, from its first commit on: what lay there before it began came at no time."""
-    install_adapter(tmp_path)
+    install_connector(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
     stream, plan = SimulatedStream(), make_plan(300, shows_sources=True, batch_seconds=1.85)

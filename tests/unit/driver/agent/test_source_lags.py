@@ -55,10 +55,10 @@ class Book:
         return question(self.known[number].opened)
 
 
-def known(adapter: Any, opened: Any, what: str, number: int = 0) -> KnownSource:
-    name = "" if adapter is None else adapter.name
+def known(connector: Any, opened: Any, what: str, number: int = 0) -> KnownSource:
+    name = "" if connector is None else connector.name
     source = QuerySource(Source("json", {"path": "/in"}), number)
-    return KnownSource(source, adapter, SourceIdentity(name, what, number), opened)
+    return KnownSource(source, connector, SourceIdentity(name, what, number), opened)
 
 
 def measures(*sources: KnownSource) -> SourceLags:

@@ -219,7 +219,7 @@ def test_a_script_that_waits_for_any_query_ends_with_the_failure() -> None:
     stream, both = deployed(), plans()
     assert stream.run(waits_for_any(*both)) == 1
     assert [kind for kind in stream.kinds() if "ailed" in kind] == ["QueryFailed", "Failed"]
-    assert stream.events_of(Failed)[0].in_words == "Unlucky: batch of bad luck"
+    assert stream.events_of(Failed)[0].sentence == "Unlucky: batch of bad luck"
     mended(stream, both)
 
 
@@ -229,7 +229,7 @@ def test_with_fail_the_first_failure_ends_the_deployment(script: Callable[..., S
     stream, both = deployed("fail"), plans()
     assert stream.run(script(*both)) == 1
     [failed] = stream.events_of(Failed)
-    assert failed.in_words == "Unlucky: batch of bad luck"
+    assert failed.sentence == "Unlucky: batch of bad luck"
     assert stream.events_of(QueryFailed)[0].then == "fail"
     assert stream.events_of(Finished) == []
     if script is waits_for_the_other:
@@ -381,7 +381,7 @@ def test_a_script_that_ends_well_hides_no_failure_that_it_was_not_given(setting:
 
     assert stream.run(script) == 1
     [failed] = stream.events_of(Failed)
-    assert (failed.query_name, failed.in_words) == ("failing", "Unlucky: batch of bad luck")
+    assert (failed.query_name, failed.sentence) == ("failing", "Unlucky: batch of bad luck")
     mended(stream, (replace(done, trigger="processing_time"), both[1]))
 
 
@@ -405,7 +405,7 @@ def test_with_degrade_a_wait_for_the_failed_query_itself_waits_for_the_others() 
     assert stream.run(script) == 1
     assert waited[-1] == (True, True)
     assert waited[0][0] is (len(waited) == 1)
-    assert stream.events_of(Failed)[0].in_words == "Unlucky: batch of bad luck"
+    assert stream.events_of(Failed)[0].sentence == "Unlucky: batch of bad luck"
 
 
 def test_a_query_that_the_script_stopped_is_no_failure() -> None:

@@ -1,4 +1,4 @@
-"""What an attempt knows of its sources: nothing that an adapter raises gets out."""
+"""What an attempt knows of its sources: nothing that a connector raises gets out."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from airflow_streamstate.driver.attempt.reporting import Reporter
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Failed, Noted, QueryStarted, SnapshotReady, Stopped
 from support.fake_clock import FakeClock
-from support.simulated_adapter import OpenSimulated, SimulatedAdapter, SimulatedDoor, install_adapter
+from support.simulated_connector import OpenSimulated, SimulatedConnector, SimulatedDoor, install_connector
 from support.simulated_driver import SimulatedStream, make_plan, waiting_script
 from support.simulated_sources import SimulatedSource
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch, more: Mapping[str, str] | None = None) -> None:
-    install_adapter(folder)
+    install_connector(folder)
     for name, value in (more or {}).items():
         metadata = folder / f"{name}-1.0.dist-info"
         metadata.mkdir()
@@ -34,9 +34,9 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, more: Mapping[str, st
     importlib.invalidate_caches()
 
 
-def test_a_broken_adapter_is_told_and_the_stream_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_connector_is_told_and_the_stream_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One sentence in an event; the others are used."""
-    install(tmp_path, monkeypatch, {"brokenone": "no_such_module:Adapter"})
+    install(tmp_path, monkeypatch, {"brokenone": "no_such_module:Connector"})
     stream, plan = SimulatedStream(), make_plan(shows_sources=True)
     stream.deploy()
     stream.order_at(30.0, StopRequest)
@@ -64,7 +64,7 @@ def test_what_a_source_is_goes_into_the_snapshot(tmp_path: Path, monkeypatch: py
     )
 
 
-def test_without_an_adapter_nothing_is_known_and_nothing_breaks() -> None:
+def test_without_an_connector_nothing_is_known_and_nothing_breaks() -> None:
     """A kind of source that nobody knows runs as before."""
     stream, plan = SimulatedStream(), make_plan(shows_sources=True)
     stream.deploy()
@@ -74,17 +74,19 @@ def test_without_an_adapter_nothing_is_known_and_nothing_breaks() -> None:
     assert started.identities[0] == source_book.UNKNOWN
 
 
-def test_what_an_adapter_says_in_other_types_spoils_no_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_connector_says_in_other_types_spoils_no_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Numbers as marks, a float as a lag, a path as a remark: else no event, sign of life or snapshot could be read."""
-    install(tmp_path, monkeypatch, {"looseone": "loose_adapter:Loose"})
-    (tmp_path / "loose_adapter.py").write_text(
+    install(tmp_path, monkeypatch, {"looseone": "loose_connector:Loose"})
+    (tmp_path / "loose_connector.py").write_text(
         "from pathlib import Path\n"
         "from airflow_streamstate.connectors.source import Lag\n"
-        "from support.simulated_adapter import OpenSimulated, SimulatedAdapter\n"
+        "from support.simulated_connector import OpenSimulated, SimulatedConnector\n"
         "class Open(OpenSimulated):\n"
         "    def marks(self): return {'version': 5}\n"
         "    def lag(self, offset): return Lag(3.0)\n"
-        "class Loose(SimulatedAdapter):\n"
+        "class Loose(SimulatedConnector):\n"
         "    name = 'loose'\n"
         "    def open(self, source, spark):\n"
         "        return Open(source.options['name'], spark.sources[source.options['name']])\n"
@@ -107,11 +109,11 @@ def test_what_an_adapter_says_in_other_types_spoils_no_object(tmp_path: Path, mo
 
 
 def test_an_identity_that_is_no_text_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next adapter is asked."""
-    install(tmp_path, monkeypatch, {"numberingone": "numbering_adapter:Numbering"})
-    (tmp_path / "numbering_adapter.py").write_text(
-        "from support.simulated_adapter import SimulatedAdapter\n"
-        "class Numbering(SimulatedAdapter):\n"
+    """The next connector is asked."""
+    install(tmp_path, monkeypatch, {"numberingone": "numbering_connector:Numbering"})
+    (tmp_path / "numbering_connector.py").write_text(
+        "from support.simulated_connector import SimulatedConnector\n"
+        "class Numbering(SimulatedConnector):\n"
         "    def identify(self, source): return 7\n"
     )
     stream, plan = SimulatedStream(), make_plan(shows_sources=True)
@@ -125,15 +127,15 @@ def test_an_identity_that_is_no_text_is_none(tmp_path: Path, monkeypatch: pytest
 SECRET = "hunter2  woods"
 
 
-def test_what_an_adapter_raises_is_cut_after_its_secrets_are_hidden(
+def test_what_an_connector_raises_is_cut_after_its_secrets_are_hidden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half a secret at the end of a long sentence, or one whose blanks were made one, nobody recognises."""
-    install(tmp_path, monkeypatch, {"longone": "long_adapter:Long", "brokenone": "broken_adapter:Broken"})
-    (tmp_path / "broken_adapter.py").write_text(f"raise RuntimeError('x' * 190 + {SECRET!r})\n")
-    (tmp_path / "long_adapter.py").write_text(
-        "from support.simulated_adapter import SimulatedAdapter\n"
-        "class Long(SimulatedAdapter):\n"
+    install(tmp_path, monkeypatch, {"longone": "long_connector:Long", "brokenone": "broken_connector:Broken"})
+    (tmp_path / "broken_connector.py").write_text(f"raise RuntimeError('x' * 190 + {SECRET!r})\n")
+    (tmp_path / "long_connector.py").write_text(
+        "from support.simulated_connector import SimulatedConnector\n"
+        "class Long(SimulatedConnector):\n"
         f"    def open(self, source, spark): raise RuntimeError('x' * 283 + {SECRET!r})\n"
         f"    def explain(self, failure): raise RuntimeError('x' * 283 + {SECRET!r})\n"
         f"    def remarks(self, source): raise RuntimeError('x' * 283 + {SECRET!r})\n"
@@ -159,7 +161,7 @@ class Restarting(OpenSimulated):
         return super().marks()
 
 
-class RestartingAdapter(SimulatedAdapter):
+class RestartingConnector(SimulatedConnector):
     """Opens them."""
 
     def open(self, source: Source, spark: SimulatedDoor) -> OpenSimulated:
@@ -176,7 +178,7 @@ def startable_of(source: SimulatedSource, count: int) -> StartableQuery:
 def test_an_answer_that_comes_after_another_start_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asked for the run of before does not know how far that of now has come: an offset of an old source would
     pass for one of the new; and other sources than those that were asked are not given the answers."""
-    install(tmp_path, monkeypatch, {"restartingone": f"{__name__}:RestartingAdapter"})
+    install(tmp_path, monkeypatch, {"restartingone": f"{__name__}:RestartingConnector"})
     book = source_book.SourceBook(
         Reporter(SimulatedStream().control.journal("d-0001"), 1, FakeClock(), lambda _line: None)
     )

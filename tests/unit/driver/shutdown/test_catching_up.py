@@ -16,7 +16,7 @@ from airflow_streamstate.protocol.events import Drained, DrainFailed, Draining, 
 from airflow_streamstate.protocol.records import StartPlan
 from support.built_plans import plan
 from support.scripted_rehearsal import keep_plan
-from support.simulated_adapter import install_adapter
+from support.simulated_connector import install_connector
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan
 from support.simulated_query import Phase, SimulatedPlan, SimulatedRun
 from support.simulated_sources import Row, SimulatedSink, SimulatedSource, WindowCount, expected_counts
@@ -179,7 +179,7 @@ def test_a_downstream_that_never_started_reads_only_from_where_it_stood(
 ) -> None:
     """A drain from before the start: its checkpoint was built for a flush, and now it reads all the same. By their
     places one source would go on at the other's offset (as any restore)."""
-    install_adapter(tmp_path)
+    install_connector(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
     upstream, downstream = chained()

@@ -9,15 +9,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from airflow_streamstate.connectors.registry import SINKS, find_adapters
-from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkAdapter, SinkReach, adapter_for
+from airflow_streamstate.connectors.registry import SINKS, find_connectors
+from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkConnector, SinkReach, connector_for
 from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder
 from airflow_streamstate.driver.spark.sinks import AskedSink, read_sink
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, UnavailableError
 
 
 class _Broken:
-    """An adapter of somebody whose every answer is an error."""
+    """A connector of somebody whose every answer is an error."""
 
     name, skips, undo = "broken", "unknown", "nobody knows"
 
@@ -32,22 +32,22 @@ class _Broken:
 
 
 class _Asked(AskedSink):
-    """Of a sink that was read already, with these adapters."""
+    """Of a sink that was read already, with these connectors."""
 
-    def __init__(self, sink: Sink, *adapters: Any) -> None:
+    def __init__(self, sink: Sink, *connectors: Any) -> None:
         self.sink = sink
-        self.adapters = adapters
+        self.connectors = connectors
         self._reach: Any = None
 
     def _sink(self) -> Sink:
         return self.sink
 
-    def _adapter(self, sink: Sink) -> SinkAdapter | None:
-        return adapter_for(sink, self.adapters)
+    def _connector(self, sink: Sink) -> SinkConnector | None:
+        return connector_for(sink, self.connectors)
 
 
-def test_an_adapter_that_fails_cannot_tell() -> None:
-    """Whatever somebody's adapter does, a question about the sink never ends the stream; in one line it says why."""
+def test_an_connector_that_fails_cannot_tell() -> None:
+    """Whatever somebody's connector does, a question about the sink never ends the stream; in one line it says why."""
     held = _Asked(Sink("x"), _Broken()).held_batches(None, 0)
     assert held.unknown_reason == "it could not be asked: ZeroDivisionError: of theirs"
     assert not held.lacks(0)
@@ -64,7 +64,7 @@ class _NoCatalog(_Asked):
     """Of a table whose catalog does not answer, by what the writer alone says of it."""
 
     def __init__(self, stated: Sink, catalog: str = "spark_catalog") -> None:
-        super().__init__(stated, *find_adapters(SINKS, SinkAdapter).adapters)
+        super().__init__(stated, *find_connectors(SINKS, SinkConnector).connectors)
         self._catalog = catalog
 
     def _sink(self) -> Sink:
@@ -95,7 +95,7 @@ def test_a_table_that_may_be_of_files_does_not_start_where_its_catalog_cannot_be
     assert _NoCatalog(of_files).prepare(0) == ()
 
 
-def test_what_an_adapter_says_of_itself_is_not_cut() -> None:
+def test_what_an_connector_says_of_itself_is_not_cut() -> None:
     """Whoever shows it hides secrets first: half of one would not be recognised."""
 
     class Wordy(_Broken):
@@ -112,14 +112,14 @@ def test_a_sink_that_nobody_knows_is_left_alone() -> None:
     assert asked.prepare(14) == ()
 
 
-def test_our_adapters_are_found_by_their_entry_points() -> None:
+def test_our_connectors_are_found_by_their_entry_points() -> None:
     """Each of them, and each a kind of its own."""
-    found = find_adapters(SINKS, SinkAdapter)
-    names = {adapter.name for adapter in found.adapters}
+    found = find_connectors(SINKS, SinkConnector)
+    names = {connector.name for connector in found.connectors}
     assert names >= {"file", "delta", "iceberg", "kafka", "foreachBatch", "memory", "console", "noop"}
     assert found.problems == ()
     formats = ("json", "delta", "iceberg", "kafka", "foreachbatch", "memory", "console", "noop")
-    assert [adapter_for(Sink(name), found.adapters) is not None for name in formats] == [True] * 8
+    assert [connector_for(Sink(name), found.connectors) is not None for name in formats] == [True] * 8
     assert dataclasses.is_dataclass(Sink)
 
 
@@ -146,7 +146,7 @@ def test_a_table_is_what_its_catalog_says() -> None:
     told = read_sink(_Session(("v", "bigint"), ("Provider", "DELTA"), ("Location", "file:/a")), stated)
     assert (told.format, told.path, told.is_there) == ("delta", "file:/a", True)
     silent = read_sink(_Session(), stated)
-    assert adapter_for(silent, find_adapters(SINKS, SinkAdapter).adapters) is None
+    assert connector_for(silent, find_connectors(SINKS, SinkConnector).connectors) is None
     assert silent.is_there
     assert read_sink(_Session(), dataclasses.replace(stated, format="iceberg")).format == "iceberg"
     elsewhere = dataclasses.replace(stated, table="lake.db.other")
@@ -169,7 +169,7 @@ class _Undoing(_Broken):
 
 
 def test_an_undo_that_fails_stops_the_start_in_one_sentence() -> None:
-    """What Spark or Hadoop raises becomes its reason; what an adapter refuses stays as it is."""
+    """What Spark or Hadoop raises becomes its reason; what a connector refuses stays as it is."""
     asked = _Asked(Sink("x"), _Undoing())
     assert asked.undo_means() == "exact by undo"
     assert asked.undo_needs_query_id()
@@ -218,16 +218,16 @@ class _Warmed(_Broken):
 
 def test_a_sink_that_is_warmed_is_asked_and_then_written_beside() -> None:
     """As a start asks it, under the id of its query."""
-    adapter = _Warmed()
-    assert _Asked(Sink("x"), adapter).warm("an id", lambda: "a row", "file:/scratch") == ()
-    assert (adapter.asked, adapter.written) == (["an id"], [("a row", "file:/scratch")])
+    connector = _Warmed()
+    assert _Asked(Sink("x"), connector).warm("an id", lambda: "a row", "file:/scratch") == ()
+    assert (connector.asked, connector.written) == (["an id"], [("a row", "file:/scratch")])
 
 
 def test_what_of_a_sink_stays_cold_is_said_and_never_raised() -> None:
     """One part may fail and the other not; of a sink that never can tell, that it cannot is no news."""
-    adapter = _Warmed(ValueError("no such codec\nsecond line"))
-    said = _Asked(Sink("x"), adapter).warm("an id", lambda: "a row", "file:/scratch")
-    assert (said, adapter.asked) == (("what writes to it: ValueError: no such codec",), ["an id"])
+    connector = _Warmed(ValueError("no such codec\nsecond line"))
+    said = _Asked(Sink("x"), connector).warm("an id", lambda: "a row", "file:/scratch")
+    assert (said, connector.asked) == (("what writes to it: ValueError: no such codec",), ["an id"])
 
     class Mute(_Broken):
         skips = "batch_id"

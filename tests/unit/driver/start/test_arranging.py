@@ -22,10 +22,10 @@ def kafka(how: str, number: int = 0, cluster: str = "") -> KnownSource:
     """A source by ``subscribe a,b`` and the like, in the cluster of this id."""
     kind, _, what = how.partition(" ")
     planned = Source("kafka", {kind: what, "kafka.bootstrap.servers": "b:9092"})
-    adapter = KafkaSource()
+    connector = KafkaSource()
     marks = {SYSTEM: cluster} if cluster else {}
-    identity = SourceIdentity("kafka", str(adapter.identify(planned)), number, marks)
-    return KnownSource(QuerySource(planned, number), adapter, identity)
+    identity = SourceIdentity("kafka", str(connector.identify(planned)), number, marks)
+    return KnownSource(QuerySource(planned, number), connector, identity)
 
 
 def snapshot(*kept: tuple[str, str], clusters: Sequence[str] = ("", "")) -> QuerySnapshot:

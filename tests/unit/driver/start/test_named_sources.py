@@ -40,7 +40,7 @@ def files(name: str, path: str, number: int = 0) -> KnownSource:
 
 
 def mystery(name: str, number: int = 0) -> KnownSource:
-    """A source of a kind that no adapter knows."""
+    """A source of a kind that no connector knows."""
     return KnownSource(QuerySource(Source("mystery"), number, name), None, SourceIdentity("", "", number))
 
 

