@@ -136,7 +136,10 @@ class SinkConnector(Protocol):
 
 @runtime_checkable
 class RepeatedSink(Protocol):
-    """What a ``SinkConnector`` has as well where ``skips`` does not say what becomes of a batch that runs again: it depends on the place that is written to, or on a setting."""
+    """What a ``SinkConnector`` has as well where ``skips`` does not say what becomes of a batch that runs again.
+
+    That depends on the place that is written to, or on a setting.
+    """
 
     def repeats(self, sink: Sink, conf: Mapping[str, str]) -> RepeatMeans:
         """What this sink makes of a batch that it was given before; asks nobody.

@@ -228,7 +228,7 @@ def test_what_was_begun_and_taken_out_of_the_sink_is_still_only_begun(upgraded: 
     assert (view.state.phase, view.state.last.way) == ("returned", "undo")
     upgraded.stage.come_to_life("d-0003", queries=("counts",))
     upgraded.stage.say(
-        Undone, "d-0003", query_name="counts", sink="/out", context="undo", to_batch_id=3, first_batch_id=4,
+        Undone, "d-0003", query_name="counts", sink="/out", means="undo", to_batch_id=3, first_batch_id=4,
         last_batch_id=4,
     )  # fmt: skip
     upgraded.new_runs(5, "d-0003")
@@ -694,7 +694,7 @@ def test_an_older_snapshot_is_gone_back_to_by_undo_with_the_code_it_was_taken_of
     assert view.state.last.bad_batches == {}
     stage.come_to_life("d-0003", queries=("counts",))
     stage.say(
-        Undone, "d-0003", query_name="counts", sink="/out", context="undo", to_batch_id=3, first_batch_id=4,
+        Undone, "d-0003", query_name="counts", sink="/out", means="undo", to_batch_id=3, first_batch_id=4,
         last_batch_id=6,
     )  # fmt: skip
     upgraded.new_runs(7, "d-0003")
