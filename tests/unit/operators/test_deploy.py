@@ -195,7 +195,7 @@ def test_what_should_be_known_of_a_start_is_in_the_log_of_the_task(
     """Before anything runs, each in one line: such as checkpoints on a disk that executors do not have."""
     script = scripted_driver.script(tmp_path, "runs")
     away = {"spark.streamstate.master.check": "none"}
-    deploy(script, master="spark://head.example:7077", conf=away, wait_for="none").execute(context())
+    deploy(script, master="spark://head.example:7077", conf=away, wait_until="none").execute(context())
     printed = capsys.readouterr()
     said = caplog.text + printed.out + printed.err
     assert "flights d-0001: checkpoints lie on a disk of this machine" in said
