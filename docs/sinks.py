@@ -23,9 +23,9 @@ CASES = {
 BESIDE = {
     "new_output": "restored into an output folder that holds no output yet, past two merges of its log",
     "undo": "gone back to an older snapshot, and once more",
-    "undo_foreign": "gone back where somebody else wrote to the table since",
+    "undo_foreign": "gone back where another writer changed the table since",
     "undo_lost": "gone back where what the table held at that batch was merged and removed since",
-    "alarm": "somebody else writes two ids into the sink while the query runs",
+    "alarm": "another writer puts two ids into the sink while the query runs",
 }
 NOT_RUN = "not run"
 

@@ -228,7 +228,7 @@ ROWS: tuple[Row, ...] = (
     ),
     _row(
         "column never used",
-        "a column more that nobody uses",
+        "one more column that is not used",
         SUMS,
         _with(SUMS, (_BEFORE, '.withColumn("unused", col("v") * 2).groupBy')),
         "same",

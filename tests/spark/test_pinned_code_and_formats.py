@@ -1,0 +1,85 @@
+"""Laws 10 and 15 on real Spark: what a deployment runs is pinned, and an unknown format is refused untouched."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.drivers import CONF, WINDOWED_COUNTS
+from support.shell import Desk, desk_with, shell
+from support.window_rows import WindowRows
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
+
+QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
+JOB = (
+    WINDOWED_COUNTS
+    + """
+counts.writeStream.queryName("counts").format("json").start(base + "/out").awaitTermination()
+"""
+)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """A home that the environment names, with a stream ``orders`` that has been stopped after a batch."""
+    with desk_with(tmp_path, monkeypatch, ("PYSPARK_", "SPARK_", "STREAMSTATE_")) as made:
+        app = made.base / "job.py"
+        app.write_text(JOB)
+        WindowRows(made.base).feed()
+        deploy = ("deploy", "orders", "--app", app, "--master", "local[2]", *QUICK, "--timeout", 200)
+        assert shell(*deploy, "--", made.base).status == 0
+        assert shell("stop", "orders", "--timeout", 120).status == 0
+        yield made
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """The sha256 of every file below a folder, by path."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_a_resume_and_a_drain_run_the_bytes_of_the_deploy(desk: Desk) -> None:
+    """The script beside the stream was broken since: the resume, and the drain of what has ended, never read it; a
+    pinned file that was altered is refused before a driver is launched (Law 15)."""
+    rows = WindowRows(desk.base)
+    (desk.base / "job.py").write_text("raise SystemExit('these bytes were never deployed')\n")
+    rows.feed()
+    resumed = shell("resume", "orders", "--timeout", 200, "--json")
+    assert (resumed.status, resumed.json["attempt"]) == (0, 2), resumed
+    assert shell("stop", "orders", "--timeout", 120).status == 0
+
+    files = (path for path in (desk.home / "artifacts").rglob("*") if path.is_file())
+    (pinned,) = (path for path in files if path.read_bytes() == JOB.encode())
+    pinned.chmod(0o644)
+    pinned.write_text(JOB + "\nraise SystemExit('altered')\n")
+    refused = shell("resume", "orders", "--timeout", 200, "--json")
+    assert refused.status != 0
+    assert "sha256" in f"{refused.error}", refused.error
+    assert shell("status", "orders", "--json").json["attempt"] == 2
+
+    pinned.write_text(JOB)
+    assert shell("drain", "orders", "--timeout", 200).status == 0
+    assert rows.found() == rows.expected()
+
+
+@pytest.mark.parametrize("log", ["offsets", "commits"])
+def test_a_checkpoint_of_a_version_to_come_is_refused_and_stays_as_it_is(desk: Desk, log: str) -> None:
+    """A later Spark wrote the newest entry: neither a resume nor a deploy starts over it, by name, and no file of the
+    checkpoint has changed (Law 10)."""
+    (folder,) = (path for path in desk.home.rglob(log) if "checkpoints" in path.parts and "snapshots" not in path.parts)
+    newest = max((path for path in folder.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    body = newest.read_bytes()
+    newest.unlink()  # a snapshot may have a hard link to it
+    newest.write_bytes(b"v9" + body[body.index(b"\n") :])
+    (folder / f".{newest.name}.crc").unlink(missing_ok=True)
+    before = digests(folder.parent)
+
+    refused = shell("resume", "orders", "--timeout", 200, "--json")
+    assert refused.status != 0
+    assert "UnsupportedCheckpointError" in f"{refused.error}", refused.error
+    assert "v9" in f"{refused.error}", refused.error
+    assert digests(folder.parent) == before
