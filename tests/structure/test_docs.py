@@ -33,13 +33,6 @@ ENTRANCES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"
 EXAMPLES = re.findall(r"```json\n(.*?)```", (DOCS / "reference" / "protocol.md").read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda cls: cls.__name__)
-def test_every_error_has_its_row(error: type[errors.StreamStateError]) -> None:
-    """docs/reference/errors.md names each error with its remedy and its meaning."""
-    row = f"| `{error.__name__}` | {error.remedy.value} | {(inspect.getdoc(error) or '').splitlines()[0]} |"
-    assert row in (DOCS / "reference" / "errors.md").read_text()
-
-
 @pytest.mark.parametrize("text", EXAMPLES, ids=lambda text: str(json.loads(text).get("kind")))
 def test_every_example_of_the_protocol_is_read_and_written_as_shown(text: str) -> None:
     """docs/reference/protocol.md shows messages that the package reads, and writes in the same form."""
@@ -101,13 +94,15 @@ def test_the_project_speaks_of_itself_alone() -> None:
     assert [str(path) for path in texts if pattern.search(path.read_text())] == []
 
 
-def test_every_quote_is_what_its_file_says() -> None:
-    """The pages quote the DAGs that the tests run, as they are now (python docs/quote.py refreshes them)."""
+def test_what_the_pages_take_from_code_is_as_the_code_has_it() -> None:
+    """Quotes of DAGs, and the tables of errors, settings and states (python docs/refresh.py refreshes them)."""
     import runpy
 
-    refreshed = runpy.run_path(str(DOCS / "quote.py"))["refreshed"]
-    stale = [page.name for page in DOCS.rglob("*.md") if refreshed(page.read_text()) != page.read_text()]
-    assert stale == []
+    refresh = runpy.run_path(str(DOCS / "refresh.py"))
+    pages = {page.name: page.read_text() for page in DOCS.rglob("*.md")}
+    assert [name for name, text in pages.items() if refresh["refreshed"](text) != text] == []
+    shown = {name for text in pages.values() for name in re.findall(r"<!-- table (\w+) -->", text)}
+    assert shown == set(refresh["TABLES"])
 
 
 def test_every_python_snippet_stands() -> None:
@@ -120,28 +115,6 @@ def test_every_python_snippet_stands() -> None:
                 if isinstance(node, ast.ImportFrom):
                     module = importlib.import_module(str(node.module))
                     assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == [], page
-
-
-def test_the_table_of_states_is_the_function() -> None:
-    """docs/reference/states.md shows the table that decides."""
-    from airflow_streamstate.controller.observe.observation import markdown_table
-
-    assert markdown_table() in (DOCS / "reference" / "states.md").read_text()
-
-
-def test_the_table_of_settings_has_every_setting() -> None:
-    """docs/reference/settings.md names each setting of the agent with its default."""
-    import dataclasses
-
-    from airflow_streamstate.protocol.settings import AgentSettings
-
-    page = (DOCS / "reference" / "settings.md").read_text()
-    shown = {
-        field.name: "off" if field.default is None else f"{field.default}"
-        for field in dataclasses.fields(AgentSettings)
-    }
-    missing = [name for name, default in shown.items() if f"| `{name}` | {default.removesuffix('.0')}" not in page]
-    assert missing == []
 
 
 def test_the_page_of_plans_has_every_setting_that_is_kept() -> None:
