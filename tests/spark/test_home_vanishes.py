@@ -50,7 +50,7 @@ def test_a_home_that_is_away_for_a_while_costs_nothing(desk: Desk) -> None:
         rows.feed()
     wait_until(lambda: files_read(checkpoint) == 4, "batches without a home", 120)
     wait_until(lambda: "the store is out of reach, and is asked again" in log.read_text(), "a word of the agent", 60)
-    for verb in (("status", "flights"), ("stop", "flights"), ("snapshot", "flights"), ("streams",)):
+    for verb in (("status", "flights"), ("stop", "flights"), ("snapshot", "create", "flights"), ("list",)):
         told = shell(*verb, "--json")
         assert (told.status, told.error["type"]) == (2, "HomeNotFoundError"), told
     assert living_processes(str(launch)), log.read_text()
