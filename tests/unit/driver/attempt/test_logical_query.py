@@ -62,7 +62,7 @@ def test_a_query_that_met_a_fence_is_replaced_and_not_failed(stream: SimulatedSt
         driver.clock.sleep(10.0)
 
     def take_over(driver: SimulatedDriver, checkpoint: Checkpoint) -> None:
-        intent = Intent("r-2", "d-0002", stream.clock.now(), "somebody")
+        intent = Intent("r-2", "d-0002", stream.clock.now(), "tests")
         stream.control.update_register(lambda now: replace(now, intent=intent), by="test")
         put_fence(checkpoint, driver.supervisor.attempt.mark("fence", "r-2"))
 
@@ -70,7 +70,7 @@ def test_a_query_that_met_a_fence_is_replaced_and_not_failed(stream: SimulatedSt
     assert stream.kinds()[-1] == "Fenced"
 
 
-def test_a_fence_that_nobody_stands_behind_is_told_and_a_resume_goes_on(stream: SimulatedStream) -> None:
+def test_a_fence_without_a_successor_is_noted_and_removed_by_a_resume(stream: SimulatedStream) -> None:
     """A paused controller put it after the deployment had been resumed: no batch is lost (1a.7, 1a.8)."""
     plan = make_plan(80)
 

@@ -58,8 +58,8 @@ def test_the_flush_has_its_own_time_from_its_beginning() -> None:
     assert (reached.cause, reached.on_deadline) == ("flush_deadline", "kill")
 
 
-def test_a_drain_whose_words_nobody_knows_any_more_has_no_limits() -> None:
-    """As one that only the log tells of."""
+def test_a_drain_whose_command_is_lost_has_no_limits() -> None:
+    """Only the log has the drain."""
     watched = Watched()
     limits = Limits(watched.attempt, Order("only-its-id"))
     limits.begin_flush()
@@ -68,7 +68,7 @@ def test_a_drain_whose_words_nobody_knows_any_more_has_no_limits() -> None:
     assert not limits.is_flush_late()
 
 
-def test_whoever_takes_it_back_is_heard_until_the_flush_and_refused_after() -> None:
+def test_a_request_to_cancel_is_obeyed_until_the_flush_and_rejected_after() -> None:
     """Requests from before the drain, for another deployment, or past their deadline cancel nothing."""
     watched = Watched()
     stream, journal = watched.stream, watched.attempt.journal

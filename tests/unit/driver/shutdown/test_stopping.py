@@ -291,7 +291,7 @@ def test_a_batch_is_cut_and_run_again_by_the_next_start(stream: SimulatedStream)
     assert stream.run(script) == 0
 
 
-def test_nobody_waits_for_ever_for_a_batch_that_cannot_be_cut(stream: SimulatedStream) -> None:
+def test_a_batch_that_cannot_be_cut_is_named_after_the_grace(stream: SimulatedStream) -> None:
     """User code ignores its interruption: the query is named after ``exit_grace_seconds`` (Law 6)."""
 
     def script(driver: SimulatedDriver) -> None:
