@@ -1,1 +1,1 @@
-"""One attempt: what it holds, its latch, its queries as the script sees them, what it tells, what it captures."""
+"""One attempt of a deployment: its latch, queries, sources, events and snapshots."""

@@ -1,4 +1,4 @@
-"""The ends of commands: each gets one, told by an event that carries its ``command_id``, and is then cleaned up."""
+"""Accept, ignore and reject commands; delete the command objects whose terminal event is written (1a.13)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLEAN_UP = Retry(tries=3, pause_seconds=0.2)
 
 
 def accept(attempt: Attempt, order: Order) -> None:
-    """Say that a command is obeyed from here on; its content outlives the object. Once per command."""
+    """Write ``Accepted`` with the command's content, once per command."""
     command = order.command
     if command is not None and not attempt.command_status(command.command_id).is_begun:
         attempt.reporter.write(
@@ -24,7 +24,7 @@ def accept(attempt: Attempt, order: Order) -> None:
 
 
 def ignore(attempt: Attempt, command: Command, number: int, reason: str) -> None:
-    """Say that a command is not obeyed, and was not meant to be or need not be; the job runs on."""
+    """Write ``Ignored``; the job runs on."""
     attempt.reporter.write(
         Ignored, command_id=command.command_id, command_number=number, command=to_json(command), reason=reason
     )
@@ -33,7 +33,7 @@ def ignore(attempt: Attempt, command: Command, number: int, reason: str) -> None
 
 
 def clean_up(attempt: Attempt) -> None:
-    """Delete the commands that have had their end; where that does not work, a later look does it."""
+    """Delete the commands that have ended; the agent's next look retries what the store did not delete."""
     for _ in CLEAN_UP.begin(attempt.clock):
         try:
             _delete_answered(attempt)
@@ -49,7 +49,7 @@ def _delete_answered(attempt: Attempt) -> None:
 
 
 def call_off_drain(attempt: Attempt, reason: str) -> None:
-    """A drain that waited for the first query, and cannot work with it: rejected, and the queries run after all."""
+    """Reject a drain that waited for the first query and cannot work; the queries run after all."""
     order = attempt.latch.order
     attempt.reporter.write(
         Rejected, command_id=order.command_id, command_number=order.command_number, key="", reason=reason

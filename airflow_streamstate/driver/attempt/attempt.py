@@ -1,9 +1,12 @@
-"""One attempt, as every part of the deciding half sees it: its stores, its clock, its latch and its queries."""
+"""The state of one attempt that the driver's parts share: stores, clock, latch, queries. Each mutable part has one
+owner."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from airflow_streamstate.checkpoint.entries import BarrierKind, BarrierMark
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -15,7 +18,6 @@ from airflow_streamstate.driver.attempt.background import InBackground, in_daemo
 from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
 from airflow_streamstate.driver.attempt.fence import Fence
 from airflow_streamstate.driver.attempt.latch import Latch
-from airflow_streamstate.driver.attempt.queries import AttemptQueries
 from airflow_streamstate.driver.attempt.reporting import Reporter, Say, say_to_driver_log
 from airflow_streamstate.driver.attempt.source_book import SourceBook
 from airflow_streamstate.driver.attempt.start_snapshot import StartSnapshot
@@ -29,47 +31,95 @@ from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
 
+if TYPE_CHECKING:
+    from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
+
 
 @dataclass
 class ScriptState:
-    """What is known of the script's own end.
+    """The end of the user's script.
 
     Attributes:
-        has_ended: whether it is over, or is ended because it ran on for too long.
-        has_failed: whether it ended with an error or a status other than 0.
+        has_ended: the script is over, or the driver ends it because it ran on for too long.
+        has_failed: it ended with an error or a status other than 0.
     """
 
     has_ended: bool = False
     has_failed: bool = False
 
     def note_ended(self, *, has_failed: bool) -> None:
-        """Note that the script is over."""
         self.has_ended, self.has_failed = True, has_failed
 
 
-class Attempt:
-    """What the parts share. Each thing that changes has one owner here, which alone changes it.
-
-    Args:
-        control: the stream's control objects.
-        checkpoints: the store that holds Spark's checkpoints and the data of snapshots.
-        spec: the deployment.
-        number: which attempt of it this is.
-        clock: for everything that takes time.
-        checkpoint_uri_of: what Spark calls a key of ``checkpoints``.
-        say: writes one line for people.
-        in_background: does something in a thread of its own.
-        looked_up: secrets that the record only refers to, to be taken out of what is said.
-        open_place: opens where snapshots lie elsewhere; None for places that need no options.
+class AttemptQueries:
+    """The queries that an attempt has started, by name: the script's thread adds them, the agent's thread reads them.
 
     Attributes:
-        latch: whether queries may read input, and what closed it.
-        queries: those that the script has started.
-        script: how far the script is.
-        start: the snapshot that the deployment starts from.
-        fence: whether the register still names this attempt.
-        ends_loops: whether a script that waits again and again for queries that are over is ended.
-        least_seed_batch_id: 1 where a drain is only assumed: its flush would be a batch of its own.
+        first_failed: the query whose failure was told first; None while there is none.
+        last_start_at_seconds: the monotonic time of the script's last ``start()``; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, LogicalQuery] = {}
+        self._guard = threading.Lock()
+        self.first_failed: LogicalQuery | None = None
+        self.last_start_at_seconds: float | None = None
+
+    def __getitem__(self, name: str) -> LogicalQuery:
+        return self._by_name[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def get(self, name: str) -> LogicalQuery | None:
+        return self._by_name.get(name)
+
+    def names(self) -> list[str]:
+        """The names, in the order of their first starts."""
+        return list(self._by_name)
+
+    def all(self) -> list[LogicalQuery]:
+        """A copy: queries that are added later do not change it."""
+        return list(self._by_name.values())
+
+    def add(self, query: LogicalQuery) -> None:
+        """Add a query; it replaces an earlier one of the same name."""
+        self._by_name[query.name] = query
+
+    def note_start(self, at_seconds: float) -> None:
+        self.last_start_at_seconds = at_seconds
+
+    def begin_to_tell(self, query: LogicalQuery) -> bool:
+        """Whether this call may tell the failure of a query: two threads may look at once."""
+        with self._guard:
+            is_first, query.is_failure_told = not query.is_failure_told, True
+            return is_first
+
+    def note_failed(self, query: LogicalQuery) -> None:
+        if self.first_failed is None:
+            self.first_failed = query
+
+
+class Attempt:
+    """One attempt of a deployment, as the parts of its driver see it.
+
+    Args:
+        checkpoints: the store that holds Spark's checkpoints and the data of snapshots.
+        number: the number of this attempt.
+        checkpoint_uri_of: maps a key of ``checkpoints`` to the URI that Spark is given.
+        say: writes one line to the driver's log.
+        in_background: runs work in a thread of its own.
+        looked_up: secrets that the spec only refers to; they are redacted from every text.
+        open_place: opens the place of snapshots that lie outside ``checkpoints``; None for places without options.
+
+    Attributes:
+        spark_version: the version of the running Spark; "" before there is a session.
+        only_drains: this attempt was launched only to drain the deployment.
+        ends_loops: end a script that waits in a loop for queries that are over, as in a rehearsal.
+        least_seed_batch_id: 1 where the drain is only assumed, so that its flush would take a batch id of its own.
     """
 
     ends_loops = False
@@ -93,8 +143,11 @@ class Attempt:
         self.checkpoints = checkpoints
         self.places = SnapshotPlaces(checkpoints, open_place, clock)
         self.spec = spec
+        self.stream_id, self.deployment_id = spec.stream_id, spec.deployment_id
         self.number = number
         self.clock = clock
+        self.spark_version = ""
+        self.only_drains = False
         self.in_background = in_background
         self._uri_of = checkpoint_uri_of
         secrets = secrets_of(spec.conf, spec.arguments, spec.environment, looked_up)
@@ -106,80 +159,55 @@ class Attempt:
         self.queries = AttemptQueries()
         self.script = ScriptState()
         self.start = StartSnapshot(control, spec.start.snapshot_id, self.reporter)
-        self.fence = Fence(control, spec, number, self.reporter, self._has_active_queries)
-        self._spark_version = ""
-        self._only_drains = False
-
-    @property
-    def stream_id(self) -> str:
-        """The stream."""
-        return self.spec.stream_id
-
-    @property
-    def deployment_id(self) -> str:
-        """The deployment."""
-        return self.spec.deployment_id
-
-    @property
-    def spark_version(self) -> str:
-        """The version of the Spark that runs here; "" before there is a session."""
-        return self._spark_version
-
-    @property
-    def only_drains(self) -> bool:
-        """Whether this attempt was launched to drain the deployment, and for nothing else."""
-        return self._only_drains
+        self.fence = Fence(
+            control, spec, number, self.reporter, lambda: any(query.is_active() for query in self.queries.all())
+        )
 
     def note_spark(self, version: str) -> None:
-        """Note the version of the Spark whose session has started."""
-        self._spark_version = version
+        self.spark_version = version
 
     def note_mode(self, mode: AttemptMode) -> None:
-        """Note what the register says that this attempt is for."""
-        self._only_drains = mode == "drain"
+        """Note the mode that the register gives this attempt."""
+        self.only_drains = mode == "drain"
 
     def commands(self, slots: Iterable[CommandSlot] = ()) -> dict[str, CommandStatus]:
-        """The status of each command of the deployment that an event names, or that lies in one of these objects."""
+        """The status of each command of the deployment that an event or one of these objects names."""
         return fold(slots, self.reporter.events)
 
     def command_status(self, command_id: str) -> CommandStatus:
-        """The status of one command, as far as events tell."""
+        """The status of one command according to the events."""
         return self.commands().get(command_id, NEVER_SEEN)
 
     def checkpoint_of(self, query_name: str) -> Checkpoint:
-        """A query's own checkpoint in this deployment, there or not."""
+        """The checkpoint of a query in this deployment; it may not exist."""
         return Checkpoint(self.checkpoints, layout.checkpoint_folder(self.stream_id, self.deployment_id, query_name))
 
     def expect_checkpoints(self) -> None:
-        """A query has started on its checkpoint: the folder of that store is never made anew, as for a disk that is not
-        mounted."""
+        """A query has started: from now on a missing root folder means a disk that is not mounted, and is never
+        recreated."""
         if isinstance(self.checkpoints, LocalStore):
             self.checkpoints.expect_root()
 
     def uri_of(self, checkpoint: Checkpoint) -> str:
-        """What Spark is given as ``checkpointLocation``."""
+        """The ``checkpointLocation`` for Spark."""
         return self.uri_of_key(checkpoint.prefix)
 
     def uri_of_key(self, key: str) -> str:
-        """What Spark calls a place in the checkpoints store."""
         return self._uri_of(key)
 
     def mark(self, kind: BarrierKind, command_id: str) -> BarrierMark:
-        """The mark of a barrier that this attempt puts now."""
+        """A new mark for a barrier of this attempt."""
         return BarrierMark(
             kind, self.stream_id, self.deployment_id, self.number, command_id, write_id=self.clock.new_uuid()
         )
 
     def snapshot_id(self, kind: SnapshotKind, number: int | None = None) -> str:
-        """The id of a snapshot at the end of this attempt, or for ``live`` of the command with this number."""
+        """The id of the snapshot at the end of this attempt, or of the ``live`` snapshot for command ``number``."""
         return snapshot_id_for(self.deployment_id, kind, self.number if number is None else number)
 
     @property
     def is_over(self) -> bool:
-        """Whether the ending is complete and its terminal event is written."""
+        """Whether the shutdown is complete and its terminal event is written."""
         return self.latch.is_released and any(
             isinstance(event, TERMINAL_EVENTS) and event.attempt == self.number for event in self.reporter.events
         )
-
-    def _has_active_queries(self) -> bool:
-        return any(query.is_active() for query in self.queries.all())

@@ -1,8 +1,8 @@
-"""What nobody could prevent must not stay unknown: it is looked for at starts, ends and signs of life, and told once.
+"""Audits for what no lock can prevent; the driver notes each finding once.
 
-Three things are looked for. A commit log that passes over a batch: its rows were read and never written (Law 12). A
-predecessor that was taken for dead and went on (1a.8): its last batches are in the sink twice. And batches that moved
-offsets on and read nothing: so it looks when a sink skips what it holds (Law 14).
+A commit log that skips a batch: its rows were read and never written (Law 12). A predecessor that was taken for dead
+and went on: its last batches are in the sink twice (1a.8). Batches that advanced offsets and read no row: the sink may
+have skipped them (Law 14).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GAP = "the commit log of this query passes over batches: their rows may be lost;
 
 
 class Audit:
-    """The looks of one attempt while its queries run."""
+    """The audits of one attempt while its queries run."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -30,10 +30,10 @@ class Audit:
         self._looks = 0
 
     def follow(self, query_name: str, commit_ids: Sequence[int]) -> None:
-        """Look at the commits as a sign of life has just listed them.
+        """Check the commits that a heartbeat has just listed.
 
-        What is missing at two looks is missing: a listing may show a file and not the one before it, and Spark may be
-        in the middle of removing the oldest.
+        A batch counts as missing after two looks: a listing may show a file and not the one before it, and Spark may be
+        removing the oldest one.
         """
         passed_over = set(batches_passed_over(commit_ids))
         certain = passed_over & self._suspected.get(query_name, set())
@@ -42,14 +42,14 @@ class Audit:
             note_once(self._attempt, GAP, query=query_name, batches=_listed(certain))
 
     def look_back(self) -> None:
-        """Look at the predecessor: often at first, then more and more seldom."""
+        """Check the predecessor at the 1st, 2nd, 4th, 8th … call."""
         self._looks += 1
         if self._looks & (self._looks - 1) == 0:
             look_back(self._attempt)
 
 
 def audit_at_end(attempt: Attempt) -> None:
-    """Look once more before the last word, when no query runs any more."""
+    """Check once more before the terminal event, when no query runs any more."""
     note_gaps(attempt, sorted(attempt.queries.names()))
     look_back(attempt)
     for query in attempt.queries.all():
@@ -57,10 +57,9 @@ def audit_at_end(attempt: Attempt) -> None:
 
 
 def tell_skipped(attempt: Attempt, query: LogicalQuery, *, at_end: bool = False) -> int:
-    """Tell of batches that moved offsets and read nothing: at the first, whenever their number has doubled, at the end.
+    """Write ``BatchesSkipped`` at the first such batch, whenever their number has doubled, and at the end.
 
-    Returns:
-        How many there were in this attempt.
+    Returns the number of such batches in this attempt.
     """
     try:
         skipped = query.skipped()
@@ -76,9 +75,9 @@ def tell_skipped(attempt: Attempt, query: LogicalQuery, *, at_end: bool = False)
     )
     if skipped.count > told and (at_end or skipped.count >= 2 * told):
         attempt.reporter.say(
-            f"query {query.name}: batches {_listed(skipped.newest)} moved their offsets on and read no row:"
-            " a sink that holds these ids already skips them like this; a filter that leaves nothing for Delta looks"
-            " the same; compare the sink with the source"
+            f"query {query.name}: batches {_listed(skipped.newest)} advanced their offsets and read no row: a sink that"
+            " already holds these batch ids skips them in this way, and so does a filter that leaves nothing for Delta;"
+            " compare the sink with the source"
         )
         attempt.reporter.write_soon(
             BatchesSkipped, query_name=query.name, batch_ids=skipped.newest, count=skipped.count
@@ -87,26 +86,26 @@ def tell_skipped(attempt: Attempt, query: LogicalQuery, *, at_end: bool = False)
 
 
 def note_gaps(attempt: Attempt, query_names: Sequence[str]) -> None:
-    """Look at the logs of queries that do not run just now."""
+    """Check the logs of queries that are not running."""
     for name in query_names:
-        with suppress(StreamStateError):  # what cannot be read is told by whoever needs it
+        with suppress(StreamStateError):  # the part that needs the log reports it
             passed_over = batches_passed_over(attempt.checkpoint_of(name).commit_ids())
             if passed_over:
                 note_once(attempt, GAP, query=name, batches=_listed(passed_over))
 
 
 def look_back(attempt: Attempt) -> None:
-    """See whether the deployment before this one went on after its end was taken."""
+    """Check whether the previous deployment committed batches after its end was taken."""
     with suppress(StreamStateError):
         manifest = attempt.start.manifest()
         if manifest is None or attempt.spec.start.undoes is not None:
-            return  # behind an older snapshot that is gone back to, whoever went on did as he should
+            return  # a rollback to an older snapshot expects later batches
         for name, later in batches_after(attempt.checkpoints, manifest).items():
             note_once(attempt, OUTRUN, deployment_id=manifest.deployment_id, query=name, batches=_listed(later))
 
 
 def note_once(attempt: Attempt, text: str, **facts: str) -> None:
-    """Tell people, unless it was told in this deployment already."""
+    """Write a note, unless this deployment has an equal one."""
     for event in attempt.reporter.events:
         if isinstance(event, Noted) and event.text == text and dict(event.facts) == facts:
             return

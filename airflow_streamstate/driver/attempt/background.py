@@ -1,4 +1,4 @@
-"""Work beside the agent's own, in threads of which nobody waits for longer than he says."""
+"""Work in background threads."""
 
 from __future__ import annotations
 
@@ -12,25 +12,22 @@ LOWEST_PRIORITY = 19
 
 
 class InBackground(Protocol):
-    """Does something, and returns at once."""
+    """Runs work in the background and returns at once."""
 
-    def __call__(self, work: Callable[[], None], *, gives_way: bool = True) -> None:
-        """Do ``work``; where it gives way, everything else in the driver comes first."""
+    def __call__(self, work: Callable[[], None], *, gives_way: bool = True) -> None: ...
 
 
 def in_daemon_thread(work: Callable[[], None], *, gives_way: bool = True) -> None:
-    """Do it in a daemon thread of its own; returns at once.
+    """Run ``work`` in a daemon thread, at the lowest priority if it ``gives_way``.
 
-    Args:
-        work: what to do.
-        gives_way: at the lowest priority. Not for what somebody waits for: under a full load of Spark's such a thread
-            hardly runs, and may be holding the interpreter's lock while it does not.
+    Work that another thread waits for must not give way: under full load such a thread hardly runs, and may hold the
+    interpreter's lock meanwhile.
     """
 
     def run() -> None:
         if gives_way:
             with suppress(OSError):
-                # On Linux a thread has a priority of its own, under its native id.
+                # Linux gives each thread a priority, under its native id.
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
         work()
 

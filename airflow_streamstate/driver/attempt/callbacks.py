@@ -1,6 +1,6 @@
-"""Functions of the script that are called at its end: after the last commit, before that end is told.
+"""Functions of the script that the driver calls at the job's end: after the last commit, before the terminal event.
 
-Samza calls an operator's ``handleDrain`` when all its inputs have drained; here one function speaks for the whole job.
+Samza calls ``handleDrain`` of each operator when all its inputs are drained; here one function acts for the whole job.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from airflow_streamstate.protocol.positions import QueryPosition
 
 @dataclass(frozen=True)
 class JobEnd:
-    """What such a function is given.
+    """The argument of such a function.
 
     Attributes:
-        occasion: ``drain`` or ``stop``.
-        stream_id, deployment_id: whose end it is.
-        snapshot_id: the snapshot at this end; it is complete.
-        queries: where each query ended: its last batch, and the offsets of its sources.
+        snapshot_id: the complete snapshot at this end.
+        queries: per query its last batch and the offsets of its sources.
     """
 
     occasion: Occasion
@@ -38,8 +36,7 @@ class Callback:
     """A function of the script.
 
     Attributes:
-        name: as events name it; no other of its occasion has it.
-        within_seconds: how long it may take.
+        name: its name in events, unique per occasion.
     """
 
     name: str
@@ -49,28 +46,27 @@ class Callback:
 
 @dataclass
 class Callbacks:
-    """What a script has said for itself.
+    """What a script has registered.
 
     Attributes:
-        named: its functions, by occasion, in the order in which they are called.
-        is_supervised: whether it runs under a supervisor already, so that it has nothing to attach to.
+        named: its functions by occasion, in calling order.
+        is_supervised: the script runs under a supervisor already, so ``attach`` has nothing to do.
     """
 
     named: dict[Occasion, list[Callback]] = field(default_factory=lambda: {"drain": [], "stop": []})
     is_supervised: bool = False
 
     def add(self, occasion: Occasion, function: JobFunction, within_seconds: float) -> None:
-        """Name one more."""
         known = self.named[occasion]
         name = str(getattr(function, "__qualname__", type(function).__name__))
         same = sum(callback.name.partition("#")[0] == name for callback in known)
         known.append(Callback(f"{name}#{same + 1}" if same else name, function, within_seconds))
 
     def begin(self) -> None:
-        """A script is run, or run anew, under a supervisor."""
+        """A supervisor begins to run the script, perhaps again."""
         self.is_supervised = True
         for callbacks in self.named.values():
-            # Modules that the script imports stay as they are, and do not name theirs a second time.
+            # Imported modules are not run again, so their functions stay registered.
             callbacks[:] = [each for each in callbacks if getattr(each.function, "__module__", "") != "__main__"]
 
 

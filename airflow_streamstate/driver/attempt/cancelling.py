@@ -1,4 +1,4 @@
-"""Drains that are taken back before anything was done for them."""
+"""Cancelling drains that have not begun to flush."""
 
 from __future__ import annotations
 
@@ -10,17 +10,9 @@ from airflow_streamstate.protocol.events import DrainFailed
 
 
 def cancel_drains(attempt: Attempt, *, but: str = "") -> bool:
-    """Give the drains of this deployment that somebody takes back, and that have not begun to flush, their end.
+    """Write ``DrainFailed`` for drains that a request cancels before their flush begins; returns whether there was one.
 
-    Args:
-        attempt: of the deployment.
-        but: the one that is obeyed just now: its own end answers the requests.
-
-    Returns:
-        Whether there was one.
-
-    Raises:
-        UnavailableError: the store does not answer.
+    ``but`` is the id of the drain that is being obeyed: its own end answers the requests. Raises UnavailableError.
     """
     requests = holding_requests(attempt)
     if not requests:
@@ -44,7 +36,7 @@ def cancel_drains(attempt: Attempt, *, but: str = "") -> bool:
             withdrawn=True,
             cause="cancelled",
             then="" if attempt.only_drains else "runs_on",
-            # With the last of them the requests have their end, and not before (Law 1).
+            # Only the last of these events answers the requests (Law 1).
             also_answers=tuple(request.command_id for request, _ in requests) if is_last else (),
         )
         attempt.reporter.say(f"drain {drain.command_id} is not begun: {why}")
@@ -54,7 +46,7 @@ def cancel_drains(attempt: Attempt, *, but: str = "") -> bool:
 
 
 def holding_requests(attempt: Attempt, above: int = 0) -> list[tuple[CancelRequest, int]]:
-    """The requests to take a drain back that lie there for this deployment; raises UnavailableError."""
+    """The valid requests to cancel a drain of this deployment; raises UnavailableError."""
     return cancel_requests(
         attempt.commands(attempt.journal.commands()),
         stream_id=attempt.stream_id,
@@ -65,5 +57,5 @@ def holding_requests(attempt: Attempt, above: int = 0) -> list[tuple[CancelReque
 
 
 def describe_cancelled(request: CancelRequest) -> str:
-    """Who has taken a drain back, and why."""
+    """The requester that cancelled a drain, and why."""
     return f"{request.requested_by} has taken it back" + (f": {request.reason}" if request.reason else "")

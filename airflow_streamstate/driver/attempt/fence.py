@@ -1,4 +1,4 @@
-"""Whether this attempt is still the one that the register names; once it is not, it writes nothing more (Law 4)."""
+"""Whether the register still names this attempt; a replaced attempt writes nothing more (Law 4)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from airflow_streamstate.protocol.register import StreamRegister
 
 
 class Fence:
-    """The look at the register, and what it found.
+    """Checks the register for one attempt.
 
     Args:
-        control: the stream's control objects.
-        spec: the deployment.
-        number: which attempt of it this is.
-        reporter: of this attempt; silenced when the attempt is fenced.
+        reporter: silenced when the attempt is fenced.
         has_active_queries: whether Spark runs a query of this attempt.
+
+    Attributes:
+        is_fenced: this attempt is known to be replaced.
     """
 
     def __init__(
@@ -41,42 +41,31 @@ class Fence:
         self._reporter = reporter
         self._has_active_queries = has_active_queries
         self._guard = threading.Lock()
-        self._is_fenced = False
+        self.is_fenced = False
         self._register_version: str | None = None
         self._named_at: datetime | None = None
 
-    @property
-    def is_fenced(self) -> bool:
-        """Whether it is known that this attempt was replaced."""
-        return self._is_fenced
-
     def check(self) -> None:
-        """Raise where it is known that this attempt was replaced; asks no store.
-
-        Raises:
-            FencedError: it was.
-        """
-        if self._is_fenced:
+        """Raise FencedError if this attempt is known to be replaced; does not read the store."""
+        if self.is_fenced:
             raise self.error()
 
     def names_this(self, register: StreamRegister) -> bool:
-        """Whether a register names this attempt."""
         return (register.deployment_id, register.attempt) == (self._spec.deployment_id, self._number)
 
     def note_named(self, register: StreamRegister) -> None:
-        """Note that a register names this attempt: one that was written before that replaces it no more."""
+        """Note that a register names this attempt: an earlier register replaces it no more."""
         self._named_at = register.updated_at
 
     def check_current(self) -> None:
-        """See that this attempt was not replaced; before every snapshot and every terminal event.
+        """Check that this attempt was not replaced; before every snapshot and every terminal event.
 
-        A register counts in the home in which this attempt was claimed, and in one that was restored in its place and
-        has gone on from it. The absence of a register replaces no attempt, nor does one that was written before it: it
-        is a copy, put back.
+        A missing register, or one older than this attempt, does not replace it: that is a damaged home, or a restored
+        copy.
 
         Raises:
-            FencedError: it was; from now on nothing more is written (Law 4).
-            UnavailableError: that cannot be told now.
+            FencedError: it was replaced; from now on nothing more is written (Law 4).
+            UnavailableError: that cannot be decided now.
         """
         self.check()
         stored = self._register()
@@ -91,29 +80,27 @@ class Fence:
         if stored is None:
             self._refuse_lost_register()
         elif (stored.value.fencing_token, stored.value.attempt) <= (self._spec.fencing_token, self._number):
-            presence.need()  # else another home, in which this stream was begun anew
+            presence.need()  # excludes another home, in which this stream was begun anew
             self._refuse_earlier(stored.value)
         self.close(None if stored is None else stored.value)
         raise self.error()
 
     def close(self, register: StreamRegister | None) -> None:
-        """Note that this attempt was replaced: one last event under its own keys, then silence.
-
-        Args:
-            register: the one that names another attempt; None where none was seen.
-        """
-        if not self._close():
+        """Silence this attempt after one last event under its own keys; ``register`` names another attempt."""
+        if not self.close_unclaimed():
             return
         current = ("", 0) if register is None else (register.deployment_id or "", register.attempt)
         self._reporter.say(f"this attempt has been replaced by {current[0]} attempt {current[1]}; it stops now")
         self._reporter.try_write(Fenced, current_deployment_id=current[0], current_attempt=current[1])
 
-    def close_unclaimed(self) -> None:
-        """Note that this driver is not the attempt: it wrote nothing, and writes nothing."""
-        self._close()
+    def close_unclaimed(self) -> bool:
+        """Silence this attempt without an event, as for a driver that does not own it; False where it was silent."""
+        with self._guard:
+            was_open, self.is_fenced = not self.is_fenced, True
+        self._reporter.silenced = True
+        return was_open
 
     def error(self) -> FencedError:
-        """The error that ends whatever this attempt was doing."""
         return FencedError(
             "this attempt has been replaced and will stop without writing",
             deployment_id=self._spec.deployment_id,
@@ -121,28 +108,26 @@ class Fence:
             next_step="`streamstate status` shows which deployment is current.",
         )
 
-    def _close(self) -> bool:
-        with self._guard:
-            was_open, self._is_fenced = not self._is_fenced, True
-        self._reporter.silenced = True
-        return was_open
-
     def _check_claim(self) -> None:
-        """See that a register which names this attempt means this driver: a stream that was deployed anew, in this
-        home or in another one at its place, has an attempt of the same name."""
+        """Check that the claim is this driver's: a stream that was deployed anew, here or in another home at this
+        place, has an attempt of the same name."""
         presence = self._control.presence
         if not presence.is_bound or presence.has_own_claim():
             return
         if presence.claim_there() is None or not presence.has_own_record():
-            raise self._not_our_home()
+            raise HomeAwayError(
+                "another home lies in the place of the home in which this attempt was claimed",
+                home=self._control.home.uri,
+                next_step="Restore the home, or end this driver by hand. The driver runs on, and writes nothing there.",
+            )
         self.close(None)
         raise self.error()
 
     def _refuse_lost_register(self) -> None:
-        """Return only where the stream was deleted, and nothing of this attempt runs any more.
+        """Return only where the stream was deleted, and no query of this attempt runs.
 
         Raises:
-            UnavailableError: its home is not there, or lacks the register alone, or queries run.
+            UnavailableError: the home is missing, or only its register, or queries run.
         """
         self._control.presence.need()
         spec_key = layout.spec_key(self._spec.stream_id, self._spec.deployment_id)
@@ -151,16 +136,16 @@ class Fence:
                 "the register of the stream is gone",
                 key=layout.register_key(self._spec.stream_id),
                 home=self._control.home.uri,
-                next_step="`streamstate status` shows how it is brought back; the job runs on, and goes on with what"
-                " it was told when it is there.",
+                next_step="`streamstate status` shows how to restore it. The job runs on, and the driver obeys pending"
+                " commands when the register is back.",
             )
 
     def _refuse_earlier(self, register: StreamRegister) -> None:
-        """Return only where a register that names what came before this attempt was written after one that names this
-        attempt: of a stream that was deleted and begun anew.
+        """Return only if the register, which names an earlier attempt, was written after one that named this attempt:
+        the stream was deleted and begun anew.
 
         Raises:
-            HomeAwayError: it is an earlier one, as in a copy of the home that was made before this attempt.
+            HomeAwayError: it is older, as in a copy of the home that was made before this attempt.
         """
         if self._named_at is not None and register.updated_at <= self._named_at:
             raise HomeAwayError(
@@ -168,25 +153,17 @@ class Fence:
                 home=self._control.home.uri,
                 names=f"{register.deployment_id} attempt {register.attempt}",
                 updated_at=register.updated_at,
-                next_step="Bring the newer state of the home back; or end this driver by hand, then resume. It runs on"
-                " without a sign of life.",
+                next_step="Restore the newer state of the home; or end this driver by hand, then resume. It runs"
+                " on without a heartbeat.",
             )
-
-    def _not_our_home(self) -> HomeAwayError:
-        return HomeAwayError(
-            "another home lies in the place of that in which this attempt was claimed",
-            home=self._control.home.uri,
-            next_step="Bring the home back, or end this driver by hand; it runs on, and writes nothing there.",
-        )
 
     def _register(self) -> Stored[StreamRegister] | None:
         try:
             return self._control.register()
         except DataError as error:
-            # It does not say which attempt is current: as good as a store that does not answer, until it is mended
-            # (Law 7).
+            # Without knowing the current attempt the driver waits, as for a store that does not answer (Law 7).
             raise UnavailableError(
                 "the register of the stream cannot be read",
                 reason=str(error.context.get("reason") or error.message),
-                next_step="Mend stream.json; the job runs on, and goes on with what it was told when it is readable.",
+                next_step="Repair stream.json. The job runs on; the driver obeys pending commands when it is readable.",
             ) from error

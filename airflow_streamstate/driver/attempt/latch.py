@@ -1,7 +1,6 @@
-"""The one latch of an attempt (1a.11): once closed, no query reads new input any more.
+"""The latch of an attempt (1a.11): once it is closed, no query reads new input.
 
-It closes under the lock that every ``start()`` holds, so that a query either runs and gets its barrier, or is not
-started at all.
+It closes under the lock that every ``start()`` holds, so a query either runs and gets its barrier, or is not started.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ class Order:
     """What closed the latch.
 
     Attributes:
-        command_id, command_number: the command; "" and 0 where it was none.
-        command: its content; None where it was none, or is not known any more.
+        command_id, command_number: "" and 0 where it was no command.
+        command: its content; None where it was no command, or its content is lost.
     """
 
     command_id: str = ""
@@ -34,18 +33,17 @@ class Order:
 
 
 def order_of(command: Command, number: int) -> Order:
-    """The order that a command gives."""
     return Order(command.command_id, number, command)
 
 
 class Latch:
-    """Open while the script runs its queries; then closed for a stop or a drain, and released.
+    """Open while queries may read input; closed for a stop, drain or snapshot; released when the shutdown is complete.
 
-    Closed for a snapshot, or for a drain that is called off, it is opened again.
+    After a snapshot, or a drain that was called off, it is reopened.
 
     Attributes:
-        flush_has_begun: whether a drain has gone so far that a query which starts now is not run.
-        is_failing: whether it was closed because a query failed.
+        flush_has_begun: a query that starts now is not run any more.
+        is_failing: it was closed because a query failed.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -61,7 +59,7 @@ class Latch:
 
     @contextmanager
     def held(self, *, wait: bool = True) -> Iterator[bool]:
-        """The lock of ``start()``; the same thread may take it twice. Without ``wait``, False where another has it."""
+        """The lock of ``start()``, reentrant per thread. Without ``wait``: yields False if another thread holds it."""
         if not self._lock.acquire(blocking=wait):
             yield False
             return
@@ -74,7 +72,7 @@ class Latch:
 
     @property
     def is_held_here(self) -> bool:
-        """Whether this very thread is inside ``held``: with one thread for all, as in a simulation, that means wait."""
+        """Whether this thread is inside ``held``; the simulator has one thread for all, and waits then."""
         return self._owner == threading.get_ident()
 
     @property
@@ -84,11 +82,11 @@ class Latch:
 
     @property
     def is_released(self) -> bool:
-        """Whether the ending is complete, so that every wait of the script returns."""
+        """Whether the shutdown is complete, so that every wait of the script returns."""
         return self.released_at_seconds is not None
 
     def close(self, state: Literal["stop", "drain", "snapshot"], order: Order) -> bool:
-        """Close it, unless somebody was first; whether this call did it."""
+        """Close it; False if it was closed already."""
         with self.held():
             if not self.is_open:
                 return False
@@ -96,20 +94,18 @@ class Latch:
             return True
 
     def reopen(self) -> None:
-        """What was ordered cannot be done, and nothing was done yet: the queries run after all."""
+        """The order cannot be obeyed, and nothing was done yet: the queries run on."""
         with self.held():
             self.state, self.order, self.flush_has_begun = "open", Order(), False
 
     def begin_flush(self) -> None:
-        """A drain flushes the queries that are there now."""
         self.flush_has_begun = True
 
     def note_failing(self) -> None:
-        """The ending under way is that of a query which failed."""
         self.is_failing = True
 
     def release(self, outcome: EndedAs) -> None:
-        """The ending is complete: flush, snapshot and event are done."""
+        """Flush, snapshot and terminal event are done."""
         self.outcome = outcome
         if self.released_at_seconds is None:
             self.released_at_seconds = self._clock.monotonic_seconds()

@@ -1,7 +1,7 @@
-"""A query as the script sees it: over its runs, its flush and its snapshot (1a.11).
+"""A query as the script sees it: over all its runs, its flush and its snapshot (1a.11).
 
-Spark's own query ends at a barrier with an error; what the script waits for ends when the stop or the drain is
-complete, and without one. What the end of a run means is decided by the log, never by the text of its error (Law 13).
+Spark's own query ends at a barrier with an error. The script's waits end when the stop or drain is complete, without an
+error. The log decides what the end of a run means, never the text of its error (Law 13).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ WAIT_SLICE_SECONDS = 0.5
 POLL_SECONDS = 0.05
 SHOWN_BATCHES = 10
 MAX_VAIN_WAITS = 10
-"""So often a wait for a query that is over comes back before it counts as a loop."""
+"""This many waits for a query that is over count as a loop."""
 
 
 class RunView:
-    """A run as a barrier sees it (``checkpoint.barrier.QueryView``)."""
+    """A run as a barrier sees it (``checkpoint.barrier.QueryView``); None counts as ended."""
 
     def __init__(self, run: QueryRun | None) -> None:
         self._run = run
@@ -42,17 +42,17 @@ class LogicalQuery:
     Attributes:
         name: its name in the deployment (1a.12).
         startable: the script's writer; it can run the same plan again.
-        checkpoint: its checkpoint, which may not exist where the latch was closed before its first start.
-        run: the run of now or the last one; None where Spark was not asked to start.
+        checkpoint: its checkpoint; missing where the latch was closed before its first start.
+        run: the current or last run; None where Spark was not asked to start.
         runs: all of them, flushes too.
-        runs_once: whether the last run is one of ours that runs a single batch, and must not be stopped.
-        has_ended_itself: whether it came to its own end while an ending was under way, so that no calling off of that
-            starts it again.
+        runs_once: the last run is one of the driver's, runs a single batch, and must not be stopped.
+        is_over: it is over for the script, as far as known; ``ended`` looks.
+        has_ended_itself: it came to its own end during a shutdown, so calling that off does not restart it.
         failed_run: the run whose exception the waits raise; None where it did not fail, or failed without a run.
-        last_end: when its last run of the script's own trigger came to its barrier and its end, as far as seen.
-        has_failed_itself: whether it failed, and the script had not stopped it.
-        is_failure_told: whether its failure is told by an event, or is about to be.
-        is_failure_given: whether a wait of the script has raised its failure, or ``exception()`` has returned it.
+        last_end: when its last run with the script's own trigger reached its barrier and its end, as far as seen.
+        has_failed_itself: it failed, and the script had not stopped it.
+        is_failure_told: its failure is written as an event, or is about to be.
+        is_failure_given: a wait of the script raised its failure, or ``exception()`` returned it.
     """
 
     def __init__(self, attempt: Attempt, name: str, startable: StartableQuery, checkpoint: Checkpoint) -> None:
@@ -63,6 +63,7 @@ class LogicalQuery:
         self.run: QueryRun | None = None
         self.runs: list[QueryRun] = []
         self.runs_once = False
+        self.is_over = False
         self.has_ended_itself = False
         self.failed_run: QueryRun | None = None
         self.last_end = QueryEnd()
@@ -72,50 +73,41 @@ class LogicalQuery:
         self._stopped_run: QueryRun | None = None
         self._vain_waits = 0
         self._failure: str | None = None
-        self._over = False
         self._last_progress: Progress | None = None
         self._dropped_before: int | None = None
         self._skipped_before = Skipped()
         self._planned_ids: dict[QueryRun, int | None] = {}
 
-    # what the script sees
-
     @property
     def ended(self) -> bool:
         """Whether it is over for the script."""
-        if not self._over:
+        if not self.is_over:
             self._look()
-        return self._over
-
-    @property
-    def is_over(self) -> bool:
-        """The same, as far as it is known; looks at nothing."""
-        return self._over
+        return self.is_over
 
     def is_active(self) -> bool:
         """Spark's ``isActive``, for the script."""
         return not self.ended
 
     def failure(self) -> str | None:
-        """Why it failed; None while it runs and after a clean end, a stop or a drain."""
+        """Why it failed; None while it runs, and after a clean end, a stop or a drain."""
         return self._failure if self.ended else None
 
     def failure_to_raise(self) -> str | None:
-        """What the waits raise: its failure; None after a stop or a drain of a deployment whose other queries were to
-        run on without it."""
+        """The failure that the waits raise; None after a stop or a drain of a deployment with ``on_query_failure``
+        ``degrade``."""
         is_over = self._attempt.latch.outcome in ("stopped", "drained")
         return None if is_over and self._lets_others_run else self.give_failure()
 
     def give_failure(self) -> str | None:
-        """Its failure, as ``failure``, for the script."""
+        """``failure``, noted as given to the script."""
         text = self.failure()
         self.is_failure_given = self.is_failure_given or text is not None
         return text
 
     @property
     def is_held_back(self) -> bool:
-        """Whether no wait raises its failure yet: other queries of the deployment run on, or are on their way to
-        barriers, and what becomes of them is not decided."""
+        """Whether no wait raises its failure yet, because the end of the other queries is not decided."""
         latch = self._attempt.latch
         if not self._lets_others_run or not self.is_over or latch.is_released:
             return False
@@ -128,11 +120,7 @@ class LogicalQuery:
         return self.has_failed_itself and self._attempt.spec.on_query_failure == "degrade"
 
     def await_termination(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until it is over; False where the time was up first.
-
-        Raises:
-            FencedError: this attempt was replaced; the process is about to end.
-        """
+        """Wait until it is over; False at the timeout. Raises FencedError if this attempt was replaced."""
         clock, was_over = self._attempt.clock, self.is_over and not self.is_held_back
         end = None if timeout_seconds is None else clock.monotonic_seconds() + timeout_seconds
         while not self.ended or self.is_held_back:
@@ -146,12 +134,8 @@ class LogicalQuery:
         return True
 
     def wait_in_vain(self) -> None:
-        """What a wait does that comes back at once, because the query was over before it: a loop around one is not to
-        spin; where ``Attempt.ends_loops`` it is ended.
-
-        Raises:
-            SystemExit: with status 0, of a loop that is ended.
-        """
+        """Slow down a loop around a wait for a query that was over before; where ``Attempt.ends_loops``, end it by
+        SystemExit(0)."""
         attempt = self._attempt
         if not attempt.latch.is_released and not attempt.ends_loops:
             return
@@ -159,11 +143,13 @@ class LogicalQuery:
         if self._vain_waits > 1:
             attempt.clock.sleep(WAIT_SLICE_SECONDS)
         if attempt.ends_loops and self._vain_waits >= MAX_VAIN_WAITS:
-            attempt.reporter.note("the script waits in a loop for a query that is over; it is ended", query=self.name)
+            attempt.reporter.note(
+                "the script waits in a loop for a query that is over; the driver ends it", query=self.name
+            )
             raise SystemExit(0)
 
     def stop(self) -> None:
-        """The script's own ``stop()``: as without us, unless an ending is under way; then it waits for that."""
+        """The script's own ``stop()``: as in plain Spark; during a shutdown it waits for that instead."""
         # Without the latch's lock: a listener of the script may call this from within a start().
         while not self.is_over:
             if self._attempt.latch.is_open:
@@ -172,28 +158,24 @@ class LogicalQuery:
                         self._stopped_run = self.run
                     self.run.stop()
                 return
-            self.has_ended_itself = True  # should the ending be called off
+            self.has_ended_itself = True  # in case the shutdown is called off
             if self.await_termination(WAIT_SLICE_SECONDS):
                 return
 
     def await_another_run(self, run: QueryRun | None) -> bool:
-        """Wait until something else than this run is what Spark does for the query, as after an ending that was called
-        off; False where it is over instead."""
+        """Wait until another run replaces this one, as after a shutdown that was called off; False where the query ends
+        instead."""
         while not self.ended:
             if self._attempt.latch.is_open and self.run is not run:
                 return True
             self.await_termination(POLL_SECONDS)
         return False
 
-    # what the rest of the runtime does with it
-
     def add_run(self, run: QueryRun, *, once: bool = False, planned_id: int | None = None) -> None:
-        """From now on this run is what Spark does for the query.
+        """Make this the query's current run.
 
-        Args:
-            run: it.
-            once: it runs one batch that lies in the log already.
-            planned_id: the batch that lay in the log at its start, and that it runs first.
+        ``once``: it runs one batch that is planned already. ``planned_id``: the batch planned before its start, which
+        it runs first.
         """
         if not once:
             self._planned_ids[run] = planned_id
@@ -203,47 +185,46 @@ class LogicalQuery:
         self.runs.append(run)
 
     def end(self, failure: str | None = None, failed_run: QueryRun | None = None) -> None:
-        """It is over for the script."""
-        if not self._over:
+        """End it for the script."""
+        if not self.is_over:
             self._failure, self.failed_run = failure, failed_run
-            self._over = True
+            self.is_over = True
 
     def fail(self, failure: str, run: QueryRun | None = None) -> None:
-        """It is over for the script by a failure: by one of its own, unless the script had stopped this run of it."""
-        if not self._over:
+        """End it for the script with a failure, which is its own unless the script had stopped this run."""
+        if not self.is_over:
             is_stopped = run is not None and (run.was_ended_by_script() or run is self._stopped_run)
             self.has_failed_itself = not is_stopped
             self.end(failure, run)
 
     @property
     def query_id(self) -> str | None:
-        """Spark's id of it, the same over all its runs; None where it never had a checkpoint."""
+        """Spark's id, the same over all runs; None where it never had a checkpoint."""
         try:
             return self.run.query_id if self.run is not None else self.checkpoint.query_id()
         except StreamStateError:
             return None
 
     def session_partitions(self) -> str:
-        """How many partitions the script's session asks for; "" where Spark does not say."""
+        """The number of partitions in the script's session conf; "" where Spark does not report it."""
         return self.startable.session_conf((PARTITIONS,)).get(PARTITIONS, "")
 
     @property
     def plans_batch_by_batch(self) -> bool:
-        """Whether each batch takes its offsets when it is planned, and not all of them at the start of a run."""
+        """Whether each batch takes its offsets when it is planned, instead of all at the start of a run."""
         return self.startable.facts.trigger not in ("once", "available_now")
 
     def newest_batch_id(self) -> int:
-        """The newest batch that was executed in this attempt; -1 where nobody saw one."""
+        """The newest batch that was executed in this attempt, as far as seen; otherwise -1."""
         progress = self.last_progress()
         return -1 if progress is None else progress.batch_id
 
     @property
     def view(self) -> RunView:
-        """Its last run, as a barrier sees it."""
         return RunView(self.run)
 
     def has_stopped_running(self) -> bool:
-        """Whether no run of it is under way in Spark, whatever the script sees."""
+        """Whether Spark runs nothing of it, whatever the script sees."""
         return self.view.has_ended()
 
     def last_progress(self) -> Progress | None:
@@ -254,15 +235,15 @@ class LogicalQuery:
         return self._last_progress
 
     def rows_dropped(self) -> int | None:
-        """Rows dropped as late in this attempt, over all starts of the query; None where Spark did not say."""
+        """Rows dropped as late in this attempt, over all its runs; None where Spark does not report it."""
         counts = [run.dropped_rows() for run in self.runs]
         known = [count for count in counts if count is not None]
         return self._dropped_before if not known else sum(known) + (self._dropped_before or 0)
 
     def skipped(self) -> Skipped:
-        """Batches that moved offsets and read nothing in this attempt, over all starts of the query.
+        """Batches of this attempt that advanced offsets and read nothing, over all its runs.
 
-        Not the one that was planned before a start: a sink that holds it skips just what it has.
+        Without a batch that was planned before a start: a sink that holds it skips it rightly.
         """
         found = self._skipped_before
         for run, planned_id in self._planned_ids.items():
@@ -273,17 +254,17 @@ class LogicalQuery:
         return found
 
     def progress_of(self, batch_id: int) -> Progress | None:
-        """What Spark told of a batch of this attempt; None where it did not, or has forgotten it."""
+        """The progress of a batch of this attempt; None where Spark has none any more."""
         return next((found for run in self.runs if (found := run.progress_of(batch_id)) is not None), None)
 
     def continue_from(self, before: LogicalQuery) -> None:
-        """The same query, started again in this attempt."""
+        """Take over the counts of the same query's earlier start in this attempt."""
         self._dropped_before = before.rows_dropped()
         self._skipped_before = before.skipped()
 
     def _wait(self, seconds: float) -> None:
         run = self.run
-        if run is not None and self._attempt.latch.is_open and not self._over:
+        if run is not None and self._attempt.latch.is_open and not self.is_over:
             run.await_end(seconds)
         else:
             self._attempt.clock.sleep(min(seconds, POLL_SECONDS))
@@ -296,14 +277,14 @@ class LogicalQuery:
         run = self.run
         if not latch.is_open or self._attempt.fence.is_fenced or run is None or not run.has_ended():
             return
-        with latch.held(wait=False) as is_ours:  # else a start() is under way, and the next look tells
+        with latch.held(wait=False) as is_ours:  # otherwise a start() is under way
             if is_ours and latch.is_open and run is self.run:
                 self.settle()
 
     def settle(self) -> None:
-        """An ended run whose end no barrier of ours caused: its end is the query's."""
+        """End the query if its run ended without a barrier of the driver."""
         run = self.run
-        if run is None or self._over or not run.has_ended():
+        if run is None or self.is_over or not run.has_ended():
             return
         failure = run.failure()
         if failure is not None and self._was_fenced() and self._is_replaced():
@@ -321,15 +302,15 @@ class LogicalQuery:
             return False
 
     def _is_replaced(self) -> bool:
-        """Whether the fence is a successor's; not so where the register names this attempt and nobody is deploying."""
+        """Whether the fence is a successor's: not so where the register names this attempt without an intent."""
         try:
             stored = self._attempt.control.register()
         except StreamStateError:
             stored = None
         if stored is not None and self._attempt.fence.names_this(stored.value) and stored.value.intent is None:
             self._attempt.reporter.note(
-                "a fence lies in the log of this query although nobody replaces this attempt: whoever put it was paused"
-                " while the deployment was resumed; resume it again, which removes the fence",
+                "a fence lies in the log of this query although no deployment replaces this attempt: a controller put"
+                " it after the deployment had been resumed; resume it again, which removes the fence",
                 query=self.name,
             )
             return False

@@ -1,4 +1,4 @@
-"""A checkpoint that was there and is gone: nothing starts, and nothing is captured, as if it had never been (Law 5)."""
+"""A checkpoint that was there and is gone: the driver neither starts nor captures its query (Law 5)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from airflow_streamstate.driver.attempt.attempt import Attempt
 
 
 def need_checkpoint(attempt: Attempt, query_name: str) -> None:
-    """See that a checkpoint which is not there never held anything.
-
-    Raises:
-        DataError: the deployment's events say that the query was started on it.
-    """
+    """Raise DataError for a missing checkpoint on which, by an event, the query was started."""
     checkpoint = attempt.checkpoint_of(query_name)
     if checkpoint.exists():
         return

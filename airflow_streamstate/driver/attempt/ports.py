@@ -1,6 +1,6 @@
-"""What the supervisor needs of Spark, and nothing more: implemented on pyspark, and by the simulator.
+"""The driver's interface to Spark, implemented on pyspark and by the simulator.
 
-The two are held together by one conformance suite that runs the same script of steps against both.
+One conformance suite runs the same steps against both.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from airflow_streamstate.connectors.undoing import FoundUndo, UndoMeans, UndoOrd
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
 
-Told = TypeVar("Told")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
 class OperatorRows:
-    """Rows in the state of one operator.
+    """Rows in the state of one operator, over all its partitions.
 
     Attributes:
         name: Spark's name of the operator, e.g. ``stateStoreSave``.
         operator_id: its number in the plan.
-        rows: rows in all its partitions.
     """
 
     name: str
@@ -39,19 +38,17 @@ class Progress:
     """The last progress that a query reported.
 
     Attributes:
-        batch_id: the batch it is about.
-        input_rows: rows read.
-        output_rows: rows given to the sink; None where Spark does not say.
-        state: per stateful operator.
-        watermark_at: event-time watermark; None where there is none.
-        source_descriptions: what each source is, in Spark's words, in the order of the offset lines.
+        output_rows: None where Spark does not report it.
+        state: one entry per stateful operator.
+        watermark_at: the event-time watermark; None where there is none.
+        source_descriptions: each source in Spark's words, in the order of the offset lines.
         end_offsets: per source, its end offset as JSON text; ``-`` for none.
         dropped_rows: rows dropped as late, over all operators.
-        is_idle: the newest trigger came after that batch, and found no input.
-        source_metrics: what each source says of itself, in the order of ``end_offsets``.
-        triggered_at: when the trigger of that batch began, by the driver's clock; None where Spark did not say.
-        durations_ms: what its parts took, by Spark's names.
-        state_load_ms: what opening the state took, over all partitions; None where its state store does not measure it.
+        is_idle: a newer trigger found no input.
+        source_metrics: the metrics of each source, in the order of ``end_offsets``.
+        triggered_at: the start of the batch's trigger by the driver's clock; None where Spark does not report it.
+        durations_ms: the durations of its phases, by Spark's names.
+        state_load_ms: the time to open the state, over all partitions; None where the state store does not measure it.
     """
 
     batch_id: int
@@ -72,7 +69,7 @@ class Progress:
 
     @property
     def committed_at(self) -> datetime | None:
-        """When the trigger of that batch was over; the commit is its last act. None where Spark did not say."""
+        """The end of the batch's trigger, whose last act is the commit; None where Spark does not report it."""
         took_ms = self.durations_ms.get("triggerExecution")
         if self.triggered_at is None or took_ms is None:
             return None
@@ -81,10 +78,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Batches that moved offsets on and read no row.
+    """Batches that advanced offsets and read no row.
 
     Attributes:
-        count: how many.
         newest: the ids of the last ten, ascending.
         first: the id of the first one; None for none.
     """
@@ -95,15 +91,15 @@ class Skipped:
 
 
 class NotWatchedError(Exception):
-    """Spark has started a query, and it could not be watched: it was stopped at once, and may have written."""
+    """Spark started a query that could not be watched: it was stopped at once, and may have written."""
 
 
 class QueryRun(Protocol):
-    """One run of a query: between one ``start()`` and its end. Implements ``checkpoint.barrier.QueryView`` too."""
+    """One run of a query: from one ``start()`` to its end. Implements ``checkpoint.barrier.QueryView`` too."""
 
     @property
     def query_id(self) -> str:
-        """Spark's id, the same over restarts from one checkpoint."""
+        """Spark's id of the query, the same for every run on one checkpoint."""
 
     @property
     def query_run_id(self) -> str:
@@ -113,45 +109,48 @@ class QueryRun(Protocol):
         """Spark's ``isActive``; ``stop()`` clears it before the query's thread has ended."""
 
     def has_ended(self) -> bool:
-        """Whether the query's thread has ended, so that it writes nothing more (``awaitTermination`` came back)."""
+        """Whether the query's thread has ended (``awaitTermination`` returned), so that it writes nothing more."""
 
     def is_trigger_active(self) -> bool:
-        """Whether the query is inside a trigger just now (Spark's ``status.isTriggerActive``)."""
+        """Spark's ``status.isTriggerActive``."""
 
     def has_initialised(self) -> bool:
-        """Whether this run has read its log and begun its own work (1a.2): before, no barrier may be put."""
+        """Whether this run has read its log and begun its own work; before that, no barrier may be put (1a.2)."""
 
     def has_running_tasks(self) -> bool:
-        """Whether a task of it is at work still: of a run that was cut, some outlive its thread for a moment."""
+        """Whether a task still runs: after a cut, some outlive the query's thread for a moment."""
 
     def stop(self) -> None:
         """Spark's ``stop()``: interrupts a running batch; returns when the query has ended."""
 
     def await_end(self, timeout_seconds: float) -> bool:
-        """Wait for the end, at most so long; whether it has ended."""
+        """Wait for the end; whether it has ended."""
 
     def failure(self) -> str | None:
-        """Spark's words for why an ended query failed; None where it did not. A lost claim counts as failure here:
-        what it means is decided by the log, never by this text (Law 13)."""
+        """Spark's error text for an ended query; None where it did not fail.
+
+        A lost claim of a batch counts as a failure here; the log decides what it means (Law 13).
+        """
 
     def was_ended_by_script(self) -> bool:
-        """Whether it ended because the script stopped Spark under it."""
+        """Whether it ended because the script stopped Spark."""
 
-    def last_progress(self) -> Progress | None:
-        """The last progress of this run; None before the first."""
+    def last_progress(self) -> Progress | None: ...
 
     def progress_of(self, batch_id: int) -> Progress | None:
-        """The progress of an executed batch; None where Spark has none of it, or not any more (it keeps a hundred)."""
+        """The progress of an executed batch; None where Spark has none any more (it keeps a hundred)."""
 
     def dropped_rows(self) -> int | None:
-        """Rows that this run has dropped as late, over all its batches; None where Spark did not say."""
+        """Rows that this run dropped as late, over all its batches; None where Spark does not report it."""
 
     def idle_triggers(self) -> int:
         """How many triggers of this run found no input, as far as known."""
 
     def skipped(self) -> Skipped:
-        """Batches of this run whose offsets moved on while no row was read: how it looks when a sink skips a batch.
-        Spark remembers a hundred reports: whoever counts has to look now and then."""
+        """Batches of this run that advanced offsets and read no row, as when a sink skips a batch.
+
+        Spark keeps a hundred reports, so the caller has to ask often enough.
+        """
 
 
 @dataclass(frozen=True)
@@ -159,10 +158,10 @@ class QuerySource:
     """One source of a plan.
 
     Attributes:
-        planned: as the plan shows it.
-        log_folder: the number of Spark's own log of it, below ``sources/``: two places of one source share it. Of a
-            source that has a name, its number in the plan.
-        name: that the script gave it, by which Spark finds its offset and its log; "" for none.
+        planned: the source as the plan shows it.
+        log_folder: the number of Spark's own log of it below ``sources/``, which two uses of one source share; for a
+            named source its number in the plan.
+        name: the name from the script, by which Spark finds its offset and its log; "" for none.
     """
 
     planned: Source
@@ -171,23 +170,23 @@ class QuerySource:
 
     @property
     def folder(self) -> str:
-        """Of Spark's own log of it, below ``sources/``."""
+        """The folder of Spark's own log of it, below ``sources/``."""
         return self.name or str(self.log_folder)
 
 
 @dataclass(frozen=True)
 class WriterFacts:
-    """What a script's writer says about its query.
+    """The facts that a script's writer states about its query.
 
     Attributes:
         sink: ``file:parquet``, ``memory``, ``foreachBatch``, ``console``, ``noop``, ``kafka``, ``table:NAME`` ….
         trigger: ``default``, ``processing_time``, ``once``, ``available_now``, ``continuous``, ``real_time``.
         output_mode: ``append``, ``update`` or ``complete``.
-        watermarks: its ``withWatermark``s, in plan order.
+        watermarks: each ``withWatermark``, in plan order.
         stateful: whether the plan has a stateful operator.
-        sources_count: how many sources the plan has, as Spark counts offset lines; None where it cannot be told.
+        sources_count: the number of offset lines; None where it is unknown.
         plan_fingerprint: equal for the same plan built again in one script, mostly different for others; "" if unknown.
-        sources: what they are, in the order of the offset lines; empty where that cannot be told.
+        sources: the sources in the order of the offset lines; empty where they are unknown.
     """
 
     sink: str
@@ -201,24 +200,23 @@ class WriterFacts:
 
     @property
     def are_sources_named(self) -> bool:
-        """Whether Spark finds the offsets of its sources by their names, and not by their places."""
+        """Whether Spark finds the offsets of the sources by name instead of by position."""
         return any(source.name for source in self.sources)
 
-    def in_line_order(self, told: tuple[Told, ...]) -> tuple[Told, ...]:
-        """What Spark tells of each source in the order of the plan, in the order of the offset lines."""
+    def in_line_order(self, values: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Reorder values from plan order to the order of the offset lines; () where that is not possible."""
         if not self.are_sources_named:
-            return told
+            return values
         places = [source.log_folder for source in self.sources]
-        return tuple(told[place] for place in places) if sorted(places) == list(range(len(told))) else ()
+        return tuple(values[place] for place in places) if sorted(places) == list(range(len(values))) else ()
 
 
 @dataclass(frozen=True)
 class AnalyzedPlan:
-    """What a query is going to do, as Spark has understood the script.
+    """The analyzed plan of a query.
 
     Attributes:
-        text: Spark's JSON of the analyzed plan.
-        sink: what is written to.
+        text: Spark's JSON of it.
         partitioned_by: the columns by which the sink is partitioned.
     """
 
@@ -228,125 +226,123 @@ class AnalyzedPlan:
 
 
 class StartableQuery(Protocol):
-    """The script's writer, remembered: it can run the same plan again."""
+    """The script's writer, kept by the driver: it can run the same plan again. Methods that run Spark raise what it
+    raises."""
 
     @property
-    def facts(self) -> WriterFacts:
-        """What the writer says about itself."""
+    def facts(self) -> WriterFacts: ...
 
     @property
     def door(self) -> SparkDoor:
-        """What connectors of its sources are given."""
+        """The access to Spark for the connectors of its sources."""
 
     def analyzed_plan(self) -> AnalyzedPlan:
-        """The plan that its start would run. Raises what Spark raises."""
+        """The plan that its start would run."""
 
     def start(self, checkpoint_uri: str) -> QueryRun:
-        """Start as the script wanted, on this checkpoint. Raises what Spark raises."""
+        """Start with the script's own trigger on this checkpoint."""
 
     def start_once(self, checkpoint_uri: str) -> QueryRun:
-        """Start on this checkpoint with ``Trigger.Once``, whatever trigger the script set: runs the batch that the
-        log has planned, or one batch where it has none. Same sink."""
+        """Start with ``Trigger.Once`` and the script's sink: runs the batch that the log has planned, or else one new
+        batch."""
 
     def start_available(self, checkpoint_uri: str) -> QueryRun:
-        """Start on this checkpoint with ``Trigger.AvailableNow``, whatever trigger the script set: reads what is there
-        now, in as many batches as the script wants, and ends. Same sink."""
+        """Start with ``Trigger.AvailableNow`` and the script's sink: reads what is there now, and ends."""
 
     def run_seed_batch(self, checkpoint_uri: str) -> Progress | None:
-        """Run the planned batch 0 of a seed into a ``noop`` sink with ``Trigger.Once``, and wait for its end: creates
-        the empty state of this plan. Raises what Spark raises. Returns its progress."""
+        """Run the planned batch 0 of a seed into a ``noop`` sink, and wait for its end: creates the plan's empty state.
+
+        Returns its progress.
+        """
 
     def run_trial_batch(self, checkpoint_uri: str, within_seconds: float | None = None) -> Progress | None:
-        """Run the planned batch of a fork (``checkpoint.trial_batches``) into a ``noop`` sink with ``Trigger.Once``,
-        and wait for its end: the script's own sink, and its ``foreachBatch``, is not asked. Raises what Spark raises.
+        """Run the planned batch of a fork (``checkpoint.trial_batches``) into a ``noop`` sink, and wait for its end.
+
+        The script's own sink and ``foreachBatch`` are not called. Raises what Spark raises.
 
         Args:
-            checkpoint_uri: the fork.
-            within_seconds: it is stopped then, wherever it is; None: it is waited for.
+            within_seconds: stop it after this time; None: wait for its end.
 
         Returns:
             Its progress; None where it was stopped before it had any.
         """
 
     def session_conf(self, names: Sequence[str]) -> Mapping[str, str]:
-        """These settings in the script's session, Spark's default where the script set none; unknown ones left out."""
+        """These settings of the script's session, or Spark's defaults; unknown ones are left out."""
 
     def held_batches(self, query_id: str | None, from_batch_id: int) -> HeldBatches:
-        """Which batches of this query the sink holds, at or above an id; a sink that cannot be asked cannot tell.
-
-        May be called from any thread.
+        """The batches of this query, at or above an id, that the sink holds. May be called from any thread.
 
         Args:
             query_id: Spark's id; None for a query that has none yet.
-            from_batch_id: the lowest id that is asked for.
         """
 
     def prepare_sink(self, next_batch_id: int) -> tuple[str, ...]:
-        """Make the sink ready whose next batch has this id; what was done, in words.
+        """Prepare the sink for a start whose next batch has this id; returns descriptions of what was done.
 
         Raises:
             UnavailableError: it could not be done.
         """
 
     def warm_sink(self, query_id: str, scratch_uri: str) -> tuple[str, ...]:
-        """Ask the sink what a start asks it, and load and compile what the first batch writes with. Changes nothing in
-        the sink, and may be called from any thread.
+        """Ask the sink what a start asks it, and load and compile the code that the first batch writes with.
+
+        Changes nothing in the sink. May be called from any thread.
 
         Args:
-            query_id: Spark's id, or one that no query has.
-            scratch_uri: a folder of its own, as Spark is to be told it, where a row of nulls may be written.
+            query_id: Spark's id, or an unused one.
+            scratch_uri: an empty folder, as Spark names it, where a row of nulls may be written.
 
         Returns:
-            What of it stayed cold, and why, in words.
+            Descriptions of what could not be warmed, and why.
         """
 
     def undo_means(self) -> UndoMeans:
-        """What can be done about batches that the sink is to give back."""
+        """How batches can be removed from the sink."""
 
     def repeat_means(self) -> RepeatMeans:
-        """What the sink makes of a batch that it was given before; ``unknown`` where nobody can say what it is."""
+        """What the sink does with a batch that it already has; ``unknown`` where that cannot be told."""
 
     def undo_needs_query_id(self) -> bool:
-        """Whether the sink remembers batches that were undone, so that the query has to go on under another id.
+        """Whether the sink remembers undone batches, so that the query has to continue under another id.
 
         Raises:
-            ConflictError: the sink could not be looked at.
+            ConflictError: the sink could not be read.
         """
 
-    def find_undo(self, wish: UndoOrder) -> FoundUndo:
-        """What there is to undo; see ``UndoingSink``. Changes nothing.
+    def find_undo(self, order: UndoOrder, /) -> FoundUndo:
+        """Find what there is to undo, see ``UndoingSink``. Changes nothing.
 
         Raises:
-            InvalidRequestError: it cannot be exact.
-            ConflictError: the sink could not be looked at.
+            InvalidRequestError: the undo would not be exact.
+            ConflictError: the sink could not be read.
         """
 
-    def undo_batches(self, wish: UndoOrder, found: FoundUndo) -> None:
-        """Undo it; done again after ``find_undo`` it is done once.
+    def undo_batches(self, order: UndoOrder, found: FoundUndo, /) -> None:
+        """Undo it; idempotent after ``find_undo``.
 
         Raises:
-            ConflictError: it did not come to its end, or somebody else wrote to the sink meanwhile.
+            ConflictError: the undo did not complete, or another writer changed the sink meanwhile.
         """
 
     def sink_place(self) -> str:
-        """Where the sink is, for people: a path, a table, or what it is."""
+        """The location of the sink, for people: a path, a table, or its kind."""
 
     def count_state_rows(self, checkpoint_uri: str) -> tuple[OperatorRows, ...]:
-        """Rows in the state at the last committed batch, read from the checkpoint with Spark's state reader."""
+        """Rows in the state at the last committed batch, read with Spark's state reader."""
 
     def open_windows(self, checkpoint_uri: str) -> tuple[datetime, datetime] | None:
-        """Earliest start and latest end of the windows in the state at the last committed batch; None where there is
-        no window. Raises whatever Spark raises."""
+        """Earliest start and latest end of the windows in the state at the last committed batch; None for no window."""
 
     def last_timer_ms(self, checkpoint_uri: str, timed_out_ids: Collection[int]) -> int | None:
-        """When the last timer or timeout of processing time in the state at the last committed batch is due, in
-        milliseconds since 1970; None where none is set. Raises whatever Spark raises.
+        """The last processing-time timer or timeout in the state at the last committed batch, in milliseconds since
+        1970.
+
+        None where none is set. Raises what Spark raises.
 
         Args:
-            checkpoint_uri: the query's checkpoint.
-            timed_out_ids: the operators whose state carries a timeout of processing time; those with timers of their
-                own say so themselves.
+            timed_out_ids: the operators with a processing-time timeout; operators with timers identify themselves.
         """
 
     def cannot_flush_reason(self) -> str | None:
-        """Why a drain of this query is known not to work (append-mode memory sink); None where nothing is known."""
+        """Why a drain of this query cannot work (append-mode memory sink); None where nothing is known."""

@@ -1,4 +1,5 @@
-"""Queries that fail while the others run: each is told once, by an event, whatever the script does about it."""
+"""Queries that fail while others run: the driver writes one event for each failure, whatever the script does about
+it."""
 
 from __future__ import annotations
 
@@ -17,11 +18,9 @@ MAX_REPORT_CHARACTERS = 8_000
 
 
 def tell_failed_queries(attempt: Attempt, *, is_last_look: bool = False) -> None:
-    """Write ``QueryFailed`` for each query that has failed by itself, once for each of its runs.
+    """Write ``QueryFailed`` for each query that failed by itself, once per run.
 
-    Args:
-        attempt: this attempt.
-        is_last_look: write it even where the store does not say now what is planned; else a later look writes it.
+    If the store does not say which batch is planned, the next look writes it, unless this is the last.
     """
     for query in attempt.queries.all():
         if not query.ended or not query.has_failed_itself or not attempt.queries.begin_to_tell(query):

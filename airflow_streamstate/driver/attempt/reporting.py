@@ -1,7 +1,6 @@
-"""What a driver tells: events for the controllers, lines for whoever reads its log.
+"""Events for the controllers, and lines for the driver's log.
 
-A store that does not answer never ends the job: events that must be written are tried until they are, notes wait for
-better times, and the log says so once in a while.
+A store outage never ends the job: required events are retried until the store takes them, notes wait.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from airflow_streamstate.clock import Clock
@@ -37,11 +37,11 @@ OUTAGES: tuple[type[StreamStateError], ...] = (
     ConflictError,
     InvalidRequestError,
 )
-"""What a store says while it is out of reach, overloaded, full, or forbidden for a while."""
+"""The errors of a store that is out of reach, overloaded, full, or forbidden for a while."""
 PASSING = (UnavailableError, OutcomeUnknownError, StoreRefusedError)
-"""What passes by itself, or by what an operator does to the store, once a query has run on its checkpoint."""
+"""Errors that pass by themselves or when an operator repairs the store, once a query has run on its checkpoint."""
 UNTIL_TAKEN = Retry(pause_seconds=0.5, growth=2, most_pause_seconds=5.0)
-"""What must be done is tried until the store takes it, or the attempt is replaced."""
+"""Retry until the store takes it, or the attempt is replaced."""
 OUTAGE_LINE_SECONDS = 30.0
 MAX_WAITING = 100
 MAX_TEXT_CHARACTERS = 8_000
@@ -50,35 +50,28 @@ _FREE_TEXTS = ("error", "cause", "traceback", "text", "reason", "repairs", "choi
 
 
 def say_to_driver_log(text: str) -> None:
-    """One line in the driver's log; one that its disk has no room for is lost, and takes no thread with it."""
+    """Write one line to the driver's log; a line that cannot be written is lost."""
     with contextlib.suppress(OSError, ValueError):  # full, or closed by the script
         print(f"streamstate: {text}", file=sys.stderr, flush=True)
 
 
+@dataclass
 class _Outage:
-    """What cannot be done for one sort of error.
+    """The activities that fail with one error message, in monotonic seconds."""
 
-    Args:
-        since: when it was seen first, by the monotonic clock.
-        is_of_store: whether it is the store that does not do its part.
-    """
-
-    def __init__(self, since: float, is_of_store: bool) -> None:
-        self.since = self.last_at = since
-        self.is_of_store = is_of_store
-        self.doings: set[str] = set()
-        self.is_said = False
+    since: float
+    last_at: float
+    is_of_store: bool
+    doings: set[str] = field(default_factory=set)
+    is_said: bool = False
 
 
 class Reporter:
-    """Writes the events of one attempt, and remembers all events of its deployment.
+    """Writes the events of one attempt, and keeps all events of its deployment.
 
     Args:
-        journal: the deployment's.
-        attempt: this attempt.
-        clock: for times, ids and waits.
-        say: writes one line for people.
-        secrets: values that no event and no line may show.
+        say: writes one line to the driver's log.
+        secrets: values to redact from every event and line.
     """
 
     def __init__(
@@ -100,59 +93,53 @@ class Reporter:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Every readable event of the deployment that is known here, also those of earlier attempts, in order."""
+        """The readable events of the deployment known so far, of earlier attempts too, in order."""
         return tuple(self._events)
 
     def load(self) -> None:
-        """Read the events that there are; raises what the store raises."""
+        """Read new events; raises what the store raises."""
         for entry in self.journal.events(self._last_number):
             self._remember(entry)
 
     def redacted(self, text: str) -> str:
-        """The text with every secret of the deployment hidden."""
         return redact_text(text, self._secrets)
 
     def shortened(self, text: str, characters: int, *, from_end: bool = False, in_a_line: bool = False) -> str:
-        """At most so many characters of the text, as ``redaction.shortened`` cuts it."""
+        """As ``protocol.redaction.shortened``, with the deployment's secrets."""
         return shortened(text, self._secrets, characters, from_end=from_end, in_a_line=in_a_line)
 
     def say(self, text: str) -> None:
-        """One line for people."""
         self._say(self.redacted(text))
 
     def outage(self, doing: str, error: StreamStateError) -> None:
-        """Say that something cannot be done just now, and is tried again; of one sort of error at most twice a minute.
-
-        Args:
-            doing: what; ``answered`` ends the outage by the same words.
-            error: why.
-        """
+        """Say that something fails for now and is retried, at most twice a minute per error message; ``answered`` with
+        the same ``doing`` ends the outage."""
         now = self.clock.monotonic_seconds()
         found = self._outages.get(error.message)
         if found is None or now - found.last_at > OUTAGE_LINE_SECONDS:
-            found = self._outages[error.message] = _Outage(now, isinstance(error, OUTAGES))
+            found = self._outages[error.message] = _Outage(now, now, isinstance(error, OUTAGES))
         found.last_at = now
         found.doings.add(doing)
         said_at = self._outages_said_at.get(error.message)
         if said_at is None or now - said_at >= OUTAGE_LINE_SECONDS:
             self._outages_said_at[error.message] = now
             found.is_said = True
-            what = "the store is out of reach, and is asked again" if found.is_of_store else "this is tried again"
+            what = (
+                "the store is out of reach, and is asked again"
+                if found.is_of_store
+                else "this failed and is tried again"
+            )
             self.say(f"{what} ({doing}: {error})")
 
     def answered(self, doing: str) -> None:
-        """This was done: said once, where it could not be done before."""
+        """An activity succeeded: say so once if it had failed before."""
         for message, found in list(self._outages.items()):
             if doing in found.doings and self._outages.pop(message, None) is not None and found.is_said:
-                what = "the store is within reach again" if found.is_of_store else "this goes again"
+                what = "the store is within reach again" if found.is_of_store else "this works again"
                 self.say(f"{what}, after {self.clock.monotonic_seconds() - found.since:.0f} s ({doing})")
 
     def write(self, kind: type[AnyEvent], **fields: object) -> AnyEvent:
-        """Write an event that must be there; comes back when it is.
-
-        Raises:
-            FencedError: this attempt was replaced and writes nothing more (Law 4).
-        """
+        """Write a required event; returns when it is written. Raises FencedError once silenced (Law 4)."""
         event = self._event(kind, fields)
 
         def append() -> None:
@@ -166,7 +153,7 @@ class Reporter:
         return event
 
     def try_write(self, kind: type[Event], **fields: object) -> bool:
-        """Write an event once, also where this attempt is silenced; whether it is certain to be there."""
+        """Write an event once, even where this attempt is silenced; whether it is certainly written."""
         try:
             self._append(self._event(kind, fields))
         except StreamStateError:
@@ -180,13 +167,13 @@ class Reporter:
             self.write_soon(Noted, text=text, facts=facts)
 
     def write_soon(self, kind: type[Event], **fields: object) -> None:
-        """Write an event now, or once the store takes it, before any later one; never waits."""
+        """Write an event now or as soon as the store takes it, before any later one; never waits."""
         with self._guard:
             self._waiting.append(self._event(kind, fields))
         self.flush()
 
     def flush(self) -> None:
-        """Write the events that wait, if the store takes them."""
+        """Write the waiting events if the store takes them."""
         if self.silenced:
             return
         try:

@@ -1,7 +1,7 @@
-"""Seals: the sha256 of a snapshot's files, made while nobody waits for anything else.
+"""Seals: the sha256 of a snapshot's files, computed in the background.
 
-A snapshot with state at the end of an attempt comes when its driver is about to go and a successor waits for that: the
-next driver of the stream seals it. A ``drained`` one holds positions only, and is sealed at once.
+A snapshot with state at the end of an attempt is sealed by the stream's next driver, because a successor waits for this
+one to go. A ``drained`` snapshot holds positions only, and is sealed at once.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.seal import needs_seal, seal
 
 SEAL_OLDER_AFTER_SECONDS = 30.0
-"""A driver has its start behind it by then."""
+"""By then a driver has started its queries."""
 AT_ONCE_BYTES = 1 << 22
 
 
 def seal_positions(attempt: Attempt, manifest: SnapshotManifest) -> None:
-    """Seal a snapshot that is small, such as one of positions alone; a larger one is left to the next driver."""
+    """Seal a small snapshot, such as one of positions only; a larger one is left to the next driver."""
     if manifest.size_bytes <= AT_ONCE_BYTES:
         _seal(attempt, manifest.snapshot_id, lambda: None)
 
 
 def seal_in_background(attempt: Attempt, snapshot_id: str) -> None:
-    """Seal a snapshot at low priority; given up as soon as the deployment is being ended."""
+    """Seal a snapshot at low priority; gives up once the deployment is being ended."""
     attempt.in_background(lambda: seal_now(attempt, snapshot_id))
 
 
 def seal_now(attempt: Attempt, snapshot_id: str) -> None:
-    """The same, in the thread that asks."""
+    """The same, in the calling thread."""
     _seal(attempt, snapshot_id, lambda: _give_way(attempt))
 
 
 def seal_older(attempt: Attempt) -> None:
-    """Seal what nobody has sealed yet of the snapshots of this deployment, and of the one before it."""
+    """Seal the unsealed snapshots of this deployment and of its predecessor."""
     owners = [attempt.deployment_id, attempt.spec.start.predecessor_id]
     try:
         snapshot_ids = attempt.control.snapshot_ids()
@@ -49,7 +49,7 @@ def seal_older(attempt: Attempt) -> None:
 
 
 def _seal(attempt: Attempt, snapshot_id: str, before_each: Callable[[], None]) -> None:
-    """What is wrong is told, and never raised: a seal is nothing that a job could fail for."""
+    """Report a problem and never raise it: a missing seal must not fail the job."""
     try:
         manifest = attempt.control.manifest(snapshot_id)
         if manifest is not None and needs_seal(manifest) and attempt.control.seal(snapshot_id) is None:

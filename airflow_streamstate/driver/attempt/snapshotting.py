@@ -1,4 +1,4 @@
-"""Which checkpoints a snapshot of this attempt holds, and taking it."""
+"""Taking a snapshot of this attempt, and the checkpoints that it holds."""
 
 from __future__ import annotations
 
@@ -35,13 +35,12 @@ Result = TypeVar("Result")
 
 
 def retry_until_fenced(attempt: Attempt, doing: str, act: Callable[[], Result]) -> Result:
-    """Do what must be done, again and again while the store is out of reach, or refuses what it gave before.
+    """Call ``act`` until it succeeds, while the store is out of reach, or refuses access that it gave before.
 
     Raises:
-        FencedError: this attempt was replaced meanwhile.
-        DeadlineExceededError: the store has refused it for ``lost_after_seconds`` (Law 6).
-        StoreRefusedError: it refuses, and no query was started yet, so that it may never have given access.
-        whatever else ``act`` raises.
+        FencedError: this attempt was replaced.
+        DeadlineExceededError: the store has refused access for ``lost_after_seconds`` (Law 6).
+        StoreRefusedError: it refuses access, and no query was started yet, so it may never have given access.
     """
     refused_since: float | None = None
 
@@ -67,10 +66,10 @@ def retry_until_fenced(attempt: Attempt, doing: str, act: Callable[[], Result]) 
 
 
 def _bear_refusal(attempt: Attempt, doing: str, error: StoreRefusedError, since: float | None) -> float:
-    """Since when the store has refused; an event says so once, since every query may have ended by now."""
+    """Return since when the store has refused; a note says so once."""
     now, most = attempt.clock.monotonic_seconds(), attempt.spec.settings.lost_after_seconds
     if since is None:
-        text = f"a store refuses what it gave before; it is asked again for {most:g} s"
+        text = f"a store refuses access that it gave before; the driver retries for {most:g} s"
         attempt.reporter.note(text, doing=doing, reason=str(error))
         return now
     attempt.reporter.outage(doing, error)
@@ -80,30 +79,23 @@ def _bear_refusal(attempt: Attempt, doing: str, error: StoreRefusedError, since:
             doing=doing,
             refused_seconds=round(now - since),
             reason=str(error),
-            next_step=f"Give it access again; then `streamstate resume {attempt.stream_id}` goes on with the state.",
+            next_step=f"Give access again; then `streamstate resume {attempt.stream_id}` continues with the state.",
         ) from error
     return since
 
 
 def need_current(attempt: Attempt) -> None:
-    """See that nobody replaced this attempt, before it does what its successor could not bear; waits for the store.
-
-    Raises:
-        FencedError: somebody did (Law 4).
-    """
+    """Check that this attempt was not replaced before a step that would harm its successor; waits for the store. Raises
+    FencedError (Law 4)."""
     retry_until_fenced(attempt, "the register", attempt.fence.check_current)
 
 
-def query_names(attempt: Attempt) -> list[str]:
-    """Every query of the deployment: started in this attempt, in an earlier one, or known from its start snapshot.
+def _query_names(attempt: Attempt, held: Collection[str]) -> list[str]:
+    """Every query of the deployment: started in this attempt or an earlier one, or in its start snapshot.
 
     Raises:
-        SnapshotNotFoundError, DataError: that is gone, or damaged, and no query has come to a checkpoint of its own.
+        SnapshotNotFoundError, DataError: that is gone or damaged, and no query has a checkpoint of its own.
     """
-    return _query_names(attempt, holders(attempt))
-
-
-def _query_names(attempt: Attempt, held: Collection[str]) -> list[str]:
     built = checkpoint_names(attempt)
     if not held and not any(attempt.checkpoint_of(name).exists() for name in built):
         attempt.start.need()
@@ -111,8 +103,8 @@ def _query_names(attempt: Attempt, held: Collection[str]) -> list[str]:
 
 
 def holders(attempt: Attempt) -> dict[str, SnapshotManifest]:
-    """Which snapshot holds each query as it was before this deployment: the one that it started from; where that is
-    gone, or damaged, its own ones hold what it never started."""
+    """The snapshot that holds each query as it was before this deployment: the start snapshot; if that is lost, the
+    deployment's own snapshots, for the queries that it never started."""
     manifest = attempt.start.manifest()
     if manifest is not None:
         return dict.fromkeys(manifest.queries, manifest)
@@ -125,18 +117,18 @@ def holders(attempt: Attempt) -> dict[str, SnapshotManifest]:
 
 
 def checkpoint_names(attempt: Attempt, deployment_id: str | None = None) -> list[str]:
-    """The queries that have a folder for their checkpoint in this deployment, or in another one of the stream."""
+    """The queries that have a checkpoint folder in this deployment, or in another one of the stream."""
     owner = attempt.deployment_id if deployment_id is None else deployment_id
     folders = attempt.checkpoints.list_folders(layout.checkpoints_folder(attempt.stream_id, owner))
     names = []
     for folder in folders:
-        with suppress(InvalidRequestError):  # whatever else somebody keeps there (Law 7)
+        with suppress(InvalidRequestError):  # a foreign folder (Law 7)
             names.append(layout.query_name_of(folder))
     return names
 
 
 def queries_to_capture(attempt: Attempt) -> dict[str, QueryToCapture]:
-    """What a snapshot of the whole deployment is made of, started in this attempt or not (1a.11)."""
+    """Every checkpoint of the deployment, for a snapshot, whether started in this attempt or not (1a.11)."""
     held = holders(attempt)
     return {name: _to_capture(attempt, name, held.get(name)) for name in _query_names(attempt, held)}
 
@@ -165,7 +157,7 @@ def _to_capture(attempt: Attempt, name: str, holder: SnapshotManifest | None) ->
 def _identities_at(
     attempt: Attempt, name: str, known: QuerySnapshot | None, batch_id: int | None
 ) -> tuple[SourceIdentity, ...]:
-    """What the sources were when the offsets of a position were taken: they are asked now, behind that position."""
+    """The sources at the offsets of a position: asks them for their marks now, after the position was read."""
     book, logical = attempt.sources, attempt.queries.get(name)
     if logical is None or batch_id is None or not book.identities(name):
         return _last_identities(attempt, name, known, batch_id) or book.identities(name)
@@ -177,14 +169,8 @@ def _identities_at(
 def own_identities(
     attempt: Attempt, name: str, known: QuerySnapshot | None, batch_id: int | None
 ) -> tuple[SourceIdentity, ...]:
-    """What the offsets of a query's own checkpoint are kept under: as this attempt saw its sources, else as was said.
-
-    Args:
-        attempt: of the deployment.
-        name: of the query.
-        known: it, as ``last_known`` gives it.
-        batch_id: the last committed batch; None for none.
-    """
+    """The source identities for the offsets of a query's own checkpoint, up to its last committed batch: as this
+    attempt saw them, else as recorded in ``known``."""
     logical = attempt.queries.get(name)
     if logical is not None and batch_id is not None:
         seen = attempt.sources.identities_at(name, batch_id, partial(_lines_at, logical.checkpoint))
@@ -194,13 +180,13 @@ def own_identities(
 
 
 def _lines_at(checkpoint: Checkpoint, batch_id: int) -> tuple[str, ...]:
-    """The offsets at the end of a batch, source by source; () where the log has it no more."""
+    """The offsets at the end of a batch, source by source; () where the log no longer has them."""
     entry = checkpoint.read_offset(batch_id) if batch_id >= 0 else None
     return entry.source_lines if entry is not None else ()
 
 
 def _state_rows(progress: Progress | None, known: QuerySnapshot | None) -> dict[int, int]:
-    """Rows in the state after those batches of which somebody counted them."""
+    """Rows in the state after the batches for which they were counted."""
     found = {}
     before = known.position if known is not None and not known.drained else None
     if before is not None and before.batch_id is not None and before.state_rows_left is not None:
@@ -211,10 +197,7 @@ def _state_rows(progress: Progress | None, known: QuerySnapshot | None) -> dict[
 
 
 def last_known(attempt: Attempt, name: str) -> QuerySnapshot | None:
-    """The query in the newest snapshot of this deployment, else in the one that it started from.
-
-    Of one that cannot be read whoever starts from it is told; what it knew is known from an older one (Law 7).
-    """
+    """The query in the newest readable snapshot of this deployment, else in its start snapshot (Law 7)."""
     for event in reversed(attempt.reporter.events):
         snapshot_id = getattr(event, "snapshot_id", None)
         manifest = attempt.control.readable_manifest(snapshot_id) if snapshot_id else None
@@ -280,7 +263,8 @@ def _written_by(attempt: Attempt, queries: Mapping[str, QueryToCapture]) -> str:
 
 
 def take_final_snapshot(attempt: Attempt, kind: SnapshotKind, command_id: str) -> SnapshotManifest:
-    """The snapshot at the end of this attempt: every checkpoint of the deployment. Comes back when it is there.
+    """Take the snapshot at the end of this attempt, with every checkpoint of the deployment; retries until it is
+    complete.
 
     Raises:
         FencedError: this attempt was replaced; nothing was written (Law 4).
@@ -295,10 +279,9 @@ def take_final_snapshot(attempt: Attempt, kind: SnapshotKind, command_id: str) -
 
 
 def has_queries(attempt: Attempt) -> bool:
-    """Whether this deployment has any query at all."""
-    return bool(retry_until_fenced(attempt, "the list of checkpoints", lambda: query_names(attempt)))
+    """Whether this deployment has any query."""
+    return bool(retry_until_fenced(attempt, "the list of checkpoints", lambda: _query_names(attempt, holders(attempt))))
 
 
 def positions_in(manifest: SnapshotManifest) -> dict[str, QueryPosition]:
-    """Where each query of a snapshot stands."""
     return {name: query.position for name, query in manifest.queries.items()}

@@ -1,7 +1,7 @@
-"""The sources of the queries of an attempt: what each is, by the connector that knows it, and the questions to it.
+"""The sources of an attempt's queries, and the driver's questions to their connectors.
 
-Nothing that a connector raises gets further than here: it is told once, and what it would have said is unknown. What it
-says is made what the objects on the wire hold, which nobody could read else.
+Errors of connectors end here: each kind is noted once, and the answer counts as unknown. Answers are converted to the
+types that the records hold.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import itertools
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from airflow_streamstate.connectors.registry import SOURCES, Found, find_connectors
@@ -18,26 +19,22 @@ from airflow_streamstate.driver.attempt.ports import QuerySource, StartableQuery
 from airflow_streamstate.driver.attempt.reporting import MAX_REASON_CHARACTERS, Reporter
 from airflow_streamstate.protocol.positions import SourceIdentity
 
-# Which marks a source had when an offset was taken of it.
-#
-# A topic may be deleted and made anew while a query reads it, and offsets of the new one follow those of the old one
-# in one log. Marks are asked at other times than offsets are taken: so each answer is kept with what was planned by
-# then, and an offset is of a source whose marks were the same before its batch was planned and after. Where they were
-# not, the older ones count: the next start then asks a person, and passes over nothing.
+# A topic may be deleted and recreated while a query reads it; its new offsets then follow the old ones in one log.
+# Marks are read at other times than offsets are taken, so each answer is kept with the batches planned by then. An
+# offset has the marks that were the same before and after its batch was planned. Where they differ the older ones
+# count: the next start then asks a person, and skips nothing.
 
 LineAt = Callable[[int], str | None]
-"""The offset of one source at the end of a batch; None where the log has it no more."""
 FARTHEST_BACK = 50
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """One answer.
+    """One answer of a source about its marks.
 
     Attributes:
-        marks: what was said.
-        certain_upto: the newest batch that was planned already when it was asked.
-        planned_upto: the newest batch whose offsets may have been taken when the answer was there.
+        certain_upto: the newest batch that was planned when the source was asked.
+        planned_upto: the newest batch whose offsets may have been taken when the answer arrived.
     """
 
     marks: Mapping[str, str]
@@ -50,19 +47,19 @@ class MarkHistory:
     """The marks of one source over the batches of a query.
 
     Attributes:
-        kept: under which the offsets were kept that the query began with.
+        kept: the marks recorded with the offsets that the query began with.
     """
 
     kept: Mapping[str, str] = field(default_factory=dict)
     _sightings: list[Sighting] = field(default_factory=list)
 
     def add(self, sighting: Sighting) -> tuple[str, ...]:
-        """Keep an answer; the names of the marks that are others than at the answer before, or than those kept."""
+        """Add an answer; returns the names of the marks that differ from the answers before, or from those kept."""
         known = dict(self.kept)
         for before in self._sightings:
             known |= before.marks
         if [before.marks for before in self._sightings[-2:]] == [sighting.marks] * 2:
-            self._sightings[-1] = sighting  # of a run of equal answers the first and the last say everything
+            self._sightings[-1] = sighting  # of equal answers the first and the last are enough
         else:
             self._sightings.append(sighting)
         return tuple(name for name, value in sighting.marks.items() if known.get(name, value) != value)
@@ -71,10 +68,9 @@ class MarkHistory:
         """The marks of the offset at the end of a batch.
 
         Args:
-            batch_id: the batch.
-            line_at: the offset at the end of that batch and of those before it.
-            has_moved_back: whether the second offset of two that follow each other is behind the first: a source goes
-                back only where it was made anew.
+            line_at: the offset at the end of a batch up to this one; None where the log no longer has it.
+            has_moved_back: whether the second of two successive offsets is behind the first, which happens only where a
+                source was recreated.
         """
         kept = self._kept()
         if all(sighting.marks == kept for sighting in self._sightings):
@@ -88,7 +84,7 @@ class MarkHistory:
         return {**after, **before}
 
     def _kept(self) -> Mapping[str, str]:
-        """Where nobody kept any: the first answer."""
+        """The marks kept, or else the first answer."""
         return self.kept or next((one.marks for one in self._sightings), {})
 
     def _before(self, batch_id: int) -> Mapping[str, str]:
@@ -98,14 +94,14 @@ class MarkHistory:
     def _went_back(self, batch_id: int, line_at: LineAt, has_moved_back: Callable[[str, str], bool]) -> bool:
         first = max((one.planned_upto for one in self._sightings if one.planned_upto < batch_id), default=None)
         if first is None:
-            return False  # it is as old as the query's start: nobody knows what was before
+            return False  # it is as old as the query's start
         lines = [line_at(number) for number in range(max(first, batch_id - FARTHEST_BACK) - 1, batch_id + 1)]
         pairs = itertools.pairwise(lines)
         return any(one is not None and other is not None and has_moved_back(one, other) for one, other in pairs)
 
 
 def _taken_at(batch_id: int, line_at: LineAt) -> int:
-    """The batch that took the offset which stands at the end of this one: batches without input repeat it."""
+    """The batch that took the offset at the end of this one: batches without input repeat it."""
     line = line_at(batch_id)
     for number in range(batch_id - 1, batch_id - FARTHEST_BACK, -1):
         before = line_at(number)
@@ -129,12 +125,10 @@ class KnownSource:
     """One source of a query.
 
     Attributes:
-        source: as the plan shows it.
-        connector: who knows its kind; None where nobody does.
-        identity: what it is, with its marks of when it was about to start; ``UNKNOWN`` but for the folder where nobody
-            knows it.
-        opened: the connection to it, once it was asked.
-        history: the marks that it had since.
+        connector: the connector for its kind; None where there is none.
+        identity: its identity, with its marks before the start; ``UNKNOWN`` but for the folder where there is no
+            connector.
+        opened: the connection, once it was needed.
     """
 
     source: QuerySource
@@ -145,21 +139,15 @@ class KnownSource:
 
     @property
     def planned(self) -> Source:
-        """What the plan says of it."""
         return self.source.planned
 
     @property
     def is_known(self) -> bool:
-        """Whether a connector said what it is."""
         return self.connector is not None
 
 
 class SourceBook:
-    """What the sources of this attempt's queries are.
-
-    Args:
-        reporter: is told of connectors that cannot be used.
-    """
+    """What is known of the sources of this attempt's queries; ``reporter`` is told of connectors that fail."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -171,8 +159,8 @@ class SourceBook:
         self._sighting = threading.RLock()
 
     def look_up(self, query_name: str, startable: StartableQuery) -> tuple[KnownSource, ...]:
-        """The sources of a query that is about to start, in the order of its offsets, with their marks of now; () where
-        its plan tells none."""
+        """The sources of a query before its start, in the order of its offsets, with their current marks; () where its
+        plan does not tell them."""
         with self._guard:
             before = self._queries.get(query_name)
             if before is not None and self._startables[query_name] is startable:
@@ -189,7 +177,7 @@ class SourceBook:
         return known
 
     def identities(self, query_name: str) -> tuple[SourceIdentity, ...]:
-        """What each source of a query is, as far as it was looked up in this attempt."""
+        """The identity of each source of a query, as far as it was looked up in this attempt."""
         with self._guard:
             return tuple(known.identity for known in self._queries.get(query_name, ()))
 
@@ -201,21 +189,20 @@ class SourceBook:
         moved_on: Collection[int] = (),
         silent: Collection[int] = (),
     ) -> None:
-        """Keep what tells each source from others of its name, as it was asked when it was looked up, before the start.
+        """Record the marks of a query's sources, as ``look_up`` read them before the start.
 
         Args:
-            query_name: the query; it was looked up.
-            before: the identities that its offsets were kept under, source by source.
+            before: the identities recorded with its offsets, source by source.
             last_batch_id: the newest batch that is planned or committed; -1 for none.
-            moved_on: the numbers of the sources whose offsets are not those that were kept, but of now.
-            silent: the numbers of the sources that did not say what is lost behind their offsets: nobody knows whether
-                those are of what they are now.
+            moved_on: the numbers of the sources whose offsets are new and not those recorded.
+            silent: the numbers of the sources that did not say what is lost behind their offsets, so that those may
+                belong to an earlier source.
         """
         for number, known in enumerate(self._queries.get(query_name, ())):
             kept = before[number].marks if number < len(before) and number not in moved_on else {}
             now = known.identity.marks
             if number in silent:
-                known.history.kept = kept  # so that one which was made anew is said to be
+                known.history.kept = kept  # so that a recreated source is noted
             self._keep(query_name, known, Sighting(now, last_batch_id, last_batch_id))
             known.history.kept = kept
             known.identity = replace(known.identity, marks={**now, **kept} if number in silent else {**kept, **now})
@@ -224,32 +211,28 @@ class SourceBook:
         """Ask the sources of a query that runs, or ran, for their marks.
 
         Args:
-            query_name: the query.
             batch_id: a batch that is planned already.
-            newest_batch_id: the newest batch that may be planned; called when an answer is there.
+            newest_batch_id: the newest batch that may be planned; called when an answer has arrived.
         """
-        with self._sighting:  # one after the other: answers are kept in the order in which they were true
+        with self._sighting:  # answers are kept in the order in which they were true
             sources = self._queries.get(query_name, ())
             for known, marks in self._ask_marks(query_name, sources):
                 newest = newest_batch_id()
                 if self._queries.get(query_name) is not sources:
-                    return  # started again meanwhile: nobody here knows how far that run has come
+                    return  # started again meanwhile: how far that run has come is unknown here
                 self._keep(query_name, known, Sighting(marks, batch_id, newest))
 
     def identities_at(
         self, query_name: str, batch_id: int, lines_at: Callable[[int], Sequence[str]]
     ) -> tuple[SourceIdentity, ...]:
-        """What each source was when the offsets at the end of a batch were taken.
-
-        Args:
-            query_name: the query.
-            batch_id: the batch.
-            lines_at: the offsets at the end of a batch, source by source; () where nobody has them.
-        """
+        """The identity of each source when the offsets at the end of a batch were taken; ``lines_at`` gives the offsets
+        of a batch source by source, () where the log no longer has them."""
         found = []
         for number, known in enumerate(self._queries.get(query_name, ())):
             with self._sighting:
-                marks = known.history.at(batch_id, _line_of(number, lines_at), self._moves_back(known))
+                marks = known.history.at(
+                    batch_id, partial(_line_of, number, lines_at), partial(self._has_moved_back, known)
+                )
             found.append(replace(known.identity, marks=marks))
         return tuple(found)
 
@@ -259,9 +242,9 @@ class SourceBook:
         """Those of these sources that have any."""
         answers: list[tuple[KnownSource, Mapping[str, str]]] = []
         for known in sources:
-            marks = self._ask(query_name, known, "its ids", lambda opened: _texts(opened.marks()))
+            marks = self._ask(query_name, known, "its ids", lambda opened: _as_texts(opened.marks()))
             if marks is None and known.is_known:
-                break  # nobody is to wait for each source of a system that is away
+                break  # do not wait for each source of a system that is away
             if marks:
                 answers.append((known, marks))
         return answers
@@ -273,54 +256,45 @@ class SourceBook:
         if changed:
             self._reporter.note(MADE_ANEW, query=query_name, source=known.identity.what, changed=", ".join(changed))
 
-    def _moves_back(self, known: KnownSource) -> Callable[[str, str], bool]:
-        def moves_back(first: str, second: str) -> bool:
-            connector = known.connector
-            if connector is None:
-                return False
-            order = self._guarded("comparing offsets of a source", lambda: connector.compare(second, first))
-            return order == "behind"
-
-        return moves_back
+    def _has_moved_back(self, known: KnownSource, first: str, second: str) -> bool:
+        connector = known.connector
+        if connector is None:
+            return False
+        order = self._guarded("comparing offsets of a source", lambda: connector.compare(second, first))
+        return order == "behind"
 
     def preflight(self, query_name: str, number: int, offset: str, marks: Mapping[str, str]) -> Preflight | None:
-        """What of the input behind an offset of one source is lost; None where nobody can tell."""
+        """The input behind an offset of one source that is lost; None where that is unknown."""
         if offset == NO_OFFSET:
             return None
         known = self._queries[query_name][number]
         return self._ask(query_name, known, "what it still has", lambda opened: opened.preflight(offset, marks))
 
     def lag(self, query_name: str, offsets: Sequence[str]) -> dict[int, Lag]:
-        """How far each source is ahead of these offsets, by its number; those that cannot tell are left out."""
+        """How far each source is ahead of these offsets, by its number; without the sources that cannot tell."""
         sources = self._queries.get(query_name, ())
         if len(sources) != len(offsets):
             return {}
         found = {}
         for number, known in enumerate(sources):
-            lag = self._ask(query_name, known, "its lag", _lag_at(offsets[number]))
+            lag = self._ask(query_name, known, "its lag", partial(_lag_at, offsets[number]))
             if lag is not None:
                 found[number] = lag
         return found
 
     def sources(self, query_name: str) -> tuple[KnownSource, ...]:
-        """The sources of a query as they were looked up last, in the order of its offsets."""
         return self._queries.get(query_name, ())
 
     def ask(self, query_name: str, number: int, what: str, question: Callable[[OpenSource], Answer]) -> Answer | None:
-        """What one source answers, connected to it first; None where nobody knows it, or it does not answer, which is
-        told once.
-
-        Args:
-            query_name: the query; it was looked up.
-            number: of the source.
-            what: is asked for, in words.
-            question: to put.
-        """
+        """The answer of one source; None where it has no connector, or does not answer, which is noted once with
+        ``what``."""
         return self._ask(query_name, self._queries[query_name][number], what, question)
 
     def explain(self, failure: str) -> str:
-        """Spark's words for a failure as one sentence, by whichever connector knows them; "" where none does."""
-        for known in self._queries_sources():
+        """A connector's sentence for Spark's failure text; "" where there is none."""
+        with self._guard:
+            everything = [known for sources in self._queries.values() for known in sources]
+        for known in everything:
             try:
                 sentence = known.connector.explain(failure) if known.connector is not None else None
             except Exception as error:
@@ -331,7 +305,7 @@ class SourceBook:
         return ""
 
     def remarks(self, query_name: str, numbers: Collection[int] | None = None) -> tuple[str, ...]:
-        """What a person should know of how the sources of a query are read: all of them, or those of these numbers."""
+        """The connectors' remarks on how the sources of a query are read: all of them, or those of these numbers."""
         found: list[str] = []
         for number, known in enumerate(self._queries.get(query_name, ())):
             if numbers is not None and number not in numbers:
@@ -343,15 +317,11 @@ class SourceBook:
         return tuple(dict.fromkeys(found))
 
     def close(self, query_name: str) -> None:
-        """Let go of the connections to a query's sources."""
+        """Close the connections to a query's sources."""
         for known in self._queries.get(query_name, ()):
             opened, known.opened = known.opened, None
             if opened is not None:
                 self._guarded("closing a source", opened.close)
-
-    def _queries_sources(self) -> list[KnownSource]:
-        with self._guard:
-            return [known for sources in self._queries.values() for known in sources]
 
     def _known(self, source: QuerySource) -> KnownSource:
         for connector in self._connectors().connectors:
@@ -396,34 +366,28 @@ class SourceBook:
         return self._reporter.shortened(text, MAX_REASON_CHARACTERS, in_a_line=True)
 
     def _tell(self, text: str) -> None:
-        """Each kind of trouble once: a broker that is away is away at every sign of life."""
+        """Note each kind of trouble once."""
         kind = text.partition(":")[0]
         if kind not in self._told:
             self._told.add(kind)
             self._reporter.note(f"a source could not be asked, the query is not stopped by that ({text})")
 
 
-def _lag_at(offset: str) -> Callable[[OpenSource], Lag | None]:
-    def ask(opened: OpenSource) -> Lag | None:
-        lag = opened.lag(offset)
-        return replace(lag, behind=int(lag.behind)) if isinstance(lag, Lag) else None
-
-    return ask
+def _lag_at(offset: str, opened: OpenSource) -> Lag | None:
+    lag = opened.lag(offset)
+    return replace(lag, behind=int(lag.behind)) if isinstance(lag, Lag) else None
 
 
-def _line_of(number: int, lines_at: Callable[[int], Sequence[str]]) -> Callable[[int], str | None]:
-    def line(batch_id: int) -> str | None:
-        lines = lines_at(batch_id)
-        return lines[number] if number < len(lines) else None
-
-    return line
+def _line_of(number: int, lines_at: Callable[[int], Sequence[str]], batch_id: int) -> str | None:
+    lines = lines_at(batch_id)
+    return lines[number] if number < len(lines) else None
 
 
-def _texts(marks: Mapping[Any, Any]) -> dict[str, str]:
+def _as_texts(marks: Mapping[Any, Any]) -> dict[str, str]:
     return {str(name): str(value) for name, value in marks.items()}
 
 
 def _text_or_none(what: object) -> str | None:
     if what is None or isinstance(what, str):
         return what
-    raise TypeError(f"an identity is no {type(what).__name__}")
+    raise TypeError(f"an identity is a str, not {type(what).__name__}")

@@ -9,16 +9,7 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 
 
 class StartSnapshot:
-    """Read once, when it is asked for first.
-
-    Args:
-        control: the stream's control objects.
-        snapshot_id: what the deployment starts from; None for a fresh one.
-        reporter: told where it cannot be read.
-
-    Attributes:
-        is_damaged: whether it was found damaged.
-    """
+    """Reads the manifest once, at first use; ``snapshot_id`` is None for a fresh deployment."""
 
     def __init__(self, control: StreamControl, snapshot_id: str | None, reporter: Reporter) -> None:
         self._control = control
@@ -29,9 +20,9 @@ class StartSnapshot:
         self.is_damaged = False
 
     def manifest(self) -> SnapshotManifest | None:
-        """The snapshot; None for a fresh deployment, and where it is gone or damaged.
+        """The manifest; None for a fresh deployment, and where the snapshot is gone or damaged.
 
-        A query that stands on a checkpoint of its own does not need it (Law 7); for all else there is ``need``.
+        A query with a checkpoint of its own does not need it (Law 7); everything else calls ``need``.
         """
         if self._snapshot_id is None or self._manifest is not None or self._is_gone:
             return self._manifest
@@ -44,14 +35,14 @@ class StartSnapshot:
         return self._manifest
 
     def is_lost(self) -> bool:
-        """Whether this deployment started from a snapshot that is gone or damaged."""
+        """Whether the start snapshot is gone or damaged."""
         return self._snapshot_id is not None and self.manifest() is None
 
     def need(self) -> SnapshotManifest | None:
-        """The snapshot, for what cannot be without it; None for a fresh deployment.
+        """The manifest; None for a fresh deployment.
 
         Raises:
-            SnapshotNotFoundError: it is gone. Nothing is built from nothing in its place (Law 5).
+            SnapshotNotFoundError: it is gone, and the driver builds nothing in its place (Law 5).
             DataError: it is damaged.
         """
         manifest = self.manifest()

@@ -1,6 +1,6 @@
-"""Flushes that lie begun in the logs, of this attempt or of an earlier one.
+"""Flushes that this attempt or an earlier one has begun, found in the logs.
 
-The sink may hold such a batch already, so that its query is never kept with its state, nor seeded uncounted (Law 14).
+The sink may hold such a batch already, so the query is neither kept with its state nor seeded uncounted (Law 14).
 """
 
 from __future__ import annotations
@@ -12,12 +12,8 @@ from airflow_streamstate.errors import ConflictError
 
 
 def begun_flushes(attempt: Attempt) -> dict[str, DrainPending | DrainCommitted]:
-    """What lies in the log of each query of this deployment whose flush was begun by it. Waits for the store.
-
-    Raises:
-        DataError: a log is damaged.
-        FencedError: this attempt was replaced.
-    """
+    """The begun flush of each query of this deployment that has one. Waits for the store; raises DataError for a
+    damaged log."""
     return retry_until_fenced(attempt, "the logs", lambda: _begun(attempt))
 
 
@@ -35,11 +31,7 @@ def _begun(attempt: Attempt) -> dict[str, DrainPending | DrainCommitted]:
 
 
 def refuse_carrying_on(attempt: Attempt, missing: list[str]) -> None:
-    """See that no query that the script does not start stands within a drain, or behind one that nobody counted.
-
-    Raises:
-        ConflictError: one does.
-    """
+    """Raise ConflictError if a query that the script does not start has a begun flush."""
     begun = begun_flushes(attempt)
     for name in missing:
         if name in begun:
@@ -47,21 +39,17 @@ def refuse_carrying_on(attempt: Attempt, missing: list[str]) -> None:
                 "the flush of this query was begun in an earlier attempt, and the script has not started the query",
                 query_name=name,
                 flush_batch_id=begun[name].drain_id,
-                next_step="Resume the deployment with a script that starts it: its flush is then run to its end.",
+                next_step="Resume the deployment with a script that starts it: the driver then completes its flush.",
             )
 
 
 def refuse_pending_flush(attempt: Attempt) -> None:
-    """Before a snapshot at the end: a query whose flush is begun and not committed has no position to keep (Law 14).
-
-    Raises:
-        ConflictError: there is one.
-    """
+    """Raise ConflictError if a flush is begun and not committed: that query has no position to keep (Law 14)."""
     for name, found in begun_flushes(attempt).items():
         if isinstance(found, DrainPending):
             raise ConflictError(
                 "the flush of this query was begun and is not committed, so the sink may hold its batch already",
                 query_name=name,
                 flush_batch_id=found.drain_id,
-                next_step=f"`streamstate drain {attempt.stream_id}` runs that batch to its end.",
+                next_step=f"`streamstate drain {attempt.stream_id}` completes that batch.",
             )

@@ -1,4 +1,4 @@
-"""The job's own part of its end: the functions that its script has named are called."""
+"""Calls the functions that the script registered for the job's end."""
 
 from __future__ import annotations
 
@@ -17,19 +17,9 @@ MAX_ERROR_CHARACTERS = 1_000
 def call_functions(
     attempt: Attempt, occasion: Occasion, manifest: SnapshotManifest, *, within_seconds: float | None = None
 ) -> dict[str, str]:
-    """Call what the script has named for this occasion, each once over all attempts that come to this end.
+    """Call the script's functions for this occasion, each once per end over all attempts; returns the errors by name.
 
-    Args:
-        attempt: this attempt.
-        occasion: the end.
-        manifest: the snapshot at it.
-        within_seconds: how long each may take at the most, beside its own limit.
-
-    Returns:
-        Why functions failed, by name.
-
-    Raises:
-        FencedError: this attempt was replaced.
+    ``manifest`` is the snapshot at this end; ``within_seconds`` limits each call, beside its own limit.
     """
     positions = {name: query.position for name, query in manifest.queries.items()}
     end = JobEnd(occasion, attempt.stream_id, attempt.deployment_id, manifest.snapshot_id, positions)
@@ -39,16 +29,16 @@ def call_functions(
         if isinstance(event, FunctionCalled)
         and not event.error
         and event.occasion == occasion
-        # A deployment is drained once, whichever snapshot tells of it.
+        # A deployment is drained once, whichever snapshot records it.
         and (occasion == "drain" or event.snapshot_id == manifest.snapshot_id)
     }
     failures: dict[str, str] = {}
     for callback in attempt.callbacks.named[occasion]:
         if callback.name in done:
             continue
-        attempt.reporter.say(f"{callback.name} is called: the job's own part of its {occasion}")
-        limits = (callback.within_seconds, *(() if within_seconds is None else (within_seconds,)))
-        error = attempt.reporter.shortened(_called(attempt, callback, end, min(limits)), MAX_ERROR_CHARACTERS)
+        attempt.reporter.say(f"the driver calls {callback.name} for the job's {occasion}")
+        limit = callback.within_seconds if within_seconds is None else min(callback.within_seconds, within_seconds)
+        error = attempt.reporter.shortened(_called(attempt, callback, end, limit), MAX_ERROR_CHARACTERS)
         attempt.reporter.write(
             FunctionCalled, name=callback.name, occasion=occasion, snapshot_id=manifest.snapshot_id, error=error
         )
@@ -58,7 +48,7 @@ def call_functions(
 
 
 def _called(attempt: Attempt, callback: Callback, end: JobEnd, within_seconds: float) -> str:
-    """Why it failed; "" where it did not."""
+    """Its error; "" where it succeeded."""
     found: list[str] = []
     is_over = threading.Event()
 
@@ -76,6 +66,6 @@ def _called(attempt: Attempt, callback: Callback, end: JobEnd, within_seconds: f
     while not is_over.is_set():
         attempt.fence.check()
         if attempt.clock.monotonic_seconds() >= until:
-            return f"it did not come back within {within_seconds:g} s"
+            return f"it did not return within {within_seconds:g} s"
         attempt.clock.sleep(POLL_SECONDS)
     return found[0] if found else ""

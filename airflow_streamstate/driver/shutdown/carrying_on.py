@@ -1,7 +1,7 @@
-"""An ending that is called off: the queries of the script run on in the same driver, as if nothing had been asked.
+"""A shutdown that is called off: the queries run on in the same driver.
 
-A query that is still in its batch loses the barrier from under it and notices nothing. One that has ended at its
-barrier is started again where it stands, as a resume would start it.
+A query that is still in its batch loses the barrier and notices nothing. A query that has ended at its barrier is
+started again there, as a resume would start it.
 """
 
 from __future__ import annotations
@@ -13,27 +13,21 @@ from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import POLL_SECONDS, LogicalQuery
 from airflow_streamstate.driver.attempt.query_failures import tell_failed_queries
 from airflow_streamstate.driver.attempt.snapshotting import retry_until_fenced
-from airflow_streamstate.driver.shutdown.stopping import Ending, running_queries, wait_until_ended
+from airflow_streamstate.driver.shutdown.stopping import Ending, position_of, running_queries, wait_until_ended
 from airflow_streamstate.driver.start.running import Runs
 from airflow_streamstate.errors import FencedError, OutcomeUnknownError, UnavailableError
 
 
 def carry_on(attempt: Attempt, endings: Iterable[Ending] = (), command_id: str = "") -> None:
-    """Take the barriers back, start what has ended at one, and open the latch.
+    """Take the barriers back, start the queries that ended at one, and open the latch.
 
-    Args:
-        attempt: this attempt, whose latch is closed and whose logs hold no entry of a drain.
-        endings: the queries that were on their way to their barriers.
-        command_id: goes into the marks of barriers that have to be put again.
-
-    Raises:
-        FencedError: this attempt was replaced.
+    The logs hold no drain entry; ``endings`` were on their way to their barriers.
     """
     known = {ending.query.name: ending for ending in endings}
     live = []
     for query in running_queries(attempt):
         if query.runs_once and query.run is not None:
-            wait_until_ended(attempt, query.run)  # one batch, that was planned: it belongs to the query
+            wait_until_ended(attempt, query.run)  # a planned batch, which belongs to the query
         else:
             live.append(known.get(query.name) or Ending(attempt, query, command_id))
     while live:
@@ -63,22 +57,19 @@ def _is_undecided(attempt: Attempt, ending: Ending) -> bool:
 
 
 def _end(query: LogicalQuery) -> None:
-    """The script stopped it, or it came to its end, while the ending was under way."""
+    """End a query that the script stopped, or that came to its own end, during the shutdown."""
     if query.run is not None and not query.run.has_ended():
         query.run.stop()
     query.end()
 
 
 def _begin_again(attempt: Attempt, runs: Runs, query: LogicalQuery) -> None:
-    """What fails here is the query's failure, as that of any other start."""
+    """Start a query again; an error is the query's failure, as at any other start."""
     run = query.run
     failure = run.failure() if run is not None else None
     try:
-        if (
-            failure is not None
-            and retry_until_fenced(attempt, "the log", query.checkpoint.position).planned is not None
-        ):
-            query.fail(failure, run)  # its batch failed: no barrier of ours was the cause (Law 13)
+        if failure is not None and position_of(attempt, query).planned is not None:
+            query.fail(failure, run)  # its batch failed, not its claim (Law 13)
             return
         retry_until_fenced(attempt, "the start of a query", lambda: runs.begin(query))
     except FencedError:

@@ -1,4 +1,4 @@
-"""The ends of a drain: drained, failed in this or that way, given up, or called off. Each writes its events once."""
+"""The ends of a drain: drained, failed, given up or called off. Each writes its events once."""
 
 from __future__ import annotations
 
@@ -25,13 +25,7 @@ from airflow_streamstate.protocol.events import AfterDrain, Drained, DrainFailed
 
 
 class DrainEnds:
-    """Brings a drain to its end.
-
-    Args:
-        attempt: this attempt.
-        order: the drain.
-        snapshots: takes its snapshots.
-    """
+    """Writes the end of one drain."""
 
     def __init__(self, attempt: Attempt, order: Order, snapshots: DrainSnapshots) -> None:
         self._attempt = attempt
@@ -39,20 +33,14 @@ class DrainEnds:
         self._snapshots = snapshots
 
     def said(self) -> DrainFailed | None:
-        """How it was called off, as far as that was said; None where it was not."""
+        """The event by which this attempt called the drain off; None where it did not."""
         for event in reversed(self._attempt.reporter.events):
             if isinstance(event, DrainFailed) and event.command_id == self._order.command_id:
                 return event if event.cause != "flush" and event.attempt == self._attempt.number else None
         return None
 
     def drained(self, flushes: Sequence[Flush], windows: OpenWindows, left_seconds: float | None = None) -> None:
-        """Every flush is committed.
-
-        Args:
-            flushes: of all queries.
-            windows: that were open before them.
-            left_seconds: until the deadline of the flush; None for none.
-        """
+        """Every flush is committed; ``left_seconds`` is the time until the deadline of the flush, None without one."""
         attempt = self._attempt
         refuse_pending_flush(attempt)
         manifest = self._snapshots.take("drained", flushes, windows)
@@ -78,15 +66,13 @@ class DrainEnds:
         attempt.latch.release("drained")
 
     def _own_part_failed(self, failures: Mapping[str, str]) -> None:
-        error = "; ".join(f"{name}: {why}" for name, why in failures.items())
-        error = f"a function of the job failed at its drain: {error}"
+        errors = "; ".join(f"{name}: {why}" for name, why in failures.items())
+        error = f"a function of the job failed at its drain: {errors}"
         self._write_failed("", error, CHOICES_OWN_PART, withdrawn=False)
-        for query in self._attempt.queries.all():
-            query.end(error)
-        self._fail(error, "")
+        self._fail_all(error)
 
     def _asked_too(self) -> tuple[str, ...]:
-        """Notifications that came while this one was obeyed: the same event answers them."""
+        """Drains that were ordered meanwhile: the same event answers them."""
         attempt = self._attempt
         slots = retry_until_fenced(attempt, "the commands", attempt.journal.commands)
         return tuple(
@@ -99,7 +85,7 @@ class DrainEnds:
         )
 
     def called_off(self, call_off: CallOff, then: AfterDrain) -> None:
-        """Say that it is called off before anything was flushed; what follows is the caller's."""
+        """Write that the drain is called off before any flush; the caller does what follows."""
         if call_off.cause == "cancelled":
             attempt, command_id = self._attempt, self._order.command_id
             retry_until_fenced(attempt, "the commands", lambda: cancel_drains(attempt, but=command_id))
@@ -108,7 +94,7 @@ class DrainEnds:
         clean_up(self._attempt)
 
     def flush_called_off(self, failed: Sequence[Flush], call_off: CallOff) -> None:
-        """Say that flushes were called off, and that the queries run on."""
+        """Write that flushes were called off and the queries run on."""
         for flush in failed:
             self._write_failed(flush.query.name, call_off.why, (), withdrawn=True, call_off=call_off, then="runs_on")
         clean_up(self._attempt)
@@ -121,7 +107,6 @@ class DrainEnds:
         call_off: CallOff | None = None,
     ) -> None:
         """Flushes failed, or were cut at their deadline; others may be committed."""
-        attempt = self._attempt
         withdrawn = all(flush.failure is not None and flush.failure.withdrawn for flush in failed)
         choices = CHOICES_UNDECIDED
         if withdrawn:
@@ -133,7 +118,7 @@ class DrainEnds:
                     flush.query.name, error, choices, withdrawn=flush.failure.withdrawn, call_off=call_off
                 )
         if withdrawn:
-            finish_stopped(attempt, Order(), lambda: self._snapshots.take_stopped(flushed, windows))
+            self._finish_stopped(flushed, windows)
             return
         first = failed[0]
         error = first.failure.error if first.failure is not None else ""
@@ -143,38 +128,40 @@ class DrainEnds:
         self._fail(f"the flush of query {first.query.name} failed: {error}", first.query.name)
 
     def kept_all(self, unread: Mapping[str, str], flushed: Sequence[Flush], windows: OpenWindows | None) -> None:
-        """These must not be flushed, or nobody can say how: they keep their state."""
+        """These queries must not be flushed, or their timers could not be read: they keep their state."""
         for name, why in unread.items():
             self._write_failed(name, why, CHOICES_PARTLY if flushed else CHOICES_WITHDRAWN, withdrawn=True)
-        finish_stopped(self._attempt, Order(), lambda: self._snapshots.take_stopped(flushed, windows))
+        self._finish_stopped(flushed, windows)
 
     def stopped_part_way(self, call_off: CallOff, flushed: Sequence[Flush], windows: OpenWindows | None) -> None:
-        """Between two stages: what is flushed stays flushed, what stands at its barrier keeps its state."""
+        """Stop between two stages: flushed queries stay flushed, the others keep their state."""
         self._write_failed("", call_off.why, CHOICES_PARTLY, withdrawn=True, call_off=call_off)
+        self._finish_stopped(flushed, windows)
+
+    def _finish_stopped(self, flushed: Sequence[Flush], windows: OpenWindows | None) -> None:
         finish_stopped(self._attempt, Order(), lambda: self._snapshots.take_stopped(flushed, windows))
 
     def given_up(self, failures: Mapping[str, str]) -> None:
-        """A batch failed before the flush: the notification has had its end, the failure goes to the script."""
+        """A batch failed before the flush: the drain has failed, the script gets the failure."""
         try:
             choices = CHOICES_BEGUN if begun_flushes(self._attempt) else CHOICES_WITHDRAWN
         except DataError:
-            choices = CHOICES_BEGUN  # true of a log that cannot be judged, too
+            choices = CHOICES_BEGUN  # also right for a log that cannot be read
         for name, error in failures.items():
             self._write_failed(name, error, choices, withdrawn=True)
         clean_up(self._attempt)
         fail_queries(self._attempt, dict(failures))
 
     def broken_off(self, error: StreamStateError) -> None:
-        """A log or a snapshot is not what it must be: nothing more is touched."""
-        attempt = self._attempt
+        """A log or a snapshot is damaged or missing: nothing more is changed."""
         self._write_failed("", str(error), CHOICES_UNDECIDED, withdrawn=False)
-        for query in attempt.queries.all():
-            query.end(str(error))
-        self._fail(str(error), "")
+        self._fail_all(str(error))
 
     def not_cut(self, names: Sequence[str]) -> None:
-        """Queries that were to be stopped in the middle of a batch do not end: the process has to."""
-        error = f"the batch in flight of {', '.join(names)} could not be cut; the driver is ended"
+        """Queries do not end although their batches are cut: the driver process has to end."""
+        self._fail_all(f"the batch in flight of {', '.join(names)} could not be cut; the driver is ended")
+
+    def _fail_all(self, error: str) -> None:
         for query in self._attempt.queries.all():
             query.end(error)
         self._fail(error, "")
@@ -215,17 +202,21 @@ class DrainEnds:
 
 
 CHOICES_WITHDRAWN = (
-    "resume the deployment: it goes on with its state, as if no drain had been asked for",
-    "deploy a version that mends the cause: it starts with the state of the snapshot that was taken",
+    "resume the deployment: it continues with its state, as if no drain had been ordered",
+    "deploy a version that fixes the cause: it starts with the state of the snapshot that was taken",
 )
 CHOICES_PARTLY = (
-    "resume the deployment: what is flushed stays flushed, and the other queries are drained too",
-    "deploy a version that mends the cause: the flushed queries start at their offsets with fresh state, the others "
+    "resume the deployment: the flushed queries stay flushed, and the other queries are drained too",
+    "deploy a version that fixes the cause: the flushed queries start at their offsets with fresh state, the others "
     "with the state of the snapshot that was taken",
 )
-CHOICES_BEGUN = ("resume the deployment: what is flushed stays flushed, and the drain goes on with the other queries",)
-CHOICES_OWN_PART = ("drain the deployment again: every flush is committed, and what failed is called once more",)
+CHOICES_BEGUN = (
+    "resume the deployment: the flushed queries stay flushed, and the drain continues with the other queries",
+)
+CHOICES_OWN_PART = (
+    "drain the deployment again: every flush is committed, and the functions that failed are called again",
+)
 CHOICES_UNDECIDED = (
     "resume the deployment: it runs the same flush batch again, exact where the sink is idempotent by batch id",
-    "look whether the sink holds the flush batch before anything else is started from the snapshot pre-drain",
+    "check whether the sink holds the flush batch before you start anything else from the snapshot pre-drain",
 )

@@ -1,7 +1,7 @@
-"""Known before: the flush of a drain, tried on a fork of the state and into no sink, while the queries run on.
+"""The rehearsal of a drain: each flush runs on a fork of the state into no sink, while the queries run on.
 
-Nothing of the query is touched: the fork has links to its files and an id of its own, and is removed again. What user
-functions do when a timer fires does happen.
+The fork links to the query's files, has an id of its own, and is removed again. The effects of user functions that run
+when a timer fires are real.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from airflow_streamstate.protocol.commands import DrainNotification
 
 FORK_TRIES = 5
 TRIAL_SECONDS = 1_800.0
-"""A trial that takes longer is given up, and the drain with it: every wait has an end (Law 6)."""
+"""A trial that takes longer ends the drain (Law 6)."""
 MAX_WORDS_CHARACTERS = 600
 
 
 @dataclass(frozen=True)
 class Foreseen:
-    """What trials have shown.
+    """The result of the trials.
 
     Attributes:
         tried: the queries whose flush was tried, or that have no state to flush.
-        problems: why it must not be done, by query; nothing where it may.
+        problems: why a query must not be flushed, by query.
     """
 
     tried: frozenset[str] = frozenset()
@@ -51,16 +51,10 @@ class Foreseen:
 
 
 def foresee(attempt: Attempt, order: Order, queries: Sequence[LogicalQuery]) -> Foreseen:
-    """Try the flush of each query.
+    """Try the flush of each query that has state, if the drain asks for a rehearsal; they run, or stand at their
+    barriers.
 
-    Args:
-        attempt: this attempt.
-        order: the drain; nothing is tried where it does not ask for that.
-        queries: which run, or stand at their barriers. Those without state have nothing to flush.
-
-    Raises:
-        FencedError: this attempt was replaced.
-        UnavailableError, OutcomeUnknownError: the store does not answer.
+    Raises UnavailableError or OutcomeUnknownError where the store does not answer.
     """
     command = order.command
     if not isinstance(command, DrainNotification) or not command.rehearse:
@@ -73,7 +67,7 @@ def foresee(attempt: Attempt, order: Order, queries: Sequence[LogicalQuery]) -> 
             attempt.reporter.say(f"query {query.name}: its flush is tried on a fork of its state")
             problem = _tried(attempt, query, reach, command)
             if problem is None:
-                continue  # it has committed nothing yet
+                continue
             if problem:
                 problems[query.name] = problem
                 attempt.reporter.say(f"query {query.name}: {problem}")
@@ -82,8 +76,8 @@ def foresee(attempt: Attempt, order: Order, queries: Sequence[LogicalQuery]) -> 
 
 
 def _tried(attempt: Attempt, query: LogicalQuery, reach: FlushReach, command: DrainNotification) -> str | None:
-    """Why its flush must not be done, "" where it may, or where the drain has come to its deadline meanwhile; None
-    where there is nothing to try it on."""
+    """Why its flush must not be done; "" where it may, or where the drain's deadline came first; None where there is no
+    commit to try it on."""
     by_at = command.batches_by_at
     left_seconds = TRIAL_SECONDS if by_at is None else (by_at - attempt.clock.now()).total_seconds()
     if left_seconds <= 0:
@@ -91,7 +85,7 @@ def _tried(attempt: Attempt, query: LogicalQuery, reach: FlushReach, command: Dr
     folder = layout.trial_folder(attempt.stream_id, attempt.deployment_id, query.name)
     trial = Checkpoint(attempt.checkpoints, folder)
     try:
-        wipe(trial)  # of a try that died
+        wipe(trial)  # of a trial that died
         if not _forked(attempt, query.checkpoint, trial):
             return None
         flush_batch_id = plan_flush(trial, reach.batch_time_ms(query, trial))
@@ -116,8 +110,10 @@ def _tried(attempt: Attempt, query: LogicalQuery, reach: FlushReach, command: Dr
     left = [each for each in rows if each.rows]
     if command.discard_state or not left:
         return ""
-    told = "; ".join(f"{each.rows} rows of {each.name}: {reach.why_left(query, each.operator_id)}" for each in left)
-    return f"a flush would leave state that a seed drops: {told} (--allow-state-loss)"
+    rows_left = "; ".join(
+        f"{each.rows} rows of {each.name}: {reach.why_left(query, each.operator_id)}" for each in left
+    )
+    return f"a flush would leave state that a seed drops: {rows_left} (--allow-state-loss)"
 
 
 def _words(attempt: Attempt, error: Exception) -> str:
@@ -125,7 +121,7 @@ def _words(attempt: Attempt, error: Exception) -> str:
 
 
 def _forked(attempt: Attempt, checkpoint: Checkpoint, trial: Checkpoint) -> bool:
-    """Link the files of the last committed batch there; False where none was ever committed."""
+    """Link the files of the last committed batch; False where there is no committed batch."""
     for number in range(FORK_TRIES):
         batch_id = checkpoint.position().batch_id
         if batch_id is None:
@@ -133,13 +129,13 @@ def _forked(attempt: Attempt, checkpoint: Checkpoint, trial: Checkpoint) -> bool
         try:
             keys = files_of(checkpoint, Position(batch_id))
             files = {key.removeprefix(f"{checkpoint.prefix}/"): key for key in keys}
-            # The same id twice in one Spark would end the query that runs.
+            # Spark ends a running query when another one starts with the same id.
             metadata = json.dumps({"id": attempt.clock.new_uuid()}).encode()
             fork(attempt.checkpoints, files, trial, {"metadata": metadata})
         except ObjectMissingError:
             if number == FORK_TRIES - 1:
                 raise
-            wipe(trial)  # it has moved on meanwhile
+            wipe(trial)  # the query went on meanwhile
         else:
             return True
     return False

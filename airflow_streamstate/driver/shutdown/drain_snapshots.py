@@ -1,4 +1,4 @@
-"""The snapshots of one drain: before the flush, after it, and of an end where only some queries are flushed."""
+"""The snapshots of one drain: before the flush, after it, and at an end where only some queries are flushed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,7 @@ from airflow_streamstate.snapshot.capture import QueryToCapture
 
 
 class DrainSnapshots:
-    """Takes them; each once, whichever attempt of the deployment came to it.
-
-    Args:
-        attempt: this attempt.
-        order: the drain.
-    """
+    """Takes the snapshots of one drain; each is taken once over all attempts."""
 
     def __init__(self, attempt: Attempt, order: Order) -> None:
         self._attempt = attempt
@@ -36,9 +31,9 @@ class DrainSnapshots:
         *,
         check: Callable[[], None] = lambda: None,
     ) -> SnapshotManifest:
-        """The snapshot of this kind for this drain; an earlier attempt may have made it.
+        """The snapshot of this kind for this drain; an earlier attempt may have taken it.
 
-        ``check`` is called before each try, and while it is copied to its place; it raises to give up.
+        ``check`` runs before each try and during the copy to its place; it raises to give up.
         """
         attempt = self._attempt
 
@@ -54,11 +49,11 @@ class DrainSnapshots:
         return retry_until_fenced(attempt, f"snapshot {kind}", take)
 
     def made_before_flush(self) -> SnapshotManifest | None:
-        """The snapshot pre-drain, as far as it was made."""
+        """The ``pre-drain`` snapshot, if it was taken."""
         return self._made_before("pre-drain")
 
     def take_stopped(self, flushed: Sequence[Flush], windows: OpenWindows | None) -> SnapshotManifest:
-        """The snapshot of an end where some queries are flushed, and counted, and the others stand where they stood."""
+        """The snapshot of an end where some queries are flushed and the others keep their state."""
         attempt = self._attempt
 
         def take() -> SnapshotManifest:
@@ -92,14 +87,14 @@ class DrainSnapshots:
         return None
 
     def _free_id(self, kind: SnapshotKind) -> str:
-        """Behind all that are there: an attempt whose drains are called off makes several of one kind, of which the
-        older ones may be pruned, and the id of such a one is not taken again."""
+        """An id behind all existing ones: several drains of an attempt may be called off, and ids of pruned snapshots
+        are not reused."""
         taken = [snapshot_number_of(snapshot_id) for snapshot_id in self._of_kind(kind)]
         number = max((self._attempt.number, *(one + 1 for one in taken if one is not None)))
         return snapshot_id_for(self._attempt.deployment_id, kind, number)
 
     def _of_kind(self, kind: SnapshotKind) -> dict[str, SnapshotManifest | None]:
-        """Those that are complete, by id; None for one whose manifest cannot be read."""
+        """The complete snapshots of this kind, by id; None where the manifest cannot be read."""
         control, found = self._attempt.control, dict[str, SnapshotManifest | None]()
         for snapshot_id in control.snapshot_ids():
             if snapshot_id.startswith(f"{self._attempt.deployment_id}-{kind}-"):

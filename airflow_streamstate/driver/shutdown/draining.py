@@ -1,28 +1,23 @@
-"""Drain (1a.5): a stop, then each query flushes in one batch that reads nothing, then the deployment is over.
+"""Drain (1a.5): a stop, then each query flushes in one batch that reads nothing, then the deployment ends.
 
-Every part asks the log and the events what is done already, so that the next attempt goes on wherever this one was
-killed: before the barrier, between pre-drain snapshot and exchange, within the flush, before the snapshot, before the
-event.
+Every step reads from the log and the events what is done already, so the next attempt continues wherever this one died.
 """
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 
-from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, classify, repair_before_start
 from airflow_streamstate.driver.attempt.answering import accept
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.latch import Order
 from airflow_streamstate.driver.attempt.logical_query import POLL_SECONDS, LogicalQuery
 from airflow_streamstate.driver.attempt.query_failures import failed_queries
 from airflow_streamstate.driver.attempt.reporting import PASSING
-from airflow_streamstate.driver.attempt.snapshotting import need_current, retry_until_fenced
+from airflow_streamstate.driver.attempt.snapshotting import retry_until_fenced
 from airflow_streamstate.driver.shutdown.begun_flushes import begun_flushes
 from airflow_streamstate.driver.shutdown.carrying_on import carry_on
-from airflow_streamstate.driver.shutdown.cutting import cut_runs
 from airflow_streamstate.driver.shutdown.drain_ends import DrainEnds
 from airflow_streamstate.driver.shutdown.drain_rehearsal import foresee
 from airflow_streamstate.driver.shutdown.drain_snapshots import DrainSnapshots
@@ -32,6 +27,7 @@ from airflow_streamstate.driver.shutdown.gathering import (
     QueryFailedError,
     are_all_started,
     bring_to_barrier,
+    catch_up,
     has_committed,
     stands_at_barrier,
 )
@@ -41,13 +37,14 @@ from airflow_streamstate.driver.shutdown.stopping import (
     Ending,
     NotWaitedForError,
     close_latch,
+    cut_runs,
     end_at_barriers,
     fail_queries,
     finish_stopped,
+    position_of,
     running_queries,
     wait_until_ended,
 )
-from airflow_streamstate.driver.start.building import Builder
 from airflow_streamstate.errors import DataError, FencedError, StreamStateError
 from airflow_streamstate.plan.feeding import in_stages
 from airflow_streamstate.plan.model import QueryPlan
@@ -55,11 +52,10 @@ from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.causes import cause_in
 from airflow_streamstate.protocol.events import AfterDrain, Draining
 
-# A query that reads what another one writes: it is flushed after that one, with all of its flush read.
-
 
 def stages_of(queries: list[LogicalQuery], plans: dict[str, QueryPlan]) -> list[list[LogicalQuery]]:
-    """Queries in the order of their data; one without a known plan is fed by nobody."""
+    """Queries in the order of their data: a query that reads what another one writes comes behind it. Queries without a
+    known plan come first."""
     named = {query.name: query for query in queries}
     stages = in_stages({name: plan for name, plan in plans.items() if name in named})
     placed = {name for stage in stages for name in stage}
@@ -69,100 +65,14 @@ def stages_of(queries: list[LogicalQuery], plans: dict[str, QueryPlan]) -> list[
     return [stage for stage in found if stage]
 
 
-def catch_up(
-    attempt: Attempt,
-    queries: list[LogicalQuery],
-    command_id: str,
-    announced: dict[str, int],
-    is_enough: Callable[[], bool] = lambda: False,
-) -> bool:
-    """Have queries read all that there is for them now, and bring them back to their barriers.
-
-    Not those whose flush was announced for the very place where they stand, or was begun: an earlier attempt has had
-    them read everything.
-
-    Args:
-        attempt: this attempt, whose latch is closed for a drain.
-        queries: each stands at its barrier; what feeds them is flushed.
-        command_id: the drain.
-        announced: the batch that flushes, by query, as announced so far.
-        is_enough: asked again and again; whether to wait no longer.
-
-    Returns:
-        Whether they have; where not, some may be reading still.
-
-    Raises:
-        QueryFailedError: a batch failed.
-        FencedError: this attempt was replaced.
-    """
-    behind = [query for query in queries if _is_behind(attempt, query, announced)]
-    failures: dict[str, str] = {}
-    for query in behind:
-        attempt.reporter.say(f"query {query.name} reads what was flushed before it")
-        checkpoint, partitions = query.checkpoint, query.session_partitions
-        retry_until_fenced(
-            attempt,
-            "the repair",
-            lambda checkpoint=checkpoint, partitions=partitions: repair_before_start(  # type: ignore[misc]
-                checkpoint, attempt.deployment_id, partitions=partitions()
-            ),
-        )
-        need_current(attempt)
-        try:
-            if query.run is None:
-                _look_at_sources(attempt, query)
-            query.add_run(query.startable.start_available(attempt.uri_of(checkpoint)), once=True)
-        except FencedError:
-            raise
-        except Exception as error:
-            attempt.reporter.say(traceback.format_exc())
-            failures[query.name] = f"{type(error).__name__}: {error}"
-    for query in behind:
-        if query.name not in failures and query.run is not None:
-            if not wait_until_ended(attempt, query.run, is_enough):
-                return False
-            failure = query.run.failure()
-            if failure is not None:
-                failures[query.name] = failure
-    failures |= end_at_barriers(attempt, [query for query in behind if query.name not in failures], command_id)
-    if failures:
-        raise QueryFailedError(failures)
-    return True
-
-
-def _look_at_sources(attempt: Attempt, query: LogicalQuery) -> None:
-    """Its checkpoint was built for a flush, which reads nothing; as before any start, now that it reads after all."""
-    builder = Builder(attempt)
-    retry_until_fenced(attempt, "the sources", lambda: builder.ensure(query.name, query.startable))
-
-
-def _is_behind(attempt: Attempt, query: LogicalQuery, announced: dict[str, int]) -> bool:
-    checkpoint = query.checkpoint
-    found = retry_until_fenced(attempt, "the log", lambda: classify(checkpoint, attempt.deployment_id))
-    if isinstance(found, DrainCommitted | DrainPending):
-        return False
-    return announced.get(query.name) != retry_until_fenced(attempt, "the log", checkpoint.position).barrier_id
-
-
-# A drain that is called off before it flushed anything: its queries run on, stop, or are cut, as was asked for.
-
-
 def call_off(attempt: Attempt, ends: DrainEnds, order: Order, then: AfterDrain, endings: Sequence[Ending] = ()) -> None:
-    """Do what follows on a drain that is called off; where this is interrupted, the next look begins it again.
+    """Do what follows on a drain that is called off before any flush; the next look repeats this if it is interrupted.
 
-    Args:
-        attempt: this attempt, whose latch is closed.
-        ends: of the drain.
-        order: the drain.
-        then: what was said that follows; "" where the attempt was there for the drain alone, and is over.
-        endings: the queries that were on their way to their barriers.
-
-    Raises:
-        FencedError: this attempt was replaced.
+    ``then`` is "" where the attempt only drains, so it is over; ``endings`` were on their way to their barriers.
     """
     if then == "runs_on":
         carry_on(attempt, endings, order.command_id)
-        attempt.reporter.say("the queries run on, as if no drain had been asked for")
+        attempt.reporter.say("the queries run on, as if no drain had been ordered")
         return
     if then == "kill":
         running = running_queries(attempt)
@@ -170,7 +80,7 @@ def call_off(attempt: Attempt, ends: DrainEnds, order: Order, then: AfterDrain, 
         if not_cut:
             ends.not_cut(not_cut)
             return
-        end_at_barriers(attempt, running, order.command_id)  # takes our entries back from above what was cut
+        end_at_barriers(attempt, running, order.command_id)  # removes our entries above what was cut
         finish_stopped(attempt, Order())
         return
     failures = _failures_of_planned(attempt)
@@ -185,23 +95,20 @@ def call_off(attempt: Attempt, ends: DrainEnds, order: Order, then: AfterDrain, 
 
 
 def _failures_of_planned(attempt: Attempt) -> dict[str, str]:
-    """Wait for what runs a batch that was planned before; why batches failed, by query."""
+    """Wait for runs of planned batches; why batches failed, by query."""
     failures = {}
     for query in attempt.queries.all():
         run = query.run
         if query.runs_once and run is not None:
             wait_until_ended(attempt, run)
             failure = run.failure()
-            if (
-                failure is not None
-                and retry_until_fenced(attempt, "the log", query.checkpoint.position).planned is not None
-            ):
+            if failure is not None and position_of(attempt, query).planned is not None:
                 failures[query.name] = failure
     return failures
 
 
 def cannot_drain_reason(attempt: Attempt) -> str | None:
-    """Why a drain is known not to work; None where nothing is known."""
+    """Why a drain cannot work; None where nothing is known."""
     for query in attempt.queries.all():
         reason = query.startable.cannot_flush_reason()
         if reason is not None:
@@ -212,27 +119,21 @@ def cannot_drain_reason(attempt: Attempt) -> str | None:
         except DataError as error:
             return (
                 f"query {query.name} has failed, and its log, which says what a drain would have to run first, cannot"
-                f" be judged: {error} Stop the stream; mend that log, or deploy from an earlier snapshot; then drain"
+                f" be read: {error} Stop the stream; repair that log, or deploy from an earlier snapshot; then drain"
             )
         if planned_id is not None:
             return (
                 f"query {query.name} has failed in batch {planned_id}, which a drain would have to run first:"
-                f" {cause_in(query.failure() or '')}; stop the stream, then mend the cause and resume, or deploy a"
-                " mended version, or skip that batch; then drain"
+                f" {cause_in(query.failure() or '')}; stop the stream, then fix the cause and resume, or deploy a"
+                " fixed version, or skip that batch; then drain"
             )
     return None
 
 
 def drain_deployment(attempt: Attempt, order: Order, *, tried: frozenset[str] = frozenset()) -> None:
-    """Obey a drain, from the closing of the latch (or from where it was cut short) to the release of the waits.
+    """Obey a drain: from closing the latch, or from where this was interrupted, to releasing the script's waits.
 
-    Args:
-        attempt: this attempt.
-        order: the drain.
-        tried: the queries whose flush was tried while they ran; that of others is tried at their barriers.
-
-    Raises:
-        FencedError: this attempt was replaced.
+    The flush of the queries in ``tried`` was tried while they ran; the others are tried at their barriers.
     """
     if attempt.latch.is_open:
         close_latch(attempt, "drain", order)
@@ -255,11 +156,11 @@ class _Drain:
             accept(self._attempt, self._order)
             said = self._ends.said()
             if said is not None and said.then:
-                call_off(self._attempt, self._ends, self._order, said.then)  # where it was interrupted
+                call_off(self._attempt, self._ends, self._order, said.then)  # it was interrupted
                 return
             self._run(endings)
         except (FencedError, *PASSING):
-            raise  # replaced, or tried again from where the log says it is
+            raise  # replaced, or the next look continues by the log
         except QueryFailedError as failed:
             self._ends.given_up(failed.failures)
         except CalledOffError as off:
@@ -285,7 +186,7 @@ class _Drain:
         except NotWaitedForError as late:
             endings += late.endings
             failures = late.failures
-            if failures:  # of others: what is in its batch still has some time to come to its end
+            if failures:  # of other queries: give the batches in flight some time to end
                 self._wait_a_while([ending.query for ending in late.waiting])
         if failures:
             raise QueryFailedError(failures)
@@ -294,7 +195,7 @@ class _Drain:
             return
         with attempt.latch.held():
             if attempt.latch.state != "drain":
-                return  # called off by a start()
+                return  # a start() called it off
             attempt.latch.begin_flush()
             queries = [query for query in attempt.queries.all() if query.checkpoint.exists()]
         for query in queries:
@@ -326,16 +227,14 @@ class _Drain:
             self._limits.check_cancelled()
 
     def _has_begun(self) -> bool:
-        """What was begun to be flushed, in this attempt or an earlier one, only goes forward."""
+        """A flush that this attempt or an earlier one has begun only goes forward."""
         return bool(self._said()) or self._lies_begun
 
     @cached_property
     def _lies_begun(self) -> bool:
-        """Whether a drain before this one has failed, and left a flush in a log. None is begun before it is said."""
+        """Whether an earlier drain failed and left a flush in a log; every flush is announced before it begins."""
         is_said = any(isinstance(event, Draining) for event in self._attempt.reporter.events)
         return is_said and bool(begun_flushes(self._attempt))
-
-    # the flush
 
     def _flush(self, queries: list[LogicalQuery]) -> None:
         attempt = self._attempt
@@ -351,7 +250,7 @@ class _Drain:
         stages = stages_of(queries, plans) or [[]]
         kept_id = self._keep_before(queries)
         self._limits.begin_flush()
-        windows = OpenWindows(attempt, kept_id, stages[0])  # those behind read on before they flush
+        windows = OpenWindows(attempt, kept_id, stages[0])  # later stages read on before they flush
         done: list[Flush] = []
         for number, stage in enumerate(stages):
             if number > 0 and not catch_up(
@@ -377,7 +276,7 @@ class _Drain:
         self._ends.drained(done, windows, self._limits.flush_left_seconds())
 
     def _run_flushes(self, flushes: list[Flush]) -> list[Flush]:
-        """Side by side; those that failed, or were cut at their deadline."""
+        """Run the flushes side by side; returns those that failed, or were cut at their deadline."""
         attempt, limits = self._attempt, self._limits
         for flush in flushes:
             flush.start()
@@ -403,7 +302,7 @@ class _Drain:
             self._ends.flush_failed(failed, committed, windows, reached)
 
     def _stop_part_way(self, behind: list[list[LogicalQuery]], done: list[Flush], windows: OpenWindows) -> None:
-        """The flush was late while a later stage read what the earlier ones had flushed."""
+        """The flush is late while a later stage reads what the earlier ones flushed."""
         attempt, reached = self._attempt, self._limits.reached
         running = [query for stage in behind for query in stage if not query.has_stopped_running()]
         not_cut = cut_runs(attempt, running) if reached is not None and reached.on_deadline == "kill" else []
@@ -425,14 +324,14 @@ class _Drain:
         ]
 
     def _announced(self) -> dict[str, int]:
-        """The batch that flushes, by query, as far as it was announced."""
+        """The announced flush batch, by query."""
         announced: dict[str, int] = {}
         for event in self._said():
             announced |= event.flush_batch_ids
         return announced
 
     def _keep_before(self, queries: list[LogicalQuery]) -> str | None:
-        """The snapshot pre-drain, once per drain, before anything is flushed: its id."""
+        """The id of the ``pre-drain`` snapshot, which is taken once per drain, before any flush."""
         if said := self._said():
             return said[-1].snapshot_id
         if not any(has_committed(self._attempt, query) for query in queries):
@@ -440,7 +339,7 @@ class _Drain:
         return self._snapshots.take("pre-drain", check=self._check_cancelled).snapshot_id
 
     def _announce(self, batch_ids: dict[str, int]) -> None:
-        """Say which queries are flushed now, and in which batches; once."""
+        """Write which queries are flushed now, and in which batches; once."""
         announced, said = self._announced(), self._said()
         if said and all(announced.get(name) == batch_id for name, batch_id in batch_ids.items()):
             return

@@ -1,4 +1,4 @@
-"""The end of the script: what it leaves running is stopped, and what became of it is said."""
+"""The end of the script: the driver stops the queries that still run, and writes the attempt's last event."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from airflow_streamstate.driver.attempt.snapshotting import (
     take_final_snapshot,
 )
 from airflow_streamstate.driver.shutdown.begun_flushes import refuse_pending_flush
-from airflow_streamstate.driver.shutdown.overtaken import note_overtaken_drain
 from airflow_streamstate.driver.shutdown.stopping import (
     NotWaitedForError,
     close_latch,
@@ -27,6 +26,7 @@ from airflow_streamstate.driver.shutdown.stopping import (
     ends_of,
     fail_without_snapshot,
     note_at_end,
+    note_overtaken_drain,
     running_queries,
 )
 from airflow_streamstate.errors import (
@@ -41,13 +41,13 @@ from airflow_streamstate.errors import (
     UnsupportedCheckpointError,
 )
 from airflow_streamstate.protocol.causes import cause_of
-from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Failed, Finished
+from airflow_streamstate.protocol.events import Failed, Finished
 
 FENCED_STATUS = 4
 MAX_TRACEBACK_CHARACTERS = 8_000
 MAX_ERROR_CHARACTERS = 1_000
 _MENDED_OUTSIDE = (StoreRefusedError, HomeNotFoundError, InputLostError)
-"""What the same script does not meet again once access is given, or the home or the input brought back."""
+"""Errors that the same script no longer meets once access, home or input are restored."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class ScriptFailure:
     """How a script failed.
 
     Attributes:
-        error: type and message of what ended it.
-        traceback: its own, as Python prints it.
-        exit_status: what the process ends with.
+        error: type and message of the exception.
+        traceback: as Python prints it.
+        exit_status: of the process.
         query_name: the query whose failure it was; "" where it was none.
-        is_refusal: the runtime refused what the script asks for: the same script is refused again, whatever is done.
+        is_refusal: the driver refused what the script asks for, and would refuse the same script again.
     """
 
     error: str
@@ -70,23 +70,15 @@ class ScriptFailure:
 
 
 def refusal_in(error: BaseException, redacted: Callable[[str], str] = lambda text: text) -> ScriptFailure | None:
-    """How a script failed that was refused what it asked the runtime for, or that met a store or a source which does
-    not give what it needs: the sentence, without a traceback.
-
-    Args:
-        error: what ended the script.
-        redacted: gives a text without secrets.
-
-    Returns:
-        None where the runtime did not refuse it.
-    """
+    """A failure without a traceback where the driver refused the script, or a store or source does not give what it
+    needs; None for any other error. ``redacted`` removes secrets from a text."""
     if not isinstance(error, InvalidRequestError | UnsupportedCheckpointError):
         return None
     return ScriptFailure(redacted(str(error)), "", 1, is_refusal=not isinstance(error, _MENDED_OUTSIDE))
 
 
 def end_script(attempt: Attempt, failure: ScriptFailure | None) -> int:
-    """See the attempt to its end after the script's; the exit status of the process."""
+    """End the attempt after its script; returns the exit status of the process."""
     attempt.script.note_ended(has_failed=failure is not None)
     try:
         while not retry_until_fenced(attempt, "Spark", lambda: close_latch(attempt, "stop", Order())):
@@ -94,45 +86,34 @@ def end_script(attempt: Attempt, failure: ScriptFailure | None) -> int:
                 return _after_an_ending(attempt, failure)
             if attempt.fence.is_fenced:
                 return FENCED_STATUS
-            attempt.clock.sleep(POLL_SECONDS)  # the agent is about it; what is called off opens the latch again
-        return _end_by_itself(attempt, failure, running_queries(attempt))
+            attempt.clock.sleep(POLL_SECONDS)  # the agent ends it, or calls that off and opens the latch
+        return _end_by_itself(attempt, failure)
     except FencedError:
         return FENCED_STATUS
 
 
 def fail_with_query(attempt: Attempt, failed: LogicalQuery) -> None:
-    """End the deployment because a query of it has failed: the others are stopped, and ``Failed`` names that query.
+    """Stop the other queries and write ``Failed`` with this query, for an attempt with ``on_query_failure`` ``fail``.
 
-    Called again where it was interrupted, it goes on. Does nothing where another ending has begun.
-
-    Args:
-        attempt: an attempt with ``on_query_failure`` ``fail``.
-        failed: the query.
-
-    Raises:
-        FencedError: this attempt was replaced.
-        UnavailableError, OutcomeUnknownError: the store does not answer; the next call goes on.
+    Called again after an interruption, or an outage of the store, it continues. Does nothing where another shutdown has
+    begun.
     """
     if attempt.latch.is_released or (not attempt.latch.is_failing and not close_latch(attempt, "stop", Order())):
         return
     attempt.latch.note_failing()
-    _end_by_itself(
-        attempt,
-        _failure_of(failed),
-        running_queries(attempt),
-        f"query {failed.name} has failed; the other queries are stopped",
-    )
+    text = f"query {failed.name} has failed; the driver stops the other queries"
+    _end_by_itself(attempt, _failure_of(failed), text)
 
 
 def _end_by_itself(
     attempt: Attempt,
     failure: ScriptFailure | None,
-    running: list[LogicalQuery],
-    text: str = "the script ended while queries were running; they are stopped",
+    text: str = "the script ended while queries were running; the driver stops them",
 ) -> int:
+    running = running_queries(attempt)
     if running:
         attempt.reporter.note(text, queries=[query.name for query in running])
-    # A script that failed does not wait for its batches for ever; what is cut is run again by the next start.
+    # A failed script waits for its batches only this long; the next start runs again what is cut.
     clock, began = attempt.clock, attempt.clock.monotonic_seconds()
     grace = attempt.spec.settings.exit_grace_seconds
 
@@ -152,7 +133,7 @@ def _end_by_itself(
 def _after_an_ending(attempt: Attempt, failure: ScriptFailure | None) -> int:
     status = 0 if failure is None else failure.exit_status
     is_over = attempt.latch.outcome in ("stopped", "drained")
-    if not is_over and not _has_terminal_event(attempt):
+    if not is_over and not attempt.is_over:
         return _conclude(attempt, failure)  # a query failed while it was being ended
     if failure is None and attempt.latch.outcome == "failed":
         return 1
@@ -170,8 +151,8 @@ def _conclude(attempt: Attempt, failure: ScriptFailure | None) -> int:
 
 
 def _unanswered_failure(attempt: Attempt) -> ScriptFailure | None:
-    """Of a script that ended with status 0: the failure of a query for which that status cannot speak. With
-    ``on_query_failure`` ``script`` it speaks for those that the script was given."""
+    """The failure of a query for which status 0 of the script cannot speak; with ``on_query_failure`` ``script`` it
+    speaks for failures that the script was given."""
     failed = failed_queries(attempt)
     if attempt.spec.on_query_failure == "script":
         failed = [query for query in failed if not query.is_failure_given]
@@ -184,7 +165,7 @@ def _failure_of(query: LogicalQuery) -> ScriptFailure:
 
 
 def write_finished(attempt: Attempt) -> int:
-    """The script ended by itself with status 0: the final snapshot, and the event; the exit status."""
+    """The script ended with status 0: take the final snapshot and write the event; returns the exit status."""
     try:
         refuse_pending_flush(attempt)
         manifest = take_final_snapshot(attempt, "stopped", "") if has_queries(attempt) else None
@@ -208,41 +189,28 @@ def write_finished(attempt: Attempt) -> int:
 
 
 def write_failed(attempt: Attempt, failure: ScriptFailure) -> None:
-    """The script or a query failed; the next attempt repairs the log and goes on."""
+    """The script or a query failed; the next attempt repairs the log and continues."""
     note_overtaken_drain(attempt)
     need_current(attempt)
-    attempt.reporter.write(
+    reporter = attempt.reporter
+    explanation = attempt.sources.explain(reporter.redacted(f"{failure.error}\n{failure.traceback}"))
+    if explanation:
+        reporter.say(f"the query failed: {explanation}")
+    cause = cause_of(failure.error, failure.traceback)
+    reporter.write(
         Failed,
-        error=attempt.reporter.shortened(failure.error, MAX_ERROR_CHARACTERS),
-        traceback=attempt.reporter.shortened(failure.traceback, MAX_TRACEBACK_CHARACTERS, from_end=True),
+        error=reporter.shortened(failure.error, MAX_ERROR_CHARACTERS),
+        traceback=reporter.shortened(failure.traceback, MAX_TRACEBACK_CHARACTERS, from_end=True),
         query_name=failure.query_name,
-        explanation=_explained(attempt, failure),
-        cause=_cause_of(attempt, failure),
+        explanation=explanation,
+        cause=reporter.shortened(cause, MAX_ERROR_CHARACTERS, in_a_line=True),
         is_refusal=failure.is_refusal,
     )
     attempt.latch.release("failed")
 
 
-def _cause_of(attempt: Attempt, failure: ScriptFailure) -> str:
-    cause = cause_of(failure.error, failure.traceback)
-    return attempt.reporter.shortened(cause, MAX_ERROR_CHARACTERS, in_a_line=True)
-
-
-def _explained(attempt: Attempt, failure: ScriptFailure) -> str:
-    sentence = attempt.sources.explain(attempt.reporter.redacted(f"{failure.error}\n{failure.traceback}"))
-    if sentence:
-        attempt.reporter.say(f"the query failed: {sentence}")
-    return sentence
-
-
-def _has_terminal_event(attempt: Attempt) -> bool:
-    return any(
-        isinstance(event, TERMINAL_EVENTS) and event.attempt == attempt.number for event in attempt.reporter.events
-    )
-
-
 def end_overdue_script(attempt: Attempt) -> int | None:
-    """The status to end the process with, once a script has run on for too long after its ending; None before."""
+    """The exit status for a script that runs on for too long after the shutdown; None before that."""
     released_at = attempt.latch.released_at_seconds
     if released_at is None or attempt.script.has_ended:
         return None
@@ -251,9 +219,9 @@ def end_overdue_script(attempt: Attempt) -> int | None:
         return None
     attempt.script.note_ended(has_failed=attempt.script.has_failed)
     attempt.reporter.note(
-        f"the script ran on for {grace:g} s after the deployment was {attempt.latch.outcome}; it is ended"
+        f"the script ran on for {grace:g} s after the deployment was {attempt.latch.outcome}; the driver ends it"
     )
-    if _has_terminal_event(attempt) or attempt.latch.outcome == "drained":
+    if attempt.is_over or attempt.latch.outcome == "drained":
         return 0 if attempt.latch.outcome != "failed" else 1
     failed = [query for query in attempt.queries.all() if query.failure() is not None]
     if failed:

@@ -1,7 +1,6 @@
-"""What a flush reaches: every end of event time; and timers of processing time, where the batch time is moved to them.
+"""The reach of a flush: every end of event time, and processing-time timers where the batch time is moved to them.
 
-The batch time is what ``current_timestamp()`` writes into the user's output, so that it is moved no further than the
-last timer, and not at all where there is none.
+``current_timestamp()`` writes the batch time into the user's output, so it moves no further than the last timer.
 """
 
 from __future__ import annotations
@@ -18,17 +17,16 @@ from airflow_streamstate.protocol.commands import DrainMode, DrainNotification
 NO_WATERMARK = "the query has no watermark that could pass it"
 NOT_REACHED = "no watermark reaches it: it has no event time, or no timeout"
 NOT_ASKED = "its timers are of processing time, which a drain of mode event_time leaves"
-NOT_FIRED = "what timers of processing time it had were due: these rows were set anew, have a time to live, or are kept"
+NOT_FIRED = "its due timers of processing time fired: these rows were set again, have a time to live, or are kept"
 LIVES_ON = "its variables have a time to live, which a flush does not wait for"
 
 
 class FlushReach:
-    """What the flush of each query of a drain reaches.
+    """The reach of the flushes of one drain.
 
     Args:
-        attempt: this attempt.
-        order: the drain; one whose notification is not known any more is of mode ``default``.
-        plans: of the queries, as far as they are known.
+        order: the drain; ``default`` is its mode where its content is lost.
+        plans: the known plans of the queries.
     """
 
     def __init__(self, attempt: Attempt, order: Order, plans: Mapping[str, QueryPlan]) -> None:
@@ -40,11 +38,9 @@ class FlushReach:
         """The batch time of the flush, in milliseconds since 1970; None for that of the batch before.
 
         Args:
-            query: whose.
-            checkpoint: its own, or a fork of that, which nobody writes just now.
+            checkpoint: the query's own, or a fork, which nothing writes at this time.
 
         Raises:
-            FencedError: this attempt was replaced.
             whatever Spark raises where the state cannot be read.
         """
         if self.mode != "default" or not query.startable.facts.stateful:
@@ -67,7 +63,7 @@ class FlushReach:
         is_timed = any(map(_is_timed, operators))
         if is_timed and self.mode != "default":
             return NOT_ASKED
-        # Spark has times to live in the mode of processing time alone, whether there are timers or not.
+        # Spark supports a time to live only in processing-time mode, with or without timers.
         if any(variable.has_ttl for each in operators for variable in each.variables or ()):
             return LIVES_ON
         if is_timed:
@@ -75,13 +71,9 @@ class FlushReach:
         return NOT_REACHED if query.startable.facts.watermarks else NO_WATERMARK
 
 
-def _has_timers(operator: StateOperator) -> bool:
-    return operator.time_mode == "ProcessingTime"
-
-
 def _times_out(operator: StateOperator) -> bool:
     return operator.timeout == "ProcessingTimeTimeout"
 
 
 def _is_timed(operator: StateOperator) -> bool:
-    return _has_timers(operator) or _times_out(operator)
+    return operator.time_mode == "ProcessingTime" or _times_out(operator)

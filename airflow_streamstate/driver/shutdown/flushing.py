@@ -1,10 +1,12 @@
-"""The flush of one query: the drain entry runs as one batch, and what it left behind is counted (1a.5)."""
+"""The flush of one query: the drain entry runs as one batch, and the state that it leaves is counted (1a.5)."""
 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from airflow_streamstate.checkpoint.barrier import exchange_for_drain, withdraw
 from airflow_streamstate.checkpoint.missing_pin import pin_partitions
@@ -19,13 +21,15 @@ from airflow_streamstate.driver.start.repeating import tell_repeated
 from airflow_streamstate.errors import FencedError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.positions import StateLeft
 
+Result = TypeVar("Result")
+
 
 @dataclass(frozen=True)
 class FlushFailure:
     """Why a flush is not committed.
 
     Attributes:
-        withdrawn: the sink provably lacks the batch, and the entry is taken back: the query stands where it stood.
+        withdrawn: the sink provably lacks the batch, and the entry is removed: the query stands where it stood.
         run: the run that failed; None where Spark refused to start.
     """
 
@@ -35,14 +39,7 @@ class FlushFailure:
 
 
 class Flush:
-    """One query on its way from its barrier to its flush.
-
-    Args:
-        attempt: this attempt.
-        query: it stands at its barrier.
-        command_id: the drain.
-        reach: what the flush reaches.
-    """
+    """The flush of one query that stands at its barrier."""
 
     def __init__(self, attempt: Attempt, query: LogicalQuery, command_id: str, reach: FlushReach) -> None:
         self._attempt = attempt
@@ -57,19 +54,20 @@ class Flush:
         self.failure: FlushFailure | None = None
 
     def prepare(self) -> int:
-        """The batch that flushes; reads only. Raises what the checkpoint raises."""
+        """The id of the flush batch; reads only. Raises what the checkpoint raises."""
         checkpoint = self.query.checkpoint
         found = classify(checkpoint, self._attempt.deployment_id)
         self.batch_id = found.batch_id if isinstance(found, DrainCommitted) else checkpoint.position().barrier_id
         return self.batch_id
 
     def look_ahead(self) -> str | None:
-        """See how far the batch time has to be moved; reads only. Why the state could not be read, None where it was.
+        """Determine the batch time of the flush; reads only. Returns why the state could not be read; None where it
+        was.
 
-        Not where an earlier attempt has begun the flush: its entry says how far.
+        A flush that an earlier attempt has begun keeps the batch time of its entry.
         """
         checkpoint = self.query.checkpoint
-        entry = retry_until_fenced(self._attempt, "the offset log", lambda: checkpoint.read_offset(self.batch_id))
+        entry = self._retry("the offset log", lambda: checkpoint.read_offset(self.batch_id))
         self._is_first_try = entry is None or entry.mark is None or entry.mark.kind != "drain"
         if not self._is_first_try or entry is None:
             return None
@@ -89,19 +87,18 @@ class Flush:
         return None
 
     def start(self) -> None:
-        """Exchange the entry and start the flush, unless it is committed already. Comes back while it runs."""
+        """Exchange the entry and start the flush, unless it is committed; returns while it runs."""
         checkpoint = self.query.checkpoint
-        if retry_until_fenced(self._attempt, "the commit log", lambda: checkpoint.is_committed(self.batch_id)):
+        if self._retry("the commit log", lambda: checkpoint.is_committed(self.batch_id)):
             return
         need_current(self._attempt)
-        # The drain entry is a copy of the one before it, and Spark wants this setting in both.
+        # The drain entry is a copy of the entry before it, and Spark needs this setting in both.
         partitions = self.query.session_partitions
-        retry_until_fenced(self._attempt, "the offset log", lambda: pin_partitions(checkpoint, partitions))
+        self._retry("the offset log", lambda: pin_partitions(checkpoint, partitions))
         mark = self._attempt.mark("drain", self._command_id)
-        retry_until_fenced(
-            self._attempt,
-            "the exchange for the drain",
-            lambda: exchange_for_drain(checkpoint, mark, batch_timestamp_ms=self._batch_time_ms),
+        time_ms = self._batch_time_ms
+        self._retry(
+            "the exchange for the drain", lambda: exchange_for_drain(checkpoint, mark, batch_timestamp_ms=time_ms)
         )
         if not self._is_first_try:
             tell_repeated(self._attempt, self.query, self.batch_id, is_flush=True)
@@ -118,20 +115,16 @@ class Flush:
             self.query.add_run(self._run, once=True)
 
     def has_ended(self) -> bool:
-        """Whether nothing of it runs any more."""
         try:
             return self._run is None or self._run.has_ended()
         except UnavailableError:
             return False
 
     def conclude(self, *, may_withdraw: bool = True) -> None:
-        """After its end: the log says whether it worked (Law 13).
-
-        Args:
-            may_withdraw: its entry is taken back, where the sink provably lacks the batch and nothing runs any more.
-        """
+        """Judge the ended flush by the log (Law 13). ``may_withdraw``: remove its entry where the sink provably lacks
+        the batch and nothing of it runs."""
         checkpoint = self.query.checkpoint
-        if retry_until_fenced(self._attempt, "the commit log", lambda: checkpoint.is_committed(self.batch_id)):
+        if self._retry("the commit log", lambda: checkpoint.is_committed(self.batch_id)):
             if self._run is not None:
                 self.query.last_end = replace(self.query.last_end, flushed_at=self._attempt.clock.now())
             return
@@ -139,19 +132,20 @@ class Flush:
         error = self._refusal or (run.failure() if run is not None else None) or "the flush ended without a commit"
         withdrawn = may_withdraw and self._is_over() and self._sink_lacks_batch()
         if withdrawn:
-            # First what it left of the state: with the entry still there, whoever comes after a crash flushes again.
+            # State first: after a crash in between, the entry makes the next attempt flush again.
             version = self.batch_id + 1
-            retry_until_fenced(self._attempt, "the state of the flush", lambda: delete_version(checkpoint, version))
-            retry_until_fenced(self._attempt, "taking back the drain", lambda: withdraw(checkpoint, self.batch_id))
+            self._retry("the state of the flush", lambda: delete_version(checkpoint, version))
+            self._retry("taking back the drain", lambda: withdraw(checkpoint, self.batch_id))
         self.failure = FlushFailure(error, withdrawn, run)
 
+    def _retry(self, doing: str, act: Callable[[], Result]) -> Result:
+        return retry_until_fenced(self._attempt, doing, act)
+
     def _is_over(self) -> bool:
-        """Whether nothing of it writes any more: its thread has ended, and with a little patience its tasks."""
+        """Whether nothing of it writes any more: its thread has ended, and within the grace its tasks."""
         clock, run = self._attempt.clock, self._run
         until = clock.monotonic_seconds() + self._attempt.spec.settings.exit_grace_seconds
-        while not self.has_ended() or (
-            run is not None and retry_until_fenced(self._attempt, "Spark", run.has_running_tasks)
-        ):
+        while not self.has_ended() or (run is not None and self._retry("Spark", run.has_running_tasks)):
             if clock.monotonic_seconds() >= until:
                 return False
             clock.sleep(POLL_SECONDS)
@@ -159,10 +153,10 @@ class Flush:
 
     def _sink_lacks_batch(self) -> bool:
         if self._run is None and self._is_first_try:
-            return True  # Spark refused to start: nobody ever gave the sink this batch
+            return True  # Spark refused to start, so the sink never got this batch
         try:
-            # Without it a sink that is keyed by it would hold nothing, which is no proof of anything.
-            query_id = retry_until_fenced(self._attempt, "the checkpoint", self.query.checkpoint.query_id)
+            # A sink that is keyed by the query id cannot answer without it.
+            query_id = self._retry("the checkpoint", self.query.checkpoint.query_id)
             held = self.query.startable.held_batches(query_id, self.batch_id)
             return query_id is not None and held.lacks(self.batch_id)
         except Exception:
@@ -170,7 +164,7 @@ class Flush:
             return False
 
     def state_left(self) -> tuple[int | None, tuple[StateLeft, ...]]:
-        """Rows that are left in the state, None where nobody could count, and which operators hold them."""
+        """Rows left in the state, None where they could not be counted, and the operators that hold them."""
         operators = self._operators()
         if operators is None:
             return None, ()
@@ -182,7 +176,7 @@ class Flush:
         return sum(one.rows for one in left), left
 
     def rows_written(self) -> int | None:
-        """Rows that the flush gave to the sink; None where Spark did not say."""
+        """Rows that the flush gave to the sink; None where Spark does not report it."""
         progress = self._run.last_progress() if self._run is not None else None
         return progress.output_rows if progress is not None and progress.batch_id == self.batch_id else None
 

@@ -1,16 +1,24 @@
-"""Every query of a drain at its barrier: those that run, those that the script has not started, those that are over."""
+"""Brings every query of a drain to its barrier: running, not started or ended."""
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 
-from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, Foreign, classify, repair_before_start
+from airflow_streamstate.checkpoint.repair import (
+    DrainCommitted,
+    DrainPending,
+    Finding,
+    Foreign,
+    classify,
+    repair_before_start,
+)
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.snapshotting import checkpoint_names, holders, need_current, retry_until_fenced
 from airflow_streamstate.driver.shutdown.begun_flushes import refuse_carrying_on
-from airflow_streamstate.driver.shutdown.stopping import end_at_barriers, wait_until_ended
-from airflow_streamstate.driver.start.building import has_state
+from airflow_streamstate.driver.shutdown.stopping import end_at_barriers, position_of, wait_until_ended
+from airflow_streamstate.driver.start.building import Builder, has_state
 from airflow_streamstate.driver.start.repeating import tell_repeated
 from airflow_streamstate.driver.start.running import describe_repairs
 from airflow_streamstate.driver.start.skipping import give_up_skip
@@ -18,11 +26,7 @@ from airflow_streamstate.errors import FencedError
 
 
 class QueryFailedError(Exception):
-    """Internal: batches that had to be run before the flush failed.
-
-    Attributes:
-        failures: why, by query.
-    """
+    """Internal: batches that had to run before the flush failed; ``failures`` has the errors by query."""
 
     def __init__(self, failures: dict[str, str]) -> None:
         super().__init__(failures)
@@ -30,11 +34,11 @@ class QueryFailedError(Exception):
 
 
 def are_all_started(attempt: Attempt) -> bool:
-    """Whether every query with state was started by the script, or will not be; asked again at the next look.
+    """Whether the script has started every query with state, or will not start the rest; otherwise the next look asks
+    again.
 
-    A script that starts its queries one after the other gets ``exit_grace_seconds`` after each; what it has not
-    started then, or when it ends, is carried on unflushed. A script that fails has not come to say what it starts:
-    the drain then holds for the next attempt.
+    A script has ``exit_grace_seconds`` after each start. Queries that it has not started then, or at its end, are
+    carried on unflushed. If the script fails first, the drain holds for the next attempt.
     """
     missing = _not_started(attempt)
     started_at = attempt.queries.last_start_at_seconds
@@ -43,7 +47,9 @@ def are_all_started(attempt: Attempt) -> bool:
     if not attempt.script.has_ended and not is_late and (missing or started_at is None):
         return False
     if missing and attempt.script.has_failed:
-        attempt.reporter.note("the script failed before it had started these queries: not drained", queries=missing)
+        attempt.reporter.note(
+            "the script failed before it had started these queries: they are not drained", queries=missing
+        )
         attempt.latch.release("failed")
         return False
     if missing:
@@ -60,28 +66,22 @@ def _not_started(attempt: Attempt) -> list[str]:
 
 
 def has_committed(attempt: Attempt, query: LogicalQuery) -> bool:
-    return retry_until_fenced(attempt, "the log", query.checkpoint.position).batch_id is not None
+    return position_of(attempt, query).batch_id is not None
 
 
 def stands_at_barrier(attempt: Attempt, query: LogicalQuery) -> bool:
-    """Not so where the script itself stopped it in the middle of a batch, under our barrier."""
-    position = retry_until_fenced(attempt, "the log", query.checkpoint.position)
+    """Whether the query stands at its barrier: not so where the script stopped it in the middle of a batch."""
+    position = position_of(attempt, query)
     return position.planned is None and bool(position.barriers)
 
 
 def bring_to_barrier(
     attempt: Attempt, query: LogicalQuery, command_id: str, is_enough: Callable[[], bool] = lambda: False
 ) -> None:
-    """A query that does not run: what Spark had planned is run first, then our entry is put above it (1a.7).
-
-    Args:
-        attempt: this attempt.
-        query: it.
-        command_id: goes into the mark.
-        is_enough: whether to wait no longer for the batch that was planned: it runs on then, and has no barrier.
-    """
+    """Run the planned batch of a query that does not run, then put a stop entry above it (1a.7). Once ``is_enough``,
+    the batch runs on without a barrier."""
     checkpoint = query.checkpoint
-    found = retry_until_fenced(attempt, "the log", lambda: classify(checkpoint, attempt.deployment_id))
+    found = _classified(attempt, query)
     if isinstance(found, DrainCommitted | DrainPending):
         return
     report = retry_until_fenced(
@@ -103,7 +103,7 @@ def bring_to_barrier(
 
 
 def _run_planned(attempt: Attempt, query: LogicalQuery, batch_id: int | None, is_enough: Callable[[], bool]) -> bool:
-    """Whether it came to its end before it was enough."""
+    """Whether it ended before ``is_enough``."""
     attempt.reporter.say(f"query {query.name}: batch {batch_id} was planned, and is run before the flush")
     give_up_skip(attempt, query.name, batch_id)
     tell_repeated(attempt, query, batch_id)
@@ -117,7 +117,72 @@ def _run_planned(attempt: Attempt, query: LogicalQuery, batch_id: int | None, is
     query.add_run(run, once=True)
     if not wait_until_ended(attempt, run, is_enough):
         return False
-    position = retry_until_fenced(attempt, "the log", query.checkpoint.position)
+    position = position_of(attempt, query)
     if position.planned is not None:
         raise QueryFailedError({query.name: run.failure() or f"batch {batch_id} did not commit"})
     return True
+
+
+def catch_up(
+    attempt: Attempt,
+    queries: list[LogicalQuery],
+    command_id: str,
+    announced: dict[str, int],
+    is_enough: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Have queries read everything that is there now, and bring them back to their barriers; False once ``is_enough``.
+
+    Each query stands at its barrier, and the queries that feed it are flushed. Queries whose flush is announced at
+    their position, or begun, are left out: an earlier attempt has done this for them. Raises QueryFailedError.
+    """
+    behind = [query for query in queries if _is_behind(attempt, query, announced)]
+    failures: dict[str, str] = {}
+    for query in behind:
+        attempt.reporter.say(f"query {query.name} reads what the queries before it flushed")
+        failure = _start_reading(attempt, query)
+        if failure is not None:
+            failures[query.name] = failure
+    for query in behind:
+        if query.name not in failures and query.run is not None:
+            if not wait_until_ended(attempt, query.run, is_enough):
+                return False
+            failure = query.run.failure()
+            if failure is not None:
+                failures[query.name] = failure
+    failures |= end_at_barriers(attempt, [query for query in behind if query.name not in failures], command_id)
+    if failures:
+        raise QueryFailedError(failures)
+    return True
+
+
+def _start_reading(attempt: Attempt, query: LogicalQuery) -> str | None:
+    """Why Spark refused to start it; None where it runs."""
+    checkpoint = query.checkpoint
+
+    def repair() -> None:
+        repair_before_start(checkpoint, attempt.deployment_id, partitions=query.session_partitions)
+
+    retry_until_fenced(attempt, "the repair", repair)
+    need_current(attempt)
+    try:
+        if query.run is None:
+            # As before any start: the checkpoint was built for a flush, which reads nothing.
+            builder = Builder(attempt)
+            retry_until_fenced(attempt, "the sources", lambda: builder.ensure(query.name, query.startable))
+        query.add_run(query.startable.start_available(attempt.uri_of(checkpoint)), once=True)
+    except FencedError:
+        raise
+    except Exception as error:
+        attempt.reporter.say(traceback.format_exc())
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _is_behind(attempt: Attempt, query: LogicalQuery, announced: dict[str, int]) -> bool:
+    if isinstance(_classified(attempt, query), DrainCommitted | DrainPending):
+        return False
+    return announced.get(query.name) != position_of(attempt, query).barrier_id
+
+
+def _classified(attempt: Attempt, query: LogicalQuery) -> Finding:
+    return retry_until_fenced(attempt, "the log", lambda: classify(query.checkpoint, attempt.deployment_id))

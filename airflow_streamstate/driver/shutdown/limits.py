@@ -1,12 +1,11 @@
-"""What ends a drain before its end: a deadline of it, or somebody who takes it back.
+"""The limits of a drain: its deadlines, and requests to cancel it.
 
-Samza gives a drain a timeout of its own for what is in flight; here the batches in flight have one, and the flush.
+Samza has a drain timeout for what is in flight; here the batches in flight and the flush have one each.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from airflow_streamstate.driver.attempt.answering import clean_up
 from airflow_streamstate.driver.attempt.attempt import Attempt
@@ -24,9 +23,9 @@ class CallOff:
 
     Attributes:
         cause: as in ``DrainFailed``.
-        on_deadline: what is to be done; ``fail`` for one that is taken back.
-        why: in words.
-        answers: the requests that this answers.
+        on_deadline: the action that follows; ``fail`` where it was cancelled.
+        why: the reason, for people.
+        answers: the ids of the requests that this answers.
     """
 
     cause: DrainFailure
@@ -44,12 +43,7 @@ class CalledOffError(Exception):
 
 
 class Limits:
-    """The limits of one drain.
-
-    Args:
-        attempt: this attempt.
-        order: the drain; one whose command is not known any more has none.
-    """
+    """The limits of one drain, none where the content of its command is lost; ``reached`` says why it is called off."""
 
     def __init__(self, attempt: Attempt, order: Order) -> None:
         self._attempt = attempt
@@ -58,61 +52,56 @@ class Limits:
         self._drain = order.command if isinstance(order.command, DrainNotification) else None
         self._flush_began_at_seconds: float | None = None
         self._looked_at_seconds: float | None = None
-        self._reached: CallOff | None = None
+        self.reached: CallOff | None = None
 
     def is_enough(self) -> bool:
-        """Whether it must be called off before its flush; what is so stays so."""
-        self._reached = self._reached or self._cancelled() or self._late_batches()
-        return self._reached is not None
+        """Whether the drain must be called off before its flush; never turns back."""
+        self.reached = self.reached or self._cancelled() or self._late_batches()
+        return self.reached is not None
 
     def check(self) -> None:
-        """Raises CalledOffError: it must be called off before its flush."""
-        if self.is_enough() and self._reached is not None:
-            raise CalledOffError(self._reached)
+        """Raise CalledOffError if the drain must be called off before its flush."""
+        if self.is_enough() and self.reached is not None:
+            raise CalledOffError(self.reached)
 
     def check_cancelled(self) -> None:
-        """Raises CalledOffError: it was taken back before its flush, whose batches are committed by now."""
-        self._reached = self._reached or self._cancelled()
-        if self._reached is not None:
-            raise CalledOffError(self._reached)
-
-    @property
-    def reached(self) -> CallOff | None:
-        """Why it is called off; None where it is not."""
-        return self._reached
+        """Raise CalledOffError if the drain was cancelled before its flush, after its batches were committed."""
+        self.reached = self.reached or self._cancelled()
+        if self.reached is not None:
+            raise CalledOffError(self.reached)
 
     def begin_flush(self) -> None:
-        """From here on it cannot be taken back, and has its second deadline."""
-        if self._flush_began_at_seconds is None:
-            clock, said = self._attempt.clock, self._announced_at()
-            before_seconds = 0.0 if said is None else max(0.0, (clock.now() - said).total_seconds())
-            self._flush_began_at_seconds = clock.monotonic_seconds() - before_seconds
-
-    def _announced_at(self) -> datetime | None:
-        """When this attempt first said that it flushes: a look that was cut short does not give it more time."""
-        said = [
-            event.at
-            for event in self._attempt.reporter.events
-            if isinstance(event, Draining)
-            and event.command_id == self._command_id
-            and event.attempt == self._attempt.number
-        ]
-        return said[0] if said else None
+        """From now on the drain cannot be cancelled, and the deadline of its flush counts."""
+        if self._flush_began_at_seconds is not None:
+            return
+        # Counted from this attempt's first announcement: a look that was cut short gives no more time.
+        attempt = self._attempt
+        said_at = next(
+            (
+                event.at
+                for event in attempt.reporter.events
+                if isinstance(event, Draining)
+                and (event.command_id, event.attempt) == (self._command_id, attempt.number)
+            ),
+            None,
+        )
+        past_seconds = 0.0 if said_at is None else max(0.0, (attempt.clock.now() - said_at).total_seconds())
+        self._flush_began_at_seconds = attempt.clock.monotonic_seconds() - past_seconds
 
     def is_flush_late(self) -> bool:
-        """Whether the flush has taken too long; answers whoever would take it back now."""
+        """Whether the flush has taken too long; rejects requests to cancel the drain."""
         for request, number in self._requests():
             self._refuse(request, number)
         drain, began = self._drain, self._flush_began_at_seconds
-        if self._reached is None and drain is not None and began is not None and drain.flush_within_seconds is not None:
+        if self.reached is None and drain is not None and began is not None and drain.flush_within_seconds is not None:
             taken_seconds = self._attempt.clock.monotonic_seconds() - began
             if taken_seconds > drain.flush_within_seconds:
                 why = f"its flush was not committed within {drain.flush_within_seconds:g} s"
-                self._reached = CallOff("flush_deadline", drain.on_flush_deadline, why)
-        return self._reached is not None
+                self.reached = CallOff("flush_deadline", drain.on_flush_deadline, why)
+        return self.reached is not None
 
     def flush_left_seconds(self) -> float | None:
-        """How long until the flush is late, a second at the least; None where it never is."""
+        """The time until the flush is late, at least a second; None without a deadline."""
         drain, began = self._drain, self._flush_began_at_seconds
         if drain is None or began is None or drain.flush_within_seconds is None:
             return None
@@ -135,7 +124,7 @@ class Limits:
         )
 
     def _requests(self) -> list[tuple[CancelRequest, int]]:
-        """Whoever wants to take it back; looked up as often as commands are, and no outage is a reason to wait."""
+        """Requests to cancel the drain, read as often as commands are; empty while the store does not answer."""
         attempt, now = self._attempt, self._attempt.clock.monotonic_seconds()
         poll_seconds = attempt.spec.settings.command_poll_seconds
         if self._looked_at_seconds is not None and now - self._looked_at_seconds < poll_seconds:

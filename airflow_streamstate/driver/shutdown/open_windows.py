@@ -1,10 +1,11 @@
-"""Which windows a drain closes early: read from the snapshot that was taken before it, while the flush runs."""
+"""The windows that a drain closes early, read from the ``pre-drain`` snapshot while the flush runs."""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import POLL_SECONDS, LogicalQuery
@@ -26,13 +27,12 @@ class OpenWindows:
         for query in queries:
             if snapshot_id is not None and query.startable.facts.stateful:
                 self._wanted.append(query.name)
-                self._read_later(query, snapshot_id)
+                attempt.in_background(partial(self._read, query, snapshot_id), gives_way=False)
 
     def of(self, name: str) -> Bounds | None:
-        """The bounds of a query, None where it has no window, or nobody could tell in time.
+        """The bounds for a query; None where it has no window, or they were not read in time.
 
-        Reader and flush went through the same state side by side, on the same busy or idle machine: so the reader is
-        given as long again as the flush took.
+        Reader and flush read the same state on the same machine, so the reader gets the flush's time once more.
         """
         clock = self._attempt.clock
         flush_seconds = clock.monotonic_seconds() - self._began_at_seconds
@@ -40,11 +40,8 @@ class OpenWindows:
         while name in self._wanted and name not in self._found and clock.monotonic_seconds() < end:
             clock.sleep(POLL_SECONDS)
         if name in self._wanted and name not in self._found:
-            self._wanted.remove(name)  # waited for once
+            self._wanted.remove(name)  # do not wait a second time
         return self._found.get(name)
-
-    def _read_later(self, query: LogicalQuery, snapshot_id: str) -> None:
-        self._attempt.in_background(lambda: self._read(query, snapshot_id), gives_way=False)
 
     def _read(self, query: LogicalQuery, snapshot_id: str) -> None:
         attempt = self._attempt

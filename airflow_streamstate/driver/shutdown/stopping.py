@@ -1,4 +1,4 @@
-"""Stop (1a.4): the batches in flight are committed, every query ends between two batches, the state is kept aside."""
+"""Stop (1a.4): the batches in flight commit, every query ends between two batches, and a snapshot keeps the state."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from airflow_streamstate.checkpoint.barrier import (
     Placed,
     Step,
 )
+from airflow_streamstate.checkpoint.log import Position
+from airflow_streamstate.control.command_status import pending_drain
 from airflow_streamstate.driver.attempt.answering import accept, clean_up
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.auditing import audit_at_end
@@ -33,22 +35,17 @@ from airflow_streamstate.driver.attempt.snapshotting import (
 )
 from airflow_streamstate.driver.shutdown.begun_flushes import refuse_pending_flush
 from airflow_streamstate.driver.shutdown.calling import call_functions
-from airflow_streamstate.driver.shutdown.overtaken import note_overtaken_drain
 from airflow_streamstate.driver.start.building import has_positions
 from airflow_streamstate.errors import DataError, FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.downtimes import QueryEnd
-from airflow_streamstate.protocol.events import Failed, Stopped
+from airflow_streamstate.protocol.events import Failed, Noted, Stopped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 
 PROGRESS_LINE_SECONDS = 10.0
 
 
 class NotWaitedForError(Exception):
-    """Internal: somebody would not wait any longer for queries to reach their barriers.
-
-    Attributes:
-        endings: of all of them, those that have reached theirs, too.
-    """
+    """Internal: a caller stopped waiting for queries to reach their barriers; ``endings`` has all of these queries."""
 
     def __init__(self, endings: Sequence[Ending]) -> None:
         super().__init__([ending.query.name for ending in endings if not ending.done])
@@ -61,7 +58,6 @@ class NotWaitedForError(Exception):
 
     @property
     def failures(self) -> dict[str, str]:
-        """Why batches failed meanwhile, by query."""
         return failures_of(self.endings)
 
 
@@ -70,7 +66,7 @@ class Ending:
 
     Attributes:
         failure: why it ended with its batch not committed; None where it did not.
-        done: whether it stands at its barrier, or has failed.
+        done: it stands at its barrier, or has failed.
     """
 
     def __init__(self, attempt: Attempt, query: LogicalQuery, command_id: str) -> None:
@@ -81,7 +77,7 @@ class Ending:
         self.last_seen: object = "nothing yet"
         self._is_stopped_here = False
         if query.last_end.ended_at is None:
-            query.last_end = QueryEnd()  # of a barrier that was taken back from under it
+            query.last_end = QueryEnd()  # of a barrier that was removed
         self._placement = BarrierPlacement(
             query.checkpoint,
             attempt.mark("stop", command_id),
@@ -90,11 +86,8 @@ class Ending:
         )
 
     def step(self) -> Step | None:
-        """Look and act once; never blocks, but for Spark's own ``stop()`` of a query that runs nothing.
-
-        Returns:
-            What was seen; None where the store did not answer, or the log is damaged.
-        """
+        """Look and act once; None where the store did not answer, or the log is damaged. Never blocks, except for
+        Spark's ``stop()`` of a query that runs nothing."""
         run = self.query.run
         try:
             self.last_seen = seen = self._placement.step()
@@ -117,7 +110,7 @@ class Ending:
         if isinstance(seen, Certain | Placed) and self.query.last_end.barrier_at is None:
             self.query.last_end = replace(self.query.last_end, barrier_at=self._attempt.clock.now())
         if isinstance(seen, BatchFailed):
-            # Ended by the script's own stop() in the middle of a batch, it has no failure: the batch is run again.
+            # The script's own stop() in the middle of a batch is no failure: the next start runs the batch again.
             self.failure = run.failure() if run is not None else None
             self.query.has_ended_itself = run is not None and self.failure is None
             self.done = True
@@ -132,27 +125,32 @@ class Ending:
                 self.query.has_ended_itself = self.query.has_ended_itself or not self.query.runs_once
 
     def _note_end(self) -> None:
-        """Once: a query that stands at its barrier is brought there again before its flush."""
+        """Once: a query at its barrier is brought there again before its flush."""
         if self.query.last_end.ended_at is None:
             self.query.last_end = replace(self.query.last_end, ended_at=self._attempt.clock.now())
 
     def goes_on(self) -> bool | None:
-        """One step of taking the barrier back from under a query that runs: whether it runs on as if there had been
-        none. False: it stands at its barrier, and has to be started again. None: not known yet. Never blocks."""
+        """One step of removing the barrier under a running query; never blocks.
+
+        Returns:
+            True: it runs on as if there had been no barrier. False: it stands at its barrier and has to be started
+                again.
+            None: not known yet.
+        """
         if self.done or self.query.run is None:
             return False
         seen = self.step()
         if self.done:
             return False
         if isinstance(seen, Certain):
-            # Met or not: what is put again by the next step ends it at a barrier.
+            # If the query met the barrier already, the next step puts it again and ends the query there.
             return self._placement.take_back() or None
         if isinstance(seen, NotInitialised | Overwritten):
             return None if self._has_barrier() else True
         return None
 
     def _has_barrier(self) -> bool:
-        """Whether an entry of this deployment lies in the log."""
+        """Whether an entry of this deployment is in the log."""
         barriers = self.query.checkpoint.position().barriers
         marks = (barrier.entry.mark for barrier in barriers)
         return any(mark is not None and mark.deployment_id == self._attempt.deployment_id for mark in marks)
@@ -165,22 +163,10 @@ def end_at_barriers(
     *,
     is_enough: Callable[[], bool] = lambda: False,
 ) -> dict[str, str]:
-    """End running queries between two batches, all at the same time.
+    """End running queries between two batches, all at the same time; returns the failures of their last batches, by
+    name.
 
-    Bounded by the batches in flight: nothing else ends a query without cutting one.
-
-    Args:
-        attempt: this attempt.
-        queries: those that run.
-        command_id: goes into the marks.
-        is_enough: asked again and again; whether to wait no longer.
-
-    Returns:
-        The failures of those whose last batch failed, by name.
-
-    Raises:
-        FencedError: this attempt was replaced.
-        NotWaitedForError: it is enough.
+    Waits for the batches in flight; raises NotWaitedForError once ``is_enough``.
     """
     endings = [Ending(attempt, query, command_id) for query in queries]
     said = attempt.clock.monotonic_seconds()
@@ -202,7 +188,6 @@ def end_at_barriers(
 
 
 def failures_of(endings: Sequence[Ending]) -> dict[str, str]:
-    """Why batches failed, by query."""
     return {ending.query.name: ending.failure for ending in endings if ending.failure is not None}
 
 
@@ -213,8 +198,24 @@ def cut(attempt: Attempt, query: LogicalQuery) -> None:
         query.run.stop()
 
 
+def cut_runs(attempt: Attempt, queries: Sequence[LogicalQuery]) -> list[str]:
+    """Cut these queries; returns the names of those that have not ended ``exit_grace_seconds`` later.
+
+    Spark's ``stop()`` waits until the batch is interrupted, which user code may prevent: so it runs in the background.
+    """
+    for query in queries:
+        attempt.in_background(partial(cut, attempt, query), gives_way=False)
+    until = attempt.clock.monotonic_seconds() + attempt.spec.settings.exit_grace_seconds
+    left = list(queries)
+    while left and attempt.clock.monotonic_seconds() < until:
+        left = [query for query in left if not retry_until_fenced(attempt, "Spark", query.has_stopped_running)]
+        if left:
+            attempt.clock.sleep(POLL_SECONDS)
+    return [query.name for query in left]
+
+
 def close_latch(attempt: Attempt, state: Literal["stop", "drain", "snapshot"], order: Order) -> bool:
-    """Close the latch; False where it was closed already."""
+    """Close the latch; False if it was closed already."""
     latch = attempt.latch
     with latch.held():
         for query in attempt.queries.all():
@@ -226,16 +227,17 @@ def close_latch(attempt: Attempt, state: Literal["stop", "drain", "snapshot"], o
 
 
 def running_queries(attempt: Attempt) -> list[LogicalQuery]:
-    """The queries that Spark runs just now."""
+    """The queries that Spark runs now."""
     return [query for query in attempt.queries.all() if not query.has_stopped_running()]
 
 
-def wait_until_ended(attempt: Attempt, run: QueryRun, is_enough: Callable[[], bool] = lambda: False) -> bool:
-    """Wait for a run that ends by itself: one batch. Whether it has; not where it was enough before.
+def position_of(attempt: Attempt, query: LogicalQuery) -> Position:
+    """The position of a query in its log. Waits for the store."""
+    return retry_until_fenced(attempt, "the log", query.checkpoint.position)
 
-    Raises:
-        FencedError: this attempt was replaced.
-    """
+
+def wait_until_ended(attempt: Attempt, run: QueryRun, is_enough: Callable[[], bool] = lambda: False) -> bool:
+    """Wait for a run that ends by itself; False if ``is_enough`` came first."""
     while not retry_until_fenced(attempt, "Spark", run.has_ended):
         if is_enough():
             return False
@@ -244,11 +246,7 @@ def wait_until_ended(attempt: Attempt, run: QueryRun, is_enough: Callable[[], bo
 
 
 def stop_deployment(attempt: Attempt, order: Order) -> None:
-    """Obey a stop, from the closing of the latch (or from where it was cut short) to the release of the waits.
-
-    Raises:
-        FencedError: this attempt was replaced.
-    """
+    """Obey a stop: from closing the latch, or from where this was interrupted, to releasing the script's waits."""
     if attempt.latch.is_open:
         close_latch(attempt, "stop", order)
     if attempt.latch.state != "stop" or attempt.latch.order != order:
@@ -264,12 +262,9 @@ def stop_deployment(attempt: Attempt, order: Order) -> None:
 
 
 def finish_stopped(attempt: Attempt, order: Order, take: Callable[[], SnapshotManifest] | None = None) -> None:
-    """Every query has ended at a committed batch: snapshot, event, release.
+    """Every query has ended at a committed batch: take the snapshot, write the event, release the waits.
 
-    Args:
-        attempt: this attempt.
-        order: the stop; one of no command where a drain ended in this.
-        take: takes the snapshot, where more is known about it than every checkpoint of the deployment.
+    ``order`` has no command where a drain ends as a stop; ``take`` replaces ``take_final_snapshot``.
     """
     try:
         refuse_pending_flush(attempt)
@@ -279,7 +274,7 @@ def finish_stopped(attempt: Attempt, order: Order, take: Callable[[], SnapshotMa
     except StreamStateError as error:
         fail_without_snapshot(attempt, error)
         return
-    call_functions(attempt, "stop", manifest)  # what fails is told, and the state is safe
+    call_functions(attempt, "stop", manifest)  # a failure is an event only: the state is safe
     note_at_end(attempt, manifest)
     need_current(attempt)
     attempt.reporter.write(
@@ -296,34 +291,54 @@ def finish_stopped(attempt: Attempt, order: Order, take: Callable[[], SnapshotMa
 
 
 def ends_of(attempt: Attempt) -> dict[str, QueryEnd]:
-    """When the queries of this attempt came to their ends, as far as it was seen."""
+    """When the queries of this attempt came to their ends, as far as seen."""
     found = {query.name: query.last_end for query in attempt.queries.all()}
     return {name: end for name, end in found.items() if end != QueryEnd()}
 
 
 def note_at_end(attempt: Attempt, manifest: SnapshotManifest) -> None:
-    """Tell what a person should know of this end: queries with a position that this attempt never started are kept as
-    they were (1a.12), a drain was not begun, and what an audit finds.
-
-    Args:
-        attempt: this attempt, at its end.
-        manifest: its final snapshot.
-    """
+    """Note queries that this attempt never started (1a.12), failed queries, a pending drain, and the audit's
+    findings."""
     kept = [name for name, query in manifest.queries.items() if has_positions(query) and name not in attempt.queries]
     if kept:
         attempt.reporter.note("queries that were not started are carried on unchanged", queries=sorted(kept))
     failed = sorted(query.name for query in failed_queries(attempt))
     if failed:
         attempt.reporter.note(
-            "queries that had failed are kept where they stood; the next start runs what they had planned first",
+            "queries that had failed are kept at their position; the next start first runs what they had planned",
             queries=failed,
         )
     note_overtaken_drain(attempt)
     audit_at_end(attempt)
 
 
+def note_overtaken_drain(attempt: Attempt) -> None:
+    """Note once, before the last event of an attempt, that it has not begun a pending drain of the deployment."""
+    found = pending_drain(
+        attempt.commands(retry_until_fenced(attempt, "the commands", attempt.journal.commands)),
+        stream_id=attempt.stream_id,
+        deployment_id=attempt.deployment_id,
+        now=attempt.clock.now(),
+    )
+    if found is None:
+        return
+    drain, _number = found
+    is_told = any(
+        event.facts.get("overtaken_command_id") == drain.command_id
+        for event in attempt.reporter.events
+        if isinstance(event, Noted) and event.attempt == attempt.number
+    )
+    if not is_told:
+        attempt.reporter.note(
+            "a drain was ordered and not begun before this end: it holds for the next attempt of this deployment",
+            overtaken_command_id=drain.command_id,
+            requested_by=drain.requested_by,
+            reason=drain.reason,
+        )
+
+
 def fail_without_snapshot(attempt: Attempt, error: StreamStateError) -> None:
-    """A checkpoint or the start snapshot is not what it must be: said, and nothing more is touched."""
+    """The snapshot cannot be taken: write ``Failed``, and change nothing more."""
     for query in attempt.queries.all():
         query.end(str(error))
     need_current(attempt)
@@ -332,18 +347,18 @@ def fail_without_snapshot(attempt: Attempt, error: StreamStateError) -> None:
 
 
 def fail_queries(attempt: Attempt, failures: dict[str, str]) -> None:
-    """Batches failed on the way to a barrier: the ending is over, every wait of the script returns or raises that, and
-    the script's end says what became of the deployment."""
+    """Batches failed on the way to a barrier: end the shutdown; the script's waits return or raise, and its end writes
+    the last event."""
     end_failed(attempt, failures)
     attempt.reporter.note(
-        "a batch failed on its way to a barrier, so that this end failed; the next start runs that batch first",
+        "a batch failed on the way to its barrier, so this shutdown failed; the next start runs that batch first",
         queries=sorted(failures),
     )
     attempt.latch.release("failed")
 
 
 def end_failed(attempt: Attempt, failures: dict[str, str]) -> None:
-    """Queries whose last batch failed are over, and told."""
+    """End the queries whose last batch failed, and write their events."""
     for name, failure in failures.items():
         attempt.queries[name].fail(failure, attempt.queries[name].run)
     tell_failed_queries(attempt, is_last_look=True)

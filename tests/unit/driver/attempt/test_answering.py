@@ -1,4 +1,4 @@
-"""The ends of commands."""
+"""Accepting commands, and their ends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream
 
 
 def make_attempt(stream: SimulatedStream, faults: FaultPlan | None = None) -> Attempt:
-    stream.deploy()
     store = FaultyStore(stream.checkpoints, faults)
     return SimulatedDriver(stream, control=StreamControl(store, STREAM, stream.clock)).supervisor.attempt
 
 
-def test_a_command_is_accepted_once() -> None:
-    """Going on after a crash says nothing twice (Law 2)."""
-    stream = SimulatedStream()
+def test_a_command_is_accepted_once(stream: SimulatedStream) -> None:
+    """A driver that continues after a crash accepts nothing twice (Law 2)."""
     attempt = make_attempt(stream)
     order = order_of(stream.order(StopRequest), 1)
     accept(attempt, order)
@@ -30,9 +28,8 @@ def test_a_command_is_accepted_once() -> None:
     assert stream.kinds() == ["Accepted"]
 
 
-def test_the_clean_up_takes_what_has_its_end_and_nothing_else() -> None:
-    """A command that still waits stays."""
-    stream = SimulatedStream()
+def test_the_clean_up_takes_what_has_its_end_and_nothing_else(stream: SimulatedStream) -> None:
+    """A pending command stays."""
     attempt = make_attempt(stream)
     first, second = stream.order(StopRequest), stream.order(DrainNotification)
     attempt.reporter.write(Ignored, command_id=first.command_id, command_number=1, command={}, reason="no")
@@ -41,9 +38,8 @@ def test_the_clean_up_takes_what_has_its_end_and_nothing_else() -> None:
     assert left == [second]
 
 
-def test_a_clean_up_outlasts_a_lost_reply() -> None:
-    """It is tried again; and what stays is cleaned up by a later look."""
-    stream = SimulatedStream()
+def test_a_clean_up_outlasts_a_lost_reply(stream: SimulatedStream) -> None:
+    """The driver tries it again."""
     faults = FaultPlan()
     attempt = make_attempt(stream, faults)
     command = stream.order(StopRequest)
@@ -54,9 +50,10 @@ def test_a_clean_up_outlasts_a_lost_reply() -> None:
 
 
 @pytest.mark.parametrize(("only_drains", "released"), [(False, False), (True, True)])
-def test_a_drain_that_is_called_off_opens_the_latch_unless_it_was_all(only_drains: bool, released: bool) -> None:
-    """An attempt that exists for the flush alone starts nothing instead."""
-    stream = SimulatedStream()
+def test_a_drain_that_is_called_off_opens_the_latch_unless_it_was_all(
+    stream: SimulatedStream, only_drains: bool, released: bool
+) -> None:
+    """An attempt that only drains starts nothing instead."""
     attempt = make_attempt(stream)
     attempt.note_mode("drain" if only_drains else "run")
     attempt.latch.close("drain", order_of(stream.order(DrainNotification), 1))

@@ -1,4 +1,4 @@
-"""One attempt as its parts see it, and being replaced."""
+"""The shared state of one attempt, and its replacement."""
 
 from __future__ import annotations
 
@@ -10,23 +10,16 @@ from airflow_streamstate.protocol.events import Fenced
 from support.simulated_driver import SimulatedDriver, SimulatedStream
 
 
-def make_attempt(stream: SimulatedStream) -> Attempt:
-    stream.deploy()
+@pytest.fixture
+def attempt(stream: SimulatedStream) -> Attempt:
     return SimulatedDriver(stream).supervisor.attempt
 
 
-def test_the_current_attempt_may_write() -> None:
-    """Whoever the register names goes on (1a.8)."""
-    attempt = make_attempt(SimulatedStream())
-    attempt.fence.check_current()
-    assert not attempt.fence.is_fenced
-
-
 @pytest.mark.parametrize(("deployment_id", "number"), [("d-0002", 1), ("d-0001", 2)])
-def test_a_replaced_attempt_says_so_once_and_is_silent(deployment_id: str, number: int) -> None:
-    """A newer deployment or attempt ends all writing, but for one event under its own keys (Law 4)."""
-    stream = SimulatedStream()
-    attempt = make_attempt(stream)
+def test_a_replaced_attempt_says_so_once_and_is_silent(
+    stream: SimulatedStream, attempt: Attempt, deployment_id: str, number: int
+) -> None:
+    """A replaced attempt writes one last event under its own keys, then nothing (Law 4)."""
     stream.point_register(deployment_id, number)
     for _ in range(2):
         with pytest.raises(FencedError):
@@ -37,16 +30,14 @@ def test_a_replaced_attempt_says_so_once_and_is_silent(deployment_id: str, numbe
     assert stream.events_of(Fenced)[0].current_attempt == number
 
 
-def test_ids_of_snapshots_are_known_before_the_first_try() -> None:
+def test_ids_of_snapshots_are_known_before_the_first_try(attempt: Attempt) -> None:
     """The end of an attempt, or a command, has one snapshot: trying twice is trying once (Law 2)."""
-    attempt = make_attempt(SimulatedStream())
     assert attempt.snapshot_id("stopped") == "d-0001-stopped-000001"
     assert attempt.snapshot_id("live", 7) == "d-0001-live-000007"
 
 
-def test_each_mark_has_an_id_of_its_own() -> None:
+def test_each_mark_has_an_id_of_its_own(attempt: Attempt) -> None:
     """A put whose outcome is unknown is recognised by its write id (Law 8)."""
-    attempt = make_attempt(SimulatedStream())
     first, second = attempt.mark("stop", "c-1"), attempt.mark("stop", "c-1")
     assert first.write_id != second.write_id
     assert (first.deployment_id, first.attempt, first.command_id) == ("d-0001", 1, "c-1")

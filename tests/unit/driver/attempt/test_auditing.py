@@ -1,4 +1,4 @@
-"""What nobody could prevent does not stay unknown."""
+"""Audits for what no lock can prevent."""
 
 from __future__ import annotations
 
@@ -29,10 +29,8 @@ def lose_batch_2(stream: SimulatedStream) -> None:
 
 
 @pytest.mark.parametrize("kind", [StopRequest, DrainNotification])
-def test_a_batch_that_was_passed_over_long_ago_is_told_once(kind: type) -> None:
-    """Fast batches hide a gap from every look at the newest ones; the signs of life list them all (Law 12)."""
-    stream = SimulatedStream()
-    stream.deploy()
+def test_a_batch_that_was_passed_over_long_ago_is_told_once(stream: SimulatedStream, kind: type) -> None:
+    """Heartbeats list all commits, so a gap is found that fast batches hide from looks at the newest ones (Law 12)."""
     stream.clock.after(8.0, lambda: lose_batch_2(stream))
     stream.order_at(60.0, kind)
     assert stream.run(waiting_script(make_plan(500))) == 0
@@ -43,10 +41,8 @@ def test_a_batch_that_was_passed_over_long_ago_is_told_once(kind: type) -> None:
         assert told(stream, GAP, "d-0001") == ["2"]
 
 
-def test_what_a_listing_misses_once_is_not_missing() -> None:
-    """A folder that changes while it is listed may show a file and not the one before it."""
-    stream = SimulatedStream()
-    stream.deploy()
+def test_what_a_listing_misses_once_is_not_missing(stream: SimulatedStream) -> None:
+    """A folder that changes during a listing may show a file and not the one before it."""
     audit = Audit(SimulatedDriver(stream).supervisor.attempt)
     audit.follow("counts", [3, 5])
     audit.follow("counts", [3, 4, 5, 7])
@@ -57,10 +53,9 @@ def test_what_a_listing_misses_once_is_not_missing() -> None:
     assert told(stream, GAP, "d-0001") == ["6"]
 
 
-def test_a_predecessor_that_lived_on_is_told_while_its_successor_runs_and_at_its_end() -> None:
-    """Its batches are in the sink twice: an event names them, once for each that came (1a.8)."""
-    stream, plan = SimulatedStream(), make_plan(500)
-    stream.deploy()
+def test_a_predecessor_that_lived_on_is_told_while_its_successor_runs_and_at_its_end(stream: SimulatedStream) -> None:
+    """Its batches are in the sink twice: a note names them, once for each new one (1a.8)."""
+    plan = make_plan(500)
     stream.order_at(4.1, StopRequest)
     assert stream.run(waiting_script(plan)) == 0
     (stopped,) = stream.events_of(Stopped)
@@ -79,7 +74,7 @@ def test_a_predecessor_that_lived_on_is_told_while_its_successor_runs_and_at_its
 
 
 def test_an_audit_never_stands_in_the_way() -> None:
-    """A log that cannot be read is told by whoever needs it (Law 7)."""
+    """An audit ignores a log that it cannot read (Law 7)."""
     stream = SimulatedStream()
     stream.deploy(2, StartPlan("restore", "d-0001-stopped-000001", "d-0001"))
     audit_at_end(SimulatedDriver(stream, "d-0002").supervisor.attempt)

@@ -1,4 +1,4 @@
-"""Threads beside the agent's own."""
+"""Background threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow_streamstate.driver.attempt.background import LOWEST_PRIORITY, in_da
 
 
 def test_background_work_gives_way_to_everything_else() -> None:
-    """Sealing a snapshot takes no time from the queries; what a drain waits for is not kept from running by them."""
+    """Sealing takes no time from the queries; work that a drain waits for keeps its priority."""
     seen: list[int] = []
     done = threading.Event()
 

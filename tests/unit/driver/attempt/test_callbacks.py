@@ -1,4 +1,4 @@
-"""What a script says for itself."""
+"""Functions that a script registers for its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def close(end: JobEnd) -> None:
 
 
 def test_each_function_has_a_name_of_its_own() -> None:
-    """Events tell them apart, so that none is taken for called because another one was."""
+    """Events tell them apart, so the driver does not take one for another."""
     callbacks = Callbacks()
     callbacks.add("drain", close, 1.0)
     callbacks.add("drain", close, 1.0)
@@ -23,7 +23,7 @@ def test_each_function_has_a_name_of_its_own() -> None:
 
 
 def test_a_script_that_is_run_again_says_everything_again() -> None:
-    """The second pass of a driver that waits, or an attempt: nothing of the first is called twice."""
+    """A second run of the script, as behind a standby, calls no function of the first run."""
     callbacks, own = Callbacks(), FunctionType(close.__code__, {"__name__": "__main__"}, "own")
     callbacks.add("drain", own, 1.0)
     callbacks.add("drain", close, 1.0)  # of a module that stays imported, and is not run again

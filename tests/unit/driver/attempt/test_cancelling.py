@@ -1,17 +1,15 @@
-"""Drains that are taken back."""
+"""Drains that are cancelled."""
 
 from __future__ import annotations
 
-from airflow_streamstate.driver.attempt.cancelling import cancel_drains
 from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification
 from airflow_streamstate.protocol.events import DrainFailed, Ignored, QueryStarted, Rejected
-from support.simulated_driver import SimulatedDriver, SimulatedStream, assert_nothing_lost, make_plan, waiting_script
+from support.simulated_driver import SimulatedStream, assert_nothing_lost, make_plan, waiting_script
 
 
-def test_a_drain_is_taken_back_while_it_waits_for_its_batch() -> None:
-    """Until its flush begins; one event answers both, and names who took it back."""
-    stream, plan = SimulatedStream(), make_plan(200, batch_seconds=5.0)
-    stream.deploy()
+def test_a_drain_is_taken_back_while_it_waits_for_its_batch(stream: SimulatedStream) -> None:
+    """Possible until its flush begins; one event answers both, and names the requester."""
+    plan = make_plan(200, batch_seconds=5.0)
     stream.order_at(6.0, DrainNotification)
     stream.order_at(7.0, CancelRequest)
     stream.order_at(120, DrainNotification)
@@ -23,10 +21,9 @@ def test_a_drain_is_taken_back_while_it_waits_for_its_batch() -> None:
     assert_nothing_lost(plan)
 
 
-def test_a_flush_that_has_begun_is_not_taken_back() -> None:
-    """Whoever asks is told so at once, and the drain comes to its end."""
-    stream, plan = SimulatedStream(), make_plan(40)
-    stream.deploy()
+def test_a_flush_that_has_begun_is_not_taken_back(stream: SimulatedStream) -> None:
+    """The request is rejected at once, and the drain completes."""
+    plan = make_plan(40)
     stream.clock.every(0.03, lambda: setattr(plan, "batch_seconds", 60.0 if "Draining" in stream.kinds() else 0.5))
     stream.order_at(3.0, DrainNotification)
     stream.order_at(10.0, CancelRequest)
@@ -37,10 +34,9 @@ def test_a_flush_that_has_begun_is_not_taken_back() -> None:
     assert stream.commands() == []
 
 
-def test_a_pending_drain_is_taken_back_before_the_script_begins() -> None:
+def test_a_pending_drain_is_taken_back_before_the_script_begins(stream: SimulatedStream) -> None:
     """The next attempt finds both orders, and runs its queries (1a.11)."""
-    stream, plan = SimulatedStream(), make_plan(40)
-    stream.deploy()
+    plan = make_plan(40)
     stream.order(DrainNotification)
     stream.order(DrainNotification)
     stream.order(CancelRequest)
@@ -51,10 +47,9 @@ def test_a_pending_drain_is_taken_back_before_the_script_begins() -> None:
     assert_nothing_lost(plan)
 
 
-def test_a_request_with_nothing_to_take_back_is_ignored() -> None:
-    """It is told so, and takes nothing back that is ordered later."""
-    stream, plan = SimulatedStream(), make_plan(40)
-    stream.deploy()
+def test_a_request_with_nothing_to_take_back_is_ignored(stream: SimulatedStream) -> None:
+    """It is answered, and cancels no later drain."""
+    plan = make_plan(40)
     stream.order_at(1.0, CancelRequest)
     stream.order_at(60, DrainNotification)
     assert stream.run(waiting_script(plan)) == 0
@@ -63,19 +58,9 @@ def test_a_request_with_nothing_to_take_back_is_ignored() -> None:
     assert stream.kinds()[-1] == "Drained"
 
 
-def test_nothing_is_taken_back_unasked() -> None:
-    """A drain without a request keeps holding."""
-    stream = SimulatedStream()
-    stream.deploy()
-    stream.order(DrainNotification)
-    assert not cancel_drains(SimulatedDriver(stream).supervisor.attempt)
-    assert stream.events_of(DrainFailed) == []
-
-
-def test_one_request_takes_back_all_that_were_ordered_before_it() -> None:
-    """The one that is obeyed and the one behind it; the request is answered with the last of them (Law 1)."""
-    stream, plan = SimulatedStream(), make_plan(200, batch_seconds=5.0)
-    stream.deploy()
+def test_one_request_takes_back_all_that_were_ordered_before_it(stream: SimulatedStream) -> None:
+    """The active drain and the pending one; only the last event answers the request (Law 1)."""
+    plan = make_plan(200, batch_seconds=5.0)
     stream.order_at(6.0, DrainNotification)
     stream.order_at(6.5, DrainNotification)
     stream.order_at(7.0, CancelRequest)

@@ -1,4 +1,4 @@
-"""The one latch of an attempt (1a.11)."""
+"""The latch of an attempt (1a.11)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from support.fake_clock import FakeClock
 
 
 def test_only_the_first_order_closes_the_latch() -> None:
-    """A drain that comes during a stop does not turn it into one (1a.11)."""
+    """A drain that arrives during a stop does not replace it (1a.11)."""
     latch = Latch(FakeClock())
     assert latch.is_open
     assert latch.close("stop", Order("c-1", 1))
@@ -16,7 +16,7 @@ def test_only_the_first_order_closes_the_latch() -> None:
 
 
 def test_a_release_happens_once_and_keeps_its_time() -> None:
-    """The grace of the script is counted from the first release."""
+    """The grace of the script counts from the first release."""
     clock = FakeClock()
     latch = Latch(clock)
     latch.close("stop", Order())
@@ -28,7 +28,7 @@ def test_a_release_happens_once_and_keeps_its_time() -> None:
 
 
 def test_the_holder_knows_that_it_holds() -> None:
-    """In one thread for all, the agent's step sees that a start() is under way (1a.11)."""
+    """With one thread for all, the agent's step sees that a start() is under way (1a.11)."""
     latch = Latch(FakeClock())
     assert not latch.is_held_here
     with latch.held():
@@ -36,12 +36,3 @@ def test_the_holder_knows_that_it_holds() -> None:
             assert latch.is_held_here
         assert latch.is_held_here
     assert not latch.is_held_here
-
-
-def test_a_latch_that_was_closed_for_nothing_opens_again() -> None:
-    """A drain that cannot work is rejected, and the queries run after all."""
-    latch = Latch(FakeClock())
-    latch.close("drain", Order("c-1", 1))
-    latch.reopen()
-    assert latch.is_open
-    assert latch.order == Order()

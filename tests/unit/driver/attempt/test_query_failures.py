@@ -1,4 +1,4 @@
-"""Queries that fail while the others of a script run: told once, and what an end of the deployment makes of them."""
+"""Queries that fail while others run: told once, and what an end of the deployment does with them."""
 
 from __future__ import annotations
 
@@ -53,12 +53,16 @@ def plans(*, fails_at: int | None = 3, rows: int = 500) -> tuple[SimulatedPlan, 
     return make_plan(rows), failing
 
 
+def start_both(driver: SimulatedDriver, both: tuple[SimulatedPlan, ...]) -> None:
+    for name, plan in zip(NAMES, both, strict=True):
+        driver.start(plan, name)
+
+
 def waits_for_the_other(*both: SimulatedPlan) -> Script:
     """A script that starts two queries and waits for the first: the failure of the second ends nothing."""
 
     def script(driver: SimulatedDriver) -> None:
-        for name, plan in zip(NAMES, both, strict=True):
-            driver.start(plan, name)
+        start_both(driver, both)
         driver.queries[0].await_termination()
 
     return script
@@ -68,8 +72,7 @@ def waits_for_any(*both: SimulatedPlan) -> Script:
     """A script that waits as ``awaitAnyTermination`` does."""
 
     def script(driver: SimulatedDriver) -> None:
-        for name, plan in zip(NAMES, both, strict=True):
-            driver.start(plan, name)
+        start_both(driver, both)
 
         def is_over(query: LogicalQuery) -> bool:
             return query.ended and not query.is_held_back
@@ -82,6 +85,28 @@ def waits_for_any(*both: SimulatedPlan) -> Script:
                 raise QueryFailedError(failure)
 
     return script
+
+
+def waits_for_nothing(*both: SimulatedPlan) -> Script:
+    """A script that loops forever."""
+
+    def script(driver: SimulatedDriver) -> None:
+        start_both(driver, both)
+        while True:
+            driver.clock.sleep(1.0)
+
+    return script
+
+
+def dies_between_two_batches(driver: SimulatedDriver) -> None:
+    """Have the second query fail at about 10 s, when its log plans nothing."""
+    began = driver.clock.monotonic_seconds()
+
+    def die(_run: object, phase: str) -> None:
+        if phase == "construct" and 10.0 < driver.clock.monotonic_seconds() - began < 15.0:
+            raise QueryDiedError("the source does not answer")
+
+    driver.clock.after(0.0, lambda: setattr(driver.startables[1], "before_phase", die))
 
 
 def deployed(on_query_failure: OnQueryFailure = "script") -> SimulatedStream:
@@ -102,7 +127,8 @@ def mended(stream: SimulatedStream, both: tuple[SimulatedPlan, SimulatedPlan]) -
 
 
 def test_a_query_that_fails_while_the_script_waits_for_another_is_told_once() -> None:
-    """Its name, the batch that failed, the last line of its own traceback; the other query runs on."""
+    """With its batch and the last line of its traceback. The other query runs on; a stop keeps the planned batch, which
+    the next attempt runs first."""
     stream, both = deployed(), plans()
     stream.order_at(60.0, StopRequest)
     assert stream.run(waits_for_the_other(*both)) == 0
@@ -111,24 +137,15 @@ def test_a_query_that_fails_while_the_script_waits_for_another_is_told_once() ->
     assert failed.error == "Unlucky: batch of bad luck"
     assert "Streaming Query" in failed.traceback
     assert failed.then == "degrade"
-    stopped = stream.events_of(Stopped)[0]
-    assert stopped.queries["counts"].batch_id is not None
-    assert stopped.queries["counts"].batch_id > 10
-
-
-def test_a_stop_of_a_degraded_stream_keeps_the_failed_query_with_its_planned_batch() -> None:
-    """Its checkpoint is in the snapshot, it is noted, and the next attempt runs that batch first: no row is lost."""
-    stream, both = deployed(), plans()
-    stream.order_at(60.0, StopRequest)
-    assert stream.run(waits_for_the_other(*both)) == 0
-    position = stream.events_of(Stopped)[0].queries["failing"]
-    assert (position.batch_id, position.planned_batch_id) == (2, 3)
+    positions = stream.events_of(Stopped)[0].queries
+    assert (positions["counts"].batch_id or 0) > 10
+    assert (positions["failing"].batch_id, positions["failing"].planned_batch_id) == (2, 3)
     assert any(note.facts.get("queries") == ["failing"] for note in stream.events_of(Noted))
     mended(stream, both)
 
 
 def test_a_live_snapshot_of_a_degraded_stream_holds_the_failed_query() -> None:
-    """At its last commit, as of one that runs; also where all are to stand, and the failed one is not started again."""
+    """At its last commit; a consistent snapshot does not start it again."""
     stream, both = deployed(), plans()
     stream.order_at(20.0, SnapshotRequest)
     stream.order_at(25.0, SnapshotRequest, consistent=True)
@@ -157,7 +174,7 @@ def test_a_deployment_from_the_end_of_a_degraded_one_carries_the_failed_query_on
 
 
 def test_a_drain_of_a_degraded_stream_is_refused_and_passes_no_batch_over() -> None:
-    """The job runs on, the refusal names query, batch and cause; a stop and a mended start drain after all (1a.5)."""
+    """The rejection names query, batch and cause; a stop and a fixed start drain after all (1a.5)."""
     stream, both = deployed(), plans()
     stream.order_at(20.0, DrainNotification)
     stream.order_at(60.0, StopRequest)
@@ -170,7 +187,7 @@ def test_a_drain_of_a_degraded_stream_is_refused_and_passes_no_batch_over() -> N
 
 
 def test_a_drain_is_answered_where_the_log_of_a_failed_query_is_damaged() -> None:
-    """The reason names the log and the way on; the order behind it is obeyed, which says that the log is damaged."""
+    """The rejection names the log and the next step; the stop behind it fails because the log is damaged."""
     stream, both = deployed(), plans()
 
     def script(driver: SimulatedDriver) -> None:
@@ -194,18 +211,12 @@ def test_a_drain_is_answered_where_the_log_of_a_failed_query_is_damaged() -> Non
 
 
 def test_a_query_that_failed_between_two_batches_is_drained_with_the_others() -> None:
-    """Nothing of it is planned, so that nothing is passed over: its state is flushed like that of the others."""
+    """It has no planned batch to skip: its state is flushed like that of the others."""
     stream, both = deployed(), plans(fails_at=None)
 
     def script(driver: SimulatedDriver) -> None:
-        waits, began = waits_for_the_other(*both), driver.clock.monotonic_seconds()
-
-        def die(_run: object, phase: str) -> None:
-            if phase == "construct" and 10.0 < driver.clock.monotonic_seconds() - began < 15.0:
-                raise QueryDiedError("the source does not answer")
-
-        driver.clock.after(0.0, lambda: setattr(driver.startables[1], "before_phase", die))
-        waits(driver)
+        dies_between_two_batches(driver)
+        waits_for_the_other(*both)(driver)
 
     stream.order_at(40.0, DrainNotification)
     assert stream.run(script) == 0
@@ -215,7 +226,7 @@ def test_a_query_that_failed_between_two_batches_is_drained_with_the_others() ->
 
 
 def test_a_script_that_waits_for_any_query_ends_with_the_failure() -> None:
-    """As without us: ``Failed`` follows ``QueryFailed``, and names the cause; the other query ends at a commit."""
+    """As in plain Spark: ``Failed`` follows ``QueryFailed``, and names the cause; the other query ends at a commit."""
     stream, both = deployed(), plans()
     assert stream.run(waits_for_any(*both)) == 1
     assert [kind for kind in stream.kinds() if "ailed" in kind] == ["QueryFailed", "Failed"]
@@ -223,7 +234,7 @@ def test_a_script_that_waits_for_any_query_ends_with_the_failure() -> None:
     mended(stream, both)
 
 
-@pytest.mark.parametrize("script", [waits_for_the_other, waits_for_any])
+@pytest.mark.parametrize("script", [waits_for_the_other, waits_for_any, waits_for_nothing])
 def test_with_fail_the_first_failure_ends_the_deployment(script: Callable[..., Script]) -> None:
     """Whatever the script waits for: the others end at a commit, ``Failed`` names the query, the status is 1."""
     stream, both = deployed("fail"), plans()
@@ -232,28 +243,14 @@ def test_with_fail_the_first_failure_ends_the_deployment(script: Callable[..., S
     assert failed.sentence == "Unlucky: batch of bad luck"
     assert stream.events_of(QueryFailed)[0].then == "fail"
     assert stream.events_of(Finished) == []
-    if script is waits_for_the_other:
+    if script is not waits_for_any:
         assert failed.query_name == "failing"
     mended(stream, both)
 
 
-def test_with_fail_a_script_that_waits_for_nothing_is_ended() -> None:
-    """A loop that never ends, too: after ``exit_grace_seconds``, with status 1."""
-    stream, both = deployed("fail"), plans()
-
-    def script(driver: SimulatedDriver) -> None:
-        for name, plan in zip(NAMES, both, strict=True):
-            driver.start(plan, name)
-        while True:
-            driver.clock.sleep(1.0)
-
-    assert stream.run(script) == 1
-    assert stream.events_of(Failed)[0].query_name == "failing"
-
-
 @pytest.mark.parametrize("script", [waits_for_the_other, waits_for_any])
 def test_with_degrade_the_others_run_on_whatever_the_script_waits_for(script: Callable[..., Script]) -> None:
-    """No wait raises the failure while another query runs, and none after a clean stop: the driver ends with 0."""
+    """No wait raises the failure while another query runs, and none after a stop: the driver ends with 0."""
     stream, both = deployed("degrade"), plans()
     stream.order_at(60.0, StopRequest)
     assert stream.run(script(*both)) == 0
@@ -264,25 +261,18 @@ def test_with_degrade_the_others_run_on_whatever_the_script_waits_for(script: Ca
 
 @pytest.mark.parametrize("ending", ["stop", "drain", "snapshot"])
 def test_with_degrade_no_wait_raises_in_the_middle_of_an_ending(ending: str) -> None:
-    """While the others are on their way to their barriers, or stand there: the script's end would cut a flush, or turn
-    a snapshot into the end of the deployment."""
+    """Otherwise the script's end would cut a flush, or turn a snapshot into the end of the deployment."""
     stream, both = deployed("degrade"), plans(fails_at=None)
     raised: list[str] = []
 
     def script(driver: SimulatedDriver) -> None:
-        began = driver.clock.monotonic_seconds()
-
-        def die(_run: object, phase: str) -> None:
-            if phase == "construct" and 10.0 < driver.clock.monotonic_seconds() - began < 15.0:
-                raise QueryDiedError("the source does not answer")
-
         def look() -> None:
             for query in driver.queries:
                 latch = driver.supervisor.attempt.latch
                 if query.ended and not query.is_held_back and not latch.is_released and query.failure_to_raise():
                     raised.append(latch.state)
 
-        driver.clock.after(0.0, lambda: setattr(driver.startables[1], "before_phase", die))
+        dies_between_two_batches(driver)
         driver.clock.every(0.01, look)
         waits_for_the_other(*both)(driver)
 
@@ -312,39 +302,31 @@ def fails_under_a_barrier(stream: SimulatedStream, order: Callable[[], object], 
 
 
 @pytest.mark.parametrize("setting", ["script", "degrade", "fail"])
-@pytest.mark.parametrize("command", [StopRequest, DrainNotification])
-def test_a_batch_that_fails_on_its_way_to_the_barrier_of_an_end_is_told(
-    command: type[Command], setting: OnQueryFailure
-) -> None:
-    """The end has failed with it, whatever the script waits for: both events name the query, the status is 1."""
+@pytest.mark.parametrize("command", [StopRequest, DrainNotification, SnapshotRequest])
+def test_a_batch_that_fails_on_its_way_to_a_barrier_is_told(command: type[Command], setting: OnQueryFailure) -> None:
+    """A stop or drain has failed with it: both events name the query, the status is 1. A snapshot is rejected after
+    ``QueryFailed``, and only ``fail`` ends the deployment. The next start runs the batch (1a.7, Law 12)."""
     stream, both = deployed(setting), plans()
     slow = replace(both[1], batch_seconds=6.0)
-    assert stream.run(fails_under_a_barrier(stream, lambda: stream.order(command), both[0], slow)) == 1
+    terms = {"consistent": True} if command is SnapshotRequest else {}
+    stream.order_at(90.0, StopRequest)
+    status = stream.run(fails_under_a_barrier(stream, lambda: stream.order(command, **terms), both[0], slow))
     assert stream.events_of(QueryFailed)[0].error == "Unlucky: batch of bad luck"
-    assert stream.events_of(Failed)[0].query_name == "failing"
+    if command is DrainNotification:
+        assert stream.kinds()[-4:] == ["Accepted", "DrainFailed", "QueryFailed", "Failed"]
+        assert stream.commands() == []
+    if command is SnapshotRequest:
+        ends = ["Failed"] if setting == "fail" else ["Accepted", "Stopped"]
+        assert stream.kinds()[-len(ends) - 2 :] == ["QueryFailed", "Rejected", *ends]
+    is_failed = command is not SnapshotRequest or setting == "fail"
+    assert status == is_failed
+    assert [event.query_name for event in stream.events_of(Failed)] == ["failing"] * is_failed
     assert stream.events_of(Finished) == []
     mended(stream, (both[0], slow))
 
 
-@pytest.mark.parametrize("setting", ["script", "degrade", "fail"])
-def test_a_batch_that_fails_on_its_way_to_the_barrier_of_a_snapshot_is_told(setting: OnQueryFailure) -> None:
-    """As any other failure of a query, and before the snapshot's answer; ``fail`` ends the deployment of it."""
-    stream, both = deployed(setting), plans()
-    slow = replace(both[1], batch_seconds=6.0)
-    stream.order_at(90.0, StopRequest)
-
-    def order() -> Command:
-        return stream.order(SnapshotRequest, consistent=True)
-
-    status = stream.run(fails_under_a_barrier(stream, order, both[0], slow))
-    ends = ["Failed"] if setting == "fail" else ["Accepted", "Stopped"]
-    assert status == (1 if setting == "fail" else 0)
-    assert stream.kinds()[-len(ends) - 2 :] == ["QueryFailed", "Rejected", *ends]
-    mended(stream, (both[0], slow))
-
-
 def test_queries_that_cannot_be_started_again_after_a_snapshot_are_each_told() -> None:
-    """No run of theirs failed: they are told apart by themselves."""
+    """Each has its own event, although no run of theirs failed."""
     stream, both = deployed(), plans(fails_at=None)
     done = make_plan(300)
 
@@ -357,8 +339,7 @@ def test_queries_that_cannot_be_started_again_after_a_snapshot_are_each_told() -
     stream.order_at(60.0, StopRequest)
 
     def script(driver: SimulatedDriver) -> None:
-        for name, plan in zip(NAMES, both, strict=True):
-            driver.start(plan, name)
+        start_both(driver, both)
         driver.start(done, "done").await_termination()
 
     assert stream.run(script) == 0
@@ -386,14 +367,13 @@ def test_a_script_that_ends_well_hides_no_failure_that_it_was_not_given(setting:
 
 
 def test_with_degrade_a_wait_for_the_failed_query_itself_waits_for_the_others() -> None:
-    """One that has a time to wait comes back without an end; when no query runs any more the failure is raised."""
+    """A wait with a timeout returns False; when no query runs any more the failure is raised."""
     stream = deployed("degrade")
     both = (make_plan(45, trigger="available_now"), plans()[1])
     waited: list[tuple[bool, bool]] = []
 
     def script(driver: SimulatedDriver) -> None:
-        for name, plan in zip(NAMES, both, strict=True):
-            driver.start(plan, name)
+        start_both(driver, both)
         ours, failing = driver.queries
         while not failing.ended:
             driver.clock.sleep(0.1)
@@ -409,12 +389,11 @@ def test_with_degrade_a_wait_for_the_failed_query_itself_waits_for_the_others() 
 
 
 def test_a_query_that_the_script_stopped_is_no_failure() -> None:
-    """Not even where Spark calls the cut of its batch an exception."""
+    """Not even where Spark reports the cut of its batch as an exception."""
     stream, both = deployed(), plans(fails_at=None)
 
     def script(driver: SimulatedDriver) -> None:
-        for name, plan in zip(NAMES, both, strict=True):
-            driver.start(plan, name)
+        start_both(driver, both)
         driver.clock.sleep(5.0)
         run = driver.queries[1].run
         driver.startables[1].before_stop = lambda _run: run._end("py4j: interrupted") if run is not None else None
@@ -427,7 +406,7 @@ def test_a_query_that_the_script_stopped_is_no_failure() -> None:
 
 
 def test_a_script_that_starts_its_failed_query_again_is_told_of_each_failure() -> None:
-    """Each run of its own; what is started again is not among the failed ones any more."""
+    """Each run has its own event; a query that was started again no longer counts as failed."""
     stream, both = deployed(), plans()
     good = replace(both[1], fails_at=set())
 

@@ -1,4 +1,4 @@
-"""What a driver tells."""
+"""Events and log lines of a driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.faulty_store import Fault, FaultPlan, FaultyStore
 
 
 class Desk:
-    """A reporter, its store, and what it said."""
+    """A reporter, its store, and its lines."""
 
     def __init__(self, plan: FaultPlan | None = None, secrets: tuple[str, ...] = ()) -> None:
         self.memory = MemoryStore()
@@ -45,7 +45,7 @@ def test_an_event_is_written_once_the_store_is_back() -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_an_event_whose_outcome_is_unknown_is_written_once(number: int) -> None:
-    """A lost reply is read back before anything else, so that nothing is said twice (Law 8)."""
+    """The reporter reads back a lost reply before anything else (Law 8)."""
     faults = {number: Fault.REPLY_LOST, **dict.fromkeys(range(number + 1, number + 9), Fault.UNAVAILABLE)}
     desk = Desk(FaultPlan(faults))
     write_started(desk)
@@ -80,17 +80,14 @@ def test_secrets_never_reach_an_event_or_the_log() -> None:
         Failed, error="login with hunter2-secret", traceback="x hunter2-secret y", explanation="hunter2-secret is wrong"
     )
     desk.reporter.note("tried hunter2-secret", why="hunter2-secret", queries=["hunter2-secret"])
-    stored = b"".join(stored.body for key in self_keys(desk) if (stored := desk.memory.get(key)) is not None)
+    keys = [info.key for info in desk.memory.list_objects("")]
+    stored = b"".join(stored.body for key in keys if (stored := desk.memory.get(key)) is not None)
     assert b"hunter2" not in stored
     assert not any("hunter2" in line for line in desk.lines)
 
 
-def self_keys(desk: Desk) -> list[str]:
-    return [info.key for info in desk.memory.list_objects("")]
-
-
 def test_earlier_events_are_known_after_loading() -> None:
-    """An attempt knows what the attempts before it said, and goes on with the next number (1a.13)."""
+    """An attempt knows the events of earlier ones, and continues with the next number (1a.13)."""
     desk = Desk()
     write_started(desk)
     journal = StreamControl(desk.memory, "orders", desk.clock).journal("d-0001")
@@ -111,14 +108,14 @@ def test_what_lies_among_the_events_and_is_none_stops_nobody() -> None:
 
 
 class FullDisk(io.StringIO):
-    """A file for whose lines there is no room."""
+    """A file without room for a line."""
 
     def write(self, text: str) -> int:
         raise OSError(28, "No space left on device")
 
 
 def closed() -> io.StringIO:
-    """What a script leaves that closes its stderr."""
+    """The stderr of a script that closes it."""
     log = io.StringIO()
     log.close()
     return log
@@ -126,13 +123,14 @@ def closed() -> io.StringIO:
 
 @pytest.mark.parametrize("log", [FullDisk(), closed()], ids=["full", "closed"])
 def test_a_log_that_takes_no_line_costs_the_line_alone(log: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that wants to say that the disk is full lives on, and beats again once there is room."""
+    """The thread that reports a full disk survives, and writes heartbeats again once there is room."""
     monkeypatch.setattr(sys, "stderr", log)
     say_to_driver_log("the store is out of reach, and is asked again")
 
 
 def test_outages_are_kept_apart_by_what_failed() -> None:
-    """What answers says nothing of what does not, and does not make its lines more than twice a minute."""
+    """The success of one activity neither ends the outage of another, nor repeats its lines more than twice a
+    minute."""
     desk = Desk()
     refused, away = StoreRefusedError("permission denied"), UnavailableError("the home is not there")
     for second in range(300):
@@ -152,11 +150,11 @@ def test_outages_are_kept_apart_by_what_failed() -> None:
 
 
 def test_what_is_no_outage_of_the_store_is_not_called_one() -> None:
-    """As damaged data, at which the agent looks again."""
+    """Such as damaged data, which the agent reads again."""
     desk = Desk()
     desk.reporter.outage("a look at the commands", DataError("the log is damaged"))
     desk.reporter.answered("a look at the commands")
     assert desk.lines == [
-        "this is tried again (a look at the commands: the log is damaged.)",
-        "this goes again, after 0 s (a look at the commands)",
+        "this failed and is tried again (a look at the commands: the log is damaged.)",
+        "this works again, after 0 s (a look at the commands)",
     ]

@@ -1,4 +1,4 @@
-"""Which checkpoints a snapshot of an attempt holds (1a.11)."""
+"""The checkpoints that a snapshot of an attempt holds (1a.11)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.snapshotting import (
     checkpoint_names,
-    has_queries,
     last_known,
     queries_to_capture,
     retry_until_fenced,
@@ -21,19 +20,17 @@ from airflow_streamstate.protocol.records import StartPlan
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script
 
 
-def after_a_stop(stream: SimulatedStream) -> Attempt:
+@pytest.fixture
+def attempt(stream: SimulatedStream) -> Attempt:
     """Deployment d-0002, which starts from a snapshot with the queries a and b, and has built neither."""
-    stream.deploy()
     stream.order_at(2.1, StopRequest)
     assert stream.run(waiting_script(make_plan(), make_plan(), names=("a", "b"))) == 0
     stream.deploy(2, StartPlan("restore", stream.events_of(Stopped)[0].snapshot_id, "d-0001"))
     return SimulatedDriver(stream, "d-0002").supervisor.attempt
 
 
-def test_a_query_that_was_not_built_yet_is_carried_on() -> None:
-    """It is taken from the start snapshot as it was: nothing falls back to empty (Law 5)."""
-    stream = SimulatedStream()
-    attempt = after_a_stop(stream)
+def test_a_query_that_was_not_built_yet_is_carried_on(attempt: Attempt) -> None:
+    """It is taken from the start snapshot: nothing falls back to empty (Law 5)."""
     wanted = queries_to_capture(attempt)
     assert set(wanted) == {"a", "b"}
     manifest = take_final_snapshot(attempt, "stopped", "")
@@ -42,47 +39,32 @@ def test_a_query_that_was_not_built_yet_is_carried_on() -> None:
     assert manifest.queries == start.queries
 
 
-def test_what_is_no_checkpoint_among_the_checkpoints_is_passed_over() -> None:
-    """A folder whose name no query has is none of ours (Law 7)."""
-    stream = SimulatedStream()
-    attempt = after_a_stop(stream)
+def test_what_is_no_checkpoint_among_the_checkpoints_is_passed_over(stream: SimulatedStream, attempt: Attempt) -> None:
+    """A folder whose name no query has is ignored (Law 7)."""
     folder = layout.checkpoints_folder(STREAM, "d-0002")
     stream.checkpoints.put(f"{folder}/%41/x", b"")
     stream.checkpoints.put(f"{folder}/counts/metadata", b'{"id":"x"}')
     assert checkpoint_names(attempt) == ["counts"]
 
 
-def test_a_deployment_without_any_query_has_none() -> None:
-    """Nothing was started, nothing was there before: there is nothing to snapshot."""
-    stream = SimulatedStream()
-    stream.deploy()
-    assert not has_queries(SimulatedDriver(stream).supervisor.attempt)
-
-
-def test_what_the_sources_are_is_known_from_the_last_snapshot() -> None:
-    """A query that reported no progress in this attempt keeps what an earlier one learned of it."""
-    stream = SimulatedStream()
-    attempt = after_a_stop(stream)
+def test_what_the_sources_are_is_known_from_the_last_snapshot(attempt: Attempt) -> None:
+    """A query without progress in this attempt keeps the sources that an earlier one recorded."""
     known = last_known(attempt, "a")
     assert known is not None
     assert known.sources == ("Simulated[flights]",)
     assert last_known(attempt, "other") is None
 
 
-def test_a_replaced_attempt_takes_no_final_snapshot() -> None:
-    """Looked at just before: a successor may be reading these checkpoints (Law 4)."""
-    stream = SimulatedStream()
-    attempt = after_a_stop(stream)
+def test_a_replaced_attempt_takes_no_final_snapshot(stream: SimulatedStream, attempt: Attempt) -> None:
+    """The register is checked just before: a successor may be reading these checkpoints (Law 4)."""
     stream.point_register("d-0003", 1, fencing_token=3)
     with pytest.raises(FencedError):
         take_final_snapshot(attempt, "stopped", "")
     assert stream.control.manifest("d-0002-stopped-000001") is None
 
 
-def test_what_must_be_done_is_tried_until_it_works() -> None:
-    """An outage is waited for; anything else comes through at once."""
-    stream = SimulatedStream()
-    attempt = after_a_stop(stream)
+def test_what_must_be_done_is_tried_until_it_works(attempt: Attempt) -> None:
+    """An outage is waited for; any other error is raised at once."""
     failures = [UnavailableError("away"), UnavailableError("away")]
 
     def act() -> str:
@@ -96,10 +78,9 @@ def test_what_must_be_done_is_tried_until_it_works() -> None:
         retry_until_fenced(attempt, "this", act)
 
 
-def test_a_snapshot_that_cannot_be_read_stops_no_start() -> None:
-    """An attempt that goes on in its own checkpoint needs none; what an older one knows is known. (Law 7)"""
-    stream, plan = SimulatedStream(), make_plan()
-    stream.deploy()
+def test_a_snapshot_that_cannot_be_read_stops_no_start(stream: SimulatedStream) -> None:
+    """An attempt that continues in its own checkpoint needs none; older snapshots still count (Law 7)."""
+    plan = make_plan()
     stream.order_at(2.1, SnapshotRequest)
     stream.order_at(20.0, StopRequest)
     assert stream.run(waiting_script(plan)) == 0
@@ -119,7 +100,7 @@ def test_a_snapshot_that_cannot_be_read_stops_no_start() -> None:
 def test_the_end_holds_what_was_never_started_though_the_start_snapshot_is_lost(
     order: type[Command], is_damaged: bool
 ) -> None:
-    """A snapshot that the deployment took before that has it as it was: nothing of it is dropped (1a.12, Law 5)."""
+    """An earlier snapshot of the deployment has it: nothing is dropped (1a.12, Law 5)."""
     stream, plan = SimulatedStream(spark_version="4.2.1"), make_plan(400)
     stream.deploy()
     stream.order_at(2.1, StopRequest)
@@ -149,3 +130,18 @@ def test_the_end_holds_what_was_never_started_though_the_start_snapshot_is_lost(
     assert end.queries["late"] == start.queries["late"]
     assert end.queries["counts"].drained == (order is DrainNotification)
     assert end.spark_version == "4.2.1"
+
+
+def test_a_resumed_deployment_whose_checkpoint_is_gone_does_not_start_empty(stream: SimulatedStream) -> None:
+    """The driver refuses the next attempt, and reads nothing from the beginning again (Laws 5, 14)."""
+    plan = make_plan(500)
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    written = list(plan.sink.batches)
+    folder = layout.checkpoint_folder(STREAM, "d-0001", "counts")
+    for info in list(stream.checkpoints.list_objects(f"{folder}/")):
+        stream.checkpoints.delete(info.key)
+    number = stream.next_attempt()
+    stream.order_at(2.1, StopRequest, attempt=number)
+    assert stream.run(waiting_script(plan), attempt=number) != 0
+    assert list(plan.sink.batches) == written

@@ -1,4 +1,4 @@
-"""What an attempt knows of its sources: nothing that a connector raises gets out."""
+"""The sources of an attempt: no error of a connector gets out."""
 
 from __future__ import annotations
 
@@ -34,27 +34,22 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, more: Mapping[str, st
     importlib.invalidate_caches()
 
 
-def test_a_broken_connector_is_told_and_the_stream_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sentence in an event; the others are used."""
+def stopped_run(stream: SimulatedStream) -> QueryStarted:
+    """Run a query that shows its sources until a stop."""
+    stream.order_at(3.0, StopRequest)
+    assert stream.run(waiting_script(make_plan(shows_sources=True))) == 0
+    return stream.events_of(QueryStarted)[0]
+
+
+def test_a_broken_connector_is_told_and_the_stream_runs(
+    stream: SimulatedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One note; the other connectors are used, and identity and marks are recorded with the offsets."""
     install(tmp_path, monkeypatch, {"brokenone": "no_such_module:Connector"})
-    stream, plan = SimulatedStream(), make_plan(shows_sources=True)
-    stream.deploy()
-    stream.order_at(30.0, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
+    started = stopped_run(stream)
     told = [event.text for event in stream.events_of(Noted) if "brokenone" in event.text]
     assert len(told) == 1
     assert "cannot be used: ModuleNotFoundError" in told[0]
-    (started,) = stream.events_of(QueryStarted)
-    assert started.identities[0].adapter == "simulated"
-
-
-def test_what_a_source_is_goes_into_the_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Identity and marks are kept with the offsets; an unknown kind of source is kept as unknown."""
-    install(tmp_path, monkeypatch)
-    stream, plan = SimulatedStream(), make_plan(shows_sources=True)
-    stream.deploy()
-    stream.order_at(30.0, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
     snapshot_id = stream.events_of(Stopped)[0].snapshot_id
     (identity,) = stream.control.need_manifest(snapshot_id).queries["counts"].identities
     assert (identity.adapter, identity.what, identity.marks) == (
@@ -62,22 +57,18 @@ def test_what_a_source_is_goes_into_the_snapshot(tmp_path: Path, monkeypatch: py
         "simulated Simulated[flights]",
         {"made": "1"},
     )
+    assert started.identities[0].adapter == "simulated"
 
 
-def test_without_an_connector_nothing_is_known_and_nothing_breaks() -> None:
-    """A kind of source that nobody knows runs as before."""
-    stream, plan = SimulatedStream(), make_plan(shows_sources=True)
-    stream.deploy()
-    stream.order_at(30.0, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
-    (started,) = stream.events_of(QueryStarted)
-    assert started.identities[0] == source_book.UNKNOWN
+def test_without_an_connector_nothing_is_known_and_nothing_breaks(stream: SimulatedStream) -> None:
+    """A source without a connector runs too."""
+    assert stopped_run(stream).identities[0] == source_book.UNKNOWN
 
 
 def test_what_an_connector_says_in_other_types_spoils_no_object(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stream: SimulatedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Numbers as marks, a float as a lag, a path as a remark: else no event, sign of life or snapshot could be read."""
+    """Numbers as marks, a float as a lag, a path as a remark: the records stay readable."""
     install(tmp_path, monkeypatch, {"looseone": "loose_connector:Loose"})
     (tmp_path / "loose_connector.py").write_text(
         "from pathlib import Path\n"
@@ -93,8 +84,7 @@ def test_what_an_connector_says_in_other_types_spoils_no_object(
         "    def remarks(self, source): return (Path('a'),)\n"
         "    def explain(self, failure): return Path('b')\n"
     )
-    stream, plan = SimulatedStream(), make_plan(shows_sources=True, fails_at={6})
-    stream.deploy()
+    plan = make_plan(shows_sources=True, fails_at={6})
     stream.order_at(3.0, SnapshotRequest)
     assert stream.run(waiting_script(plan)) == 1
     (started,) = stream.events_of(QueryStarted)
@@ -108,20 +98,17 @@ def test_what_an_connector_says_in_other_types_spoils_no_object(
     assert beat.queries["counts"].rows_behind == 3
 
 
-def test_an_identity_that_is_no_text_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next connector is asked."""
+def test_an_identity_that_is_no_text_is_none(
+    stream: SimulatedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The book asks the next connector."""
     install(tmp_path, monkeypatch, {"numberingone": "numbering_connector:Numbering"})
     (tmp_path / "numbering_connector.py").write_text(
         "from support.simulated_connector import SimulatedConnector\n"
         "class Numbering(SimulatedConnector):\n"
         "    def identify(self, source): return 7\n"
     )
-    stream, plan = SimulatedStream(), make_plan(shows_sources=True)
-    stream.deploy()
-    stream.order_at(3.0, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
-    (started,) = stream.events_of(QueryStarted)
-    assert started.identities[0].what == "simulated Simulated[flights]"
+    assert stopped_run(stream).identities[0].what == "simulated Simulated[flights]"
 
 
 SECRET = "hunter2  woods"
@@ -130,7 +117,7 @@ SECRET = "hunter2  woods"
 def test_what_an_connector_raises_is_cut_after_its_secrets_are_hidden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half a secret at the end of a long sentence, or one whose blanks were made one, nobody recognises."""
+    """Redaction does not recognise half a secret, or one with its whitespace collapsed."""
     install(tmp_path, monkeypatch, {"longone": "long_connector:Long", "brokenone": "broken_connector:Broken"})
     (tmp_path / "broken_connector.py").write_text(f"raise RuntimeError('x' * 190 + {SECRET!r})\n")
     (tmp_path / "long_connector.py").write_text(
@@ -150,7 +137,7 @@ def test_what_an_connector_raises_is_cut_after_its_secrets_are_hidden(
 
 
 class Restarting(OpenSimulated):
-    """Answers when the script has started its query again."""
+    """Answers after the script has started its query again."""
 
     restart: Callable[[], object] | None = None
 
@@ -176,8 +163,8 @@ def startable_of(source: SimulatedSource, count: int) -> StartableQuery:
 
 
 def test_an_answer_that_comes_after_another_start_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asked for the run of before does not know how far that of now has come: an offset of an old source would
-    pass for one of the new; and other sources than those that were asked are not given the answers."""
+    """It tells nothing about the new run: an old offset would count as one of the new source. And the answers of other
+    sources than those asked are not taken."""
     install(tmp_path, monkeypatch, {"restartingone": f"{__name__}:RestartingConnector"})
     book = source_book.SourceBook(
         Reporter(SimulatedStream().control.journal("d-0001"), 1, FakeClock(), lambda _line: None)

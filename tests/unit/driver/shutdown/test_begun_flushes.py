@@ -1,4 +1,4 @@
-"""Flushes that were begun in one attempt and are met in another (1a.5, Law 14)."""
+"""Flushes that one attempt began and another one finds (1a.5, Law 14)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support.simulated_sources import SimulatedSink
 
 
 def killed_in_the_flush_of_b(stream: SimulatedStream, plans: tuple[SimulatedPlan, ...], phase: Phase) -> None:
-    """The queries a and b are drained, and the driver is killed in this phase of b's flush."""
+    """Drain the queries a and b; the driver dies in this phase of b's flush."""
     stream.deploy()
     stream.order_at(10.0, DrainNotification)
     driver = SimulatedDriver(stream)
@@ -44,7 +44,7 @@ def killed_in_the_flush_of_b(stream: SimulatedStream, plans: tuple[SimulatedPlan
 
 @pytest.mark.parametrize("phase", ["run", "commit"])
 def test_a_query_whose_flush_was_begun_is_never_carried_on_as_unflushed(phase: Phase) -> None:
-    """The sink may hold that batch id with other bounds than a restored query would give it (Law 14)."""
+    """The sink may hold that batch id with other bounds than a restored query would use (Law 14)."""
     stream, plans = SimulatedStream(), (make_plan(40), make_plan(40))
     killed_in_the_flush_of_b(stream, plans, phase)
     attempt = stream.next_attempt(attempt_mode="drain")
@@ -62,7 +62,7 @@ def test_a_query_whose_flush_was_begun_is_never_carried_on_as_unflushed(phase: P
 
 
 def test_a_begun_flush_is_in_no_snapshot_of_an_end() -> None:
-    """What is begun and not committed has no position that a successor may start from (Law 14)."""
+    """A begun and uncommitted flush has no position for a successor (Law 14)."""
     stream, plans = SimulatedStream(), (make_plan(40), make_plan(40))
     killed_in_the_flush_of_b(stream, plans, "commit")
     attempt = SimulatedDriver(stream, attempt=stream.next_attempt()).supervisor.attempt
@@ -71,22 +71,12 @@ def test_a_begun_flush_is_in_no_snapshot_of_an_end() -> None:
         refuse_pending_flush(attempt)
 
 
-def test_nothing_is_begun_after_a_stop() -> None:
-    """A stop entry is no flush (1a.4)."""
-    stream = SimulatedStream()
-    stream.deploy()
-    stream.order_at(2.1, StopRequest)
-    assert stream.run(waiting_script(make_plan())) == 0
-    attempt = SimulatedDriver(stream, attempt=stream.next_attempt()).supervisor.attempt
-    assert begun_flushes(attempt) == {}
-    refuse_pending_flush(attempt)
-
-
 @pytest.mark.parametrize("delay_seconds", [0.01, 0.06, 0.11, 0.2, 0.3])
-def test_a_query_that_the_script_stops_under_the_barrier_is_drained(delay_seconds: float) -> None:
-    """The batch that was cut is run first, and then the flush, as with any planned batch (1a.5, 1a.7)."""
-    stream, plan = SimulatedStream(), make_plan(500, batch_seconds=3.0)
-    stream.deploy()
+def test_a_query_that_the_script_stops_under_the_barrier_is_drained(
+    stream: SimulatedStream, delay_seconds: float
+) -> None:
+    """The batch that was cut runs first, then the flush (1a.5, 1a.7)."""
+    plan = make_plan(500, batch_seconds=3.0)
     stream.order_at(4.0, DrainNotification)
 
     def script(driver: SimulatedDriver) -> None:
@@ -101,44 +91,37 @@ def test_a_query_that_the_script_stops_under_the_barrier_is_drained(delay_second
     assert checkpoint.position().planned is None
 
 
-def stopped_with_one_flushed(stream: SimulatedStream, plans: tuple[SimulatedPlan, ...]) -> str:
-    """Of a and b, a is flushed and b's flush was taken back; the snapshot at that end."""
+@pytest.mark.parametrize("is_upgraded", [False, True])
+def test_what_the_flushed_query_left_is_counted_when_another_flush_failed(is_upgraded: bool) -> None:
+    """The choices are true: a resume drains the rest; a new version seeds the one query and restores the other (1a.5,
+    1a.9, Law 16)."""
+    stream, plans = SimulatedStream(), (make_plan(40), make_plan(40))
     plans[1].fails_at.add(5)
     stream.deploy()
     stream.order_at(10.0, DrainNotification)
-    assert stream.run(waiting_script(*plans, names=("a", "b"))) == 0
+    script = waiting_script(*plans, names=("a", "b"))
+    assert stream.run(script) == 0
     plans[1].fails_at.clear()
+    choices = stream.events_of(DrainFailed)[0].choices
+    assert "stay flushed" in choices[0]
+    assert not any("as if no drain" in choice for choice in choices)
     snapshot_id = stream.events_of(Stopped)[0].snapshot_id
-    assert snapshot_id is not None
-    return snapshot_id
-
-
-def test_what_the_flushed_query_left_is_counted_when_another_flush_failed() -> None:
-    """The next version can seed the one and restore the other (1a.9, Law 16)."""
-    stream, plans = SimulatedStream(), (make_plan(40), make_plan(40))
-    snapshot_id = stopped_with_one_flushed(stream, plans)
     queries = stream.control.need_manifest(snapshot_id).queries
     assert (queries["a"].drained, queries["a"].position.state_rows_left) == (True, 0)
     assert (queries["b"].drained, queries["b"].position.state_rows_left) == (False, 1)
-    stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
-    stream.order_at(30.0, StopRequest, "d-0002")
-    assert stream.run(waiting_script(*plans, names=("a", "b")), "d-0002") == 0
-
-
-def test_the_choices_after_one_failed_flush_of_several_are_true() -> None:
-    """A resume keeps what is flushed and drains the rest, and that is what is said (1a.5)."""
-    stream, plans = SimulatedStream(), (make_plan(40), make_plan(40))
-    stopped_with_one_flushed(stream, plans)
-    choices = stream.events_of(DrainFailed)[0].choices
-    assert "stays flushed" in choices[0]
-    assert not any("as if no drain" in choice for choice in choices)
-
-
-# a drain after one whose flush failed, and may be in the sink
+    if is_upgraded:
+        stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
+        stream.order_at(30.0, StopRequest, "d-0002")
+        assert stream.run(script, "d-0002") == 0
+    else:
+        assert stream.run(script, attempt=stream.next_attempt()) == 0
+        assert stream.kinds()[-1] == "Drained"
+        for plan in plans:
+            assert_nothing_lost(plan)
 
 
 def with_a_flush_that_failed() -> tuple[SimulatedStream, SimulatedPlan]:
-    """A stream whose sink tells nobody what it holds."""
+    """A stream whose sink cannot be asked for its batches."""
     stream, plan = SimulatedStream(), make_plan(40, sink=SimulatedSink("append"))
     stream.deploy()
     stream.order_at(10.0, DrainNotification)
@@ -152,7 +135,7 @@ def with_a_flush_that_failed() -> tuple[SimulatedStream, SimulatedPlan]:
 @pytest.mark.parametrize("is_early", [True, False], ids=["before-the-claim", "before-the-script"])
 @pytest.mark.parametrize("mode", ["drain", "run"])
 def test_a_later_drain_is_not_taken_back_over_a_flush_that_lies_begun(mode: str, is_early: bool) -> None:
-    """Nobody is told that it is taken back while its batch runs to its end all the same: refused, saying so."""
+    """The driver rejects the cancellation, because the flush batch runs to its end."""
     stream, plan = with_a_flush_that_failed()
     attempt = stream.next_attempt(attempt_mode=mode)
     second = stream.order(DrainNotification, attempt=attempt)

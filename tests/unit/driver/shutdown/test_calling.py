@@ -1,4 +1,4 @@
-"""The job's own part of its end."""
+"""The script's functions at the job's end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.simulated_query import SimulatedPlan
 def run(
     stream: SimulatedStream, plan: SimulatedPlan, *functions: Callable[[JobEnd], object], attempt: int = 1
 ) -> int | None:
-    """A driver whose script names these for both ends, and waits."""
+    """Run a driver whose script registers these for both ends, and waits."""
 
     def script(driver: SimulatedDriver) -> None:
         for function in functions:
@@ -28,10 +28,9 @@ def run(
     return stream.run(script, attempt=attempt)
 
 
-def test_it_is_called_with_the_positions_before_the_drain_is_told() -> None:
-    """After the last commit: the snapshot is complete, the event is not there (Law 1)."""
-    stream, plan, ends = SimulatedStream(), make_plan(40), []
-    stream.deploy()
+def test_it_is_called_with_the_positions_before_the_drain_is_told(stream: SimulatedStream) -> None:
+    """After the last commit and the snapshot, before the event (Law 1)."""
+    plan, ends = make_plan(40), []
     stream.order_at(3.0, DrainNotification)
 
     def keep(end: JobEnd) -> None:
@@ -47,11 +46,11 @@ def test_it_is_called_with_the_positions_before_the_drain_is_told() -> None:
     assert stream.kinds()[-2:] == ["FunctionCalled", "Drained"]
 
 
-def test_what_it_raises_keeps_the_deployment_out_of_drained_until_it_works() -> None:
-    """The flush stays committed; the next drain calls again what failed, and nothing is flushed twice (Law 14)."""
-    stream, plan, called = SimulatedStream(), make_plan(40), []
+def test_what_it_raises_keeps_the_deployment_out_of_drained_until_it_works(stream: SimulatedStream) -> None:
+    """The flush stays committed; the next drain calls only the function that failed, and flushes nothing twice.
+    (Law 14)"""
+    plan, called = make_plan(40), []
     first: list[JobEnd] = []
-    stream.deploy()
     stream.order_at(3.0, DrainNotification)
 
     def fails_once(end: JobEnd) -> None:
@@ -71,10 +70,9 @@ def test_what_it_raises_keeps_the_deployment_out_of_drained_until_it_works() -> 
     assert plan.sink.batches == batches
 
 
-def test_it_is_called_once_although_the_driver_died_behind_it() -> None:
-    """The event says that it was done; the attempt that finishes the drain does not do it again (Law 2)."""
-    stream, plan, called = SimulatedStream(), make_plan(40), []
-    stream.deploy()
+def test_it_is_called_once_although_the_driver_died_behind_it(stream: SimulatedStream) -> None:
+    """The event says so; the attempt that finishes the drain does not call it again (Law 2)."""
+    plan, called = make_plan(40), []
     stream.order_at(3.0, DrainNotification)
 
     def script(driver: SimulatedDriver) -> None:
@@ -90,10 +88,9 @@ def test_it_is_called_once_although_the_driver_died_behind_it() -> None:
     assert stream.kinds()[-1] == "Drained"
 
 
-def test_a_stop_is_complete_although_it_failed() -> None:
-    """The state is safe: what it raised is told, and nothing more."""
-    stream, plan = SimulatedStream(), make_plan(40)
-    stream.deploy()
+def test_a_stop_is_complete_although_it_failed(stream: SimulatedStream) -> None:
+    """The state is safe: its error is an event, and nothing more."""
+    plan = make_plan(40)
     stream.order_at(3.0, StopRequest)
 
     def fails(end: JobEnd) -> None:
@@ -105,10 +102,11 @@ def test_a_stop_is_complete_although_it_failed() -> None:
 
 
 @pytest.mark.parametrize(("flush_within_seconds", "limit"), [(None, "60 s"), (5.0, "4.")])
-def test_one_that_does_not_come_back_fails_at_its_deadline(flush_within_seconds: float | None, limit: str) -> None:
-    """Its own, or what is left of the flush's (Law 6)."""
-    stream, plan = SimulatedStream(), make_plan(40, batch_seconds=0.1)
-    stream.deploy()
+def test_one_that_does_not_come_back_fails_at_its_deadline(
+    stream: SimulatedStream, flush_within_seconds: float | None, limit: str
+) -> None:
+    """Its own limit, or the time left for the flush (Law 6)."""
+    plan = make_plan(40, batch_seconds=0.1)
 
     def in_background(work: Callable[[], None], *, gives_way: bool = True) -> None:
         del gives_way
@@ -125,4 +123,4 @@ def test_one_that_does_not_come_back_fails_at_its_deadline(flush_within_seconds:
 
     assert stream.run(script) == 1
     (called,) = stream.events_of(FunctionCalled)
-    assert called.error.startswith(f"it did not come back within {limit}")
+    assert called.error.startswith(f"it did not return within {limit}")

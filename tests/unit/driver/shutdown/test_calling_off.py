@@ -1,4 +1,4 @@
-"""A drain that is called off: by its deadlines, and by whoever takes it back."""
+"""A drain that its deadlines call off."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ def drained_late(stream: SimulatedStream, *plans: SimulatedPlan, at_seconds: flo
 @pytest.mark.parametrize("at_seconds", [0.1, 0.4, 1.3, 2.1, 2.45, 2.95])
 @pytest.mark.parametrize("within_seconds", [0.01, 0.5, 1.9])
 def test_at_its_deadline_the_stream_runs_on_as_if_nothing_had_been_asked(
-    at_seconds: float, within_seconds: float
+    stream: SimulatedStream, at_seconds: float, within_seconds: float
 ) -> None:
-    """``fail``: the drain is withdrawn wherever it stands, and every row is counted once (Laws 12 and 13)."""
-    stream, plan = SimulatedStream(), make_plan(200, batch_seconds=2.0)
-    stream.deploy()
+    """``fail``: the drain is withdrawn wherever it stands, and every row is counted once (Laws 12, 13)."""
+    plan = make_plan(200, batch_seconds=2.0)
     stream.order_at(at_seconds, DrainNotification, batches_within_seconds=within_seconds)
     drained_late(stream, plan, at_seconds=400)
     read = plan.sources[0].reads[-1][1]
@@ -35,23 +34,24 @@ def test_at_its_deadline_the_stream_runs_on_as_if_nothing_had_been_asked(
     assert (read == 200) != is_in_time
 
 
-def test_a_query_in_its_batch_notices_nothing_of_a_drain_that_is_called_off() -> None:
-    """The barrier is taken back from under it: one run, no restart, and the event says that it runs on (1a.3)."""
-    stream, plan = SimulatedStream(), make_plan(200, batch_seconds=5.0)
-    stream.deploy()
+def test_a_query_in_its_batch_notices_nothing_of_a_drain_that_is_called_off(stream: SimulatedStream) -> None:
+    """The driver removes the barrier under it: one run, no restart (1a.3). Later orders are obeyed."""
+    plan = make_plan(200, batch_seconds=5.0)
     stream.order_at(6.0, DrainNotification, batches_within_seconds=1.0)
+    stream.order_at(30.0, SnapshotRequest)
     drained_late(stream, plan, at_seconds=120)
     (failed,) = stream.events_of(DrainFailed)
     assert (failed.cause, failed.then, failed.withdrawn) == ("deadline", "runs_on", True)
     assert failed.error.startswith("a batch in flight was not committed by ")
     assert len(stream.events_of(QueryStarted)) == 1
+    kinds = stream.kinds()
+    assert kinds.index("DrainFailed") < kinds.index("SnapshotReady") < kinds.index("Drained")
     assert_nothing_lost(plan)
 
 
-def test_a_query_that_came_to_its_barrier_is_started_again_in_the_same_driver() -> None:
-    """One waits, the other stands already: it goes on where it stood, and the slow one is not cut (1a.4)."""
-    stream, quick, slow = SimulatedStream(), make_plan(200), make_plan(200, batch_seconds=20.0)
-    stream.deploy()
+def test_a_query_that_came_to_its_barrier_is_started_again_in_the_same_driver(stream: SimulatedStream) -> None:
+    """It continues where it stood; the slow query is not cut (1a.4)."""
+    quick, slow = make_plan(200), make_plan(200, batch_seconds=20.0)
     stream.order_at(3.0, DrainNotification, batches_within_seconds=4.0)
     drained_late(stream, quick, slow, at_seconds=600)
     assert [event.query_name for event in stream.events_of(QueryStarted)] == ["counts-0", "counts-1", "counts-0"]
@@ -59,22 +59,12 @@ def test_a_query_that_came_to_its_barrier_is_started_again_in_the_same_driver() 
     assert_nothing_lost(slow)
 
 
-def test_orders_are_obeyed_again_after_a_drain_that_is_called_off() -> None:
-    """The latch is open again: a snapshot is taken, and the next drain keeps a pre-drain of its own."""
-    stream, plan = SimulatedStream(), make_plan(200, batch_seconds=5.0)
-    stream.deploy()
-    stream.order_at(6.0, DrainNotification, batches_within_seconds=1.0)
-    stream.order_at(30.0, SnapshotRequest)
-    drained_late(stream, plan, at_seconds=120)
-    kinds = stream.kinds()
-    assert kinds.index("DrainFailed") < kinds.index("SnapshotReady") < kinds.index("Drained")
-
-
 @pytest.mark.parametrize(("on_deadline", "planned"), [("stop", False), ("kill", True)])
-def test_at_its_deadline_it_becomes_a_stop_or_its_batch_is_cut(on_deadline: OnDrainDeadline, planned: bool) -> None:
+def test_at_its_deadline_it_becomes_a_stop_or_its_batch_is_cut(
+    stream: SimulatedStream, on_deadline: OnDrainDeadline, planned: bool
+) -> None:
     """``stop`` waits for the batch and keeps the state; ``kill`` cuts it, for the next start to run it again (1a.6)."""
-    stream, plan = SimulatedStream(), make_plan(200, batch_seconds=5.0)
-    stream.deploy()
+    plan = make_plan(200, batch_seconds=5.0)
     stream.order_at(6.0, DrainNotification, batches_within_seconds=1.0, on_deadline=on_deadline)
     assert stream.run(waiting_script(plan)) == 0
     (failed,), (stopped,) = stream.events_of(DrainFailed), stream.events_of(Stopped)
@@ -87,18 +77,15 @@ def test_at_its_deadline_it_becomes_a_stop_or_its_batch_is_cut(on_deadline: OnDr
     assert_nothing_lost(plan)
 
 
-# the flush's own deadline
-
-
 def slow_to_flush(sink_mode: str) -> SimulatedPlan:
-    """A query whose batches take 0.5 s, and its flush for ever."""
+    """A query with batches of 0.5 s."""
     source = SimulatedSource()
     source.add(*range(0, 20_000, 250))
     return SimulatedPlan([source], SimulatedSink(sink_mode))  # type: ignore[arg-type]
 
 
 def hold_flush(stream: SimulatedStream, plan: SimulatedPlan) -> None:
-    """Once its drain is announced, a batch takes a minute; from five minutes on it takes what it took."""
+    """Once the drain is announced, a batch takes a minute; after five minutes 0.5 s again."""
 
     def slow_down() -> None:
         if "Draining" in stream.kinds() and stream.clock.monotonic_seconds() < 300:
@@ -120,11 +107,10 @@ def hold_flush(stream: SimulatedStream, plan: SimulatedPlan) -> None:
     ],
 )
 def test_a_flush_that_is_late_is_cut_and_taken_back_where_the_sink_lacks_it(
-    on_flush_deadline: OnDrainDeadline, sink_mode: str, kinds: list[str]
+    stream: SimulatedStream, on_flush_deadline: OnDrainDeadline, sink_mode: str, kinds: list[str]
 ) -> None:
-    """Only what surely is not in the sink is withdrawn; what may be is run to its end by the next drain (Law 14)."""
-    stream, plan = SimulatedStream(), slow_to_flush(sink_mode)
-    stream.deploy()
+    """Only a batch that is surely not in the sink is withdrawn; any other is completed by the next drain (Law 14)."""
+    plan = slow_to_flush(sink_mode)
     hold_flush(stream, plan)
     terms = {"flush_within_seconds": 5.0, "on_flush_deadline": on_flush_deadline}
     stream.order_at(3.0, DrainNotification, **terms)

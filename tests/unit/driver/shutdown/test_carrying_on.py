@@ -1,4 +1,4 @@
-"""An ending that is called off, and queries that run on."""
+"""A shutdown that is called off, and queries that run on."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from support.simulated_driver import (
 from support.simulated_query import Phase, SimulatedRun
 
 
-def test_what_came_to_its_own_end_meanwhile_is_over_for_the_script() -> None:
-    """A query that had read what there was (available now) reads nothing twice; the slow one runs on."""
-    stream, done, slow = SimulatedStream(), make_plan(8, trigger="available_now"), make_plan(200, batch_seconds=20.0)
-    stream.deploy()
+def test_what_came_to_its_own_end_meanwhile_is_over_for_the_script(stream: SimulatedStream) -> None:
+    """An available-now query that had read everything reads nothing twice; the slow one runs on."""
+    done, slow = make_plan(8, trigger="available_now"), make_plan(200, batch_seconds=20.0)
     stream.order_at(0.3, DrainNotification, batches_within_seconds=8.0)
     stream.order_at(600.0, DrainNotification)
     seen: list[bool] = []
@@ -43,10 +42,9 @@ def test_what_came_to_its_own_end_meanwhile_is_over_for_the_script() -> None:
     assert_nothing_lost(slow)
 
 
-def test_a_query_that_the_script_stopped_meanwhile_stays_stopped() -> None:
-    """The script's own ``stop()`` waits for the ending; called off, it is done as without us."""
-    stream, quick, slow = SimulatedStream(), make_plan(200), make_plan(200, batch_seconds=20.0)
-    stream.deploy()
+def test_a_query_that_the_script_stopped_meanwhile_stays_stopped(stream: SimulatedStream) -> None:
+    """The script's ``stop()`` waits for the shutdown; once that is called off, the query ends."""
+    quick, slow = make_plan(200), make_plan(200, batch_seconds=20.0)
     stream.order_at(3.0, DrainNotification, batches_within_seconds=10.0)
     stream.order_at(900.0, DrainNotification)
 
@@ -62,10 +60,9 @@ def test_a_query_that_the_script_stopped_meanwhile_stays_stopped() -> None:
     assert_nothing_lost(slow)
 
 
-def test_a_query_that_was_started_meanwhile_runs_too() -> None:
+def test_a_query_that_was_started_meanwhile_runs_too(stream: SimulatedStream) -> None:
     """A ``start()`` under the closed latch reads nothing until it opens again (1a.11)."""
-    stream, slow, late = SimulatedStream(), make_plan(200, batch_seconds=20.0), make_plan(40)
-    stream.deploy()
+    slow, late = make_plan(200, batch_seconds=20.0), make_plan(40)
     stream.order_at(3.0, DrainNotification, batches_within_seconds=10.0)
     stream.order_at(900.0, DrainNotification)
 
@@ -81,10 +78,9 @@ def test_a_query_that_was_started_meanwhile_runs_too() -> None:
     assert_nothing_lost(late)
 
 
-def test_a_query_that_cannot_be_started_again_fails_as_any_start_does() -> None:
-    """Its failure reaches the script; the others run on until it ends."""
-    stream, quick, slow = SimulatedStream(), make_plan(200), make_plan(200, batch_seconds=20.0)
-    stream.deploy()
+def test_a_query_that_cannot_be_started_again_fails_as_any_start_does(stream: SimulatedStream) -> None:
+    """The script gets its failure; the others run on until the script ends."""
+    quick, slow = make_plan(200), make_plan(200, batch_seconds=20.0)
     stream.order_at(3.0, DrainNotification, batches_within_seconds=10.0)
     stream.clock.after(5.0, lambda: setattr(quick, "refuses_to_start", ValueError("no such table")))
 
@@ -108,10 +104,11 @@ def test_a_query_that_cannot_be_started_again_fails_as_any_start_does() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("phase", ["look", "rename", "run", "state", "sink", "commit", "idle"])
 @pytest.mark.parametrize("nth", range(1, 6))
-def test_a_driver_killed_while_a_drain_is_called_off_goes_on_where_the_log_stands(phase: Phase, nth: int) -> None:
+def test_a_driver_killed_while_a_drain_is_called_off_goes_on_where_the_log_stands(
+    stream: SimulatedStream, phase: Phase, nth: int
+) -> None:
     """The next attempt finds an answered order and repairs the log: nothing lost, nothing twice (1a.7)."""
-    stream, plan = SimulatedStream(), make_plan(80, batch_seconds=2.0)
-    stream.deploy()
+    plan = make_plan(80, batch_seconds=2.0)
     stream.order_at(3.0, DrainNotification, batches_within_seconds=0.4)
     count = 0
 
@@ -138,8 +135,8 @@ def test_a_driver_killed_while_a_drain_is_called_off_goes_on_where_the_log_stand
 
 
 def called_off(number: int, fault: Fault, *, writes: bool) -> tuple[FaultPlan, int]:
-    """A life with a drain that is called off over a quick and a slow query, with one strike after the order; the plan
-    with all that was called, and how many calls there were before the order."""
+    """Run a drain that is called off over a quick and a slow query, with one strike after the order; returns all calls,
+    and the number of calls before the order."""
     stream, quick, slow = SimulatedStream(), make_plan(60), make_plan(60, batch_seconds=6.0)
     stream.deploy()
     faults, before = FaultPlan(), [0]
@@ -165,8 +162,8 @@ def called_off(number: int, fault: Fault, *, writes: bool) -> tuple[FaultPlan, i
 @pytest.mark.full
 @pytest.mark.parametrize("fault", [*KILL_POINTS, Fault.UNAVAILABLE])
 def test_every_write_of_a_drain_that_is_called_off_may_be_the_last(fault: Fault) -> None:
-    """Killed around it, its reply lost, or not done: the queries run on, here or in the next attempt, and each row is
-    counted once (Laws 2, 8, 12 and 13; 1a.3, 1a.7)."""
+    """The driver dies around it, its reply is lost, or it is not done: the queries run on, here or in the next attempt,
+    and each row is counted once (Laws 2, 8, 12, 13; 1a.3, 1a.7)."""
     calm, before = called_off(10_000, fault, writes=True)
     struck = len(calm.writes) - before
     assert struck > 20
@@ -176,7 +173,7 @@ def test_every_write_of_a_drain_that_is_called_off_may_be_the_last(fault: Fault)
 
 @pytest.mark.full
 def test_every_read_of_a_drain_that_is_called_off_may_go_unanswered() -> None:
-    """The next look goes on from the log (Law 7)."""
+    """The next look continues by the log (Law 7)."""
     calm, before = called_off(10_000, Fault.UNAVAILABLE, writes=False)
     for number in range(1, min(len(calm.calls) - before, 200), 5):
         called_off(number, Fault.UNAVAILABLE, writes=False)

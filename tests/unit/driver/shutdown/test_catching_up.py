@@ -6,9 +6,12 @@ import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.shutdown.draining import stages_of
 from airflow_streamstate.plan.model import PlannedSink
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
@@ -28,7 +31,7 @@ PHASES: tuple[Phase, ...] = ("initialise", "run", "state", "sink", "commit")
 
 
 class Landed(SimulatedSource):
-    """What another query has written, one row for each window that it closed."""
+    """The output of another query, one row for each window that it closed."""
 
     def __init__(self, upstream: SimulatedSink) -> None:
         self._upstream = upstream
@@ -41,7 +44,7 @@ class Landed(SimulatedSource):
 
     @rows.setter
     def rows(self, _: list[Row]) -> None:
-        """Nobody else writes there."""
+        """Only the upstream writes there."""
 
 
 def chained(rows: int = 80) -> tuple[SimulatedPlan, SimulatedPlan]:
@@ -78,11 +81,11 @@ def assert_whole(upstream: SimulatedPlan, downstream: SimulatedPlan) -> None:
 
 
 @pytest.mark.parametrize("at_seconds", [0.05, 1.3, 3.0, 12.0, 60.0])
-def test_the_downstream_reads_all_that_the_upstream_flushed_and_is_flushed_then(at_seconds: float) -> None:
-    """Whenever the drain comes: what the upstream wrote last is in the windows that the downstream closes."""
+def test_the_downstream_reads_all_that_the_upstream_flushed_and_is_flushed_then(
+    stream: SimulatedStream, at_seconds: float
+) -> None:
+    """Whenever the drain comes, the last rows of the upstream are in the windows that the downstream closes."""
     upstream, downstream = chained()
-    stream = SimulatedStream()
-    stream.deploy()
     stream.order_at(at_seconds, DrainNotification)
     assert stream.run(script_of(upstream, downstream)) == 0
     (drained,) = stream.events_of(Drained)
@@ -93,11 +96,9 @@ def test_the_downstream_reads_all_that_the_upstream_flushed_and_is_flushed_then(
     assert sum(downstream.sink.counts().values()) == len(upstream.sink.counts())
 
 
-def test_each_stage_is_announced_when_it_begins() -> None:
+def test_each_stage_is_announced_when_it_begins(stream: SimulatedStream) -> None:
     """With the one snapshot from before all of them; the upstream first."""
     upstream, downstream = chained()
-    stream = SimulatedStream()
-    stream.deploy()
     stream.order_at(8.0, DrainNotification)
     assert stream.run(script_of(upstream, downstream)) == 0
     said = stream.events_of(Draining)
@@ -109,12 +110,10 @@ def test_each_stage_is_announced_when_it_begins() -> None:
     }
 
 
-def test_a_downstream_that_cannot_catch_up_leaves_the_rest_for_the_next_attempt() -> None:
-    """The upstream stays flushed; the failure goes to the script, and the drain to whoever resumes."""
+def test_a_downstream_that_cannot_catch_up_leaves_the_rest_for_the_next_attempt(stream: SimulatedStream) -> None:
+    """The upstream stays flushed; the script gets the failure, and a resume finishes the drain."""
     flush_batch_ids = drained_at(8.0)
     upstream, downstream = chained()
-    stream = SimulatedStream()
-    stream.deploy()
     stream.order_at(8.0, DrainNotification)
     downstream.fails_at.add(flush_batch_ids["downstream"] - 1)
     assert stream.run(script_of(upstream, downstream)) == 1
@@ -129,7 +128,7 @@ def test_a_downstream_that_cannot_catch_up_leaves_the_rest_for_the_next_attempt(
 
 
 def drained_at(seconds: float) -> dict[str, int]:
-    """In which batches a calm drain flushes."""
+    """The flush batch of each query in an undisturbed drain."""
     upstream, downstream = chained()
     stream = SimulatedStream()
     stream.deploy()
@@ -140,12 +139,12 @@ def drained_at(seconds: float) -> dict[str, int]:
 
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize(("name", "behind"), [("upstream", 0), ("downstream", 0), ("downstream", 1), ("downstream", 2)])
-def test_a_driver_killed_anywhere_in_it_is_finished_by_the_next_attempt(phase: Phase, name: str, behind: int) -> None:
-    """In a flush, in a batch that catches up, before either: every window is out once, and counted once (1a.7)."""
+def test_a_driver_killed_anywhere_in_it_is_finished_by_the_next_attempt(
+    stream: SimulatedStream, phase: Phase, name: str, behind: int
+) -> None:
+    """In a flush, in a batch that catches up, before either: every window is written once, and counted once (1a.7)."""
     batch_id = drained_at(8.0)[name] - behind
     upstream, downstream = chained()
-    stream = SimulatedStream()
-    stream.deploy()
     stream.order_at(8.0, DrainNotification)
     driver = SimulatedDriver(stream)
 
@@ -175,10 +174,10 @@ def test_a_driver_killed_anywhere_in_it_is_finished_by_the_next_attempt(phase: P
 
 @pytest.mark.parametrize("is_swapped", [False, True])
 def test_a_downstream_that_never_started_reads_only_from_where_it_stood(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_swapped: bool
+    stream: SimulatedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_swapped: bool
 ) -> None:
-    """A drain from before the start: its checkpoint was built for a flush, and now it reads all the same. By their
-    places one source would go on at the other's offset (as any restore)."""
+    """A drain from before the start: the checkpoint was built for a flush and reads after all. A restore by position
+    would give one source the other's offset."""
     install_connector(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
@@ -186,8 +185,6 @@ def test_a_downstream_that_never_started_reads_only_from_where_it_stood(
     other = SimulatedSource("other")
     other.add(*range(0, 10_000, 250))
     downstream = replace(downstream, sources=[*downstream.sources, other], shows_sources=True, delay_ms=DAY_MS)
-    stream = SimulatedStream()
-    stream.deploy()
     stream.order_at(8.0, StopRequest)
     assert stream.run(script_of(upstream, downstream)) == 0
     before = list(other.reads)
@@ -206,18 +203,12 @@ def test_a_downstream_that_never_started_reads_only_from_where_it_stood(
 
 
 def test_queries_without_a_known_plan_come_first() -> None:
-    """Nobody knows what feeds them."""
-    upstream, downstream = chained()
-    stream = SimulatedStream()
-    stream.deploy()
-    stream.order_at(8.0, DrainNotification)
-    driver = SimulatedDriver(stream)
-    assert driver.run(script_of(upstream, downstream)) == 0
-    queries = driver.supervisor.attempt.queries.all()
-    named = {query.name: query for query in queries}
-    assert stages_of(queries, {}) == [queries]
+    """No query is known to feed them."""
+    upstream, downstream = (cast(LogicalQuery, SimpleNamespace(name=name)) for name in ("upstream", "downstream"))
     source = replace(plan().sources[0], format="json", adapter="file", identity="file /landed")
     plans = {"upstream": plan(sink=LANDED), "downstream": plan(sources=(source,))}
-    assert stages_of(queries, plans) == [[named["upstream"]], [named["downstream"]]]
-    assert stages_of([named["downstream"]], plans) == [[named["downstream"]]]
+    queries = [downstream, upstream]
+    assert stages_of(queries, {}) == [queries]
+    assert stages_of(queries, plans) == [[upstream], [downstream]]
+    assert stages_of([downstream], plans) == [[downstream]]
     assert stages_of([], plans) == []

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from airflow_streamstate.driver.attempt.latch import order_of
 from airflow_streamstate.driver.shutdown.drain_snapshots import DrainSnapshots
 from airflow_streamstate.protocol import layout
@@ -22,14 +26,26 @@ from support.simulated_driver import (
 from support.snapshots import PLACE
 
 
-def test_each_drain_of_an_attempt_keeps_its_own_state_aside() -> None:
-    """The pre-drain of one that was called off is not taken for that of the next; one that is damaged is passed by."""
-    stream, plan = SimulatedStream(), make_plan(80)
-    stream.deploy()
+def damage(stream: SimulatedStream, snapshot_ids: list[str]) -> None:
+    stream.checkpoints.put(layout.manifest_key(STREAM, snapshot_ids[1]), b"{")
+
+
+def prune(stream: SimulatedStream, snapshot_ids: list[str]) -> None:
+    remover = Remover(stream.control, SnapshotPlaces(stream.checkpoints), "test")
+    first = stream.control.need_manifest(snapshot_ids[0])
+    assert remover.condemn({snapshot_ids[0]: first}, lambda _register: snapshot_ids[:1]) == snapshot_ids[:1]
+    remover.sweep()
+
+
+@pytest.mark.parametrize("harm", [damage, prune])
+def test_each_drain_of_an_attempt_keeps_its_own_state_aside(
+    stream: SimulatedStream, harm: Callable[[SimulatedStream, list[str]], None]
+) -> None:
+    """The snapshot of an earlier drain is not reused, nor its id, though it is damaged or pruned (Law 2)."""
     taken: list[str] = []
 
     def script(driver: SimulatedDriver) -> None:
-        query = driver.start(plan)
+        query = driver.start(make_plan(80))
         for number in range(3):
             driver.clock.sleep(1.2)
             order = order_of(make_command(DrainNotification, driver.clock, "d-0001"), number + 1)
@@ -39,31 +55,7 @@ def test_each_drain_of_an_attempt_keeps_its_own_state_aside() -> None:
             assert snapshots.take("pre-drain") == manifest == snapshots.made_before_flush()
             taken.append(manifest.snapshot_id)
             if number == 1:
-                stream.checkpoints.put(layout.manifest_key(STREAM, manifest.snapshot_id), b"{")
-        query.stop()
-
-    assert stream.run(script) == 0
-    assert taken == [f"d-0001-pre-drain-{number:06d}" for number in (1, 2, 3)]
-
-
-def test_a_drain_needs_no_id_of_a_snapshot_that_was_removed() -> None:
-    """What an earlier drain that was called off kept may be pruned; the next drain keeps its own under a new id, and
-    the one that is kept is the newer one (Law 2)."""
-    stream, plan = SimulatedStream(), make_plan(80)
-    stream.deploy()
-    taken: list[str] = []
-
-    def script(driver: SimulatedDriver) -> None:
-        query = driver.start(plan)
-        for number in range(3):
-            driver.clock.sleep(1.2)
-            order = order_of(make_command(DrainNotification, driver.clock, "d-0001"), number + 1)
-            taken.append(DrainSnapshots(driver.supervisor.attempt, order).take("pre-drain").snapshot_id)
-            if number == 1:
-                remover = Remover(stream.control, SnapshotPlaces(stream.checkpoints), "test")
-                first = stream.control.need_manifest(taken[0])
-                assert remover.condemn({taken[0]: first}, lambda _register: taken[:1]) == taken[:1]
-                remover.sweep()
+                harm(stream, taken)
         query.stop()
 
     assert stream.run(script) == 0
@@ -71,7 +63,7 @@ def test_a_drain_needs_no_id_of_a_snapshot_that_was_removed() -> None:
 
 
 def test_a_drain_that_waits_for_the_place_of_its_snapshot_can_be_taken_back() -> None:
-    """Nothing was flushed yet, so the query runs on as if nothing had been asked (Law 6)."""
+    """Nothing is flushed yet, so the query runs on (Law 6)."""
     stream, place, plan = SimulatedStream(), MemoryStore("place"), make_plan(500)
     places = SnapshotPlaces(stream.checkpoints, lambda _: place, stream.clock)
     stream.deploy(snapshots=PLACE)

@@ -1,4 +1,4 @@
-"""Drain (1a.5), and every end that a notification can have."""
+"""Drain (1a.5), and every end of a notification."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import pytest
 
 from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
-from airflow_streamstate.protocol.events import Drained, DrainFailed, Draining, Rejected, Stopped
+from airflow_streamstate.protocol.events import Drained, DrainFailed, Draining, Rejected
 from airflow_streamstate.protocol.records import StartPlan
-from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import (
     STREAM,
     SimulatedDriver,
@@ -27,26 +25,18 @@ from support.simulated_sources import SimulatedSink, WindowCount, expected_count
 
 
 def drain_once(stream: SimulatedStream, plan: SimulatedPlan, at_seconds: float = 2.1) -> Drained:
-    stream.deploy()
     stream.order_at(at_seconds, DrainNotification)
     assert stream.run(waiting_script(plan)) == 0
     return stream.events_of(Drained)[0]
-
-
-def checkpoint_of(stream: SimulatedStream, name: str = "counts") -> Checkpoint:
-    return Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", name))
 
 
 def counts_of(plan: SimulatedPlan, rows: int) -> dict[int, int]:
     return expected_counts(plan.sources[0].rows[:rows], 1_000)
 
 
-# a drain that goes well
-
-
-def test_a_drain_flushes_every_window_and_reads_nothing_more() -> None:
-    """What was read comes out whole, what was not stays unread: rows in equal rows out (1a.5)."""
-    stream, plan = SimulatedStream(), make_plan(500)
+def test_a_drain_flushes_every_window_and_reads_nothing_more(stream: SimulatedStream) -> None:
+    """Rows that were read are written completely, the others stay unread (1a.5)."""
+    plan = make_plan(500)
     drained = drain_once(stream, plan)
     read = plan.sources[0].reads[-1][1]
     assert read < 500
@@ -57,20 +47,9 @@ def test_a_drain_flushes_every_window_and_reads_nothing_more() -> None:
     assert stream.commands() == []
 
 
-def test_a_drain_says_when_each_query_ended_and_when_it_was_flushed() -> None:
-    """The flush is a batch of its own, and comes after the end at the barrier."""
-    stream, plan = SimulatedStream(), make_plan(500)
-    drained = drain_once(stream, plan)
-    end, draining = drained.ends["counts"], stream.events_of(Draining)[0]
-    assert end.barrier_at is not None
-    assert end.ended_at is not None
-    assert end.flushed_at is not None
-    assert end.barrier_at <= end.ended_at <= draining.at < end.flushed_at <= drained.at
-
-
-def test_the_event_says_all_that_a_person_asks() -> None:
-    """Drained names the flush batch, the watermark of before it, and the rows that were written early (1a.5)."""
-    stream, plan = SimulatedStream(), make_plan(500)
+def test_the_event_says_all_that_a_person_asks(stream: SimulatedStream) -> None:
+    """Flush batch, watermark before it, rows written early, and when the query ended and was flushed (1a.5)."""
+    plan = make_plan(500)
     drained = drain_once(stream, plan)
     position = drained.queries["counts"]
     flush_id, early = plan.sink.batches[-1]
@@ -82,14 +61,18 @@ def test_the_event_says_all_that_a_person_asks() -> None:
     windows = [row.window_start_ms for row in early if isinstance(row, WindowCount)]
     assert position.open_windows_from_at == EPOCH + timedelta(milliseconds=min(windows))
     assert position.open_windows_until_at == EPOCH + timedelta(milliseconds=max(windows) + 1_000)
-    draining = stream.events_of(Draining)[0]
+    draining, end = stream.events_of(Draining)[0], drained.ends["counts"]
     assert draining.flush_batch_ids == {"counts": flush_id}
     assert draining.snapshot_id == "d-0001-pre-drain-000001"
+    assert end.barrier_at is not None
+    assert end.ended_at is not None
+    assert end.flushed_at is not None
+    assert end.barrier_at <= end.ended_at <= draining.at < end.flushed_at <= drained.at
 
 
-def test_the_state_is_kept_aside_before_the_flush_and_positions_after_it() -> None:
+def test_the_state_is_kept_aside_before_the_flush_and_positions_after_it(stream: SimulatedStream) -> None:
     """The snapshot pre-drain has the state at the barrier, the snapshot drained has positions only (1a.5)."""
-    stream, plan = SimulatedStream(), make_plan(500)
+    plan = make_plan(500)
     drained = drain_once(stream, plan)
     before = stream.control.need_manifest("d-0001-pre-drain-000001").queries["counts"]
     after = stream.control.need_manifest(drained.snapshot_id).queries["counts"]
@@ -103,9 +86,9 @@ def test_the_state_is_kept_aside_before_the_flush_and_positions_after_it() -> No
 
 
 @pytest.mark.parametrize("at_seconds", [0.05, 0.3, 0.7, 1.0, 1.25, 3.3, 12.0])
-def test_a_drain_is_exact_whenever_it_comes(at_seconds: float) -> None:
+def test_a_drain_is_exact_whenever_it_comes(stream: SimulatedStream, at_seconds: float) -> None:
     """While the query starts up, in the middle of a batch, when it is idle: nothing is lost or doubled (1a.2, 1a.5)."""
-    stream, plan = SimulatedStream(), make_plan()
+    plan = make_plan()
     drained = drain_once(stream, plan, at_seconds)
     read = max([end for _, end in plan.sources[0].reads], default=0)
     assert plan.sink.counts() == counts_of(plan, read)
@@ -115,9 +98,9 @@ def test_a_drain_is_exact_whenever_it_comes(at_seconds: float) -> None:
     assert_nothing_lost(plan)
 
 
-def test_state_that_no_watermark_passes_is_reported_per_operator() -> None:
-    """An aggregation without a watermark cannot be flushed: its rows are named, not dropped (Law 16)."""
-    stream, plan = SimulatedStream(), make_plan(20, delay_ms=None)
+def test_state_that_no_watermark_passes_is_reported_per_operator(stream: SimulatedStream) -> None:
+    """An aggregation without a watermark cannot be flushed: its rows are reported, not dropped (Law 16)."""
+    plan = make_plan(20, delay_ms=None)
     drained = drain_once(stream, plan, 10.0)
     position = drained.queries["counts"]
     assert position.state_rows_left == 5
@@ -125,19 +108,17 @@ def test_state_that_no_watermark_passes_is_reported_per_operator() -> None:
     assert "no watermark" in position.state_left[0].reason
 
 
-def test_a_stateless_query_drains_with_nothing_to_flush() -> None:
+def test_a_stateless_query_drains_with_nothing_to_flush(stream: SimulatedStream) -> None:
     """A query without state ends at its positions."""
-    stream, plan = SimulatedStream(), make_plan(20, window_ms=None)
+    plan = make_plan(20, window_ms=None)
     drained = drain_once(stream, plan, 10.0)
     assert drained.queries["counts"].state_rows_left == 0
     assert len(plan.sink.rows) == 20
 
 
-def test_several_queries_are_flushed_together() -> None:
-    """One notification drains the whole deployment, also what ended before by itself (1a.11)."""
-    stream = SimulatedStream()
+def test_several_queries_are_flushed_together(stream: SimulatedStream) -> None:
+    """One notification drains the whole deployment, with queries that ended before by themselves (1a.11)."""
     plans = [make_plan(500), make_plan(30, trigger="available_now"), make_plan(500, batch_seconds=3)]
-    stream.deploy()
     stream.order_at(9.0, DrainNotification)
 
     def script(driver: SimulatedDriver) -> None:
@@ -152,10 +133,9 @@ def test_several_queries_are_flushed_together() -> None:
     assert plans[1].sink.counts() == counts_of(plans[1], 30)
 
 
-def test_the_script_sees_a_running_query_until_the_drain_is_complete() -> None:
+def test_the_script_sees_a_running_query_until_the_drain_is_complete(stream: SimulatedStream) -> None:
     """A loop over isActive goes on until flush, snapshot and event are done, and then ends (1a.11)."""
-    stream, plan = SimulatedStream(), make_plan(500)
-    stream.deploy()
+    plan = make_plan(500)
     stream.order_at(2.1, DrainNotification)
     seen: list[int] = []
 
@@ -171,13 +151,9 @@ def test_the_script_sees_a_running_query_until_the_drain_is_complete() -> None:
     assert len(stream.events_of(Drained)) == 1
 
 
-# the ends of a notification
-
-
-def test_a_second_notification_is_answered_by_the_same_event() -> None:
-    """Whoever asks while it drains gets the same answer, and both objects are cleaned up."""
-    stream, plan = SimulatedStream(), make_plan(500, batch_seconds=3)
-    stream.deploy()
+def test_a_second_notification_is_answered_by_the_same_event(stream: SimulatedStream) -> None:
+    """Both commands are cleaned up."""
+    plan = make_plan(500, batch_seconds=3)
     stream.order_at(2.0, DrainNotification)
     stream.order_at(3.0, DrainNotification)
     assert stream.run(waiting_script(plan)) == 0
@@ -186,10 +162,9 @@ def test_a_second_notification_is_answered_by_the_same_event() -> None:
     assert stream.commands() == []
 
 
-def test_a_notification_after_the_drain_gets_its_own_answer() -> None:
-    """Asked again while the script still runs: the same snapshot, at once."""
-    stream, plan = SimulatedStream(), make_plan(50)
-    stream.deploy()
+def test_a_notification_after_the_drain_gets_its_own_answer(stream: SimulatedStream) -> None:
+    """While the script still runs: the same snapshot, at once."""
+    plan = make_plan(50)
     stream.order_at(2.0, DrainNotification)
 
     def script(driver: SimulatedDriver) -> None:
@@ -205,10 +180,9 @@ def test_a_notification_after_the_drain_gets_its_own_answer() -> None:
     assert stream.commands() == []
 
 
-def test_what_is_known_not_to_flush_is_rejected_before_any_barrier() -> None:
+def test_what_is_known_not_to_flush_is_rejected_before_any_barrier(stream: SimulatedStream) -> None:
     """An append-mode memory sink cannot start again from its checkpoint: the job runs on."""
-    stream, plan = SimulatedStream(), make_plan(50, cannot_flush="the memory sink cannot recover")
-    stream.deploy()
+    plan = make_plan(50, cannot_flush="the memory sink cannot recover")
     stream.order_at(1.0, DrainNotification)
     stream.order_at(20.0, StopRequest)
     assert stream.run(waiting_script(plan)) == 0
@@ -217,10 +191,9 @@ def test_what_is_known_not_to_flush_is_rejected_before_any_barrier() -> None:
     assert plan.sources[0].reads[-1][1] == 50
 
 
-def test_a_notification_from_before_the_start_is_obeyed_reading_nothing() -> None:
+def test_a_notification_from_before_the_start_is_obeyed_reading_nothing(stream: SimulatedStream) -> None:
     """Ordered while the job was launching: its queries flush what they have and read nothing (1a.11)."""
-    stream, plan = SimulatedStream(), make_plan(500)
-    stream.deploy()
+    plan = make_plan(500)
     stream.order_at(2.1, StopRequest)
     assert stream.run(waiting_script(plan)) == 0
     attempt = stream.next_attempt()
@@ -232,10 +205,9 @@ def test_a_notification_from_before_the_start_is_obeyed_reading_nothing() -> Non
     assert stream.kinds()[-5:] == ["Claimed", "Started", "Accepted", "Draining", "Drained"]
 
 
-def test_a_failed_flush_that_the_sink_lacks_ends_stopped_with_its_state() -> None:
-    """The entry is taken back, the deployment stands at its last commit, and can go on (1a.5)."""
-    stream, plan = SimulatedStream(), make_plan(40)
-    stream.deploy()
+def test_a_failed_flush_that_the_sink_lacks_ends_stopped_with_its_state(stream: SimulatedStream) -> None:
+    """The entry is withdrawn, the deployment stands at its last commit, and can be resumed (1a.5)."""
+    plan = make_plan(40)
     stream.order_at(10.0, DrainNotification)
     plan.fails_at.add(5)
     assert stream.run(waiting_script(plan)) == 0
@@ -244,7 +216,8 @@ def test_a_failed_flush_that_the_sink_lacks_ends_stopped_with_its_state() -> Non
     assert "division by zero" in failed.error
     assert failed.choices
     assert stream.kinds()[-2:] == ["DrainFailed", "Stopped"]
-    assert checkpoint_of(stream).position().barriers == ()
+    checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", "counts"))
+    assert checkpoint.position().barriers == ()
     assert stream.commands() == []
     plan.fails_at.clear()
     attempt = stream.next_attempt()
@@ -254,10 +227,10 @@ def test_a_failed_flush_that_the_sink_lacks_ends_stopped_with_its_state() -> Non
     assert_nothing_lost(plan)
 
 
-def test_a_failed_flush_that_the_sink_may_hold_ends_failed_with_the_choices() -> None:
-    """Nobody knows whether the sink has the batch: nothing is taken back, a person decides (Law 14)."""
-    stream, plan = SimulatedStream(), make_plan(40, sink=SimulatedSink("append"))
-    stream.deploy()
+def test_a_failed_flush_that_the_sink_may_hold_ends_failed_with_the_choices(stream: SimulatedStream) -> None:
+    """The sink cannot be asked: nothing is withdrawn, a person decides (Law 14). A resume completes the flush, because
+    the drain entry in the log counts, not the command (1a.7)."""
+    plan = make_plan(40, sink=SimulatedSink("append"))
     stream.order_at(10.0, DrainNotification)
     plan.fails_at.add(5)
     assert stream.run(waiting_script(plan)) == 1
@@ -266,27 +239,16 @@ def test_a_failed_flush_that_the_sink_may_hold_ends_failed_with_the_choices() ->
     assert len(failed.choices) == 2
     assert stream.kinds()[-2:] == ["DrainFailed", "Failed"]
     assert stream.commands() == []
-
-
-def test_a_resume_after_an_undecided_flush_runs_it_to_its_end() -> None:
-    """The drain entry in the log is obeyed by the next attempt, whatever became of the command (1a.7)."""
-    stream, plan = SimulatedStream(), make_plan(40, sink=SimulatedSink("append"))
-    stream.deploy()
-    stream.order_at(10.0, DrainNotification)
-    plan.fails_at.add(5)
-    assert stream.run(waiting_script(plan)) == 1
     plan.fails_at.clear()
     plan.sources[0].add(*range(10_000, 12_000, 250))
-    attempt = stream.next_attempt()
-    assert stream.run(waiting_script(plan), attempt=attempt) == 0
+    assert stream.run(waiting_script(plan), attempt=stream.next_attempt()) == 0
     assert stream.kinds()[-1] == "Drained"
     assert plan.sink.counts() == counts_of(plan, 40)
 
 
-def test_spark_refusing_to_start_the_flush_is_taken_back() -> None:
-    """A flush that never ran is not in any sink: the deployment ends stopped, with its state (1a.5)."""
-    stream, plan = SimulatedStream(), make_plan(40, sink=SimulatedSink("append"))
-    stream.deploy()
+def test_spark_refusing_to_start_the_flush_is_taken_back(stream: SimulatedStream) -> None:
+    """No sink has a flush that never ran: the deployment ends stopped, with its state (1a.5)."""
+    plan = make_plan(40, sink=SimulatedSink("append"))
 
     def order() -> None:
         plan.refuses_to_start = RuntimeError("this sink does not support recovering")
@@ -298,33 +260,15 @@ def test_spark_refusing_to_start_the_flush_is_taken_back() -> None:
     assert stream.kinds()[-1] == "Stopped"
 
 
-def test_one_failed_flush_of_several_keeps_the_others_drained() -> None:
-    """A snapshot may hold both: what was flushed as drained, the rest with its state (1a.5)."""
-    stream, plans = SimulatedStream(), (make_plan(40), make_plan(40))
-    plans[1].fails_at.add(5)
-    stream.deploy()
-    stream.order_at(10.0, DrainNotification)
-    assert stream.run(waiting_script(*plans, names=("a", "b"))) == 0
-    stopped = stream.control.need_manifest(stream.events_of(Stopped)[0].snapshot_id)
-    assert (stopped.queries["a"].drained, stopped.queries["b"].drained) == (True, False)
-    plans[1].fails_at.clear()
-    attempt = stream.next_attempt()
-    assert stream.run(waiting_script(*plans, names=("a", "b")), attempt=attempt) == 0
-    assert stream.kinds()[-1] == "Drained"
-    for plan in plans:
-        assert plan.sink.counts() == counts_of(plan, 40)
-
-
-# killed in the middle
-
 PHASES: tuple[Phase, ...] = ("initialise", "run", "state", "sink", "commit")
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_driver_killed_within_the_flush_is_finished_by_the_next_attempt(phase: Phase) -> None:
-    """Wherever in the flush it dies, the next attempt ends the drain, and every row is out once (1a.7)."""
-    stream, plan = SimulatedStream(), make_plan(40)
-    stream.deploy()
+def test_a_driver_killed_within_the_flush_is_finished_by_the_next_attempt(
+    stream: SimulatedStream, phase: Phase
+) -> None:
+    """Wherever in the flush it dies, the next attempt ends the drain, and every row is written once (1a.7)."""
+    plan = make_plan(40)
     stream.order_at(10.0, DrainNotification)
     driver = SimulatedDriver(stream)
 
@@ -348,20 +292,3 @@ def test_a_driver_killed_within_the_flush_is_finished_by_the_next_attempt(phase:
     assert plan.sink.counts() == counts_of(plan, 40)
     assert [event.attempt for event in stream.events_of(Draining)] == [1]
     assert stream.commands() == []
-
-
-def test_a_drain_goes_on_through_an_outage_of_the_store() -> None:
-    """The store is away for a minute in the middle: the drain waits, and is exact."""
-    for moment in (10.05, 10.3, 10.7, 11.0):
-        stream, plan = SimulatedStream(), make_plan(40)
-        stream.deploy()
-        faults = FaultPlan()
-        store = FaultyStore(stream.checkpoints, faults)
-        many = dict.fromkeys(range(1, 20_000), Fault.UNAVAILABLE)
-        stream.clock.after(moment, lambda faults=faults, many=many: faults.at.update(many))
-        stream.clock.after(70.0, faults.at.clear)
-        stream.order_at(10.0, DrainNotification)
-        driver = SimulatedDriver(stream, checkpoints=store, control=StreamControl(store, STREAM, stream.clock))
-        assert driver.run(waiting_script(plan)) == 0
-        assert stream.kinds()[-1] == "Drained"
-        assert plan.sink.counts() == counts_of(plan, 40)

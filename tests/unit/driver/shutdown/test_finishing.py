@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -38,10 +39,9 @@ def finish_later(stream: SimulatedStream, plan: SimulatedPlan) -> None:
     assert stream.run(waiting_script(plan), attempt=attempt) == 0
 
 
-def test_a_job_that_ends_by_itself_leaves_a_final_snapshot() -> None:
-    """availableNow: a snapshot stopped, then finished; the next attempt goes on where it ended."""
-    stream, plan = SimulatedStream(), make_plan(45, trigger="available_now")
-    stream.deploy()
+def test_a_job_that_ends_by_itself_leaves_a_final_snapshot(stream: SimulatedStream) -> None:
+    """Available-now: a ``stopped`` snapshot, then ``Finished``; the next attempt continues there."""
+    plan = make_plan(45, trigger="available_now")
     assert stream.run(waiting_script(plan)) == 0
     finished = stream.events_of(Finished)[0]
     assert finished.snapshot_id == "d-0001-stopped-000001"
@@ -52,20 +52,17 @@ def test_a_job_that_ends_by_itself_leaves_a_final_snapshot() -> None:
     assert_nothing_lost(plan)
 
 
-def test_a_script_without_a_query_just_finishes() -> None:
-    """No query, no snapshot, and a clear end."""
-    stream = SimulatedStream()
-    stream.deploy()
+def test_a_script_without_a_query_just_finishes(stream: SimulatedStream) -> None:
+    """It needs no snapshot."""
     assert stream.run(lambda driver: driver.clock.sleep(1.0)) == 0
     finished = stream.events_of(Finished)[0]
     assert finished.snapshot_id is None
     assert finished.queries == {}
 
 
-def test_a_script_that_ends_without_waiting_has_its_queries_stopped_cleanly() -> None:
-    """Spark would kill them in the middle of a batch: here they end at a commit, and a note says so."""
-    stream, plan = SimulatedStream(), make_plan(500)
-    stream.deploy()
+def test_a_script_that_ends_without_waiting_has_its_queries_stopped_cleanly(stream: SimulatedStream) -> None:
+    """Plain Spark would kill them in the middle of a batch: here they end at a commit, and a note says so."""
+    plan = make_plan(500)
 
     def script(driver: SimulatedDriver) -> None:
         driver.start(plan)
@@ -78,18 +75,19 @@ def test_a_script_that_ends_without_waiting_has_its_queries_stopped_cleanly() ->
 
 
 def test_a_script_that_fails_keeps_its_traceback_and_status() -> None:
-    """Failed carries the script's own words, cut to size, and the process its own exit status."""
+    """``Failed`` carries the script's own error, cut to size and without secrets; the process ends with its status."""
     stream, plan = SimulatedStream(), make_plan(500)
-    stream.deploy()
+    stream.deploy(conf={"spark.hadoop.fs.s3a.secret.key": "hunter2-secret"})
 
     def script(driver: SimulatedDriver) -> None:
         driver.start(plan)
         driver.clock.sleep(3.0)
-        raise ValueError("broken" * 3_000)
+        raise ValueError("cannot log in with hunter2-secret " + "broken" * 3_000)
 
     assert stream.run(script) == 1
     failed = stream.events_of(Failed)[0]
-    assert failed.error.startswith("ValueError: broken")
+    assert failed.error.startswith("ValueError: cannot log in with *** broken")
+    assert "hunter2" not in failed.error + failed.traceback
     assert len(failed.traceback) == MAX_TRACEBACK_CHARACTERS
     assert stream.kinds()[-1] == "Failed"
     finish_later(stream, plan)
@@ -97,10 +95,9 @@ def test_a_script_that_fails_keeps_its_traceback_and_status() -> None:
     assert sum(plan.sink.counts().values()) == rows
 
 
-def test_a_failed_script_does_not_wait_for_an_endless_batch() -> None:
-    """After the grace a batch is cut; the next start runs it again, over the same bounds (1a.6)."""
-    stream, plan = SimulatedStream(), make_plan(30, batch_seconds=1_000)
-    stream.deploy()
+def test_a_failed_script_does_not_wait_for_an_endless_batch(stream: SimulatedStream) -> None:
+    """The driver cuts the batch after the grace; the next start runs it again, over the same bounds (1a.6)."""
+    plan = make_plan(30, batch_seconds=1_000)
 
     def script(driver: SimulatedDriver) -> None:
         driver.start(plan)
@@ -115,21 +112,9 @@ def test_a_failed_script_does_not_wait_for_an_endless_batch() -> None:
     assert_nothing_lost(plan)
 
 
-def test_a_query_that_fails_by_itself_fails_the_script_as_without_us() -> None:
-    """The waits raise what Spark raised; the log is left for the next attempt."""
-    stream, plan = SimulatedStream(), make_plan(fails_at={2})
-    stream.deploy()
-    assert stream.run(waiting_script(plan)) == 1
-    assert "division by zero" in stream.events_of(Failed)[0].error
-    plan.fails_at.clear()
-    finish_later(stream, plan)
-    assert_nothing_lost(plan)
-
-
-def test_a_script_that_swallows_a_failure_finishes() -> None:
-    """It was given the failure, so its exit status is its own; the final snapshot has the planned batch (1a.6)."""
-    stream, plan = SimulatedStream(), make_plan(fails_at={2})
-    stream.deploy()
+def test_a_script_that_swallows_a_failure_finishes(stream: SimulatedStream) -> None:
+    """It was given the failure, so its exit status counts; the final snapshot has the planned batch (1a.6)."""
+    plan = make_plan(fails_at={2})
 
     def script(driver: SimulatedDriver) -> None:
         driver.start(plan)
@@ -141,43 +126,46 @@ def test_a_script_that_swallows_a_failure_finishes() -> None:
     assert (finished.queries["counts"].batch_id, finished.queries["counts"].planned_batch_id) == (1, 2)
 
 
-def test_a_script_that_never_ends_is_ended_after_its_grace() -> None:
-    """A complete stop does not hang on a script that does something else; it is ended with status 0, and said."""
-    stream, plan = SimulatedStream(), make_plan()
-    stream.deploy()
+def sleeps(driver: SimulatedDriver, plan: SimulatedPlan) -> None:
+    driver.start(plan)
+    driver.await_all()
+    driver.clock.sleep(3_000.0)
+
+
+def starts_again(driver: SimulatedDriver, plan: SimulatedPlan) -> None:
+    while True:
+        driver.start(plan).await_termination()
+
+
+def waits_again(driver: SimulatedDriver, plan: SimulatedPlan) -> None:
+    query = driver.start(plan)
+    while True:
+        query.await_termination(9.0)
+
+
+@pytest.mark.parametrize("script", [sleeps, starts_again, waits_again])
+def test_a_script_that_never_ends_is_ended_after_its_grace(
+    stream: SimulatedStream, script: Callable[[SimulatedDriver, SimulatedPlan], None]
+) -> None:
+    """With status 0 and a note, also where a successor is current by then. A loop reads nothing more and does not spin
+    (1a.11)."""
+    plan = make_plan()
     stream.order_at(2.0, StopRequest)
-
-    def script(driver: SimulatedDriver) -> None:
-        driver.start(plan)
-        driver.await_all()
-        driver.clock.sleep(3_000.0)
-
-    assert stream.run(script) == 0
+    if script is waits_again:
+        stream.clock.after(20.0, lambda: stream.point_register("d-0002", 1))
+    driver = SimulatedDriver(stream)
+    assert driver.run(lambda driver: script(driver, plan)) == 0
     assert 32 <= stream.clock.monotonic_seconds() <= 35
     assert stream.kinds()[-1] == "Stopped"
     assert "ran on for 30 s" in stream.events_of(Noted)[-1].text
-
-
-def test_a_loop_that_starts_its_query_again_and_again_is_ended_too() -> None:
-    """while True: start(); awaitTermination(): after the stop it reads nothing, does not spin, and ends (1a.11)."""
-    stream, plan = SimulatedStream(), make_plan()
-    stream.deploy()
-    stream.order_at(2.0, StopRequest)
-
-    def script(driver: SimulatedDriver) -> None:
-        while True:
-            driver.start(plan).await_termination()
-
-    driver = SimulatedDriver(stream)
-    assert driver.run(script) == 0
     assert len(driver.queries) < 300
+    assert sum(query._vain_waits for query in driver.queries) < 300
     assert sum(len(startable.runs) for startable in driver.startables) == 1
 
 
-def test_a_query_that_failed_under_a_barrier_and_a_script_that_hangs_end_failed() -> None:
-    """The failure is told although the script never comes to raise it."""
-    stream, plan = SimulatedStream(), make_plan(fails_at={2})
-    stream.deploy()
+def test_a_query_that_failed_under_a_barrier_and_a_script_that_hangs_end_failed(stream: SimulatedStream) -> None:
+    """``Failed`` names the query although the script never raises its failure."""
+    plan = make_plan(fails_at={2})
     stream.order_at(1.9, StopRequest)
 
     def script(driver: SimulatedDriver) -> None:
@@ -189,10 +177,9 @@ def test_a_query_that_failed_under_a_barrier_and_a_script_that_hangs_end_failed(
     assert (failed.query_name, "division by zero" in failed.error) == ("counts", True)
 
 
-def test_a_script_that_fails_after_its_drain_does_not_change_the_end() -> None:
-    """Drained stays the last word; the failure is noted, and the status is the script's own."""
-    stream, plan = SimulatedStream(), make_plan(40)
-    stream.deploy()
+def test_a_script_that_fails_after_its_drain_does_not_change_the_end(stream: SimulatedStream) -> None:
+    """``Drained`` stays the last event; the failure is noted, and the status is the script's own."""
+    plan = make_plan(40)
     stream.order_at(10.0, DrainNotification)
 
     def script(driver: SimulatedDriver) -> None:
@@ -205,22 +192,8 @@ def test_a_script_that_fails_after_its_drain_does_not_change_the_end() -> None:
     assert "report could not be sent" in stream.events_of(Noted)[-1].text
 
 
-def test_a_secret_never_reaches_the_traceback_of_an_event() -> None:
-    """A password that a script prints in its error is hidden in the event."""
-    stream = SimulatedStream()
-    stream.deploy(conf={"spark.hadoop.fs.s3a.secret.key": "hunter2-secret"})
-
-    def script(driver: SimulatedDriver) -> None:
-        raise ValueError("cannot log in with hunter2-secret")
-
-    assert stream.run(script) == 1
-    failed = stream.events_of(Failed)[0]
-    assert "hunter2" not in failed.error + failed.traceback
-    assert "***" in failed.error
-
-
 def test_a_secret_is_hidden_before_a_failure_is_cut() -> None:
-    """Its first half would be known to nobody, and shown."""
+    """Redaction does not recognise its first half."""
     words = "x" * 970 + " hunter2-secret"
     stream, plan = SimulatedStream(), make_plan(500, fails_at={2}, failure_words=words)
     stream.deploy(conf={"spark.x.password": "hunter2-secret"})
@@ -241,11 +214,9 @@ def carried(stream: SimulatedStream, deployment_id: str) -> list[object]:
 
 
 @pytest.mark.parametrize("is_stopped", [True, False])
-def test_a_query_that_was_not_started_is_carried_on_and_named(is_stopped: bool) -> None:
-    """The new version starts one query of two: the other stays as it was, and an event says so (1a.12)."""
-    stream = SimulatedStream()
+def test_a_query_that_was_not_started_is_carried_on_and_named(stream: SimulatedStream, is_stopped: bool) -> None:
+    """The new version starts one query of two: the other keeps its state, and a note names it (1a.12)."""
     a, b = make_plan(45, trigger="available_now"), make_plan(45, trigger="available_now")
-    stream.deploy()
     assert stream.run(waiting_script(a, b, names=("a", "b"))) == 0
     before = stream.control.need_manifest("d-0001-stopped-000001")
     assert carried(stream, "d-0001") == []
@@ -259,10 +230,8 @@ def test_a_query_that_was_not_started_is_carried_on_and_named(is_stopped: bool) 
     assert stream.control.need_manifest("d-0002-stopped-000001").queries["b"] == before.queries["b"]
 
 
-def test_the_end_of_a_script_waits_for_what_is_called_off() -> None:
-    """A snapshot at one barrier, or a drain that is taken back, opens the latch again: then the script's end is one."""
-    stream = SimulatedStream()
-    stream.deploy()
+def test_the_end_of_a_script_waits_for_what_is_called_off(stream: SimulatedStream) -> None:
+    """A snapshot at one barrier, or a cancelled drain, reopens the latch: then the script's end counts."""
     attempt = SimulatedDriver(stream).supervisor.attempt
     attempt.latch.close("snapshot", Order())
     stream.clock.after(5.0, attempt.latch.reopen)
@@ -271,30 +240,9 @@ def test_the_end_of_a_script_waits_for_what_is_called_off() -> None:
     assert stream.kinds()[-1] == "Finished"
 
 
-def test_a_loop_around_a_wait_is_ended_after_a_stop_and_never_called_fenced() -> None:
-    """By then a successor may be current: it replaced nothing, the driver ends with status 0, and does not spin."""
-    stream, plan, rounds = SimulatedStream(), make_plan(500), 0
-    stream.deploy()
-    stream.order_at(5.0, StopRequest)
-    stream.clock.after(20.0, lambda: stream.point_register("d-0002", 1))
-
-    def script(driver: SimulatedDriver) -> None:
-        nonlocal rounds
-        query = driver.start(plan)
-        while True:
-            query.await_termination(9.0)
-            rounds += 1
-
-    assert stream.run(script) == 0
-    assert stream.kinds()[-1] == "Stopped"
-    assert "ran on for 30 s" in stream.events_of(Noted)[-1].text
-    assert rounds < 100
-
-
-def test_a_rehearsal_ends_a_loop_around_a_wait() -> None:
-    """Its queries are over at once: only so a second pass of the script can wait for a handover behind such a loop."""
-    stream, plan = SimulatedStream(), make_plan(45, trigger="available_now")
-    stream.deploy()
+def test_a_rehearsal_ends_a_loop_around_a_wait(stream: SimulatedStream) -> None:
+    """Its queries are over at once; the second pass of the script waits for a handover behind such a loop."""
+    plan = make_plan(45, trigger="available_now")
 
     def script(driver: SimulatedDriver) -> None:
         driver.supervisor.attempt.ends_loops = True
@@ -308,7 +256,7 @@ def test_a_rehearsal_ends_a_loop_around_a_wait() -> None:
 
 
 def test_a_script_without_a_query_has_a_last_word_where_the_checkpoints_are_refused() -> None:
-    """The final snapshot needs them: ``Failed``, and not a driver that ended without a word."""
+    """The final snapshot needs them: the driver writes ``Failed``."""
     store = VanishingStore(MemoryStore("checkpoints"))
     stream = SimulatedStream(home=MemoryStore("home"), checkpoints=store)
     stream.deploy()
@@ -332,12 +280,12 @@ def test_a_script_without_a_query_has_a_last_word_where_the_checkpoints_are_refu
     ],
 )
 def test_what_is_mended_outside_of_a_script_is_no_refusal_of_it(error: Exception, is_refusal: bool) -> None:
-    """Each is one sentence without a traceback; only a refusal of what the script asks for needs another script."""
+    """Each is one sentence without a traceback; only a refusal of the script's request needs another script."""
     failure = refusal_in(error)
     assert failure is not None
     assert (failure.error, failure.traceback, failure.is_refusal) == (str(error), "", is_refusal)
 
 
 def test_a_defect_of_a_script_has_its_traceback() -> None:
-    """What the runtime did not refuse is shown as Python shows it."""
+    """As Python prints it."""
     assert refusal_in(ValueError("broken")) is None

@@ -1,4 +1,4 @@
-"""How far a flush reaches, by the plan of its query and by its timers."""
+"""The reach of a flush, by the plan and the timers of its query."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def reach_of(driver: SimulatedDriver, mode: DrainMode | None = "default") -> Flu
 def test_the_batch_time_moves_only_where_there_are_timers_of_processing_time(
     operators: list[StateOperator] | None, mode: DrainMode | None, expected: int | None
 ) -> None:
-    """Just past the last of them; of a query whose plan is not known its state says whether there are any."""
+    """Just past the last timer; without a known plan the state decides."""
     driver = ended_by(StopRequest, make_plan(20, last_timer_ms=DUE_MS))
     query = driver.queries[0]
     if operators is not None:
@@ -60,7 +60,7 @@ def test_the_batch_time_moves_only_where_there_are_timers_of_processing_time(
 
 
 def test_a_query_without_state_is_not_asked() -> None:
-    """There is nothing to fire."""
+    """It has no timers."""
     driver = ended_by(StopRequest, make_plan(20, window_ms=None, last_timer_ms=RuntimeError("asked")))
     assert reach_of(driver).batch_time_ms(driver.queries[0], driver.queries[0].checkpoint) is None
 
@@ -76,7 +76,7 @@ def test_a_query_without_state_is_not_asked() -> None:
     ],
 )
 def test_why_rows_are_left_is_said_of_each_operator(kept: StateOperator, mode: DrainMode, expected: str) -> None:
-    """What was not asked for, what lives on by itself, and what nothing reaches (Law 16)."""
+    """Not asked for, with a time to live, or out of reach (Law 16)."""
     driver = ended_by(StopRequest, make_plan(20))
     query = driver.queries[0]
     keep_plan(driver.supervisor.attempt.control, "d-0001", query.name, plan(kept))
@@ -84,7 +84,7 @@ def test_why_rows_are_left_is_said_of_each_operator(kept: StateOperator, mode: D
 
 
 def test_the_flush_runs_at_the_time_of_the_last_timer() -> None:
-    """The entry says so, so that an attempt that goes on with the flush runs the same batch."""
+    """The entry holds it, so a later attempt runs the same batch."""
     driver = ended_by(DrainNotification, make_plan(20, last_timer_ms=DUE_MS))
     query = driver.queries[0]
     position = query.checkpoint.position()
@@ -96,7 +96,7 @@ def test_the_flush_runs_at_the_time_of_the_last_timer() -> None:
 
 
 def test_timers_that_are_due_already_move_no_time_back() -> None:
-    """The batch time is that of the batch before."""
+    """The batch time stays that of the batch before."""
     driver = ended_by(DrainNotification, make_plan(20, last_timer_ms=5))
     query = driver.queries[0]
     position = query.checkpoint.position()
@@ -108,7 +108,7 @@ def test_timers_that_are_due_already_move_no_time_back() -> None:
 
 
 def test_timers_that_cannot_be_read_leave_the_state_as_it_is() -> None:
-    """Nobody can say what the flush would have to fire: the drain fails, nothing is flushed, and a stop is kept."""
+    """The drain fails, nothing is flushed, and the stream ends stopped."""
     driver = ended_by(DrainNotification, make_plan(20, last_timer_ms=RuntimeError("the disk is gone")))
     (failed,) = driver.stream.events_of(DrainFailed)
     assert (failed.withdrawn, "the disk is gone" in failed.error) == (True, True)

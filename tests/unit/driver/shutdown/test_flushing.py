@@ -40,7 +40,7 @@ def run(driver: SimulatedDriver, flush: Flush) -> None:
 
 
 def test_a_flush_is_the_batch_after_the_last_committed_one() -> None:
-    """The entry that was the stop becomes the drain, with the watermark at the end of time (1a.5)."""
+    """The stop entry becomes the drain entry, with the watermark at the end of time (1a.5)."""
     plan = make_plan(20)
     driver, flush = at_its_barrier(plan)
     last = flush.query.checkpoint.position().batch_id or 0
@@ -55,7 +55,7 @@ def test_a_flush_is_the_batch_after_the_last_committed_one() -> None:
 
 
 def test_a_flush_that_is_committed_is_not_run_again() -> None:
-    """An earlier attempt did it: it is only counted (1a.7)."""
+    """An earlier attempt ran it: it is only counted (1a.7)."""
     driver, flush = at_its_barrier(make_plan(20))
     run(driver, flush)
     again = flush_of(driver, flush.query)
@@ -69,7 +69,7 @@ def test_a_flush_that_is_committed_is_not_run_again() -> None:
 
 
 def test_rows_left_are_counted_from_the_checkpoint_where_no_progress_tells() -> None:
-    """A flush of an earlier attempt is counted with the state reader (Law 16)."""
+    """The state reader counts the flush of an earlier attempt (Law 16)."""
     driver, flush = at_its_barrier(make_plan(20, delay_ms=None))
     run(driver, flush)
     again = flush_of(driver, flush.query)
@@ -93,7 +93,7 @@ def test_a_failed_flush_is_taken_back_only_where_the_sink_provably_lacks_it(mode
 
 
 def test_a_flush_that_was_begun_before_is_not_taken_back_because_spark_refuses_now() -> None:
-    """An earlier attempt may have given the sink the batch: a refusal today proves nothing (Law 14)."""
+    """An earlier attempt may have given the sink the batch: a refusal now proves nothing (Law 14)."""
     plan = make_plan(20, sink=SimulatedSink("append"))
     driver, flush = at_its_barrier(plan)
     plan.fails_at.add(flush.prepare())
@@ -107,8 +107,8 @@ def test_a_flush_that_was_begun_before_is_not_taken_back_because_spark_refuses_n
 
 
 def test_a_store_that_is_away_while_the_sink_is_asked_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked without the query's id, a sink that is keyed by it holds nothing: the flush would be taken back, and its
-    id be skipped later with other rows (Law 14)."""
+    """Without the query id, a sink that is keyed by it holds nothing: the flush would be withdrawn, and its id skipped
+    later with other rows (Law 14)."""
     plan = make_plan(20, sink=SimulatedSink("append"))
     driver, flush = at_its_barrier(plan)
     plan.fails_at.add(flush.prepare())

@@ -1,15 +1,12 @@
-"""Every query of a drain comes to its barrier (``driver.shutdown.gathering``), whatever it was doing (1a.5, 1a.7)."""
+"""Every query of a drain comes to its barrier, whatever it was doing (1a.5, 1a.7)."""
 
 from __future__ import annotations
 
-from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, Noted
 from airflow_streamstate.protocol.records import StartPlan
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import (
-    STREAM,
     SimulatedDriver,
     SimulatedStream,
     assert_nothing_lost,
@@ -20,18 +17,20 @@ from support.simulated_query import Phase, SimulatedPlan, SimulatedRun
 from support.simulated_sources import expected_counts
 
 
-def checkpoint_of(stream: SimulatedStream, name: str = "counts") -> Checkpoint:
-    return Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", name))
-
-
 def counts_of(plan: SimulatedPlan, rows: int) -> dict[int, int]:
     return expected_counts(plan.sources[0].rows[:rows], 1_000)
 
 
-def test_a_batch_that_spark_had_planned_runs_before_the_flush() -> None:
-    """The sink may hold it already: it runs first, over the same bounds, then the flush (1a.6)."""
-    stream, plan = SimulatedStream(), make_plan(500)
-    stream.deploy()
+def stopped_before(stream: SimulatedStream, *plans: SimulatedPlan, names: tuple[str, ...] = ("counts",)) -> int:
+    """Stop a first run of these queries; returns the number of the next attempt."""
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(*plans, names=names)) == 0
+    return stream.next_attempt()
+
+
+def test_a_batch_that_spark_had_planned_runs_before_the_flush(stream: SimulatedStream) -> None:
+    """The sink may hold it already: it runs first, over the same bounds (1a.6)."""
+    plan = make_plan(500)
 
     def die_after_the_sink(run: SimulatedRun, phase: Phase) -> None:
         if phase == "commit" and run.committed[-1:] == [1]:
@@ -53,10 +52,9 @@ def test_a_batch_that_spark_had_planned_runs_before_the_flush() -> None:
     assert stream.events_of(Drained)[0].queries["counts"].batch_id == 3
 
 
-def test_a_deployment_that_never_committed_a_batch_drains_with_no_position() -> None:
-    """Nothing was read, nothing is flushed, and the successor starts where its options say."""
-    stream, plan = SimulatedStream(), make_plan(40)
-    stream.deploy()
+def test_a_deployment_that_never_committed_a_batch_drains_with_no_position(stream: SimulatedStream) -> None:
+    """Nothing was read or flushed, and the successor starts where its options say."""
+    plan = make_plan(40)
     stream.order(DrainNotification)
     assert stream.run(waiting_script(plan)) == 0
     drained = stream.events_of(Drained)[0]
@@ -68,13 +66,10 @@ def test_a_deployment_that_never_committed_a_batch_drains_with_no_position() -> 
     assert_nothing_lost(plan)
 
 
-def test_the_queries_of_a_slow_script_are_waited_for() -> None:
-    """Ordered between two starts, the drain waits for the query that has state and is not started yet (1a.11)."""
-    stream, plans = SimulatedStream(), (make_plan(500), make_plan(500))
-    stream.deploy()
-    stream.order_at(2.1, StopRequest)
-    assert stream.run(waiting_script(*plans, names=("a", "b"))) == 0
-    attempt = stream.next_attempt()
+def test_the_queries_of_a_slow_script_are_waited_for(stream: SimulatedStream) -> None:
+    """The drain waits for a query with state that is not started yet (1a.11)."""
+    plans = (make_plan(500), make_plan(500))
+    attempt = stopped_before(stream, *plans, names=("a", "b"))
     stream.order_at(1.0, DrainNotification)
 
     def script(driver: SimulatedDriver) -> None:
@@ -85,21 +80,16 @@ def test_the_queries_of_a_slow_script_are_waited_for() -> None:
 
     assert stream.run(script, attempt=attempt) == 0
     drained = stream.events_of(Drained)[0]
-    assert {name: stream.control.need_manifest(drained.snapshot_id).queries[name].drained for name in "ab"} == {
-        "a": True,
-        "b": True,
-    }
+    manifest = stream.control.need_manifest(drained.snapshot_id)
+    assert all(manifest.queries[name].drained for name in "ab")
     for plan in plans:
         assert plan.sink.counts() == counts_of(plan, plan.sources[0].reads[-1][1])
 
 
-def test_a_query_that_is_never_started_again_is_carried_on_unflushed() -> None:
-    """The new code has no such query: it stays as it was, with its state, and is named (1a.12, Law 16)."""
-    stream, plans = SimulatedStream(), (make_plan(500), make_plan(500))
-    stream.deploy()
-    stream.order_at(2.1, StopRequest)
-    assert stream.run(waiting_script(*plans, names=("a", "b"))) == 0
-    attempt = stream.next_attempt()
+def test_a_query_that_is_never_started_again_is_carried_on_unflushed(stream: SimulatedStream) -> None:
+    """It keeps its state, and a note names it (1a.12, Law 16)."""
+    plans = (make_plan(500), make_plan(500))
+    attempt = stopped_before(stream, *plans, names=("a", "b"))
     stream.order_at(60.0, DrainNotification)
     assert stream.run(waiting_script(plans[0], names=("a",)), attempt=attempt) == 0
     drained = stream.control.need_manifest(stream.events_of(Drained)[0].snapshot_id)
@@ -109,28 +99,10 @@ def test_a_query_that_is_never_started_again_is_carried_on_unflushed() -> None:
     assert any("carried on unflushed" in note.text for note in stream.events_of(Noted))
 
 
-# a flush that fails
-
-
-def test_a_batch_that_fails_before_the_flush_ends_the_notification() -> None:
-    """Its own failure is told, and comes through the waits; the notification has its end, and is cleaned up (1a.7)."""
-    stream, plan = SimulatedStream(), make_plan(500)
-    plan.fails_at.add(2)
-    stream.deploy()
-    stream.order_at(1.9, DrainNotification)
-    assert stream.run(waiting_script(plan)) == 1
-    assert stream.kinds()[-4:] == ["Accepted", "DrainFailed", "QueryFailed", "Failed"]
-    assert "division by zero" in stream.events_of(Failed)[0].traceback
-    assert stream.commands() == []
-
-
-def test_a_script_that_fails_before_its_queries_are_started_is_not_drained() -> None:
-    """Nothing is called drained that was never started: the notification holds for the next attempt (Law 16)."""
-    stream, plan = SimulatedStream(), make_plan(500)
-    stream.deploy()
-    stream.order_at(2.1, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
-    attempt = stream.next_attempt()
+def test_a_script_that_fails_before_its_queries_are_started_is_not_drained(stream: SimulatedStream) -> None:
+    """The drain holds for the next attempt (Law 16)."""
+    plan = make_plan(500)
+    attempt = stopped_before(stream, plan)
     stream.order(DrainNotification)
 
     def broken(driver: SimulatedDriver) -> None:
@@ -147,13 +119,10 @@ def test_a_script_that_fails_before_its_queries_are_started_is_not_drained() -> 
     assert plan.sink.counts() == counts_of(plan, plan.sources[0].reads[-1][1])
 
 
-def test_a_store_that_does_not_answer_a_start_under_a_drain_is_asked_again() -> None:
+def test_a_store_that_does_not_answer_a_start_under_a_drain_is_asked_again(stream: SimulatedStream) -> None:
     """One lost reply within start() neither fails the script nor leaves the query out of the drain (Law 7)."""
-    stream, plan = SimulatedStream(), make_plan(500)
-    stream.deploy()
-    stream.order_at(2.1, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
-    attempt = stream.next_attempt()
+    plan = make_plan(500)
+    attempt = stopped_before(stream, plan)
     stream.order(DrainNotification)
     faults = FaultPlan()
     store = FaultyStore(stream.checkpoints, faults)

@@ -1,4 +1,4 @@
-"""What ends a drain before its end."""
+"""The limits of a drain."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Watched:
 
 @pytest.mark.parametrize(("late_ms", "is_enough"), [(-1, False), (0, False), (1, True)])
 def test_the_deadline_of_the_batches_is_a_moment(late_ms: int, is_enough: bool) -> None:
-    """At the very moment it has not passed; a millisecond later it has, and says what is to be done."""
+    """At that very moment it has not passed; a millisecond later it has."""
     watched = Watched(batches_within_seconds=10.0, on_deadline="stop")
     watched.stream.clock.sleep(10.0 + late_ms / 1000)
     assert watched.limits.is_enough() == is_enough
@@ -58,8 +58,8 @@ def test_the_flush_has_its_own_time_from_its_beginning() -> None:
     assert (reached.cause, reached.on_deadline) == ("flush_deadline", "kill")
 
 
-def test_a_drain_whose_words_nobody_knows_any_more_has_no_limits() -> None:
-    """As one that a log alone tells of."""
+def test_a_drain_whose_command_is_lost_has_no_limits() -> None:
+    """Only the log has the drain."""
     watched = Watched()
     limits = Limits(watched.attempt, Order("only-its-id"))
     limits.begin_flush()
@@ -68,8 +68,8 @@ def test_a_drain_whose_words_nobody_knows_any_more_has_no_limits() -> None:
     assert not limits.is_flush_late()
 
 
-def test_whoever_takes_it_back_is_heard_until_the_flush_and_refused_after() -> None:
-    """Requests of before the drain, for another deployment, or past their time take nothing back."""
+def test_a_request_to_cancel_is_obeyed_until_the_flush_and_rejected_after() -> None:
+    """Requests from before the drain, for another deployment, or past their deadline cancel nothing."""
     watched = Watched()
     stream, journal = watched.stream, watched.attempt.journal
     foreign = make_command(CancelRequest, stream.clock, "d-0009")
@@ -90,7 +90,7 @@ def test_whoever_takes_it_back_is_heard_until_the_flush_and_refused_after() -> N
 
 
 def test_an_order_of_before_it_does_not_take_back_a_later_drain() -> None:
-    """The later word holds."""
+    """The later command counts."""
     watched = Watched()
     watched.stream.order(CancelRequest)
     later = watched.stream.order(DrainNotification)

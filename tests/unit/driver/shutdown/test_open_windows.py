@@ -1,4 +1,4 @@
-"""Which windows a drain closes early."""
+"""The windows that a drain closes early."""
 
 from __future__ import annotations
 
@@ -10,23 +10,13 @@ from airflow_streamstate.driver.attempt.background import InBackground
 from airflow_streamstate.driver.shutdown.open_windows import MAX_PATIENCE_SECONDS, PATIENCE_SECONDS, OpenWindows
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.events import Stopped
-from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan
+from support.simulated_driver import SimulatedDriver, ended_by, make_plan
 
 
 @pytest.fixture
 def driver() -> SimulatedDriver:
-    """A driver whose query has stopped, with the snapshot of that stop in the place of a pre-drain one."""
-    stream = SimulatedStream()
-    stream.deploy()
-    stream.order_at(10.0, StopRequest)
-    driver = SimulatedDriver(stream)
-
-    def script(driver: SimulatedDriver) -> None:
-        driver.start(make_plan(20))
-        driver.await_all()
-
-    assert driver.run(script) == 0
-    return driver
+    """A driver whose query has stopped; the snapshot of that stop serves as the ``pre-drain`` one."""
+    return ended_by(StopRequest, make_plan(20))
 
 
 def snapshot_id(driver: SimulatedDriver) -> str:
@@ -37,14 +27,14 @@ def kept_in(later: list[Callable[[], None]]) -> InBackground:
     """Work that is done when the test does it."""
 
     def keep(work: Callable[[], None], *, gives_way: bool = True) -> None:
-        assert not gives_way, "somebody waits for it"
+        assert not gives_way, "the drain waits for it"
         later.append(work)
 
     return keep
 
 
 def test_the_bounds_are_read_from_the_snapshot(driver: SimulatedDriver) -> None:
-    """Earliest start and latest end of what was open, whatever the flush does to the checkpoint meanwhile."""
+    """Earliest start and latest end of the open windows, whatever the flush does to the checkpoint meanwhile."""
     driver.stream.checkpoints.delete(driver.queries[0].checkpoint.commit_key(0))
     bounds = OpenWindows(driver.supervisor.attempt, snapshot_id(driver), driver.queries).of("counts")
     assert bounds is not None
@@ -57,7 +47,7 @@ def test_nothing_is_known_without_a_snapshot(driver: SimulatedDriver) -> None:
 
 
 def test_a_failure_to_read_them_is_no_failure_of_the_drain(driver: SimulatedDriver) -> None:
-    """What Spark's state reader raises is said in the log, and the bounds stay unknown."""
+    """The log has the state reader's error, and the bounds stay unknown."""
     windows = OpenWindows(driver.supervisor.attempt, "d-0001-stopped-000009", driver.queries)
     assert windows.of("counts") is None
     driver.startables[0].open_windows = None  # type: ignore[method-assign,assignment]
@@ -67,7 +57,7 @@ def test_a_failure_to_read_them_is_no_failure_of_the_drain(driver: SimulatedDriv
 
 
 def test_a_drain_does_not_wait_long_for_them(driver: SimulatedDriver) -> None:
-    """Where the reader is slower than the flush, the bounds stay unknown, and nobody waits twice (Law 6)."""
+    """If the reader is slower than the flush, the bounds stay unknown; the drain waits once (Law 6)."""
     later: list[Callable[[], None]] = []
     driver.supervisor.attempt.in_background = kept_in(later)
     windows = OpenWindows(driver.supervisor.attempt, snapshot_id(driver), driver.queries)
@@ -80,7 +70,7 @@ def test_a_drain_does_not_wait_long_for_them(driver: SimulatedDriver) -> None:
 
 
 def test_the_slower_the_flush_the_longer_it_waits(driver: SimulatedDriver) -> None:
-    """A busy machine, or a large state, makes both slow: the bounds are not lost to that, and never waited for long."""
+    """A busy machine or a large state slows both down; the wait stays bounded."""
     attempt, clock = driver.supervisor.attempt, driver.clock
     attempt.in_background = kept_in([])
     for flush_seconds, waited_seconds in ((0.2, PATIENCE_SECONDS), (4.0, 4.0), (60.0, MAX_PATIENCE_SECONDS)):

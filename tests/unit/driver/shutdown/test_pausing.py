@@ -1,4 +1,4 @@
-"""Snapshots for which every query stands at its barrier."""
+"""Snapshots with every query at its barrier."""
 
 from __future__ import annotations
 
@@ -26,19 +26,12 @@ def two_queries() -> tuple[SimulatedPlan, SimulatedPlan]:
 
 
 @pytest.mark.parametrize("at_seconds", [1.0, 3.3, 5.9, 9.2])
-def test_all_stand_when_it_is_taken_and_go_on_by_themselves(at_seconds: float) -> None:
+def test_all_stand_when_it_is_taken_and_go_on_by_themselves(stream: SimulatedStream, at_seconds: float) -> None:
     """No batch is in flight at its position, none is cut, and each row is counted once (1a.4, Law 12)."""
-    stream, (quick, slow) = SimulatedStream(), two_queries()
-    stream.deploy()
+    quick, slow = two_queries()
     stream.order_at(at_seconds, SnapshotRequest, consistent=True, ttl_seconds=60.0)
     stream.order_at(300.0, DrainNotification)
-
-    def script(driver: SimulatedDriver) -> None:
-        driver.start(quick, TWO[0])
-        driver.start(slow, TWO[1])
-        driver.await_all()
-
-    assert stream.run(script) == 0
+    assert stream.run(waiting_script(quick, slow, names=TWO)) == 0
     (ready,) = stream.events_of(SnapshotReady)
     manifest = stream.control.need_manifest(ready.snapshot_id)
     assert manifest.snapshot_kind == "live"
@@ -49,11 +42,10 @@ def test_all_stand_when_it_is_taken_and_go_on_by_themselves(at_seconds: float) -
         assert_nothing_lost(plan)
 
 
-def test_it_is_given_up_where_a_batch_outlasts_its_time_to_live() -> None:
-    """The quick query, which stood, goes on; the slow one never noticed; the request is told why (Law 6)."""
-    stream, (quick, slow) = SimulatedStream(), two_queries()
+def test_it_is_given_up_where_a_batch_outlasts_its_time_to_live(stream: SimulatedStream) -> None:
+    """The quick query, which stood, runs on; the slow one never noticed; the rejection says why (Law 6)."""
+    quick, slow = two_queries()
     slow.batch_seconds = 30.0
-    stream.deploy()
     stream.order_at(2.0, SnapshotRequest, consistent=True, ttl_seconds=5.0)
     stream.order_at(900.0, DrainNotification)
     assert stream.run(waiting_script(quick, slow, names=TWO)) == 0
@@ -65,11 +57,10 @@ def test_it_is_given_up_where_a_batch_outlasts_its_time_to_live() -> None:
         assert_nothing_lost(plan)
 
 
-def test_an_end_that_is_ordered_meanwhile_comes_first() -> None:
-    """The deadline of a drain is kept although a snapshot waits for the very batch that the drain would wait for."""
-    stream, (quick, slow) = SimulatedStream(), two_queries()
+def test_an_end_that_is_ordered_meanwhile_comes_first(stream: SimulatedStream) -> None:
+    """The deadline of a drain is kept although a snapshot waits for the same batch."""
+    quick, slow = two_queries()
     slow.batch_seconds = 60.0
-    stream.deploy()
     stream.order_at(2.0, SnapshotRequest, consistent=True, ttl_seconds=300.0)
     stream.order_at(4.0, DrainNotification, batches_within_seconds=5.0, on_deadline="kill")
     assert stream.run(waiting_script(quick, slow, names=TWO)) == 0
@@ -85,10 +76,9 @@ def test_an_end_that_is_ordered_meanwhile_comes_first() -> None:
         assert_nothing_lost(plan)
 
 
-def test_a_batch_that_fails_on_its_way_fails_its_query_and_no_other() -> None:
-    """Its failure reaches the script as ever; no snapshot is told."""
-    stream, (quick, slow) = SimulatedStream(), two_queries()
-    stream.deploy()
+def test_a_batch_that_fails_on_its_way_fails_its_query_and_no_other(stream: SimulatedStream) -> None:
+    """The script gets its failure; there is no snapshot."""
+    quick, slow = two_queries()
     stream.order_at(5.0, SnapshotRequest, consistent=True, ttl_seconds=60.0)
     slow.fails_at.add(1)
     assert stream.run(waiting_script(slow, quick, names=TWO[::-1])) == 1
@@ -110,7 +100,8 @@ def test_whatever_is_struck_meanwhile_the_queries_go_on(fault: Fault) -> None:
 
 
 def struck_at(number: int, fault: Fault) -> tuple[FaultPlan, int]:
-    """A life with such a snapshot and one strike at a write after the request; the plan, and the writes before it."""
+    """Take such a snapshot with one strike at a write after the request; returns the plan, and the number of writes
+    before it."""
     stream, (quick, slow) = SimulatedStream(), two_queries()
     stream.deploy()
     faults, before = FaultPlan(), [0]

@@ -1,12 +1,16 @@
-"""Stop (1a.4)."""
+"""Stop (1a.4), batches that are cut, and drains that another end overtakes."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
 from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.driver.shutdown.stopping import cut_runs, note_overtaken_drain
 from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
-from airflow_streamstate.protocol.events import Accepted, Failed, Noted, QueryStarted, Stopped
+from airflow_streamstate.protocol.events import Accepted, Drained, Failed, Noted, QueryStarted, Stopped
 from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
@@ -25,7 +29,6 @@ from support.vanishing_store import VanishingStore
 
 
 def stopped_stream(stream: SimulatedStream, plan: SimulatedPlan, at_seconds: float = 2.1) -> Stopped:
-    stream.deploy()
     stream.order_at(at_seconds, StopRequest)
     assert stream.run(waiting_script(plan)) == 0
     return stream.events_of(Stopped)[0]
@@ -38,9 +41,9 @@ def resume_and_drain(stream: SimulatedStream, plan: SimulatedPlan, after_seconds
 
 
 @pytest.mark.parametrize("at_seconds", [0.1, 0.4, 0.85, 1.3, 2.1, 2.45, 3.9])
-def test_the_batch_in_flight_completes_and_nothing_is_lost(at_seconds: float) -> None:
-    """Whenever a stop comes, the query ends at a committed batch, and the next attempt goes on there (1a.4)."""
-    stream, plan = SimulatedStream(), make_plan()
+def test_the_batch_in_flight_completes_and_nothing_is_lost(stream: SimulatedStream, at_seconds: float) -> None:
+    """Whenever a stop comes, the query ends at a committed batch, and the next attempt continues there (1a.4)."""
+    plan = make_plan()
     stopped = stopped_stream(stream, plan, at_seconds)
     batch_id = stopped.queries["counts"].batch_id
     run_ids = [held for held, _ in plan.sink.batches]
@@ -50,9 +53,10 @@ def test_the_batch_in_flight_completes_and_nothing_is_lost(at_seconds: float) ->
     assert_nothing_lost(plan)
 
 
-def test_a_stop_keeps_the_state_and_says_where_it_is() -> None:
-    """Stopped names the snapshot, which holds the state, and the command; the command is cleaned up (1a.4, 1a.13)."""
-    stream, plan = SimulatedStream(), make_plan()
+def test_a_stop_keeps_the_state_and_says_where_it_is(stream: SimulatedStream) -> None:
+    """``Stopped`` names snapshot, command and the times of the end, without a note; the command is cleaned up (1a.4,
+    1a.13)."""
+    plan = make_plan()
     stopped = stopped_stream(stream, plan)
     manifest = stream.control.need_manifest(stopped.snapshot_id)
     assert manifest.snapshot_kind == "stopped"
@@ -62,13 +66,7 @@ def test_a_stop_keeps_the_state_and_says_where_it_is() -> None:
     assert stopped.queries["counts"].rows_dropped == 0
     assert stopped.command_number == 1
     assert stream.commands() == []
-    assert stream.kinds() == ["Claimed", "Started", "QueryStarted", "Accepted", "Stopped"]
-
-
-def test_a_stop_says_when_each_query_was_at_its_barrier_and_when_it_ended() -> None:
-    """Between the last commit and the last word: the snapshot is taken behind both."""
-    stream, plan = SimulatedStream(), make_plan()
-    stopped = stopped_stream(stream, plan)
+    assert [event.kind for event in stream.events()] == ["Claimed", "Started", "QueryStarted", "Accepted", "Stopped"]
     end = stopped.ends["counts"]
     assert end.barrier_at is not None
     assert end.ended_at is not None
@@ -76,52 +74,26 @@ def test_a_stop_says_when_each_query_was_at_its_barrier_and_when_it_ended() -> N
     assert end.flushed_at is None
 
 
-def test_an_idle_query_ends_at_once() -> None:
-    """A query without input notices no barrier, and is stopped when it is safe (1a.4)."""
-    stream, plan = SimulatedStream(), make_plan(5)
-    stopped_stream(stream, plan, 10.0)
-    assert stream.clock.monotonic_seconds() < 11.0
-
-
-def test_a_query_that_sleeps_between_triggers_ends_at_once() -> None:
-    """A trigger every hour does not make a stop wait for an hour (1a.4)."""
-    stream, plan = SimulatedStream(), make_plan(trigger_seconds=3_600)
+@pytest.mark.parametrize("plan", [make_plan(5), make_plan(trigger_seconds=3_600)], ids=["idle", "hourly"])
+def test_an_idle_query_ends_at_once(stream: SimulatedStream, plan: SimulatedPlan) -> None:
+    """A query without input, or between two triggers, notices no barrier, and is stopped when it is safe (1a.4)."""
     stopped_stream(stream, plan, 10.0)
     assert stream.clock.monotonic_seconds() < 11.0
     resume_and_drain(stream, plan)
 
 
-def test_long_batches_of_several_queries_overlap() -> None:
+def test_long_batches_of_several_queries_overlap(stream: SimulatedStream) -> None:
     """All queries get their barriers at the same time: a stop takes the longest batch, not the sum (1a.11)."""
-    stream = SimulatedStream()
     plans = [make_plan(500, batch_seconds=20) for _ in range(3)]
-    stream.deploy()
     stream.order_at(25.0, StopRequest)
     assert stream.run(waiting_script(*plans, names=("a", "b", "c"))) == 0
     assert stream.clock.monotonic_seconds() < 50
     assert set(stream.events_of(Stopped)[0].queries) == {"a", "b", "c"}
 
 
-def test_a_batch_that_fails_under_the_barrier_comes_through_as_the_real_failure() -> None:
-    """Our entry is taken back, the script gets its own failure, the next start runs the batch (1a.7, Law 12)."""
-    stream, plan = SimulatedStream(), make_plan(fails_at={2})
-    other = make_plan()
-    stream.deploy()
-    stream.order_at(1.9, StopRequest)
-    assert stream.run(waiting_script(plan, other, names=("counts", "other"))) == 1
-    assert stream.kinds()[-1] == "Failed"
-    assert "division by zero" in stream.events_of(Failed)[0].traceback
-    plan.fails_at.clear()
-    attempt = stream.next_attempt()
-    stream.order_at(30.0, DrainNotification)
-    assert stream.run(waiting_script(plan, other, names=("counts", "other")), attempt=attempt) == 0
-    assert_nothing_lost(plan)
-    assert_nothing_lost(other)
-
-
-def test_the_repair_before_the_next_start_is_told() -> None:
-    """QueryStarted says in words what was mended in the log (1a.7)."""
-    stream, plan = SimulatedStream(), make_plan()
+def test_the_repair_before_the_next_start_is_told(stream: SimulatedStream) -> None:
+    """``QueryStarted`` describes the repairs of the log (1a.7)."""
+    plan = make_plan()
     batch_id = stopped_stream(stream, plan).queries["counts"].batch_id
     resume_and_drain(stream, plan)
     started = stream.events_of(QueryStarted)[1]
@@ -130,10 +102,9 @@ def test_the_repair_before_the_next_start_is_told() -> None:
     assert started.repairs == (f"removed our entry at batch {(batch_id or 0) + 1} from the offset log",)
 
 
-def test_an_entry_that_spark_overwrites_is_put_again_above_it() -> None:
-    """Look-then-rename can overwrite the barrier; nothing is lost, it goes on at the new end (1a.3)."""
-    stream, plan = SimulatedStream(), make_plan()
-    stream.deploy()
+def test_an_entry_that_spark_overwrites_is_put_again_above_it(stream: SimulatedStream) -> None:
+    """Look-then-rename can overwrite the barrier; nothing is lost, the driver puts it again at the new end (1a.3)."""
+    plan = make_plan()
     driver = SimulatedDriver(stream)
     seen: list[str] = []
 
@@ -155,10 +126,9 @@ def test_an_entry_that_spark_overwrites_is_put_again_above_it() -> None:
     assert_nothing_lost(plan)
 
 
-def test_a_stop_goes_on_through_an_outage_of_the_store() -> None:
-    """While the store is away the stop waits for it; it neither fails nor loses a batch."""
-    stream, plan = SimulatedStream(), make_plan()
-    stream.deploy()
+def test_a_stop_goes_on_through_an_outage_of_the_store(stream: SimulatedStream) -> None:
+    """The stop waits for the store; it neither fails nor loses a batch."""
+    plan = make_plan()
     faults = FaultPlan()
     store = FaultyStore(stream.checkpoints, faults)
     many = dict.fromkeys(range(1, 5_000), Fault.UNAVAILABLE)
@@ -173,9 +143,9 @@ def test_a_stop_goes_on_through_an_outage_of_the_store() -> None:
     assert_nothing_lost(plan)
 
 
-def test_a_stop_before_the_first_query_carries_everything_on() -> None:
-    """Nothing was started, and nothing falls back to empty: what the start snapshot holds is in the new one (Law 5)."""
-    stream, plan = SimulatedStream(), make_plan()
+def test_a_stop_before_the_first_query_carries_everything_on(stream: SimulatedStream) -> None:
+    """Nothing falls back to empty: the new snapshot holds what the start snapshot holds (Law 5)."""
+    plan = make_plan()
     first = stopped_stream(stream, plan)
     stream.deploy(2, StartPlan("restore", first.snapshot_id, "d-0001"))
     stream.order_at(1.0, StopRequest, "d-0002")
@@ -192,10 +162,9 @@ def test_a_stop_before_the_first_query_carries_everything_on() -> None:
     assert len(plan.sink.batches) == (first.queries["counts"].batch_id or 0) + 1
 
 
-def test_a_query_whose_log_is_damaged_fails_and_the_others_are_stopped() -> None:
-    """A log that contradicts itself gets no barrier, is not touched, and is named in the failure (Law 10)."""
-    stream, plan, other = SimulatedStream(), make_plan(), make_plan()
-    stream.deploy()
+def test_a_query_whose_log_is_damaged_fails_and_the_others_are_stopped(stream: SimulatedStream) -> None:
+    """A damaged log gets no barrier, is not changed, and is named in the failure (Law 10)."""
+    plan, other = make_plan(), make_plan()
     key = "flights/deployments/d-0001/checkpoints/counts/offsets/7"
     stream.clock.after(1.0, lambda: stream.checkpoints.put(key, b"v1\n{"))
     stream.order_at(1.2, StopRequest)
@@ -204,10 +173,9 @@ def test_a_query_whose_log_is_damaged_fails_and_the_others_are_stopped() -> None
     assert "damaged" in failed.error
 
 
-def test_the_final_snapshot_that_cannot_be_taken_is_a_failure() -> None:
-    """A checkpoint that lacks a file of its state is said, not snapshotted, and the script is let go (Law 3)."""
-    stream, plan = SimulatedStream(), make_plan()
-    stream.deploy()
+def test_the_final_snapshot_that_cannot_be_taken_is_a_failure(stream: SimulatedStream) -> None:
+    """A checkpoint that lacks a file of its state is not snapshotted, and the script is released (Law 3)."""
+    plan = make_plan()
     state = "flights/deployments/d-0001/checkpoints/counts/state/0/0/1.delta"
     stream.clock.after(2.0, lambda: stream.checkpoints.delete(state))
     stream.order_at(2.1, StopRequest)
@@ -217,24 +185,16 @@ def test_the_final_snapshot_that_cannot_be_taken_is_a_failure() -> None:
     assert [stream.control.manifest(f"d-0001-{kind}-000001") for kind in kinds] == [None, None]
 
 
-def test_notes_are_not_needed_for_a_plain_stop() -> None:
-    """A stop that goes well says nothing that a person would have to think about."""
-    stream = SimulatedStream()
-    stopped_stream(stream, make_plan())
-    assert stream.events_of(Noted) == []
+@pytest.mark.parametrize(("changes", "rows"), [({"delay_ms": None}, 5), ({"window_ms": None}, 0)])
+def test_a_stop_tells_the_rows_that_it_keeps(stream: SimulatedStream, changes: dict[str, None], rows: int) -> None:
+    """``Stopped`` has the number of rows in the state after the last batch, from Spark's progress (1a.4)."""
+    stopped = stopped_stream(stream, make_plan(20, **changes), 10.0)
+    assert stopped.queries["counts"].state_rows_left == rows
 
 
-def test_a_stop_tells_the_rows_that_it_keeps() -> None:
-    """Stopped says how many rows the state holds after its last batch, as Spark's progress counted them (1a.4)."""
-    stream, plan = SimulatedStream(), make_plan(20, delay_ms=None)
-    assert stopped_stream(stream, plan, 10.0).queries["counts"].state_rows_left == 5
-    stream, plan = SimulatedStream(), make_plan(20, window_ms=None)
-    assert stopped_stream(stream, plan, 10.0).queries["counts"].state_rows_left == 0
-
-
-def test_a_stop_without_a_batch_tells_the_rows_that_were_there_before() -> None:
-    """A count is of one batch; where that batch is still the last one, the count of an earlier end holds."""
-    stream, plan = SimulatedStream(), make_plan(20, delay_ms=None)
+def test_a_stop_without_a_batch_tells_the_rows_that_were_there_before(stream: SimulatedStream) -> None:
+    """A count belongs to one batch; while that is the last one, the count of an earlier end holds."""
+    plan = make_plan(20, delay_ms=None)
     stopped_stream(stream, plan, 10.0)
     attempt = stream.next_attempt()
     stream.order_at(30.0, StopRequest, attempt=2)
@@ -244,7 +204,7 @@ def test_a_stop_without_a_batch_tells_the_rows_that_were_there_before() -> None:
 
 
 def refusing(stream: SimulatedStream, place: VanishingStore) -> SimulatedDriver:
-    """A driver whose snapshots lie at a place that will refuse them."""
+    """A driver whose snapshots lie at a place that will refuse access."""
     SnapshotPlaces(stream.checkpoints, lambda _uri: place, stream.clock).claim(stream.control, place.uri)
     stream.deploy(snapshots=place.uri)
     return SimulatedDriver(stream, open_place=lambda _uri: place)
@@ -252,8 +212,7 @@ def refusing(stream: SimulatedStream, place: VanishingStore) -> SimulatedDriver:
 
 @pytest.mark.parametrize("command", [StopRequest, DrainNotification])
 def test_a_place_that_refuses_the_snapshot_fails_the_end_after_a_while(command: type[Command]) -> None:
-    """Every query has ended by then: no order waits for ever, an event says at once what the store says, and a resume
-    goes on with the state. (Law 6)"""
+    """No order waits forever, an event has the store's error at once, and a resume continues with the state (Law 6)."""
     stream, plan, place = SimulatedStream(), make_plan(100), VanishingStore(MemoryStore("place"))
     driver = refusing(stream, place)
     stream.clock.after(15.0, lambda: place.vanish("refused"))
@@ -276,7 +235,7 @@ def test_a_place_that_refuses_the_snapshot_fails_the_end_after_a_while(command: 
 
 
 def test_a_place_that_refuses_for_a_moment_only_delays_a_stop() -> None:
-    """A token that was renewed: the log says that the store is within reach again."""
+    """Such as a token that is renewed: the log says that the store is within reach again."""
     stream, place = SimulatedStream(), VanishingStore(MemoryStore("place"))
     driver = refusing(stream, place)
     stream.order_at(20.0, StopRequest)
@@ -288,7 +247,7 @@ def test_a_place_that_refuses_for_a_moment_only_delays_a_stop() -> None:
 
 
 def test_a_stop_before_the_first_query_fails_where_the_checkpoints_are_refused() -> None:
-    """Whether the store ever gave access is not known then; the stop is answered all the same."""
+    """The store may never have given access; the stop is answered all the same."""
     store = VanishingStore(MemoryStore("checkpoints"))
     stream = SimulatedStream(home=MemoryStore("home"), checkpoints=store)
     stream.deploy()
@@ -300,8 +259,7 @@ def test_a_stop_before_the_first_query_fails_where_the_checkpoints_are_refused()
 
 @pytest.mark.parametrize("command", [StopRequest, DrainNotification])
 def test_no_barrier_goes_into_an_empty_log_where_a_checkpoint_was(command: type[Command]) -> None:
-    """A disk that is not mounted: its mount point gets no log, the end fails, and a resume goes on when it is back
-    (Law 5)."""
+    """A disk that is not mounted gets no log; the end fails, and a resume continues when it is back (Law 5)."""
     stream, plan = SimulatedStream(home=MemoryStore("home")), make_plan(100)
     stream.deploy()
     store = VanishingStore(stream.checkpoints)
@@ -313,3 +271,95 @@ def test_no_barrier_goes_into_an_empty_log_where_a_checkpoint_was(command: type[
     assert "the checkpoint" in stream.events_of(Failed)[0].error
     resume_and_drain(stream, plan)
     assert_nothing_lost(plan)
+
+
+def never_done(_work: Callable[[], None], *, gives_way: bool = True) -> None:
+    """A drain rehearsal, or Spark's ``stop()``, that does not come back."""
+    assert not gives_way, "the driver waits for it"
+
+
+def test_a_batch_is_cut_and_run_again_by_the_next_start(stream: SimulatedStream) -> None:
+    """The log still plans it (1a.6, Law 12)."""
+
+    def script(driver: SimulatedDriver) -> None:
+        query = driver.start(make_plan(batch_seconds=5.0))
+        driver.clock.sleep(7.0)
+        assert cut_runs(driver.supervisor.attempt, [query]) == []
+        assert query.has_stopped_running()
+        assert query.checkpoint.position().planned_id == 1
+
+    assert stream.run(script) == 0
+
+
+def test_a_batch_that_cannot_be_cut_is_named_after_the_grace(stream: SimulatedStream) -> None:
+    """User code ignores its interruption: the query is named after ``exit_grace_seconds`` (Law 6)."""
+
+    def script(driver: SimulatedDriver) -> None:
+        query, attempt = driver.start(make_plan(batch_seconds=600.0)), driver.supervisor.attempt
+        driver.clock.sleep(1.0)
+        attempt.in_background = never_done
+        began = driver.clock.monotonic_seconds()
+        assert cut_runs(attempt, [query]) == ["counts"]
+        assert driver.clock.monotonic_seconds() - began >= attempt.spec.settings.exit_grace_seconds
+        driver.startables[0].runs[0].stop()
+
+    assert stream.run(script) == 0
+
+
+def overtaken(stream: SimulatedStream) -> list[object]:
+    """The drains that notes name as not begun."""
+    found = (event.facts.get("overtaken_command_id") for event in stream.events_of(Noted))
+    return [command_id for command_id in found if command_id is not None]
+
+
+def is_tried_for_ever(driver: SimulatedDriver) -> None:
+    """A script during which the rehearsal of the drain has no result."""
+    driver.start(make_plan(400))
+    driver.supervisor.attempt.in_background = never_done
+    driver.await_all()
+
+
+def test_a_drain_that_a_stop_overtook_is_told_and_done_by_the_next_attempt(stream: SimulatedStream) -> None:
+    """The drain holds for the deployment, and a note says so once, before the end (1a.11)."""
+    stream.order_at(7.7, DrainNotification, rehearse=True)
+    stream.order_at(8.0, StopRequest)
+    driver = SimulatedDriver(stream)
+    assert driver.run(is_tried_for_ever) == 0
+    (slot,) = stream.control.journal("d-0001").commands()
+    assert slot.command is not None
+    command_id = slot.command.command_id
+    assert overtaken(stream) == [command_id]
+    assert stream.events_of(Noted)[0].at <= stream.events_of(Stopped)[0].at
+    note_overtaken_drain(driver.supervisor.attempt)
+    assert overtaken(stream) == [command_id]
+    assert stream.run(waiting_script(make_plan(400)), attempt=stream.next_attempt()) == 0
+    assert [event.command_id for event in stream.events_of(Drained)] == [command_id]
+    assert overtaken(stream) == [command_id]
+
+
+def test_a_drain_that_a_failure_overtook_is_told_too(stream: SimulatedStream) -> None:
+    """The script fails while the drain is rehearsed: the note says that the drain is still pending."""
+    stream.order_at(7.7, DrainNotification, rehearse=True)
+
+    def fails(driver: SimulatedDriver) -> None:
+        driver.start(make_plan(400))
+        driver.supervisor.attempt.in_background = never_done
+        driver.clock.sleep(10.0)
+        raise ValueError("boom")
+
+    assert stream.run(fails) == 1
+    (slot,) = stream.control.journal("d-0001").commands()
+    assert slot.command is not None
+    assert overtaken(stream) == [slot.command.command_id]
+    assert stream.kinds()[-1] == "Failed"
+
+
+def test_a_drain_past_its_deadline_is_not_told_as_overtaken(stream: SimulatedStream) -> None:
+    """It does not hold for the next attempt."""
+    deadline_at = stream.clock.now() + timedelta(seconds=7.9)
+    stream.order_at(7.7, DrainNotification, rehearse=True, deadline_at=deadline_at)
+    stream.order_at(8.0, StopRequest)
+    assert stream.run(is_tried_for_ever) == 0
+    assert stream.events_of(Stopped)
+    assert stream.events_of(Drained) == []
+    assert overtaken(stream) == []
