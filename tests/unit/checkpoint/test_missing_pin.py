@@ -13,7 +13,6 @@ from airflow_streamstate.checkpoint.missing_pin import PARTITIONS, pin_partition
 from airflow_streamstate.checkpoint.repair import repair_before_start
 from airflow_streamstate.errors import OutcomeUnknownError
 from support.checkpoints import (
-    HookedStore,
     barrier_mark,
     commit_batch,
     memory_checkpoint,
@@ -129,7 +128,7 @@ def test_batch_0_is_run_anew_in_the_partitions_that_its_operators_were_laid_out_
 
 
 def test_metadata_that_cannot_be_read_leaves_the_state_to_say_it(checkpoint: Checkpoint) -> None:
-    """Whoever takes a snapshot is told of it; here it stops nothing."""
+    """A snapshot reports it; here it stops nothing."""
     checkpoint.store.put(checkpoint.key("state/0/_metadata/metadata"), b"v1\n{")
     write_hdfs_state(checkpoint, range(1, 3))
     assert pin_partitions(checkpoint, lambda: "200") == (1, 2)
@@ -158,7 +157,6 @@ def test_a_drain_entry_over_batch_0_has_it_too() -> None:
 
 def test_an_unknown_outcome_is_read_back(checkpoint: Checkpoint) -> None:
     """What landed has landed (Law 8); what did not is raised, and the next try goes on."""
-    assert isinstance(checkpoint.store, HookedStore)
     lost = []
 
     def lose(verb: str, key: str) -> None:
@@ -174,8 +172,7 @@ def test_an_unknown_outcome_is_read_back(checkpoint: Checkpoint) -> None:
 
 @pytest.mark.parametrize("there", ["ours", "another's"])
 def test_an_entry_that_changed_meanwhile_is_ours_only_word_for_word(checkpoint: Checkpoint, there: str) -> None:
-    """What landed without an answer is done; what somebody else wrote there is told, and left (Law 8)."""
-    assert isinstance(checkpoint.store, HookedStore)
+    """What landed without an answer is done; what another process wrote there is reported and left (Law 8)."""
     key, store = checkpoint.offset_key(1), checkpoint.store
 
     def lose(verb: str, called: str) -> None:

@@ -52,6 +52,13 @@ def uncommitted(planned: int = 4) -> Checkpoint:
     return checkpoint
 
 
+def drained(deployment_id: str = OURS) -> Checkpoint:
+    checkpoint = committed()
+    put_entry(checkpoint, 4, "drain", deployment_id=deployment_id)
+    commit_batch(checkpoint, 4)
+    return checkpoint
+
+
 @pytest.mark.parametrize("stop_pending", [False, True])
 def test_clean_log_is_started_as_the_script_says(stop_pending: bool) -> None:
     """Nothing of ours, nothing planned: nothing is touched."""
@@ -109,7 +116,7 @@ def test_left_overs_of_the_first_claim_are_swept() -> None:
     assert checkpoint.store.head(checkpoint.key("state/0/0/1.delta")) is not None
 
 
-def test_left_overs_are_nobodys_business_once_a_batch_was_planned() -> None:
+def test_left_overs_stay_once_a_batch_was_planned() -> None:
     """With a batch in the log Spark ignores temporary files, and so do we."""
     checkpoint = committed()
     checkpoint.store.put(checkpoint.key("offsets/.4.0b1a8f0e.tmp"), b"x")
@@ -168,9 +175,7 @@ def test_entries_above_a_pending_drain_are_removed() -> None:
 
 def test_drained_checkpoint_is_not_started() -> None:
     """A committed drain entry: no start, nothing touched (Law 11, 1a.7)."""
-    checkpoint = committed()
-    put_entry(checkpoint, 4, "drain")
-    commit_batch(checkpoint, 4)
+    checkpoint = drained()
     report = repair_before_start(checkpoint, OURS)
     assert (report.found, report.run) == (DrainCommitted(4, 4, barrier_mark("drain")), "nothing")
     assert (report.batch_id, report.removed_ids, report.foreign) == (4, (), ())
@@ -179,24 +184,19 @@ def test_drained_checkpoint_is_not_started() -> None:
 
 def test_fence_above_a_finished_drain_changes_nothing() -> None:
     """Drained stays drained (Law 11)."""
-    checkpoint = committed()
-    put_entry(checkpoint, 4, "drain")
-    commit_batch(checkpoint, 4)
+    checkpoint = drained()
     put_entry(checkpoint, 5, "fence")
     assert repair_before_start(checkpoint, OURS).run == "nothing"
 
 
 def test_checkpoint_drained_by_another_deployment_is_refused() -> None:
     """A copied checkpoint of a drained deployment is refused, not resumed and not taken for our own drain (Law 11)."""
-    checkpoint = committed()
-    put_entry(checkpoint, 4, "drain", deployment_id="d-0009")
-    commit_batch(checkpoint, 4)
     with pytest.raises(ConflictError) as error:
-        repair_before_start(checkpoint, OURS)
+        repair_before_start(drained("d-0009"), OURS)
     assert error.value.context["drained_by"] == "d-0009"
 
 
-def test_checkpoint_that_somebody_resumed_after_its_drain_is_refused() -> None:
+def test_a_checkpoint_that_was_resumed_after_its_drain_is_refused() -> None:
     """Batches behind a drain ran with the watermark at the end of time: named, never carried on (Law 11)."""
     checkpoint = committed()
     put_entry(checkpoint, 4, "drain")
@@ -217,7 +217,7 @@ def test_event_times_in_year_9999_are_not_a_drain() -> None:
 
 
 def test_committed_stop_entry_is_an_ordinary_empty_batch() -> None:
-    """Somebody started the checkpoint without us and ran our stop entry: an empty batch, and nothing to repair."""
+    """The checkpoint was started without streamstate and ran our stop entry: an empty batch, nothing to repair."""
     checkpoint = committed()
     put_entry(checkpoint, 4)
     commit_batch(checkpoint, 4)
@@ -267,10 +267,10 @@ def test_repair_after_a_crash_in_the_middle_ends_the_same() -> None:
             if verb == "delete" and next(left, None) is None:
                 raise KeyboardInterrupt
 
-        checkpoint.store.before = crash  # type: ignore[attr-defined]
+        checkpoint.store.before = crash
         with pytest.raises(KeyboardInterrupt):
             repair_before_start(checkpoint, OURS)
-        checkpoint.store.before = None  # type: ignore[attr-defined]
+        checkpoint.store.before = None
         assert repair_before_start(checkpoint, OURS, stop_pending=True).run == "once"
         assert checkpoint.offset_ids()[-1] == 4
         assert [info.key for info in checkpoint.store.list_objects(checkpoint.key("offsets/.5"))] == []

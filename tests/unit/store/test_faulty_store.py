@@ -82,7 +82,11 @@ def test_a_sweep_strikes_each_call_at_each_point(fault: Fault, number: int) -> N
 
 
 def test_the_dead_do_nothing_more() -> None:
-    """After its crash an actor can call nothing, in no ``finally`` and on no store of its plan; others can."""
+    """After its crash an actor can call nothing, in no ``finally`` and on no store of its plan; others can.
+
+    No handler of errors stops a crash.
+    """
+    assert not issubclass(SimulatedCrash, Exception)
     inner = MemoryStore()
     plan = FaultPlan({1: Fault.CRASH_AFTER})
     store, other_store = FaultyStore(inner, plan), FaultyStore(MemoryStore(), plan)
@@ -98,11 +102,6 @@ def test_the_dead_do_nothing_more() -> None:
             dead()
     assert len(plan.calls) == 1
     assert FaultyStore(inner).get("a").body == b"1"
-
-
-def test_no_handler_of_errors_stops_a_crash() -> None:
-    """A kill is no Exception."""
-    assert not issubclass(SimulatedCrash, Exception)
 
 
 def test_a_lost_refusal_is_lost_too() -> None:
