@@ -156,7 +156,7 @@ class BarrierPlacement:
 
     def _put(self, position: Position) -> bool:
         checkpoint = self._checkpoint
-        body = format_offset_entry(stop_entry(_base_entry(checkpoint, position), self._mark))
+        body = format_offset_entry(stop_entry(base_entry(checkpoint, position), self._mark))
         try:
             checkpoint.store.create(checkpoint.offset_key(position.barrier_id), body)
         except ObjectExistsError:
@@ -282,7 +282,7 @@ def put_fence(checkpoint: Checkpoint, mark: BarrierMark, *, before_each: Callabl
         if top is not None and top.entry.mark is not None and top.entry.mark.kind == "fence":
             return top.batch_id
         fence_id = position.barrier_id if top is None else top.batch_id + 1
-        body = format_offset_entry(stop_entry(_base_entry(checkpoint, position), mark))
+        body = format_offset_entry(stop_entry(base_entry(checkpoint, position), mark))
         before_each()
         with contextlib.suppress(ObjectExistsError, OutcomeUnknownError):
             checkpoint.store.create(checkpoint.offset_key(fence_id), body)
@@ -303,7 +303,7 @@ def take_back_fence(checkpoint: Checkpoint, fence_id: int, mark: BarrierMark) ->
     return entry is not None and entry.mark == mark and withdraw(checkpoint, fence_id)
 
 
-def _base_entry(checkpoint: Checkpoint, position: Position) -> OffsetEntry | None:
+def base_entry(checkpoint: Checkpoint, position: Position) -> OffsetEntry | None:
     """The entry of the last batch that Spark planned; None before the first."""
     if position.planned is not None or position.batch_id is None:
         return position.planned

@@ -35,7 +35,7 @@ def files_of(
     Args:
         checkpoint: whose.
         position: of it, now or a short while ago.
-        with_state: False for a drained checkpoint, of which only the positions are kept.
+        with_state: False for a drained checkpoint: only its positions are kept.
         among: the keys to look at, as if there were no others; None for all.
 
     Raises:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from airflow_streamstate.checkpoint.barrier import withdraw
+from airflow_streamstate.checkpoint.barrier import base_entry, withdraw
 from airflow_streamstate.checkpoint.entries import BarrierMark, OffsetEntry, format_offset_entry, stop_entry
 from airflow_streamstate.checkpoint.log import BarrierEntry, Checkpoint, Position, delete_with_crc
 from airflow_streamstate.errors import (
@@ -135,7 +135,7 @@ class OutsideBarrier:
         barrier_id = self.found(position)
         if barrier_id is None:
             barrier_id = position.barrier_id
-            if not self._put(barrier_id, position.planned or self._entry(position.batch_id)):
+            if not self._put(barrier_id, base_entry(self.checkpoint, position)):
                 raise ConflictError(
                     "this query is not stopped: it has just planned a batch",
                     checkpoint=f"{self.checkpoint.store.uri}/{self.checkpoint.prefix}",
@@ -223,9 +223,6 @@ class OutsideBarrier:
             self._is_certain = True
             return Certain(batch_id, barrier_id)
         return Placed(batch_id, barrier_id) if self._is_certain else Unsure(batch_id, barrier_id)
-
-    def _entry(self, batch_id: int | None) -> OffsetEntry | None:
-        return None if batch_id is None else self.checkpoint.read_offset(batch_id)
 
     def _put(self, barrier_id: int, base: OffsetEntry | None) -> bool:
         entry = replace(stop_entry(base, self._mark), source_lines=(), source_keys=(), extra={}, version="v1")

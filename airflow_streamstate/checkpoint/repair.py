@@ -69,15 +69,18 @@ class DrainCommitted:
     mark: BarrierMark
 
 
+Beneath = Clean | Planned | BarrierOverCommitted | BarrierOverUncommitted | DrainPending
+
+
 @dataclass(frozen=True)
 class Foreign:
     """Entries that name another deployment, as in a copied checkpoint: removed, reported, never obeyed (1a.1)."""
 
     foreign: tuple[BarrierEntry, ...]
-    beneath: Clean | Planned | BarrierOverCommitted | BarrierOverUncommitted | DrainPending
+    beneath: Beneath
 
 
-Finding = Clean | Planned | BarrierOverCommitted | BarrierOverUncommitted | DrainPending | DrainCommitted | Foreign
+Finding = Beneath | DrainCommitted | Foreign
 
 Run = Literal["normal", "once", "nothing"]
 _TEMPORARY = re.compile(r"\.+[0-9]+\.[0-9a-f-]+(\.TID[0-9]+)?\.tmp(\.crc)?")
@@ -123,9 +126,7 @@ def classify(checkpoint: Checkpoint, deployment_id: str) -> Finding:
     return Foreign(foreign, beneath) if foreign else beneath
 
 
-def _classify_own(
-    position: Position, own: tuple[BarrierEntry, ...]
-) -> Clean | Planned | BarrierOverCommitted | BarrierOverUncommitted | DrainPending:
+def _classify_own(position: Position, own: tuple[BarrierEntry, ...]) -> Beneath:
     ids = tuple(barrier.batch_id for barrier in own)
     if position.planned_id is not None:
         if not own:
@@ -221,9 +222,7 @@ def _sweep(checkpoint: Checkpoint) -> Iterator[str]:
                 yield info.key
 
 
-def _how_to_start(
-    beneath: Clean | Planned | BarrierOverCommitted | BarrierOverUncommitted | DrainPending, *, stop_pending: bool
-) -> tuple[Run, int | None]:
+def _how_to_start(beneath: Beneath, *, stop_pending: bool) -> tuple[Run, int | None]:
     if isinstance(beneath, DrainPending):
         return "once", beneath.drain_id
     if isinstance(beneath, Planned | BarrierOverUncommitted) and stop_pending:

@@ -1,4 +1,4 @@
-"""A store in the memory of one process: for tests and simulations, with every promise of the real ones."""
+"""A store in the memory of one process, for tests and simulations, with every promise of ``Store``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from airflow_streamstate.store.base import ObjectInfo, StoredObject, check_folde
 
 
 class MemoryStore:
-    """Objects in a dictionary, under one lock. Versions are digests, as on a disk or on S3: equal bytes, equal version.
-
-    Args:
-        name: what its URI says.
-    """
+    """Objects in a dictionary, under one lock. Versions are digests, as on a disk: equal bytes, equal version."""
 
     def __init__(self, name: str = "memory") -> None:
         self.name = name
@@ -58,7 +54,7 @@ class MemoryStore:
 
     def put(self, key: str, body: bytes) -> str:
         check_key(key)
-        body = bytes(body)  # a bytearray that its owner changes later must not change what is stored
+        body = bytes(body)  # its owner may change a bytearray later
         version = _version_of(body)
         with self._lock:
             if key not in self._bodies:
@@ -111,7 +107,7 @@ class MemoryStore:
 
     def _add_key(self, key: str) -> None:
         if key in self._folders or any(parent in self._bodies for parent in _parents(key)):
-            # A disk cannot have both; a simulation that passes here must pass there.
+            # A disk cannot have both.
             raise InvalidRequestError(
                 "an object and a folder cannot have the same name", key=key, next_step="Choose another key or folder."
             )

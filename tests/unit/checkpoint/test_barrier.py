@@ -328,16 +328,6 @@ def test_driver_killed_at_any_call_of_a_placement_loses_no_batch(fault: Fault, p
             break
 
 
-def test_blocking_placement_waits_for_the_batch() -> None:
-    """The driver's loop sleeps between looks and returns at the commit of the batch in flight (1a.4)."""
-    query = running_query()
-    clock = SteppedClock()
-    clock.on_sleep = lambda: query.commit() if clock.monotonic_seconds() > 1 and not query.ran else None
-    placed = place_barrier(query.checkpoint, barrier_mark(), query, clock=clock, deadline_seconds=30)
-    assert placed == Placed(4, 5, barrier_mark())
-    assert 1 < clock.monotonic_seconds() < 1.2
-
-
 def stopped_checkpoint() -> Checkpoint:
     """Batch 3 committed, our stop entry at 4, no query running."""
     checkpoint = run_batches(memory_checkpoint(), 3)

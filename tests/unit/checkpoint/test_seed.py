@@ -62,8 +62,10 @@ def run_batch_0(building: Checkpoint, *, provider: str = "hdfs") -> None:
             write_with_crc(building.store, building.key(f"state/0/{partition}/SSTs/a.sst"), b"sst")
 
 
-def ready(store: Store, plan: SeedPlan = PLAN, *, provider: str = "hdfs") -> tuple[Checkpoint, Checkpoint]:
-    building, target = areas(store)
+def ready(
+    store: Store | None = None, plan: SeedPlan = PLAN, *, provider: str = "hdfs"
+) -> tuple[Checkpoint, Checkpoint]:
+    building, target = areas(store or MemoryStore())
     prepare_seed(building, plan, conf=CONF, batch_timestamp_ms=1000)
     run_batch_0(building, provider=provider)
     return building, target
@@ -104,7 +106,7 @@ def test_a_seed_is_written_in_the_offset_log_that_the_session_asks_for() -> None
 
 def test_preparing_wipes_what_an_earlier_try_left() -> None:
     """A crash before the end: begin again (1a.10)."""
-    building, _ = ready(MemoryStore())
+    building, _ = ready()
     prepare_seed(building, PLAN, conf=CONF, batch_timestamp_ms=1000)
     assert set(content(building)) == {"metadata", "offsets/0"}
 
@@ -253,7 +255,7 @@ def test_seed_in_another_format_is_refused(name: str) -> None:
 
 def test_state_of_two_versions_is_refused() -> None:
     """State beyond batch 0 is no empty state."""
-    building, target = ready(MemoryStore())
+    building, target = ready()
     write_hdfs_state(building, range(2, 3), folders=["0/0"])
     with pytest.raises(DataError):
         finish_seed(building, PLAN, {}, target)
@@ -271,7 +273,7 @@ def test_temporary_files_of_batch_0_stay_behind() -> None:
 
 def test_another_querys_checkpoint_is_not_taken_for_the_seed() -> None:
     """A checkpoint with another query id at the target is a conflict, and untouched."""
-    building, target = ready(MemoryStore())
+    building, target = ready()
     building.store.put(target.metadata_key, b'{"id":"another"}')
     with pytest.raises(ConflictError):
         finish_seed(building, PLAN, {}, target)

@@ -43,7 +43,7 @@ def test_onward_everything_goes(written_by: str, runs_on: str) -> None:
 
 @pytest.mark.parametrize("written_by", ["4.2.0", "4.3.0", ""])
 def test_offset_log_2_goes_to_no_spark_that_does_not_know_it(written_by: str) -> None:
-    """Whatever state store, and whoever wrote it; Spark 4.2 and newer know it (Law 10)."""
+    """With any state store, from any Spark; Spark 4.2 and newer know it (Law 10)."""
     with pytest.raises(IncompatibleUpgradeError, match="offset log 2"):
         refuse_move(written_by, "4.1.4", HDFS_BACKED_PROVIDER, "v2")
     refuse_move("4.0.5", "4.2.0", HDFS_BACKED_PROVIDER, "v2")
@@ -53,7 +53,7 @@ def test_offset_log_2_goes_to_no_spark_that_does_not_know_it(written_by: str) ->
 
 @pytest.mark.parametrize(("before", "now"), sorted(GONE_BACK_WITHOUT_STATE))
 def test_a_query_without_state_goes_back_by_its_logs_alone(before: Line, now: Line) -> None:
-    """Between the Sparks where that was gone, in offset log 1; from one that nobody tried, refused (Law 10)."""
+    """The measured moves, in offset log 1; from a Spark that was never tried it is refused (Law 10)."""
     written_by, runs_on = (f"{line[0]}.{line[1]}.9" for line in (before, now))
     assert before > now
     assert why_not(written_by, runs_on, NO_STATE, "v1") is None
@@ -71,7 +71,7 @@ def test_what_an_entry_pins_counts_where_there_is_state() -> None:
     assert state_store_of(None, has_state=False) == ""
 
 
-def test_back_from_a_spark_that_nobody_has_tried_is_refused() -> None:
+def test_back_from_a_spark_that_was_never_tried_is_refused() -> None:
     """What a Spark to come writes is not known to be readable by an older one (Law 10)."""
     with pytest.raises(IncompatibleUpgradeError) as error:
         refuse_move("5.0.0", "4.3.0", HDFS_BACKED_PROVIDER, query_name="counts")

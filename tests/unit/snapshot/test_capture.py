@@ -214,7 +214,7 @@ def test_what_only_the_driver_knows_is_kept() -> None:
 
 
 def test_manifest_says_whose_it_is() -> None:
-    """Deployment, attempt, token, time, who took it and for which command."""
+    """Deployment, attempt, token, time, and the process that took it."""
     shelf = shelf_with(1)
     manifest = shelf.capture()
     assert (manifest.stream_id, manifest.deployment_id, manifest.attempt) == (STREAM, DEPLOYMENT, 1)

@@ -190,7 +190,7 @@ def test_taken_here_and_there_beside_everything_else_each_snapshot_is_whole(
     turns: list[tuple[int, int]], dies_at: dict[int, int]
 ) -> None:
     """Three that take one snapshot, two of them for a place and one for beside the checkpoints, another one that takes
-    the next, two that prune, a reader who gathers his copy, a pin and the time, in any order of their calls, some of
+    the next, two that prune, a reader that gathers a copy, a pin and the time, in any order of their calls, some of
     them killed: no file goes that a manifest has, at neither store, and in the end nothing else is left (Law 3)."""
     shelf, place = guarded_shelf()
     missing: list[str] = []

@@ -19,7 +19,7 @@ from airflow_streamstate.snapshot.data import (
     is_on_disk,
     query_of,
     read_chunks,
-    side_by_side,
+    read_side_by_side,
 )
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
@@ -56,8 +56,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 def test_answers_come_in_the_order_of_the_items(store: Store) -> None:
     """However many readers there are; and what one of them raises comes out in its place."""
-    assert list(side_by_side(store, lambda item, _go_on: item * 2, range(50))) == [item * 2 for item in range(50)]
-    answers = side_by_side(store, lambda item, _go_on: 6 // item, [3, 2, 0, 1])
+    assert list(read_side_by_side(store, lambda item, _go_on: item * 2, range(50))) == [item * 2 for item in range(50)]
+    answers = read_side_by_side(store, lambda item, _go_on: 6 // item, [3, 2, 0, 1])
     assert [next(answers), next(answers)] == [2, 3]
     with pytest.raises(ZeroDivisionError):
         next(answers)

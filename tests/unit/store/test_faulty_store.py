@@ -115,33 +115,6 @@ def test_a_lost_refusal_is_lost_too() -> None:
         FaultyStore(inner).create("a", b"mine")
 
 
-def test_writes_can_be_struck_by_their_own_number() -> None:
-    """Write number 2 meets a full disk, whatever was read before; nothing is changed, the others succeed."""
-    inner = MemoryStore()
-    store = FaultyStore(inner, FaultPlan(at_write={2: Fault.NO_SPACE}))
-    store.put("a", b"1")
-    store.get("a")
-    store.get("b")
-    with pytest.raises(UnavailableError, match="the disk is full"):
-        store.put("b", b"2")
-    store.put("c", b"3")
-    assert state_of(inner) == {"a": b"1", "c": b"3"}
-
-
-def test_every_write_can_be_struck() -> None:
-    """With every write struck reads still work, and nothing changes."""
-    inner = MemoryStore()
-    inner.put("a", b"1")
-    store = FaultyStore(inner, FaultPlan({3: Fault.REPLY_LOST}, every_write=Fault.UNAVAILABLE))
-    for act in (lambda: store.put("a", b"2"), lambda: store.delete("a")):
-        with pytest.raises(UnavailableError):
-            act()
-    with pytest.raises(OutcomeUnknownError):
-        store.put("b", b"3")
-    assert store.get("a").body == b"1"
-    assert state_of(inner) == {"a": b"1", "b": b"3"}
-
-
 def test_half_a_write_is_no_object(tmp_path: Path) -> None:
     """A write cut in half leaves a temporary file on a disk, which no listing shows, and nothing in memory."""
     disk, memory = LocalStore(tmp_path, fsync=False), MemoryStore()
