@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from airflow_streamstate.checkpoint.entries import parse_offset_entry
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.errors import ConflictError, DataError, ObjectMissingError
-from airflow_streamstate.store.base import Link, Store
+from airflow_streamstate.errors import ConflictError, DataError
+from airflow_streamstate.store.base import Link, Store, missing_source
 from airflow_streamstate.store.s3a import s3a_uri
 from airflow_streamstate.store.transfer import delete_many, keys_below, link_many
 
@@ -77,7 +77,7 @@ def place_files(store: Store, files: Mapping[str, str], target: Checkpoint) -> N
             continue
         stored = store.get(key)
         if stored is None:
-            raise ObjectMissingError("there is no object to copy or link", key=key)
+            raise missing_source(key)
         store.put(target.key(path), at_home(stored.body, target, key))
 
 
@@ -146,7 +146,7 @@ def _check_same_query(store: Store, metadata_key: str, target: Checkpoint) -> No
     there = store.get(target.metadata_key)
     if source is not None and there is not None and source.body != there.body:
         raise ConflictError(
-            "another query's checkpoint lies where one was to be built",
+            "another query's checkpoint is where this one is to be built",
             checkpoint=target.prefix,
             next_step="This is a defect, or another program put it there; nothing was changed.",
         )

@@ -71,10 +71,10 @@ def guard_start(conf: Mapping[str, str], options: Mapping[str, str], trigger: st
             raise _refused(f"{what} is not supported", setting=setting, value=chosen)
     if _is_true(lowered.get(SOURCES_NAMED.lower(), "")) and lowered.get(OFFSET_LOG_FORMAT.lower(), "1").strip() != "2":
         raise UnsupportedCheckpointError(
-            "named sources want offset log 2: in offset log 1 Spark gives offsets to sources by their places",
+            "named sources need offset log 2: in offset log 1 Spark gives offsets to sources by their places",
             setting=SOURCES_NAMED,
             value="true",
-            next_step=f"Set {OFFSET_LOG_FORMAT} to 2, or take the names away.",
+            next_step=f"Set {OFFSET_LOG_FORMAT} to 2, or remove the names.",
         )
     if lowered.get(STATE_FORMAT.lower(), "1").strip() == "2" and lowered.get(_PROVIDER.lower()) != ROCKSDB_PROVIDER:
         raise _refused("state checkpoint format 2 is RocksDB's alone", setting=STATE_FORMAT, value="2")

@@ -211,7 +211,7 @@ class OutsideBarrier:
         is_committed = self.checkpoint.is_committed(batch_id)
         if self.checkpoint.is_committed(barrier_id):
             raise UnsupportedCheckpointError(
-                "this query goes on over a barrier: its trigger is continuous, or it tracks progress asynchronously",
+                "this query continues over a barrier: its trigger is continuous, or it tracks progress asynchronously",
                 checkpoint=f"{self.checkpoint.store.uri}/{self.checkpoint.prefix}",
                 batch_id=barrier_id,
                 next_step="Stop it yourself, and adopt it with --stopped. If it has ended, it runs this batch again.",

@@ -130,7 +130,7 @@ def finish_seed(
     """
     if target.exists():
         if target.query_id() != plan.query_id:
-            raise ConflictError("another query's checkpoint lies where one was to be built", checkpoint=target.prefix)
+            raise ConflictError("another query's checkpoint is where this one is to be built", checkpoint=target.prefix)
         wipe(building)
         return False
     entry = _entry_of_batch_0(building)

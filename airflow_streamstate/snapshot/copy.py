@@ -111,7 +111,7 @@ class CopyErrors:
         """For when no answering source has the file as it should be; by URI, the problem."""
         kind = SnapshotIncompleteError if is_missing else SnapshotCorruptError
         return kind(
-            "a file of the snapshot is at no place as it was captured",
+            "no place has a file of the snapshot as it was captured",
             key=key,
             places=dict(problems),
             next_step="Take an older snapshot, or put the file back from a backup.",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.errors import InvalidRequestError, ObjectMissingError
 
 
 @dataclass(frozen=True)
@@ -252,6 +252,11 @@ def is_key(text: str) -> bool:
 def is_plain(text: str) -> bool:
     """Whether a path of file names is surely a key: a cheap test for listings of thousands."""
     return text.isascii() and text.isprintable() and len(text) <= MAX_KEY_BYTES
+
+
+def missing_source(key: str) -> ObjectMissingError:
+    """The error of ``Store.copy`` and ``Store.link`` where there is no source."""
+    return ObjectMissingError("there is no object to copy or link", key=key)
 
 
 def _check_text(text: str) -> None:

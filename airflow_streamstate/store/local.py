@@ -25,7 +25,6 @@ from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.errors import (
     InvalidRequestError,
     ObjectExistsError,
-    ObjectMissingError,
     OutcomeUnknownError,
     ReadOnlyError,
     StoreRefusedError,
@@ -42,6 +41,7 @@ from airflow_streamstate.store.base import (
     check_prefix,
     is_key,
     is_plain,
+    missing_source,
 )
 
 LOCK_NAME = f"{TEMPORARY_PREFIX}lock"
@@ -320,7 +320,7 @@ class LocalStore:
                     act.landed = True
             self._sync(target.parent)
             return _version_of(body)
-        raise _changed(key, "the object is gone")
+        raise VersionConflictError("the object is gone", key=key)
 
     def put(self, key: str, body: bytes) -> str:
         return self.put_pieces(key, (body,), len(body))
@@ -463,7 +463,7 @@ class LocalStore:
         try:
             shutil.copyfile(source, temporary)
         except FileNotFoundError:
-            raise _missing(source_key) from None
+            raise missing_source(source_key) from None
         with temporary.open("rb") as file:
             self._syncs.sync_file(file.fileno())
 
@@ -504,7 +504,7 @@ class LocalStore:
         try:
             self._link_into_folder(source, target)
         except FileNotFoundError:
-            raise _missing(source_key) from None
+            raise missing_source(source_key) from None
         except FileExistsError:
             there = Path(target)
             if there.is_dir():
@@ -537,13 +537,13 @@ class LocalStore:
         if body is None:
             if absence_is_fine:
                 return
-            raise _changed(key, "the object is gone")
+            raise VersionConflictError("the object is gone", key=key)
         if _version_of(body) != version:
-            raise _changed(key, "the object has another version")
+            raise VersionConflictError("the object has another version", key=key)
 
     def _check_source(self, source: str, source_key: str) -> None:
         if _file_size(source) is None:
-            raise _missing(source_key)
+            raise missing_source(source_key)
 
     def _collect(self, folder: str, start_of_name: str, found: list[str]) -> None:
         for name in _names(f"{self._root}/{folder}", start_of_name):
@@ -620,11 +620,3 @@ def _exists(key: str, target: Path) -> ObjectExistsError | InvalidRequestError:
     if target.is_dir():
         return InvalidRequestError("a folder has the name of this key", key=key, next_step="Choose another key.")
     return ObjectExistsError("an object is there already", key=key)
-
-
-def _changed(key: str, message: str) -> VersionConflictError:
-    return VersionConflictError(message, key=key)
-
-
-def _missing(source_key: str) -> ObjectMissingError:
-    return ObjectMissingError("there is no object to copy or link", key=source_key)

@@ -8,8 +8,15 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 
-from airflow_streamstate.errors import InvalidRequestError, ObjectExistsError, ObjectMissingError, VersionConflictError
-from airflow_streamstate.store.base import ObjectInfo, StoredObject, check_folder, check_key, check_prefix
+from airflow_streamstate.errors import InvalidRequestError, ObjectExistsError, VersionConflictError
+from airflow_streamstate.store.base import (
+    ObjectInfo,
+    StoredObject,
+    check_folder,
+    check_key,
+    check_prefix,
+    missing_source,
+)
 
 
 class MemoryStore:
@@ -84,7 +91,7 @@ class MemoryStore:
         check_key(target_key)
         with self._lock:
             if source_key not in self._bodies:
-                raise ObjectMissingError("there is no object to copy or link", key=source_key)
+                raise missing_source(source_key)
             self.put(target_key, self._bodies[source_key])
 
     def link(self, source_key: str, target_key: str) -> bool:

@@ -21,7 +21,6 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import (
     ConflictError,
     ObjectExistsError,
-    ObjectMissingError,
     OutcomeUnknownError,
     StreamStateError,
     VersionConflictError,
@@ -35,6 +34,7 @@ from airflow_streamstate.store.base import (
     check_key,
     check_prefix,
     is_key,
+    missing_source,
 )
 from airflow_streamstate.store.s3a import SparkSettings
 from airflow_streamstate.store.transfer import UPLOAD_PART_BYTES, in_rounds
@@ -447,14 +447,14 @@ class ServerStore:
         if source == target:  # servers refuse to copy an object onto itself
             checksum = self.checksum_of(link.source_key)
             if checksum is None:
-                raise _missing(link.source_key)
+                raise missing_source(link.source_key)
             return checksum
         with reported(self.client, "copy", link.target_key, writes=True):
             try:
                 return self._seen(self.client.copy(source, target, link.size_bytes))
             except RequestFailure as failure:
                 if failure.answer is Answer.ABSENT:
-                    raise _missing(link.source_key) from None
+                    raise missing_source(link.source_key) from None
                 raise
 
     def _put(
@@ -551,7 +551,3 @@ def _read_back(
     except StreamStateError as error:
         # Neither certainly written nor readable: not a loss.
         raise report(last, doubtful) from error
-
-
-def _missing(source_key: str) -> ObjectMissingError:
-    return ObjectMissingError("there is no object to copy or link", key=source_key)
