@@ -95,7 +95,6 @@ class BarrierPlacement:
     """One barrier on its way into the log of a query.
 
     Args:
-        checkpoint: the query's.
         mark: of kind ``stop``.
         view: the query that runs on it in this process.
         need_checkpoint: called where the log has no entry; raises where the checkpoint is gone.
@@ -266,7 +265,6 @@ def put_fence(checkpoint: Checkpoint, mark: BarrierMark, *, before_each: Callabl
     Allowed over a batch that is not committed: this checkpoint is never started again.
 
     Args:
-        checkpoint: the predecessor's.
         mark: of kind ``fence``.
         before_each: called right before each try; raises where another controller has the log by now.
 

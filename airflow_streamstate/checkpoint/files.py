@@ -33,7 +33,6 @@ def files_of(
     Works while the query runs on: Spark never changes a listed file, and deletes it only when it is long superseded.
 
     Args:
-        checkpoint: whose.
         position: of it, now or a short while ago.
         with_state: False for a drained checkpoint: only its positions are kept.
         among: the keys to look at, as if there were no others; None for all.

@@ -25,7 +25,6 @@ def fork(
     """Build ``target`` from these files; doing it twice is doing it once.
 
     Args:
-        store: holds both.
         files: the files of one position as ``files_of`` lists them: path inside a checkpoint -> key of the object.
         target: the new checkpoint; whatever lies there without ``metadata`` is half built and wiped.
         instead: path inside a checkpoint -> other content for the new one.

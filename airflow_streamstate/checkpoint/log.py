@@ -69,12 +69,7 @@ class Position:
 
 
 class Checkpoint:
-    """The checkpoint folder of one query.
-
-    Args:
-        store: where it lies.
-        prefix: its folder's key, without a trailing slash.
-    """
+    """The checkpoint folder of one query; ``prefix`` is its key, without a trailing slash."""
 
     def __init__(self, store: Store, prefix: str) -> None:
         self.store = store

@@ -68,9 +68,7 @@ OutsideStep = Idle | Certain | Unsure | Placed
 class OutsideBarrier:
     """One barrier on its way into the log of a query that another program runs.
 
-    Args:
-        checkpoint: the query's.
-        mark: of kind ``fence``; its command tells this barrier from those of other streams.
+    ``mark`` is of kind ``fence``; its command tells this barrier from those of other streams.
     """
 
     def __init__(self, checkpoint: Checkpoint, mark: BarrierMark) -> None:

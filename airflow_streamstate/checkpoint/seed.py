@@ -114,9 +114,7 @@ def finish_seed(
 
     Args:
         building: batch 0 is committed there; wiped at the end.
-        plan: as given to ``prepare_seed``.
         drained_sources: path below ``sources/`` of the drained checkpoint -> key, e.g. of a snapshot's data.
-        target: the new deployment's checkpoint.
         books: folder below ``sources/`` -> the content of the only file of that file source's log, in place of the
             drained log; b"" for no log at all.
 

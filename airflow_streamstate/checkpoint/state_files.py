@@ -76,7 +76,6 @@ def state_file_keys(
     """The keys of all state files at a version (batch N leaves version N + 1).
 
     Args:
-        checkpoint: whose state.
         version: of the state; 0 before the first commit.
         there: the key of every object below ``state/``.
         planned: also what the planned batch has already written of the next version: a sink that holds that batch makes

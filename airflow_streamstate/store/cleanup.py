@@ -67,7 +67,6 @@ def delete_below(store: Store, folder: str, *, but: Collection[str] = ()) -> Non
     """Delete what lies below a folder; calling it again continues.
 
     Args:
-        store: where.
         folder: its key, without a slash at its end.
         but: names of objects and folders right below it that stay, each with all that is in it.
 

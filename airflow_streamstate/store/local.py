@@ -245,7 +245,6 @@ class LocalStore:
         makes_root: whether the first write makes the folder. Without it a write where the folder is not there raises
             UnavailableError, until ``make_root`` was called: a disk that is not mounted gets no folder in its place.
         fsync: whether writes outlive a power cut. Off only where nothing has to (tests, simulations).
-        clock: for temporary names and for waits on a lock.
     """
 
     def __init__(

@@ -51,11 +51,15 @@ def content(checkpoint: Checkpoint) -> dict[str, bytes]:
 
 
 def test_fork_is_the_listed_files_word_for_word() -> None:
-    """Every file of the position, its planned entry too, and nothing else (1a.6)."""
+    """Every file of the position, its planned entry too, and nothing else (1a.6).
+
+    The predecessor's checkpoint is as it was (Law 11).
+    """
     source = stateful()
-    files = files_to_fork(source)
+    before, files = content(source), files_to_fork(source)
     target = Checkpoint(source.store, TARGET)
     assert fork(source.store, files, target)
+    assert content(source) == before
     assert content(target) == {path: source.store.get(key).body for path, key in files.items()}
     assert target.position() == source.position()
 
@@ -94,14 +98,6 @@ def test_metadata_of_its_own_is_the_last_of_a_fork_too() -> None:
         else:
             assert content(cut) == content(whole)
             break
-
-
-def test_source_is_never_written() -> None:
-    """A predecessor's checkpoint is the same after a fork (Law 11)."""
-    source = stateful()
-    before = content(source)
-    fork(source.store, files_to_fork(source), Checkpoint(source.store, TARGET))
-    assert content(source) == before
 
 
 def test_fork_of_a_checkpoint_that_is_there_changes_nothing() -> None:

@@ -154,14 +154,6 @@ def test_damaged_entry_is_an_error_before_anything_starts() -> None:
         guard_checkpoint(checkpoint)
 
 
-def test_guarding_only_reads() -> None:
-    """A refused checkpoint is as it was (Law 10)."""
-    checkpoint = run_batches(memory_checkpoint(), 2)
-    before = list(checkpoint.store.list_objects(""))
-    guard_checkpoint(checkpoint)
-    assert list(checkpoint.store.list_objects("")) == before
-
-
 def test_state_in_another_format_than_the_session_asks_for_is_refused() -> None:
     """Spark would look for the files of the session's format, and not find them; no state is lost (Laws 5 and 10)."""
     checkpoint = run_batches(memory_checkpoint(), 2)

@@ -291,15 +291,6 @@ def test_seed_that_ran_and_lost_its_metadata_is_not_wiped() -> None:
         finish_seed(building, PLAN, drained_sources(store), target)
 
 
-def test_source_that_was_read_twice_is_carried_on() -> None:
-    """Two lines and one folder go on as they were."""
-    store = MemoryStore()
-    same = replace(PLAN, source_lines=('{"logOffset":3}', '{"logOffset":3}'))
-    building, target = ready(store, same)
-    finish_seed(building, same, drained_sources(store), target)
-    assert "sources/0/3" in content(target)
-
-
 def test_logs_of_sources_get_the_numbers_that_the_sources_have_now() -> None:
     """A source that moved takes its log along; one that is not read any more leaves it behind."""
     logs = {"0/0": "a", "0/.0.crc": "b", "1/9.compact": "c", "2/0": "d", "named/0": "e", "1/deeper/3": "f"}

@@ -19,7 +19,9 @@ from airflow_streamstate.snapshot.data import data_files
 from airflow_streamstate.snapshot.seal import seal
 from airflow_streamstate.snapshot.verify import Problem, Unread, check_before_start, examine, verify
 from airflow_streamstate.store import transfer
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.hadoop_checksums import format_checksums
@@ -154,19 +156,20 @@ def test_several_problems_are_all_told_in_order(shelf: Shelf) -> None:
     ]  # fmt: skip
 
 
-def without_checksums() -> Shelf:
-    shelf = Shelf()
+def without_checksums(store: Store) -> Shelf:
+    """A whole snapshot without Spark's checksum files."""
+    shelf = Shelf(store)
     run_stateful(shelf.checkpoint(), 2)
-    for info in list(shelf.checkpoints.list_objects("")):
+    for info in list(store.list_objects("")):
         if info.key.endswith(".crc"):
-            shelf.checkpoints.delete(info.key)
+            store.delete(info.key)
     shelf.capture()
     return shelf
 
 
 def test_without_sparks_checksums_the_seal_tells() -> None:
     """Where Spark leaves no checksums, a flipped byte is found once the snapshot is sealed."""
-    shelf = without_checksums()
+    shelf = without_checksums(MemoryStore())
     seal(shelf.control, shelf.checkpoints, SNAPSHOT)
     flip_byte(shelf.checkpoints, shelf.data_key("state/0/0/3.delta"))
     (problem,) = problems(shelf)
@@ -296,15 +299,9 @@ def test_a_damaged_seal_does_not_stand_in_the_way_of_a_start(shelf: Shelf) -> No
 
 
 def on_a_server(kind: str = "crc32") -> tuple[Shelf, ServerStore]:
-    """A whole snapshot without Spark's checksum files on a store that keeps checksums itself."""
+    """As ``without_checksums``, on a store that keeps checksums itself."""
     store = ServerStore(kind)
-    shelf = Shelf(store)
-    checkpoint = run_stateful(shelf.checkpoint(), 2)
-    for info in list(store.list_objects(f"{checkpoint.prefix}/")):
-        if info.key.endswith(".crc"):
-            store.delete(info.key)
-    shelf.capture()
-    return shelf, store
+    return without_checksums(store), store
 
 
 @pytest.mark.parametrize("kind", ["crc32", "etag"])

@@ -173,7 +173,7 @@ def test_an_endpoint_holds_no_password() -> None:
     assert "hidden" not in str(caught.value)
 
 
-def test_errors_of_the_library_do_not_leave_the_room() -> None:
+def test_errors_of_the_library_do_not_leave_the_package() -> None:
     """Absence and refusal come as Python's own errors, and are translated as well."""
     with pytest.raises(RequestFailure) as caught, obstore_errors():
         raise FileNotFoundError("Object at location a not found")
