@@ -14,9 +14,9 @@ from airflow_streamstate.checkpoint.repair import (
     Clean,
     DrainCommitted,
     DrainPending,
+    Finding,
     Foreign,
     Planned,
-    RepairReport,
     classify,
     repair_before_start,
 )
@@ -59,38 +59,55 @@ def drained(deployment_id: str = OURS) -> Checkpoint:
     return checkpoint
 
 
-@pytest.mark.parametrize("stop_pending", [False, True])
-def test_clean_log_is_started_as_the_script_says(stop_pending: bool) -> None:
-    """Nothing of ours, nothing planned: nothing is touched."""
-    assert repair_before_start(memory_checkpoint(), OURS).found == Clean(None)
-    checkpoint = committed()
+STOP, FENCE, DRAIN = ("stop", OURS), ("fence", OURS), ("drain", OURS)
+THEIRS = ("stop", "d-0009")
+
+
+@pytest.mark.parametrize(
+    ("planned", "entries", "stop_pending", "found", "removed_ids", "run", "batch_id"),
+    [
+        (False, [], False, Clean(3), (), "normal", 3),
+        (False, [], True, Clean(3), (), "normal", 3),
+        # Spark's own planned entry stays; with a stop pending it runs alone (1a.6).
+        (True, [], False, Planned(3, 4), (), "normal", 3),
+        (True, [], True, Planned(3, 4), (), "once", 4),
+        (False, [STOP], False, BarrierOverCommitted(3, (4,)), (4,), "normal", 3),
+        (False, [FENCE], False, BarrierOverCommitted(3, (4,)), (4,), "normal", 3),
+        # A flush runs with Trigger.Once, whatever the script set; an entry above it would skip it (Law 12).
+        (False, [DRAIN], False, DrainPending(3, 4, barrier_mark("drain")), (), "once", 4),
+        (False, [DRAIN, FENCE], False, DrainPending(3, 4, barrier_mark("drain"), (5,)), (5,), "once", 4),
+        # Entries put twice, or again after an overwrite, go together; so do those of another deployment (1a.3).
+        (True, [THEIRS], True, None, (5,), "once", 4),
+        (False, [STOP, THEIRS, STOP], False, None, (4, 5, 6), "normal", 3),
+        (True, [STOP, THEIRS, STOP], False, None, (5, 6, 7), "normal", 3),
+    ],
+)
+def test_a_log_is_repaired_and_started_by_what_lies_in_it(
+    planned: bool,
+    entries: list[tuple[BarrierKind, str]],
+    stop_pending: bool,
+    found: Finding | None,
+    removed_ids: tuple[int, ...],
+    run: str,
+    batch_id: int,
+) -> None:
+    """Over batch 3, or the planned batch 4: what is found, what is removed with its checksum, how to start (1a.7)."""
+    checkpoint = uncommitted() if planned else committed()
+    before = checkpoint.offset_ids()
+    for entry_id, (kind, deployment_id) in enumerate(entries, 5 if planned else 4):
+        put_entry(checkpoint, entry_id, kind, deployment_id=deployment_id)
+        before.append(entry_id)
     report = repair_before_start(checkpoint, OURS, stop_pending=stop_pending)
-    assert report == RepairReport(Clean(3), (), (), "normal", 3)
-
-
-def test_planned_batch_stays_and_runs_first() -> None:
-    """Spark's own planned entry is never touched; with a stop pending it runs alone (1a.6, 1a.7)."""
-    checkpoint = uncommitted()
-    assert repair_before_start(checkpoint, OURS).run == "normal"
-    report = repair_before_start(checkpoint, OURS, stop_pending=True)
-    assert (report.found, report.run, report.batch_id) == (Planned(3, 4), "once", 4)
-    assert checkpoint.position().planned_id == 4
-
-
-@pytest.mark.parametrize("kind", ["stop", "fence"])
-def test_our_entry_over_a_committed_batch_is_removed(kind: BarrierKind) -> None:
-    """A stop or fence over a committed batch goes, checksum first, and the query goes on (1a.7)."""
-    checkpoint = committed()
-    put_entry(checkpoint, 4, kind)
-    report = repair_before_start(checkpoint, OURS)
-    assert report == RepairReport(BarrierOverCommitted(3, (4,)), (4,), (), "normal", 3)
-    assert checkpoint.offset_ids() == [0, 1, 2, 3]
-    assert checkpoint.store.head(crc_key_of(checkpoint.offset_key(4))) is None
+    assert found in (None, report.found)
+    assert (report.removed_ids, report.run, report.batch_id) == (removed_ids, run, batch_id)
+    assert checkpoint.offset_ids() == [one for one in before if one not in removed_ids]
+    assert not any(checkpoint.store.head(crc_key_of(checkpoint.offset_key(one))) for one in removed_ids)
 
 
 def test_our_entry_over_no_batch_is_removed() -> None:
     """A query that was stopped before its first batch starts as if nothing had been."""
     checkpoint = memory_checkpoint()
+    assert repair_before_start(checkpoint, OURS).found == Clean(None)
     put_entry(checkpoint, 0)
     assert repair_before_start(checkpoint, OURS).found == BarrierOverCommitted(None, (0,))
     assert (checkpoint.offset_ids(), checkpoint.exists()) == ([], True)
@@ -154,25 +171,6 @@ def test_start_without_repair_loses_the_batch() -> None:
     assert (query.ran, checkpoint.commit_ids()) == ([5], [0, 1, 2, 3, 5])
 
 
-def test_pending_drain_is_flushed_alone() -> None:
-    """An uncommitted drain entry over a committed batch runs with Trigger.Once, whatever the script set (1a.7)."""
-    checkpoint = committed()
-    put_entry(checkpoint, 4, "drain")
-    report = repair_before_start(checkpoint, OURS)
-    assert (report.found, report.run, report.batch_id) == (DrainPending(3, 4, barrier_mark("drain")), "once", 4)
-    assert checkpoint.offset_ids()[-1] == 4
-
-
-def test_entries_above_a_pending_drain_are_removed() -> None:
-    """What lies above the drain entry would be taken for the latest plan, and the flush be skipped (Law 12)."""
-    checkpoint = committed()
-    put_entry(checkpoint, 4, "drain")
-    put_entry(checkpoint, 5, "fence")
-    report = repair_before_start(checkpoint, OURS)
-    assert (report.removed_ids, report.run, report.batch_id) == ((5,), "once", 4)
-    assert checkpoint.offset_ids()[-1] == 4
-
-
 def test_drained_checkpoint_is_not_started() -> None:
     """A committed drain entry: no start, nothing touched (Law 11, 1a.7)."""
     checkpoint = drained()
@@ -233,26 +231,6 @@ def test_entry_of_another_deployment_is_removed_and_reported() -> None:
     assert report.found.beneath == Clean(3)
     assert (report.removed_ids, report.run, report.batch_id) == ((4,), "normal", 3)
     assert [mark.deployment_id for mark in report.foreign] == ["d-0009"]
-
-
-def test_entry_of_another_deployment_over_an_uncommitted_batch_is_removed() -> None:
-    """The planned batch below a foreign entry runs (Law 12)."""
-    checkpoint = uncommitted()
-    put_entry(checkpoint, 5, deployment_id="d-0009")
-    report = repair_before_start(checkpoint, OURS, stop_pending=True)
-    assert (report.removed_ids, report.run, report.batch_id) == ((5,), "once", 4)
-
-
-@pytest.mark.parametrize("planned", [False, True])
-def test_stacked_entries_are_all_removed(planned: bool) -> None:
-    """Entries put twice, or again after an overwrite, go together, the topmost first (1a.3, 1a.7)."""
-    checkpoint = uncommitted() if planned else committed()
-    first = 5 if planned else 4
-    for batch_id in (first, first + 1, first + 2):
-        put_entry(checkpoint, batch_id, deployment_id=OURS if batch_id != first + 1 else "d-0009")
-    report = repair_before_start(checkpoint, OURS)
-    assert report.removed_ids == (first, first + 1, first + 2)
-    assert checkpoint.offset_ids()[-1] == first - 1
 
 
 def test_repair_after_a_crash_in_the_middle_ends_the_same() -> None:
