@@ -53,7 +53,7 @@ def open_store(
     if scheme == "memory" and rest.startswith("//") and len(rest) > 2:
         with _memory_guard:
             return _memory_stores.setdefault(rest[2:], MemoryStore(rest[2:]))
-    raise _bad_uri("no known store has this URI", uri)
+    raise _bad_uri("this URI names no store that is known here", uri)
 
 
 def _open_folder(path: str, clock: Clock, makes_root: bool) -> LocalStore:
