@@ -1,8 +1,8 @@
-"""Barriers: telling a query, through its own offset log, to end at a batch boundary (1a.1 to 1a.5, 1a.8).
+"""Barriers: entries in a query's own offset log that end it at a batch boundary (1a.1 to 1a.5, 1a.8).
 
-A placement is a series of steps; nothing but the log and what was once certain is remembered, so that a crash between
-any two leaves only what ``repair`` knows. Samza puts a drain marker into the queue, Malstrom a barrier into the stream;
-here the entry lies in the log that Spark reads anyway.
+A placement is a series of steps. It remembers only the log and what was once certain, so a crash between any two steps
+leaves only what ``repair`` knows. Samza puts a drain marker into the queue, Malstrom a barrier into the stream; here
+the entry lies in the log that Spark reads anyway.
 """
 
 from __future__ import annotations
@@ -20,21 +20,15 @@ from airflow_streamstate.checkpoint.entries import (
     parse_offset_entry,
     stop_entry,
 )
-from airflow_streamstate.checkpoint.log import Checkpoint, Position, crc_key_of
-from airflow_streamstate.errors import (
-    ConflictError,
-    FencedError,
-    ObjectExistsError,
-    OutcomeUnknownError,
-    VersionConflictError,
-)
+from airflow_streamstate.checkpoint.log import Checkpoint, Position, crc_key_of, replace_entry
+from airflow_streamstate.errors import ConflictError, FencedError, ObjectExistsError, OutcomeUnknownError
 from airflow_streamstate.retry import Retry
 
 _FENCE = Retry(tries=10)
 
 
 class QueryView(Protocol):
-    """What a placement sees of the running query."""
+    """The running query, as a placement sees it."""
 
     def has_ended(self) -> bool:
         """Whether the query's thread has ended, so that it writes nothing more.
@@ -80,10 +74,7 @@ class Certain:
 
 @dataclass(frozen=True)
 class Placed:
-    """Final: ``batch_id`` is committed (None: there never was one) and nothing can run after it.
-
-    Now, and not before, ``stop()`` cuts no batch (1a.4).
-    """
+    """Final: ``batch_id`` is committed (None: no batch was) and nothing can run after it: ``stop()`` is safe (1a.4)."""
 
     batch_id: int | None
     barrier_id: int
@@ -104,10 +95,9 @@ class BarrierPlacement:
     """One barrier on its way into the log of a query.
 
     Args:
-        checkpoint: the query's.
         mark: of kind ``stop``.
         view: the query that runs on it in this process.
-        need_checkpoint: raises where a log without an entry is that of a checkpoint which is gone.
+        need_checkpoint: called where the log has no entry; raises where the checkpoint is gone.
     """
 
     def __init__(
@@ -146,18 +136,18 @@ class BarrierPlacement:
         return self._judge(position.last_batch_id, barrier_id)
 
     def take_back(self) -> bool:
-        """Remove the entry from under the query that runs a batch, after a ``step`` that found it ``Certain``.
+        """Remove the entry above the batch that the query runs, after a ``step`` that found it ``Certain``.
 
-        What is certain is never overwritten, so that what is deleted is ours. Spark looks for the entry only after its
-        commit of the batch: with that absent after the delete, it never meets it.
+        A certain entry is never overwritten, so the deleted entry is ours. Spark looks for it only after its commit of
+        the batch: with that absent after the delete, Spark never meets the entry.
 
         Returns:
-            Whether the query goes on as if nothing had lain there; where not, it may be ending because of it.
+            Whether the query goes on as if there had been no entry; where not, it may be ending because of it.
 
         Raises:
             ConflictError: no entry was ever certain.
         """
-        certain_id, self._certain_id = self._certain_id, None  # an entry that is put again has to be certain anew
+        certain_id, self._certain_id = self._certain_id, None  # an entry that is put again is not certain yet
         if certain_id is None or certain_id == 0:
             raise ConflictError("only what is certain can be taken back", checkpoint=self._checkpoint.prefix)
         withdraw(self._checkpoint, certain_id)
@@ -165,13 +155,13 @@ class BarrierPlacement:
 
     def _put(self, position: Position) -> bool:
         checkpoint = self._checkpoint
-        body = format_offset_entry(stop_entry(_base_entry(checkpoint, position), self._mark))
+        body = format_offset_entry(stop_entry(base_entry(checkpoint, position), self._mark))
         try:
             checkpoint.store.create(checkpoint.offset_key(position.barrier_id), body)
         except ObjectExistsError:
             return False
         except OutcomeUnknownError:
-            pass  # whether it landed is what reading back says (Law 8)
+            pass  # ``_judge`` reads it back (Law 8)
         return True
 
     def _judge(self, batch_id: int | None, barrier_id: int) -> Step:
@@ -179,22 +169,20 @@ class BarrierPlacement:
 
         Spark claims a batch by a look and an act that does not look again: a rename on disk; on S3A a HEAD and a LIST
         of the place, an unconditional copy of a temp file onto it, and a delete. Reads are never stale on either. So
-        the entry is safe from every claim whose look comes after the put, and from those that are over:
+        the entry is safe from every claim whose look comes after the put, and from every claim that is over:
 
-        - ``commits/<N>`` absent after the put: Spark looks for N+1 only when its copy onto ``commits/<N>`` has been
-          answered, so that look is still to come, and finds the entry. Asked by GET, whose 404 says what is absent.
-        - outside a trigger: claims happen within one, and its thread waits for the answer to the copy. The next one
-          looks anew.
-        - ended: the thread that claims is gone, and ``stop()`` having been called is not taken for that. A copy that
-          was sent and given up may land at the server later still: then what lies there is a batch that Spark planned
-          and never ran, no state or output of which exists. The log is read again after the end, and the exchange for
-          a drain is conditional on what was read, so it is met as planned, or as a conflict.
+        - ``commits/<N>`` absent after the put: Spark looks for N+1 only after the answer to its copy onto
+          ``commits/<N>``, so that look is still to come, and finds the entry.
+        - outside a trigger: claims happen within one, and its thread waits for the answer to the copy.
+        - ended: the thread that claims is gone (``stop()`` alone does not say so). A copy that was sent and given up
+          may still land at the server: then a batch lies there that Spark planned and never ran, without state or
+          output. The log is read again after the end, and the exchange for a drain is conditional on that reading.
         - certain before: one of these held, and nothing can make it untrue.
 
-        Of a driver in another process none of these can be seen: a fence against one that lives is not absolute, on a
+        None of these can be seen of a driver in another process: a fence against a living one is not absolute, on a
         disk for a moment, on S3A for the requests between its look and its copy (``snapshot.outrun`` finds it).
         """
-        # Each of these was seen after the put. The read back comes last: what overwrote the entry did so before.
+        # All of these are looked at after the put. The read back comes last: an overwrite happened before it.
         sure = (
             self._certain_id == barrier_id
             or (batch_id is not None and not self._checkpoint.is_committed(batch_id))
@@ -215,10 +203,9 @@ class BarrierPlacement:
 def exchange_for_drain(checkpoint: Checkpoint, mark: BarrierMark, *, batch_timestamp_ms: int | None = None) -> int:
     """Make the stop entry of this deployment a drain entry; doing it twice is doing it once (1a.5).
 
-    Only for a log that nobody uses: the query has ended, and its last batch is committed.
+    Only for a log that is not in use: the query has ended, and its last batch is committed.
 
     Args:
-        checkpoint: the query's.
         mark: of kind ``drain``.
         batch_timestamp_ms: as ``drain_entry``.
 
@@ -246,20 +233,14 @@ def exchange_for_drain(checkpoint: Checkpoint, mark: BarrierMark, *, batch_times
     base = checkpoint.read_offset(position.batch_id)
     if base is None:
         raise _no_stop_entry(checkpoint, position)
-    body = format_offset_entry(drain_entry(base, mark, batch_timestamp_ms))
-    checkpoint.store.delete(crc_key_of(key))
-    try:
-        checkpoint.store.replace(key, body, found.version)
-    except (OutcomeUnknownError, VersionConflictError):
-        back = checkpoint.store.get(key)
-        if back is None or back.body != body:
-            raise
+    replace_entry(
+        checkpoint.store, key, format_offset_entry(drain_entry(base, mark, batch_timestamp_ms)), found.version
+    )
     return barrier_id
 
 
 def withdraw(checkpoint: Checkpoint, batch_id: int, *, command_id: str | None = None) -> bool:
-    """Remove an entry of ours, its checksum first (1a.7); if a command is named, only an entry of it. True if there was
-    one.
+    """Remove an entry of ours, or of ``command_id`` alone, its checksum first (1a.7). True if there was one.
 
     Raises:
         ConflictError: the entry is Spark's own, or changed meanwhile.
@@ -273,8 +254,7 @@ def withdraw(checkpoint: Checkpoint, batch_id: int, *, command_id: str | None = 
         return False
     if not entry.is_ours:
         raise ConflictError("this entry of the offset log is Spark's own and is never removed", key=key)
-    # A checksum that outlives its file makes Spark's next read of that name fail.
-    checkpoint.store.delete(crc_key_of(key))
+    checkpoint.store.delete(crc_key_of(key))  # as in ``delete_with_crc``
     checkpoint.store.delete(key, found.version)
     return True
 
@@ -285,15 +265,14 @@ def put_fence(checkpoint: Checkpoint, mark: BarrierMark, *, before_each: Callabl
     Allowed over a batch that is not committed: this checkpoint is never started again.
 
     Args:
-        checkpoint: the predecessor's.
         mark: of kind ``fence``.
-        before_each: called right before each try; raises where the log is somebody else's by now.
+        before_each: called right before each try; raises where another controller has the log by now.
 
     Returns:
         The fence's place in the log.
 
     Raises:
-        ConflictError: somebody else keeps writing this log.
+        ConflictError: a driver keeps writing this log.
     """
     for _ in _FENCE.begin():
         position = checkpoint.position()
@@ -301,11 +280,11 @@ def put_fence(checkpoint: Checkpoint, mark: BarrierMark, *, before_each: Callabl
         if top is not None and top.entry.mark is not None and top.entry.mark.kind == "fence":
             return top.batch_id
         fence_id = position.barrier_id if top is None else top.batch_id + 1
-        body = format_offset_entry(stop_entry(_base_entry(checkpoint, position), mark))
+        body = format_offset_entry(stop_entry(base_entry(checkpoint, position), mark))
         before_each()
         with contextlib.suppress(ObjectExistsError, OutcomeUnknownError):
             checkpoint.store.create(checkpoint.offset_key(fence_id), body)
-        # Read back by going round: either it landed, or the end of the log has moved.
+        # The next round reads it back: either it landed, or the end of the log has moved.
     raise ConflictError(
         "the log that was to be fenced is still being written",
         checkpoint=checkpoint.prefix,
@@ -314,15 +293,15 @@ def put_fence(checkpoint: Checkpoint, mark: BarrierMark, *, before_each: Callabl
 
 
 def take_back_fence(checkpoint: Checkpoint, fence_id: int, mark: BarrierMark) -> bool:
-    """Remove a fence that came too late, if it is the very one of this mark; whether it was.
+    """Remove a fence that came too late, if it is the one of this mark; whether it was.
 
-    It would end whoever was started on this log meanwhile, or make it pass over a batch while it starts up (1a.2).
+    It would end a query that was started on this log meanwhile, or make it skip a batch while it starts (1a.2).
     """
     entry = checkpoint.read_offset(fence_id)
     return entry is not None and entry.mark == mark and withdraw(checkpoint, fence_id)
 
 
-def _base_entry(checkpoint: Checkpoint, position: Position) -> OffsetEntry | None:
+def base_entry(checkpoint: Checkpoint, position: Position) -> OffsetEntry | None:
     """The entry of the last batch that Spark planned; None before the first."""
     if position.planned is not None or position.batch_id is None:
         return position.planned

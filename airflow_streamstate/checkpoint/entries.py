@@ -1,8 +1,8 @@
 """The text of ``offsets/<N>`` and ``commits/<N>``, and our mark in it (1a.1).
 
-Spark's own entries survive parse and format byte for byte (of the offset log's version 2 up to the order of its
-sources, which has no meaning there). An entry of ours copies entry N and carries one more key in
-``conf``; Spark ignores keys that it does not know there, and never copies them into the entries that it writes.
+Spark's own entries survive parse and format byte for byte, but for the order of sources in offset log 2, which has no
+meaning. An entry of ours copies entry N and adds one key to ``conf``; Spark ignores keys that it does not know there,
+and never copies them into its own entries.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ class BarrierMark:
     """Whose barrier an entry is.
 
     Attributes:
-        kind: what the entry says.
-        stream_id: the stream.
-        deployment_id: the deployment whose log the entry lies in; also for a fence, which its successor writes.
+        deployment_id: the deployment in whose log the entry lies; also of a fence, which its successor writes.
         attempt: the attempt of that deployment that was running, or is fenced.
         command_id: the command that asked for it.
         write_id: unique per put, so that an unknown outcome can be read back (Law 8).
@@ -63,8 +61,8 @@ class OffsetEntry:
         conf: the settings Spark pins per query, in their order; our mark is one more key.
         source_lines: end offset of each source as Spark wrote it, ``-`` for none; of version 2 in ``offset_order``.
         extra: further fields of the JSON line, kept.
-        source_keys: of version 2, under which key each of the lines stands: the source's name, or its number in the
-            plan where sources have no names. Empty in version 1.
+        source_keys: of version 2, the key of each line: the source's name, or its number in the plan where sources have
+            no names. Empty in version 1.
     """
 
     batch_watermark_ms: int
@@ -152,9 +150,9 @@ def parse_offset_entry(body: bytes, *, key: str) -> OffsetEntry:
 
 
 def offset_order(key: str) -> tuple[int, str]:
-    """By which the lines of an entry of version 2 are sorted here; Spark writes its map as it comes.
+    """The sort key of the lines of offset log 2: numbers in the order of the plan, names in their own.
 
-    Numbers are those of the plan, and so in the order of the plan; names are in their own order.
+    Spark writes its map in no order.
     """
     return (int(key), key) if _NUMBER.fullmatch(key) else (0, key)
 
@@ -201,8 +199,8 @@ def format_commit_entry(entry: CommitEntry) -> bytes:
 def stop_entry(base: OffsetEntry | None, mark: BarrierMark) -> OffsetEntry:
     """The entry of a stop or a fence over ``base``: the same offsets, the same watermark, an empty batch.
 
-    Over no batch at all (``base`` None) it names no source: should anyone start Spark over it without repair, Spark
-    refuses ("There are [0] sources in the checkpoint offsets") rather than run something.
+    Over no batch at all (``base`` None) it names no source: Spark that is started over it without repair refuses
+    ("There are [0] sources in the checkpoint offsets").
     """
     if base is None:
         return OffsetEntry(0, 0, {MARK_KEY: _format_mark(mark)}, ())
@@ -221,7 +219,7 @@ def drain_entry(base: OffsetEntry, mark: BarrierMark, batch_timestamp_ms: int | 
 
 
 def flush_entry(base: OffsetEntry, batch_timestamp_ms: int | None = None) -> OffsetEntry:
-    """What a drain runs, without our mark; as ``drain_entry``."""
+    """As ``drain_entry``, without our mark."""
     timestamp = base.batch_timestamp_ms if batch_timestamp_ms is None else batch_timestamp_ms
     return dataclasses.replace(unmarked(base), batch_watermark_ms=FLUSH_WATERMARK_MS, batch_timestamp_ms=timestamp)
 
@@ -300,7 +298,7 @@ def _json_object(line: str, key: str) -> dict[str, object]:
 
 
 def _check_offset(line: str, key: str) -> None:
-    # Sources may write any text on one line, mostly JSON; only what is cut short where JSON began is surely damaged.
+    # Sources may write any text on one line, mostly JSON: only JSON that is cut short is surely damaged.
     if not line:
         raise _damaged(key, "an empty source line")
     if line[0] in "{[":

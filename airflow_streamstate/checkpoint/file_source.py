@@ -1,6 +1,6 @@
 """The file source's own log: ``sources/<i>/<n>``, with every tenth ``<n>.compact`` holding all before it.
 
-Spark writes ``<n>`` when it looks for new files, *before* it claims the batch; a barrier so leaves a last ``<n>`` that
+Spark writes ``<n>`` when it looks for new files, *before* it claims the batch, so a barrier leaves a last ``<n>`` that
 no offset names. That is harmless: the next start reads on from the batch's offset, and finds those files in the log.
 """
 
@@ -67,10 +67,10 @@ def is_file_source_log(body: bytes) -> bool:
 
 
 def needed_numbers(names: Iterable[str], first: int, last: int) -> set[int]:
-    """Which numbers of a log are needed to go on at ``last`` and to read every batch after ``first`` again.
+    """The numbers of a log that a start at ``last`` needs, and that every batch after ``first`` needs to run again.
 
-    From the second newest compaction at or below ``first`` on: one is read, and the distance of two tells Spark the
-    interval that the log was written with, whatever the setting is now.
+    They begin at the second newest compaction at or below ``first``: Spark reads one compaction, and takes the distance
+    of two for the interval of the log, whatever the setting is now.
     """
     parsed = [found for found in map(parse_log_name, names) if found is not None]
     compactions = sorted(number for number, is_compaction in parsed if is_compaction and number <= first)
@@ -79,7 +79,7 @@ def needed_numbers(names: Iterable[str], first: int, last: int) -> set[int]:
 
 
 def files_taken(store: Store, folder: str, last: int, after: int = -1) -> list[FileSourceEntry]:
-    """Every file that the log in ``folder`` (a key) lists behind offset ``after``, up to and including ``last``.
+    """Every file that the log in ``folder`` (a key) lists after offset ``after``, up to and including ``last``.
 
     Raises:
         DataError: a file of the log is missing or damaged.

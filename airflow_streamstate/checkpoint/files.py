@@ -1,10 +1,9 @@
-"""Exactly the files that make a position (1a.6): what a snapshot holds and a fork is made of.
+"""Exactly the files that make a position (1a.6): the content of a snapshot and of a fork.
 
-The needed minimum, so that snapshots stay small: the entries of the last two committed batches (Spark reads the last
-and the one before it at a start), Spark's own planned entry, the source logs that these name, and the state at the
-version that the last commit left, from the newest full one on. With a planned entry goes what that batch has already
-left of its state: a sink that holds the batch makes Spark skip it, and state is then not written again. None of our
-entries, no temporary file, nothing above.
+They are the entries of the last two committed batches (Spark reads both at a start), Spark's own planned entry, the
+source logs that these name, and the state at the version that the last commit left, from the newest full one on. With a
+planned entry goes the state that its batch has already written: a sink that holds the batch makes Spark skip it, and
+its state is then not written again. No entry of ours, no temporary file and nothing above belongs to a position.
 """
 
 from __future__ import annotations
@@ -31,13 +30,12 @@ def files_of(
 ) -> list[str]:
     """The keys of the files of a position, sorted, with the checksums that lie beside them.
 
-    Works while the query runs on: nothing of what it lists is ever changed, only deleted when long superseded.
+    Works while the query runs on: Spark never changes a listed file, and deletes it only when it is long superseded.
 
     Args:
-        checkpoint: whose.
         position: of it, now or a short while ago.
-        with_state: False for a drained checkpoint, of which only the positions are worth keeping.
-        among: look at these keys alone, as if nothing else were there; None: at all.
+        with_state: False for a drained checkpoint: only its positions are kept.
+        among: the keys to look at, as if there were no others; None for all.
 
     Raises:
         ObjectMissingError: a file is not there (any more): take a newer position, or the checkpoint is incomplete.
@@ -81,8 +79,8 @@ def _kept_ids(batch_id: int) -> range:
 def _source_keys(checkpoint: Checkpoint, position: Position, there: Iterable[str]) -> list[str]:
     """The source logs as far as the kept entries name them.
 
-    A source that the plan reads twice has two lines and one folder, so lines and folders do not match by number: each
-    file source's log is kept between the lowest and the highest ``logOffset`` of all of them. More than its own is
+    A source that the plan reads twice has two lines and one folder, so lines and folders do not match by number: the
+    log of each file source is kept between the lowest and the highest ``logOffset`` of all lines. Too many files are
     harmless (see ``file_source``).
     """
     prefix = checkpoint.key("sources/")

@@ -1,7 +1,7 @@
-"""A new checkpoint made of another's files, by links (1a.10).
+"""A new checkpoint made of links of another's files (1a.10).
 
-It is built in its place, and ``metadata`` is the last file of it: a checkpoint without that is half built, and is built
-again. The source is never written.
+It is built in its place, ``metadata`` last: a checkpoint without it is half built, and is built again. The source is
+never written.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from airflow_streamstate.checkpoint.entries import parse_offset_entry
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.errors import ConflictError, DataError, ObjectMissingError
-from airflow_streamstate.store.base import Link, Store
+from airflow_streamstate.errors import ConflictError, DataError
+from airflow_streamstate.store.base import Link, Store, missing_source
 from airflow_streamstate.store.s3a import s3a_uri
 from airflow_streamstate.store.transfer import delete_many, keys_below, link_many
 
@@ -25,10 +25,9 @@ def fork(
     """Build ``target`` from these files; doing it twice is doing it once.
 
     Args:
-        store: holds both.
         files: the files of one position as ``files_of`` lists them: path inside a checkpoint -> key of the object.
         target: the new checkpoint; whatever lies there without ``metadata`` is half built and wiped.
-        instead: path inside a checkpoint -> what is to stand there in the new one; the source keeps its own.
+        instead: path inside a checkpoint -> other content for the new one.
 
     Returns:
         False if the target was whole already, and was left as it is.
@@ -63,10 +62,10 @@ def _crc_path(path: str) -> str:
 
 
 def place_files(store: Store, files: Mapping[str, str], target: Checkpoint) -> None:
-    """Link files into a checkpoint that is being built: its path there -> key of the object. In no order to rely on.
+    """Link files (path in the target -> key of the object) into a checkpoint that is being built, in no fixed order.
 
-    The metadata of ``transformWithState`` names its schema files by absolute path; left alone, the new checkpoint
-    would read from the old one, and later clean up there (Law 4). So that file is written anew.
+    The metadata of ``transformWithState`` names its schema files by absolute path: as a link, the new checkpoint would
+    read from the old one, and later clean up there (Law 4). So that file is written anew.
 
     Raises:
         ObjectMissingError: one of them is not there.
@@ -77,25 +76,21 @@ def place_files(store: Store, files: Mapping[str, str], target: Checkpoint) -> N
             continue
         stored = store.get(key)
         if stored is None:
-            raise ObjectMissingError("there is no object to copy or link", key=key)
+            raise missing_source(key)
         store.put(target.key(path), at_home(stored.body, target, key))
 
 
 def names_places(path: str) -> bool:
-    """Whether this file of a checkpoint names others by absolute path, so that it is written anew in another one."""
+    """Whether this file of a checkpoint names others by absolute path, so that a fork writes it anew."""
     return "/_metadata/v2/" in path
 
 
 def wipe_half_built(target: Checkpoint, *, built_of: set[int]) -> None:
-    """Delete what a crash left of a checkpoint that was being built.
-
-    Args:
-        target: has no ``metadata``.
-        built_of: the committed batches that it is built of.
+    """Delete a checkpoint without ``metadata``, which is half built of the committed batches ``built_of``.
 
     Raises:
-        DataError: batches were committed there since: it ran, and lost its metadata; building it again would run
-            them again over other bounds (Law 14).
+        DataError: it has other committed batches: it ran and lost its metadata, and building it again would run them
+            again over other bounds (Law 14).
     """
     ran = sorted(set(target.commit_ids()) - built_of)
     if ran:
@@ -109,24 +104,19 @@ def wipe_half_built(target: Checkpoint, *, built_of: set[int]) -> None:
 
 
 def wipe(checkpoint: Checkpoint) -> None:
-    """Delete everything of a checkpoint that is half built, or no longer needed where it was built; metadata first."""
+    """Delete a checkpoint that is half built or not needed any more; metadata first."""
     checkpoint.store.delete(checkpoint.metadata_key)
     delete_many(checkpoint.store, keys_below(checkpoint.store, f"{checkpoint.prefix}/"))
 
 
 def checkpoint_uri(checkpoint: Checkpoint) -> str:
-    """The checkpoint's folder as Spark writes it into its own files."""
+    """The checkpoint's folder as Spark writes it."""
     root = s3a_uri(checkpoint.store.uri)
     return f"{'file:' if root.startswith('/') else ''}{root}/{checkpoint.prefix}"
 
 
 def at_home(body: bytes, target: Checkpoint, key: str) -> bytes:
-    """A file that ``names_places``, with the places of this checkpoint.
-
-    Args:
-        body: as it is.
-        target: the checkpoint that it is to stand in.
-        key: of the file, for errors.
+    """The body of a file that ``names_places``, with the places of ``target``; ``key`` is named in errors.
 
     Raises:
         DataError: it is damaged.
@@ -155,9 +145,9 @@ def _check_same_query(store: Store, metadata_key: str, target: Checkpoint) -> No
     there = store.get(target.metadata_key)
     if source is not None and there is not None and source.body != there.body:
         raise ConflictError(
-            "another query's checkpoint lies where one was to be built",
+            "another query's checkpoint is where this one is to be built",
             checkpoint=target.prefix,
-            next_step="This is a defect, or somebody put it there; nothing was changed.",
+            next_step="This is a defect, or another program put it there; nothing was changed.",
         )
 
 
@@ -180,7 +170,7 @@ def _check_entries(store: Store, files: Mapping[str, str]) -> None:
             raise DataError("a barrier of ours is among the files to fork", key=key)
         if entry.mark is not None and entry.mark.kind == "drain":
             raise ConflictError(
-                "a drained checkpoint cannot be gone on with",
+                "a drained checkpoint cannot be continued",
                 key=key,
                 next_step="Start from it with fresh state (seed), or from the snapshot taken before the drain.",
             )

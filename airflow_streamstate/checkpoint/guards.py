@@ -1,8 +1,4 @@
-"""What is refused at ``start()``, by name and before anything is touched (Law 10).
-
-Plain dicts and strings in, so that the runtime calls these with what it has: the session's settings, the writer's
-options, the trigger's kind, and the checkpoint if there is one.
-"""
+"""Settings, options, triggers and checkpoints that are refused at ``start()``, before anything is touched (Law 10)."""
 
 from __future__ import annotations
 
@@ -47,7 +43,7 @@ _REFUSED_SETTINGS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
 
 
 def guard_start(conf: Mapping[str, str], options: Mapping[str, str], trigger: str) -> None:
-    """Refuse what no barrier works with, or whose checkpoints are not known here.
+    """Refuse a query that no barrier ends, or whose checkpoints are not known here.
 
     Args:
         conf: the session's settings, as far as set; a setting that is not there has Spark's default.
@@ -67,7 +63,7 @@ def guard_start(conf: Mapping[str, str], options: Mapping[str, str], trigger: st
     for name, value in options.items():
         if name.lower() == _ASYNC_PROGRESS.lower() and _is_true(value):
             raise _refused("asynchronous progress tracking knows no barrier", option=name)
-    # RocksDB's settings have no case for Spark; the others in a wrong case do nothing, and are refused all the same.
+    # Spark takes RocksDB's settings in any case; others in a wrong case have no effect, and are refused all the same.
     lowered = {name.lower(): value for name, value in conf.items()}
     for setting, is_refused, what in _REFUSED_SETTINGS:
         chosen = lowered.get(setting.lower())
@@ -75,19 +71,17 @@ def guard_start(conf: Mapping[str, str], options: Mapping[str, str], trigger: st
             raise _refused(f"{what} is not supported", setting=setting, value=chosen)
     if _is_true(lowered.get(SOURCES_NAMED.lower(), "")) and lowered.get(OFFSET_LOG_FORMAT.lower(), "1").strip() != "2":
         raise UnsupportedCheckpointError(
-            "named sources want offset log 2: in offset log 1 Spark gives offsets to sources by their places",
+            "named sources need offset log 2: in offset log 1 Spark gives offsets to sources by their places",
             setting=SOURCES_NAMED,
             value="true",
-            next_step=f"Set {OFFSET_LOG_FORMAT} to 2, or take the names away.",
+            next_step=f"Set {OFFSET_LOG_FORMAT} to 2, or remove the names.",
         )
     if lowered.get(STATE_FORMAT.lower(), "1").strip() == "2" and lowered.get(_PROVIDER.lower()) != ROCKSDB_PROVIDER:
         raise _refused("state checkpoint format 2 is RocksDB's alone", setting=STATE_FORMAT, value="2")
 
 
 def guard_checkpoint(checkpoint: Checkpoint) -> None:
-    """Refuse an existing checkpoint that is in a format not known here; one that does not exist is fine.
-
-    Reads the ends of the two logs, and the names of the state's files.
+    """Refuse an existing checkpoint in a format not known here, by the ends of its logs and the names of its state.
 
     Raises:
         UnsupportedCheckpointError: names the file.
@@ -109,13 +103,9 @@ def guard_checkpoint(checkpoint: Checkpoint) -> None:
 
 
 def guard_state_format(checkpoint: Checkpoint, asked: str) -> None:
-    """Refuse to go on with state in another checkpoint format than the session asks for.
+    """Refuse to go on with state in another checkpoint format than the session's ``STATE_FORMAT`` (``asked``).
 
-    Spark does not pin this format: it looks for files under the names of the one that the session has, and finds none.
-
-    Args:
-        checkpoint: of a query that is about to start.
-        asked: the session's ``STATE_FORMAT``.
+    Spark does not pin this format: it would look for files of the session's format, and find none.
 
     Raises:
         UnsupportedCheckpointError: they differ; names both.

@@ -14,7 +14,7 @@ from airflow_streamstate.checkpoint.entries import (
     parse_commit_entry,
     parse_offset_entry,
 )
-from airflow_streamstate.errors import DataError, UnavailableError
+from airflow_streamstate.errors import DataError, OutcomeUnknownError, UnavailableError, VersionConflictError
 from airflow_streamstate.retry import Retry
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.transfer import keys_below
@@ -22,8 +22,7 @@ from airflow_streamstate.store.transfer import keys_below
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _READ = Retry(tries=20)
 GAP_WINDOW = 2
-"""A gap just below the last commit is refused; an older one is history, which going on does not change: it is told
-(``batches_passed_over``)."""
+"""A gap just below the last commit is refused; an older one is only reported (``batches_passed_over``)."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Position:
     Attributes:
         batch_id: the last committed batch, None before the first.
         planned: Spark's own entry of the batch after it, if that is planned and not committed.
-        barriers: entries of ours above all that, ascending; mostly none or one.
+        barriers: entries of ours above both, ascending; mostly none or one.
     """
 
     batch_id: int | None
@@ -70,24 +69,19 @@ class Position:
 
 
 class Checkpoint:
-    """The checkpoint folder of one query.
-
-    Args:
-        store: where it lies.
-        prefix: its folder's key, without a trailing slash.
-    """
+    """The checkpoint folder of one query; ``prefix`` is its key, without a trailing slash."""
 
     def __init__(self, store: Store, prefix: str) -> None:
         self.store = store
         self.prefix = prefix
 
     def key(self, path: str) -> str:
-        """The key of a path inside the checkpoint."""
+        """The key of a path of the checkpoint."""
         return f"{self.prefix}/{path}"
 
     @property
     def metadata_key(self) -> str:
-        """What makes a checkpoint exist: a checkpoint without it is half built (1a.10)."""
+        """The last file of a new checkpoint: without it the checkpoint is half built (1a.10)."""
         return self.key("metadata")
 
     def offset_key(self, batch_id: int) -> str:
@@ -163,10 +157,8 @@ class Checkpoint:
         return None if found is None else parse_commit_entry(found.body, key=key)
 
     def is_committed(self, batch_id: int) -> bool:
-        """Whether the commit log has the batch.
-
-        Asked by GET: an answer to HEAD has no body that would tell "no such entry" from other kinds of nothing.
-        """
+        """Whether the commit log has the batch."""
+        # By GET: an answer to HEAD has no body that would tell "no such entry" from other kinds of nothing.
         return self.store.get(self.commit_key(batch_id)) is not None
 
     def position(self) -> Position:
@@ -231,10 +223,9 @@ class Checkpoint:
 
 
 def batches_passed_over(commit_ids: Sequence[int]) -> tuple[int, ...]:
-    """The batches that are missing between the first and the last of these commits.
+    """The batches that are missing between the first and the last of these commits: they never committed (Law 12).
 
-    Spark commits one batch after the other and removes the oldest; seeds and forks begin with two in a row. So what is
-    missing in between was never committed, whatever it read (Law 12).
+    Spark commits one batch after the other and removes the oldest; seeds and forks begin with two in a row.
     """
     there = set(commit_ids)
     return tuple(number for number in range(min(there), max(there)) if number not in there) if there else ()
@@ -244,6 +235,27 @@ def crc_key_of(key: str) -> str:
     """The checksum that Hadoop's local file system keeps beside a file."""
     folder, _, name = key.rpartition("/")
     return f"{folder}/.{name}.crc"
+
+
+def delete_with_crc(store: Store, key: str) -> None:
+    """Delete a file, its checksum first: one that outlives its file makes Spark's next read of that name fail."""
+    store.delete(crc_key_of(key))
+    store.delete(key)
+
+
+def replace_entry(store: Store, key: str, body: bytes, version: str) -> None:
+    """Replace an entry of a log, its checksum removed first; an unclear outcome is read back (Law 8).
+
+    Raises:
+        VersionConflictError, OutcomeUnknownError: these bytes are not there.
+    """
+    store.delete(crc_key_of(key))
+    try:
+        store.replace(key, body, version)
+    except (OutcomeUnknownError, VersionConflictError):
+        back = store.get(key)
+        if back is None or back.body != body:
+            raise
 
 
 def _above(batch_id: int, committed: int | None) -> bool:

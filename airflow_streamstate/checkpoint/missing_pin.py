@@ -1,10 +1,10 @@
-"""The setting that Spark 4.2 forgets to pin in offset log 2, put where it belongs before a start.
+"""Adds the setting that Spark 4.2 forgets to pin in offset log 2, before a start.
 
-Offset log 1 keeps ``spark.sql.shuffle.partitions`` in each entry, so that a query goes on with the partitions of its
-state whatever the session says. Spark 4.2 leaves it out of offset log 2 in the first run of a query (4.3 does not).
-What follows: a start over a batch that is planned and not committed dies with ``None.get``, since Spark compares this
-setting of that entry and of the one before it; and after a change of the setting the state is looked for in partitions
-that it does not have. Both are exact once the two newest entries have it.
+Offset log 1 keeps ``spark.sql.shuffle.partitions`` in each entry, so that a query keeps the partitions of its state
+whatever the session says. Spark 4.2 leaves it out of offset log 2 in the first run of a query (4.3 does not). Then a
+start over a planned batch dies with ``None.get``, since Spark compares the setting of that entry and of the one before
+it; and after a change of the setting Spark looks for state in partitions that do not exist. Both are right once the two
+newest entries have the setting.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from airflow_streamstate.checkpoint.entries import format_offset_entry, parse_offset_entry
-from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
+from airflow_streamstate.checkpoint.log import Checkpoint, replace_entry
 from airflow_streamstate.checkpoint.state_files import operator_stores
-from airflow_streamstate.errors import DataError, OutcomeUnknownError, VersionConflictError
+from airflow_streamstate.errors import DataError
 from airflow_streamstate.store.transfer import keys_below
 
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -25,18 +25,18 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 def pin_partitions(checkpoint: Checkpoint, partitions: Callable[[], str]) -> tuple[int, ...]:
     """Add the setting to the entries of the last committed and of a planned batch where it is missing; twice is once.
 
-    For a log that nobody uses. The entries are replaced, not written over: what shares their files is not changed.
+    The entries are replaced, not written over: links of their files keep their content.
 
     Args:
         checkpoint: of a query that does not run.
         partitions: the session's setting, for a query that has no state; "" for unknown.
 
     Returns:
-        The batches whose entries were mended.
+        The batches whose entries were changed.
 
     Raises:
         DataError, UnsupportedCheckpointError: the log cannot be judged.
-        VersionConflictError, OutcomeUnknownError: somebody else writes this log, or the store did not say.
+        VersionConflictError, OutcomeUnknownError: another process writes this log, or the outcome is unknown.
     """
     position = checkpoint.position()
     ids = [batch_id for batch_id in (position.batch_id, position.planned_id) if batch_id is not None]
@@ -58,17 +58,17 @@ def pin_partitions(checkpoint: Checkpoint, partitions: Callable[[], str]) -> tup
     for batch_id in lacking:
         stored, entry = entries[batch_id]
         body = format_offset_entry(dataclasses.replace(entry, conf={**entry.conf, PARTITIONS: value}))
-        _replace(checkpoint, checkpoint.offset_key(batch_id), body, stored.version)
+        replace_entry(checkpoint.store, checkpoint.offset_key(batch_id), body, stored.version)
     return tuple(lacking)
 
 
 def _needed(checkpoint: Checkpoint, partitions: Callable[[], str], batch_id: int | None) -> str:
-    """The setting that the two entries lack; "" where they can do without.
+    """The setting that the two entries lack; "" where they need none.
 
-    Its operators' metadata, written before any state, say how many partitions a query has. Without it, before the first
-    commit, there may be half of the state of a batch that was cut: that batch is run in as many partitions as the
-    session asks for. But not in fewer than were written: those beyond would later be taken for state, and they are
-    where the sink holds the batch, so that it is not run again.
+    The operators' metadata, written before any state, say how many partitions a query has. Without them, before the
+    first commit, there may be partial state of a batch that was cut: that batch runs in as many partitions as the
+    session asks for, but not in fewer than were written. Those beyond would later be taken for state, and they are
+    state where the sink holds the batch, so that it is not run again.
     """
     prefix = checkpoint.key("state/")
     paths = {key[len(prefix) :] for key in keys_below(checkpoint.store, prefix)}
@@ -83,27 +83,14 @@ def _needed(checkpoint: Checkpoint, partitions: Callable[[], str], batch_id: int
 
 def _told(checkpoint: Checkpoint, batch_id: int, paths: set[str]) -> int:
     """How many partitions the operators' metadata tell of; 0 where there is none that can be read."""
-    with suppress(DataError):  # whoever needs more of it is told
+    with suppress(DataError):  # a snapshot reports it
         operators = operator_stores(checkpoint, batch_id, paths)
         return max((operator.noted_partitions for operator in operators), default=0)
     return 0
 
 
 def _written(paths: set[str]) -> int:
-    """How many partitions hold state; 0 where none does.
-
-    An operator that Spark gives one partition whatever the setting says lies beside others, or needs no more than one.
-    """
+    """How many partitions hold state; 0 where none does."""
     parts = [path.split("/") for path in paths]
     numbers = {int(part[1]) for part in parts if len(part) > 2 and part[0].isdecimal() and part[1].isdecimal()}
     return max(numbers, default=-1) + 1
-
-
-def _replace(checkpoint: Checkpoint, key: str, body: bytes, version: str) -> None:
-    checkpoint.store.delete(crc_key_of(key))
-    try:
-        checkpoint.store.replace(key, body, version)
-    except (OutcomeUnknownError, VersionConflictError):
-        back = checkpoint.store.get(key)
-        if back is None or back.body != body:
-            raise

@@ -1,11 +1,11 @@
-"""A barrier in the log of a query that is not ours: of its driver nothing can be seen but what it writes (1a.3).
+"""A barrier in the log of a query that streamstate does not run: only its log can be seen (1a.3).
 
-It differs from the barrier of our own queries in two ways, both because nobody repairs that log before a start:
+No agent repairs that log before a start, hence two differences from a barrier of our own queries:
 
-- It is put only above a batch that was planned before our eyes: then the query has read its log long ago (1a.2), and
-  ``commits/<N>`` absent after the put makes it certain (1a.3).
+- It is put only above a batch whose planning was seen here: then the query has read its log before (1a.2), and
+  ``commits/<N>`` absent after the put makes the barrier certain (1a.3).
 - It names no source. A running query ends at it all the same; Spark that is started over it refuses ("There are [0]
-  sources in the checkpoint offsets") where it would pass over a batch that failed, or run on beside us (Law 12).
+  sources in the checkpoint offsets") instead of skipping a failed batch, or running on beside us (Law 12).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from airflow_streamstate.checkpoint.barrier import withdraw
+from airflow_streamstate.checkpoint.barrier import base_entry, withdraw
 from airflow_streamstate.checkpoint.entries import BarrierMark, OffsetEntry, format_offset_entry, stop_entry
-from airflow_streamstate.checkpoint.log import BarrierEntry, Checkpoint, Position, crc_key_of
+from airflow_streamstate.checkpoint.log import BarrierEntry, Checkpoint, Position, delete_with_crc
 from airflow_streamstate.errors import (
     ConflictError,
     DataError,
@@ -28,12 +28,12 @@ FIRST_IN_LOG_2 = 2
 """Spark cannot start from an offset log of version 2 whose batch 1 is planned and not committed."""
 
 LOOKED_AT = 3
-"""Of how many of the last commits it is seen whether they are of a barrier of ours."""
+"""So many of the last commits are looked at for one of a barrier of ours."""
 
 
 @dataclass(frozen=True)
 class Idle:
-    """No batch was planned since the first look; ``batch_id`` is the one that is waited for. Nothing was put."""
+    """No batch was planned since the first look, so nothing was put; ``batch_id`` is the one that is waited for."""
 
     batch_id: int
 
@@ -48,7 +48,7 @@ class Certain:
 
 @dataclass(frozen=True)
 class Unsure:
-    """It lies over a committed batch, and nobody saw that batch uncommitted after the put: Spark may overwrite it."""
+    """It lies over a committed batch that was not seen uncommitted after the put: Spark may overwrite it."""
 
     batch_id: int
     barrier_id: int
@@ -66,11 +66,9 @@ OutsideStep = Idle | Certain | Unsure | Placed
 
 
 class OutsideBarrier:
-    """One barrier on its way into the log of a query that somebody else runs.
+    """One barrier on its way into the log of a query that another program runs.
 
-    Args:
-        checkpoint: the query's.
-        mark: of kind ``fence``: whoever puts it goes on after it; its command tells our barriers from others'.
+    ``mark`` is of kind ``fence``; its command tells this barrier from those of other streams.
     """
 
     def __init__(self, checkpoint: Checkpoint, mark: BarrierMark) -> None:
@@ -82,21 +80,20 @@ class OutsideBarrier:
         self._removed: dict[int, OffsetEntry] = {}
 
     def found(self, position: Position) -> int | None:
-        """Where a barrier of this command lies; None where there is none.
+        """The place of this command's barrier; None where there is none.
 
         Raises:
-            ConflictError: one of somebody else's lies there.
+            ConflictError: a barrier of another command lies there.
         """
         for barrier in position.barriers:
             if not self._is_mine(barrier):
                 mark = barrier.entry.mark
                 raise ConflictError(
-                    "somebody else has put a barrier into the log of this checkpoint",
+                    "another stream has put a barrier into the log of this checkpoint",
                     checkpoint=f"{self.checkpoint.store.uri}/{self.checkpoint.prefix}",
                     batch_id=barrier.batch_id,
                     stream_id="" if mark is None else mark.stream_id,
-                    next_step="Its stream has taken this query over, or is about to; `streamstate status` of that"
-                    " stream tells.",
+                    next_step="That stream has adopted this query, or is about to: see its `streamstate status`.",
                 )
         return position.barriers[-1].batch_id if position.barriers else None
 
@@ -104,7 +101,7 @@ class OutsideBarrier:
         """Look, act at most once, and say where it stands. Never blocks.
 
         Raises:
-            ConflictError: a barrier of somebody else's lies there.
+            ConflictError: a barrier of another command lies there.
             UnsupportedCheckpointError: the query goes on over barriers.
             DataError: the log is damaged.
         """
@@ -124,19 +121,19 @@ class OutsideBarrier:
         return self._judge(self._barrier_id)
 
     def settle(self) -> None:
-        """Take for certain what has lain over a committed batch for so long that no claim can be on its way."""
+        """Call the barrier certain: it has lain over a committed batch for longer than a claim can take."""
         self._is_certain = True
 
     def put_over(self, position: Position) -> int:
-        """Bar the log of a query that does not run, whatever its last batch; twice is once. Where it lies.
+        """Bar the log of a query that does not run, whatever its last batch; twice is once. The barrier's place.
 
         Raises:
-            ConflictError: somebody else writes this log.
+            ConflictError: another program writes this log.
         """
         barrier_id = self.found(position)
         if barrier_id is None:
             barrier_id = position.barrier_id
-            if not self._put(barrier_id, position.planned or self._entry(position.batch_id)):
+            if not self._put(barrier_id, base_entry(self.checkpoint, position)):
                 raise ConflictError(
                     "this query is not stopped: it has just planned a batch",
                     checkpoint=f"{self.checkpoint.store.uri}/{self.checkpoint.prefix}",
@@ -149,17 +146,17 @@ class OutsideBarrier:
     def take_back(self) -> bool:
         """Remove it, its checksum first; the log is then as it was before. True if there was one.
 
-        Of a query that runs only what was certain is safe to remove: Spark never overwrites that. Where a query went on
-        over it, what committed it goes first: Spark would refuse to start over an entry without sources, and such a
-        query promises no more than that each batch runs at least once.
+        Under a running query only a certain barrier is safe to remove: Spark never overwrites that. Where a query went
+        on over it, its commit is removed first: Spark would refuse to start over an entry without sources, and such a
+        query promises only that each batch runs at least once.
 
         Raises:
-            VersionConflictError: what lay there was written over while it was removed.
+            VersionConflictError: the entry was overwritten while it was removed.
         """
         self._awaited_id = None
         self._is_certain = False
         self._barrier_id = None
-        # By the names alone: what else is damaged in this log, or contradicts itself, is not in the way.
+        # By the names alone: other damage of this log, or a contradiction in it, is not in the way.
         checkpoint, commits = self.checkpoint, self.checkpoint.commit_ids()
         lowest_id = min(commits[-LOOKED_AT:], default=0)
         is_removed, self._removed = False, {}
@@ -168,17 +165,15 @@ class OutsideBarrier:
             if entry is None:
                 continue
             if batch_id in commits:
-                key = checkpoint.commit_key(batch_id)
-                checkpoint.store.delete(crc_key_of(key))
-                checkpoint.store.delete(key)
-            self._removed[batch_id] = entry  # also where nobody says whether it went
+                delete_with_crc(checkpoint.store, checkpoint.commit_key(batch_id))
+            self._removed[batch_id] = entry  # also where the removal has an unknown outcome
             is_removed |= withdraw(checkpoint, batch_id, command_id=self._mark.command_id)
         return is_removed
 
     def put_back(self) -> None:
-        """Bar the log again where ``take_back`` has come too late: another counts on what it removed.
+        """Bar the log again where ``take_back`` came too late: another controller counts on what it removed.
 
-        Only in the very place: where a batch has been planned there since, that other is told by its own last look.
+        Only in the same place: where a batch has been planned there since, that controller's own last look finds it.
         """
         for batch_id, entry in self._removed.items():
             if not self.checkpoint.is_committed(batch_id):
@@ -193,7 +188,7 @@ class OutsideBarrier:
             return None
 
     def has_gone_on(self, barrier_id: int) -> bool:
-        """Whether somebody else wrote where the barrier lay, or ran it."""
+        """Whether the query overwrote the barrier, or ran it."""
         entry = self.checkpoint.read_offset(barrier_id)
         mark = None if entry is None else entry.mark
         is_there = mark is not None and mark.command_id == self._mark.command_id
@@ -209,12 +204,12 @@ class OutsideBarrier:
         return Idle(position.barrier_id)
 
     def _judge(self, barrier_id: int) -> OutsideStep:
-        """What is read first was so before the barrier was read back: what overwrites it did so by then."""
+        # Read before the barrier is read back: an overwrite had happened by then.
         batch_id = barrier_id - 1
         is_committed = self.checkpoint.is_committed(batch_id)
         if self.checkpoint.is_committed(barrier_id):
             raise UnsupportedCheckpointError(
-                "this query goes on over a barrier: its trigger is continuous, or it tracks progress asynchronously",
+                "this query continues over a barrier: its trigger is continuous, or it tracks progress asynchronously",
                 checkpoint=f"{self.checkpoint.store.uri}/{self.checkpoint.prefix}",
                 batch_id=barrier_id,
                 next_step="Stop it yourself, and adopt it with --stopped. If it has ended, it runs this batch again.",
@@ -226,9 +221,6 @@ class OutsideBarrier:
             self._is_certain = True
             return Certain(batch_id, barrier_id)
         return Placed(batch_id, barrier_id) if self._is_certain else Unsure(batch_id, barrier_id)
-
-    def _entry(self, batch_id: int | None) -> OffsetEntry | None:
-        return None if batch_id is None else self.checkpoint.read_offset(batch_id)
 
     def _put(self, barrier_id: int, base: OffsetEntry | None) -> bool:
         entry = replace(stop_entry(base, self._mark), source_lines=(), source_keys=(), extra={}, version="v1")

@@ -1,7 +1,7 @@
-"""What lies in a log before a start, and what is done about it (1a.7, Law 12).
+"""The state of a log before a start, and its repair (1a.7, Law 12).
 
-``classify`` only reads. ``repair_before_start`` is for the attempt that holds the claim, before every ``start()``,
-while no query runs on the checkpoint; controllers read, capture and fence.
+``classify`` only reads, for any caller. ``repair_before_start`` is for the attempt that holds the claim, before every
+``start()``, while no query runs on the checkpoint.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BarrierOverCommitted:
 
 @dataclass(frozen=True)
 class BarrierOverUncommitted:
-    """A barrier over a batch that never committed: started like this, that batch is lost in silence."""
+    """A barrier over a batch that never committed: a start like this silently skips that batch."""
 
     batch_id: int | None
     planned_id: int
@@ -52,10 +52,7 @@ class BarrierOverUncommitted:
 
 @dataclass(frozen=True)
 class DrainPending:
-    """A drain entry over a committed batch: the flush has not run, or not to its end.
-
-    ``barrier_ids`` lie above it and are in its way.
-    """
+    """A drain entry over a committed batch, not flushed to its end; ``barrier_ids`` lie above it, in its way."""
 
     batch_id: int
     drain_id: int
@@ -65,14 +62,14 @@ class DrainPending:
 
 @dataclass(frozen=True)
 class DrainCommitted:
-    """The flush is done: this checkpoint is never started again (Law 11).
-
-    ``mark`` and ``drain_id`` name the drain; ``batch_id`` is the last committed batch, the flush itself.
-    """
+    """The flush is committed, as ``batch_id``: this checkpoint is never started again (Law 11)."""
 
     batch_id: int
     drain_id: int
     mark: BarrierMark
+
+
+Beneath = Clean | Planned | BarrierOverCommitted | BarrierOverUncommitted | DrainPending
 
 
 @dataclass(frozen=True)
@@ -80,10 +77,10 @@ class Foreign:
     """Entries that name another deployment, as in a copied checkpoint: removed, reported, never obeyed (1a.1)."""
 
     foreign: tuple[BarrierEntry, ...]
-    beneath: Clean | Planned | BarrierOverCommitted | BarrierOverUncommitted | DrainPending
+    beneath: Beneath
 
 
-Finding = Clean | Planned | BarrierOverCommitted | BarrierOverUncommitted | DrainPending | DrainCommitted | Foreign
+Finding = Beneath | DrainCommitted | Foreign
 
 Run = Literal["normal", "once", "nothing"]
 _TEMPORARY = re.compile(r"\.+[0-9]+\.[0-9a-f-]+(\.TID[0-9]+)?\.tmp(\.crc)?")
@@ -94,13 +91,13 @@ class RepairReport:
     """What was found, what was removed, and how to start now.
 
     Attributes:
-        found: as it lay there.
+        found: the state before the repair.
         removed_ids: our entries that were removed.
         foreign: marks of removed entries that name another deployment.
         run: ``normal``: start as the script says; ``once``: start with ``Trigger.Once``; ``nothing``: do not start.
         batch_id: the batch that ``once`` will run; the last committed one otherwise.
-        swept_keys: temporary files that a failed claim of batch 0 left, removed as Spark starts over none.
-        pinned_ids: entries of offset log 2 that were given the number of partitions, which Spark had left out.
+        swept_keys: removed temporary files of a failed claim of batch 0, over which Spark would not start.
+        pinned_ids: entries of offset log 2 to which the number of partitions was added, which Spark had left out.
     """
 
     found: Finding
@@ -113,7 +110,7 @@ class RepairReport:
 
 
 def classify(checkpoint: Checkpoint, deployment_id: str) -> Finding:
-    """What lies in the log, seen by this deployment. Reads only.
+    """The state of the log, as this deployment sees it. Reads only.
 
     Raises:
         DataError: the log is damaged, contradicts itself, or was resumed after its drain.
@@ -129,9 +126,7 @@ def classify(checkpoint: Checkpoint, deployment_id: str) -> Finding:
     return Foreign(foreign, beneath) if foreign else beneath
 
 
-def _classify_own(
-    position: Position, own: tuple[BarrierEntry, ...]
-) -> Clean | Planned | BarrierOverCommitted | BarrierOverUncommitted | DrainPending:
+def _classify_own(position: Position, own: tuple[BarrierEntry, ...]) -> Beneath:
     ids = tuple(barrier.batch_id for barrier in own)
     if position.planned_id is not None:
         if not own:
@@ -154,7 +149,7 @@ def _drain_done(checkpoint: Checkpoint, position: Position) -> DrainCommitted | 
         return DrainCommitted(position.batch_id, position.batch_id, last.mark)
     if checkpoint.watermark_ms() < FLUSH_WATERMARK_MS:
         return None
-    # A watermark at the end of time: data may be that broken, or somebody resumed a drained checkpoint.
+    # A watermark at the end of time: the data may be that broken, or a drained checkpoint was resumed.
     for batch_id in reversed(checkpoint.offset_ids()):
         entry = checkpoint.read_offset(batch_id) if batch_id < position.batch_id else None
         if entry is not None and entry.mark is not None and entry.mark.kind == "drain":
@@ -180,7 +175,7 @@ def repair_before_start(
     Args:
         checkpoint: of a query that is not running.
         deployment_id: the deployment that is about to start it.
-        stop_pending: a stop or drain waits: a batch that is planned runs alone first, then the barrier is put again.
+        stop_pending: a stop or drain waits: a planned batch runs alone first, then the barrier is put again.
         partitions: as ``missing_pin.pin_partitions``.
 
     Raises:
@@ -213,10 +208,10 @@ def repair_before_start(
 
 
 def _sweep(checkpoint: Checkpoint) -> Iterator[str]:
-    """Remove what a failed claim of the first batch left behind: temporary files only.
+    """Remove the temporary files of a failed claim of the first batch.
 
-    With an empty log Spark 4.1+ starts only if ``offsets``, ``commits`` and ``state`` hold no file at all. Anything
-    but a temporary file there is left, so that Spark refuses: a log was lost, and nothing starts empty (Law 5).
+    With an empty log Spark 4.1+ starts only if ``offsets``, ``commits`` and ``state`` hold no file at all. Other files
+    stay, so that Spark refuses: a log was lost, and nothing starts empty (Law 5).
     """
     if checkpoint.offset_ids() or checkpoint.commit_ids():
         return
@@ -227,9 +222,7 @@ def _sweep(checkpoint: Checkpoint) -> Iterator[str]:
                 yield info.key
 
 
-def _how_to_start(
-    beneath: Clean | Planned | BarrierOverCommitted | BarrierOverUncommitted | DrainPending, *, stop_pending: bool
-) -> tuple[Run, int | None]:
+def _how_to_start(beneath: Beneath, *, stop_pending: bool) -> tuple[Run, int | None]:
     if isinstance(beneath, DrainPending):
         return "once", beneath.drain_id
     if isinstance(beneath, Planned | BarrierOverUncommitted) and stop_pending:

@@ -1,9 +1,9 @@
-"""Seeds: fresh state at drained positions, with the same query id and batch ids going on (1a.10, Law 9).
+"""Seeds: empty state at drained positions, under the same query id, with batch ids that go on (1a.10, Law 9).
 
-Three parts. ``prepare_seed`` lays out a checkpoint whose batch 0 reads nothing. The runtime starts the *new* query on
-it with ``Trigger.Once`` and a ``noop`` sink, so that Spark creates empty state for every operator of the new plan.
-``finish_seed`` then builds the real checkpoint of that: batch 0 renumbered to the drained batch N, the drained offsets
-as its source lines, the file source's log with it, and ``metadata`` last. A crash anywhere: begin again.
+``prepare_seed`` lays out a checkpoint whose batch 0 reads nothing. The driver starts the *new* query on it with
+``Trigger.Once`` and a ``noop`` sink, so that Spark creates empty state for every operator of the new plan.
+``finish_seed`` builds the real checkpoint of it: batch 0 renumbered to the drained batch N, with the drained offsets,
+the file source's log, and ``metadata`` last. After a crash anywhere, begin again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PINNED_BY_ALL = (
     "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan",
     "spark.sql.streaming.stateStore.encodingFormat",
 )
-"""What every Spark 4 pins in ``conf`` of every entry; where one is missing Spark takes the state formats of old."""
+"""Every Spark 4 pins these in ``conf`` of every entry; where one is missing, Spark takes the oldest state format."""
 PINNED_SINCE_4_2 = (
     "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion",
     "spark.sql.streaming.stateStore.rowChecksum.enabled",
@@ -52,21 +52,20 @@ PINNED_SINCE_4_3 = (
     "spark.sql.dropDuplicates.deterministicKeyOrder.enabled",
 )
 PINNED_CONF_KEYS = (*PINNED_BY_ALL, *PINNED_SINCE_4_2, *PINNED_SINCE_4_3)
-"""All of them; a Spark leaves out what it does not know."""
+"""A Spark leaves out those that it does not know."""
 
 
 @dataclass(frozen=True)
 class SeedPlan:
-    """From where a seed goes on.
+    """The position at which a seed begins.
 
     Attributes:
         query_id: of the drained query; it stays (Law 9).
         batch_id: the last committed batch of the drained checkpoint, the flush itself; at least 1.
         source_lines: the drained end offsets, one per source, in the order of the new plan's offset lines.
-        watermark_ms: of before the flush, where column and delay are unchanged, so that what was late stays late
-            (1a.10); 0 else.
-        source_keys: under which keys the lines stand in offset log 2, the names of the sources or their numbers; empty
-            for offset log 1.
+        watermark_ms: of before the flush, where column and delay are unchanged, so that late rows stay late (1a.10);
+            else 0.
+        source_keys: the keys of the lines in offset log 2, names of sources or their numbers; empty for offset log 1.
     """
 
     query_id: str
@@ -86,7 +85,6 @@ def prepare_seed(building: Checkpoint, plan: SeedPlan, *, conf: Mapping[str, str
 
     Args:
         building: beside the real place, see ``protocol.layout.building_folder``.
-        plan: where the seed goes on.
         conf: the *new* session's value of each of ``PINNED_CONF_KEYS`` that it knows.
         batch_timestamp_ms: the time of batch 0.
 
@@ -116,11 +114,9 @@ def finish_seed(
 
     Args:
         building: batch 0 is committed there; wiped at the end.
-        plan: as given to ``prepare_seed``.
         drained_sources: path below ``sources/`` of the drained checkpoint -> key, e.g. of a snapshot's data.
-        target: the new deployment's checkpoint.
-        books: folder below ``sources/`` -> what is to stand there as the one and only file of a file source's log,
-            instead of the drained one; empty for no such log at all.
+        books: folder below ``sources/`` -> the content of the only file of that file source's log, in place of the
+            drained log; b"" for no log at all.
 
     Returns:
         False if the target was whole already.
@@ -132,7 +128,7 @@ def finish_seed(
     """
     if target.exists():
         if target.query_id() != plan.query_id:
-            raise ConflictError("another query's checkpoint lies where one was to be built", checkpoint=target.prefix)
+            raise ConflictError("another query's checkpoint is where this one is to be built", checkpoint=target.prefix)
         wipe(building)
         return False
     entry = _entry_of_batch_0(building)
@@ -148,7 +144,7 @@ def finish_seed(
     for folder, body in books.items():
         if body:
             building.store.put(target.key(f"sources/{folder}/0"), body)
-    # In state format 2 the commit names the state's unique ids, which the files go on having.
+    # In state format 2 the commit names the unique ids of the state, which stay in the names of the files.
     commit = dataclasses.replace(_commit_of_batch_0(building), next_batch_watermark_ms=plan.watermark_ms)
     at_n = dataclasses.replace(entry, source_lines=plan.source_lines, batch_watermark_ms=plan.watermark_ms)
     for batch_id in batch_ids:
@@ -160,17 +156,16 @@ def finish_seed(
 
 
 def source_files_of(files: Mapping[str, str]) -> dict[str, str]:
-    """Of a position's files (path -> key), those that ``finish_seed`` wants: below ``sources/``, without that part."""
+    """The ``drained_sources`` of ``finish_seed`` among the files of a position (path -> key)."""
     return {path.partition("/")[2]: key for path, key in files.items() if path.startswith("sources/")}
 
 
 def renumbered_logs(logs: Mapping[str, str], folders: Mapping[str, str]) -> dict[str, str]:
-    """The logs of sources (path below ``sources/`` -> key) where the sources of a new plan look for them.
+    """The logs of sources (``source_files_of``) in the folders where a new plan looks for them.
 
     Args:
-        logs: as ``source_files_of`` gives them.
-        folders: folder before -> folder now, a number in the plan or a source's name; a source that is not in it is
-            left out.
+        logs: path below ``sources/`` -> key.
+        folders: old folder -> new folder, each a number in the plan or a source's name; other logs are left out.
     """
     renumbered = {}
     for path, key in logs.items():
@@ -219,7 +214,7 @@ def _state_files(building: Checkpoint, batch_id: int) -> dict[str, str]:
 
 
 def _renumbered(name: str, version: int) -> str | None:
-    """The name that a state file of version 1 gets; None for what is not taken along.
+    """The new name of a state file of version 1; None for a temporary file.
 
     An empty delta is an empty snapshot, byte for byte; as a snapshot it needs none of the versions below it.
     """

@@ -1,10 +1,9 @@
-"""A planned batch that is committed without having read its rows: the offsets go on, the state stays as it was.
+"""Commits a planned batch without reading its rows: the offsets go on, the state stays as it was.
 
-Beside the checkpoint, on a fork of its last committed batch, an empty batch takes the place of the planned one: the
-offsets of before, and all times at zero, so that no window closes and no timer is due. What Spark then leaves as the
-next version of the state is the state of before. ``finish_skip`` puts that version into the checkpoint and, as its last
-act, the commit. The offset log is not touched: the planned entry stays as Spark wrote it, and the next batch begins at
-its end. Until the commit is there the batch is planned and not committed, as before; cut off anywhere, begin again.
+On a fork beside the checkpoint an empty batch takes the place of the planned one: with the last offsets, and all times
+at zero, so that no window closes and no timer is due. So the next version of the state that Spark writes there is the
+state of before. ``finish_skip`` puts that version into the checkpoint and then, as its last act, the commit. The entry
+of the planned batch stays, and the next batch begins at its end. Cut off anywhere before the commit, begin again.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ _VERSION = re.compile(r"\.?([1-9][0-9]*)(?:_[0-9a-f-]+)?\.(?:zip|changelog|delta
 
 
 def prepare_skip(building: Checkpoint, checkpoint: Checkpoint, batch_id: int) -> None:
-    """Lay out the fork on which the empty batch is run with ``Trigger.Once`` into no sink; what lay there is wiped.
+    """Lay out the fork on which the empty batch runs with ``Trigger.Once`` into no sink; what lay there is wiped.
 
     Args:
         building: beside the checkpoint, see ``protocol.layout.building_folder``.
         checkpoint: of a query that does not run.
-        batch_id: the batch that is planned there.
+        batch_id: the planned batch.
 
     Raises:
         ConflictError: that batch is not planned there.
@@ -60,15 +59,10 @@ def prepare_skip(building: Checkpoint, checkpoint: Checkpoint, batch_id: int) ->
 
 
 def finish_skip(building: Checkpoint, checkpoint: Checkpoint, batch_id: int) -> None:
-    """Put what the empty batch left into the checkpoint, and commit the planned batch.
-
-    Args:
-        building: the empty batch is committed there; wiped at the end.
-        checkpoint: as given to ``prepare_skip``.
-        batch_id: the batch.
+    """Put the state of the empty batch into the checkpoint, commit the planned batch, and wipe ``building``.
 
     Raises:
-        ConflictError: the empty batch is not committed, or the batch was committed by somebody else meanwhile.
+        ConflictError: the empty batch is not committed, or another process committed the batch meanwhile.
         DataError: the planned entry is gone.
     """
     commit, planned = building.read_commit(batch_id), checkpoint.read_offset(batch_id)
@@ -82,7 +76,7 @@ def finish_skip(building: Checkpoint, checkpoint: Checkpoint, batch_id: int) -> 
     if planned is None:
         raise DataError("the entry of the planned batch is gone", key=checkpoint.offset_key(batch_id))
     _place_state(building, checkpoint, batch_id + 1)
-    # The watermark that the batch was planned with goes on: what is due by it comes out with the next one.
+    # The watermark that the batch was planned with stays: what is due by it comes out with the next batch.
     body = format_commit_entry(dataclasses.replace(commit, next_batch_watermark_ms=planned.batch_watermark_ms))
     key = checkpoint.commit_key(batch_id)
     checkpoint.store.delete(crc_key_of(key))
@@ -96,7 +90,7 @@ def finish_skip(building: Checkpoint, checkpoint: Checkpoint, batch_id: int) -> 
 
 
 def _place_state(building: Checkpoint, checkpoint: Checkpoint, version: int) -> None:
-    """The state of the fork at this version, instead of what a failed run of the batch may have left of it."""
+    """Put the fork's state at this version in place of what a failed run of the batch left of it."""
     prefix = checkpoint.key("state/")
     there = {key[len(prefix) :] for key in keys_below(checkpoint.store, prefix)}
     stale = {path for path in there if _is_of(path, version)}

@@ -1,8 +1,8 @@
-"""From which Spark to which a stream may go: what was measured, as one table (``docs/reference/compatibility.md``).
+"""The moves between Spark versions that a stream may make, as measured (``docs/reference/compatibility.md``).
 
-To a newer Spark everything goes: what a checkpoint pins, Spark keeps. Back to an older one only goes what was seen to:
-an older Spark may take a format that it does not know for one that it knows, without a word. Positions alone (a drained
-stream, seeded) go anywhere.
+To a newer Spark every checkpoint may go: Spark keeps what a checkpoint pins. Back to an older Spark only the measured
+moves are allowed, since an older Spark may silently take an unknown format for a known one. Positions alone (a drained
+stream, seeded) may go to any Spark.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from airflow_streamstate.errors import IncompatibleUpgradeError
 
 Line = tuple[int, int]
 GONE_BACK: Mapping[str, frozenset[tuple[Line, Line]]] = {
-    # Lists of transformWithState that 4.2 and newer wrote, 4.0 and 4.1 cannot read: found out in the middle of a batch.
+    # 4.0 and 4.1 cannot read lists of transformWithState that 4.2 and newer wrote, and fail in the middle of a batch.
     ROCKSDB_PROVIDER: frozenset({((4, 3), (4, 2)), ((4, 1), (4, 0))}),
     HDFS_BACKED_PROVIDER: frozenset(
         ((4, before), (4, after)) for before, after in ((3, 2), (3, 1), (3, 0), (2, 1), (2, 0), (1, 0))
     ),
 }
-"""By state store, (wrote the state, then ran it): the ways back to an older Spark that were gone, exactly."""
+"""By state store, the measured moves back to an older Spark: (line that wrote the state, line that ran it)."""
 NO_STATE = "none"
-"""In place of a state store, of a query that keeps no state: its logs alone are read."""
+"""In place of a state store, for a query that keeps no state: only its logs are read."""
 GONE_BACK_WITHOUT_STATE: frozenset[tuple[Line, Line]] = frozenset(
     {((4, 3), (4, 2)), ((4, 3), (4, 1)), ((4, 3), (4, 0)), ((4, 2), (4, 1)), ((4, 2), (4, 0)), ((4, 1), (4, 0))}
 )
-"""The same of queries without state, in offset log 1: their offset, commit and source logs have one form since 4.0."""
+"""The same for queries without state, in offset log 1: their logs have had one form since 4.0."""
 OFFSET_LOG_2_SINCE: Line = (4, 2)
-"""Older Sparks take an entry of offset log 2 for one that they cannot read."""
+"""Older Sparks cannot read an entry of offset log 2."""
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
 
@@ -56,7 +56,7 @@ def offset_log_of(entry: OffsetEntry | None) -> str:
 
 
 def why_not(written_by: str, runs_on: str, provider: str, offset_log: str = "") -> str | None:
-    """Why state that one Spark wrote cannot be gone on with on another; None where it can, or nobody knows which.
+    """Why another Spark cannot continue state that one Spark wrote; None where it can, or a version is unknown.
 
     Args:
         written_by: the version of the Spark that wrote the state; "" for unknown.
@@ -70,7 +70,7 @@ def why_not(written_by: str, runs_on: str, provider: str, offset_log: str = "") 
     gone = GONE_BACK_WITHOUT_STATE if provider == NO_STATE else GONE_BACK.get(provider, ())
     if before is None or now is None or now >= before or (before, now) in gone:
         return None
-    return "that way back loses something, or nobody has gone it"
+    return "this move back loses something, or was never tried"
 
 
 def refuse_move(
@@ -82,11 +82,11 @@ def refuse_move(
     committed_by: str | None = None,
     **facts: object,
 ) -> None:
-    """Refuse to go on with state on a Spark that cannot read it. Arguments as ``why_not``, and:
+    """Refuse to continue state on a Spark that cannot read it. Arguments as ``why_not``, and:
 
     Args:
-        committed_by: the version of the Spark that wrote what is committed, where that may be another; None for the
-            same. State of the batch after it may have come with the snapshot that its deployment started from.
+        committed_by: the version of the Spark that wrote the last commit, where it may be another; None for the same.
+            State of the batch after it may come from the snapshot that its deployment started from.
 
     Raises:
         IncompatibleUpgradeError: it cannot.
@@ -94,7 +94,7 @@ def refuse_move(
     reason = why_not(written_by, runs_on, provider, offset_log)
     if reason is not None:
         if committed_by is not None and why_not(committed_by, runs_on, provider, offset_log) is None:
-            reason = f"nobody knows which of them wrote the batch that was not committed; by the newer one, {reason}"
+            reason = f"either of them may have written the batch that was not committed; by the newer one, {reason}"
         raise IncompatibleUpgradeError(
             f"the state was written by a newer Spark than is to read it: {reason}",
             written_by=written_by,

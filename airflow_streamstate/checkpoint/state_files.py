@@ -1,10 +1,10 @@
-"""The files of a query's state at one version: what Spark reads to open it, and nothing else.
+"""The files that Spark reads to open a query's state at one version.
 
 Below ``state/<operator>/`` lie ``_metadata`` and ``_stateSchema`` of the operator, and per partition (and per store,
-where an operator has several) the versions: ``<v>.delta`` and ``<v>.snapshot`` (HDFS-backed), or ``<v>.zip`` naming the
-files that it needs from ``SSTs/`` and ``logs/`` (RocksDB). With changelog checkpointing a version is the newest zip at
-or below it and every ``<v>.changelog`` since. In state checkpoint format 2 the names carry a unique id,
-``<v>_<id>.zip``, and a version is the one whose id the commit names. Batch N reads version N and writes version N + 1.
+where an operator has several) the versions: ``<v>.delta`` and ``<v>.snapshot`` (HDFS-backed), or ``<v>.zip``, which
+names the files that it needs from ``SSTs/`` and ``logs/`` (RocksDB). With changelog checkpointing a version is the
+newest zip at or below it and every ``<v>.changelog`` since. In state checkpoint format 2 the names have a unique id,
+``<v>_<id>.zip``, and the commit names the id of its version. Batch N reads version N and writes version N + 1.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_streamstate.checkpoint.entries import CommitEntry
-from airflow_streamstate.checkpoint.log import Checkpoint, Position, crc_key_of
+from airflow_streamstate.checkpoint.log import Checkpoint, Position, delete_with_crc
 from airflow_streamstate.errors import DataError, ObjectMissingError, UnsupportedCheckpointError
 from airflow_streamstate.store.transfer import keys_below
 
 _UNSUPPORTED = re.compile(r"^[0-9]+_[0-9a-f-]+\.(delta|snapshot)$")
 _VERSION = re.compile(r"([1-9][0-9]*)(?:_([0-9a-f-]+))?\.(zip|changelog|delta|snapshot)")
-# Spark notes the session's number for these, and brings all rows into one partition (AllTuples): for a limit always,
-# for an aggregation where it groups by nothing.
+# For these Spark notes the session's number of partitions, and brings all rows into one (AllTuples): a limit always,
+# an aggregation where it groups by nothing.
 _LIMIT, _AGGREGATION = "globalLimit", "stateStoreSave"
 _FIRST_SCHEMA = re.compile(rb'\{"type":"struct","fields":\[(\])?')
 _SCHEMA_FOLDERS = frozenset({"_metadata", "_stateSchema"})
@@ -35,12 +35,12 @@ _NUMBERED = re.compile(r"([0-9]+)(?:_[0-9a-f-]+)?")
 
 @dataclass(frozen=True)
 class KeptVariable:
-    """One variable of a ``transformWithState``, as the metadata of its operator has it.
+    """One variable of a ``transformWithState``, by the metadata of its operator.
 
     Attributes:
-        name: as the processor named it; of timers Spark's own, which begins with ``$``.
+        name: the processor's name for it; for timers Spark's own, which begins with ``$``.
         kind: ``ValueState``, ``ListState``, ``MapState``, ``TimerState``.
-        has_ttl: whether its values end by themselves.
+        has_ttl: whether its values expire.
     """
 
     name: str
@@ -50,12 +50,12 @@ class KeptVariable:
 
 @dataclass(frozen=True)
 class OperatorStores:
-    """What the metadata of one stateful operator tells.
+    """One stateful operator, by its metadata.
 
     Attributes:
         stores: numbers of partitions, by the names of its stores.
         variables: of a ``transformWithState``; None for others.
-        noted_partitions: as many as Spark notes, which is the session's number, also of one that has only one.
+        noted_partitions: the number that Spark notes: the session's, also for an operator with one partition.
     """
 
     operator_id: int
@@ -76,11 +76,10 @@ def state_file_keys(
     """The keys of all state files at a version (batch N leaves version N + 1).
 
     Args:
-        checkpoint: whose state.
         version: of the state; 0 before the first commit.
         there: the key of every object below ``state/``.
-        planned: also what the planned batch has already left of the next version. A sink that holds that batch makes
-            Spark skip it without running it; then its state is there already, or the query dies for want of it.
+        planned: also what the planned batch has already written of the next version: a sink that holds that batch makes
+            Spark skip it, and the query dies if its state is missing then.
 
     Raises:
         ObjectMissingError: a needed file is not there (any more).
@@ -108,13 +107,8 @@ def state_file_keys(
 
 
 def has_begun_planned(checkpoint: Checkpoint, position: Position) -> bool:
-    """Whether a planned batch left something that the next start goes on from: state of its own, which is not written
-    again where the sink holds the batch; or, of a query that keeps no state, its entry alone.
-
-    Args:
-        checkpoint: whose.
-        position: of it.
-    """
+    """Whether the next start depends on a planned batch: on state that it has written, which is not written again where
+    the sink holds the batch; or, for a query without state, on its entry."""
     if position.planned_id is None:
         return False
     prefix, version = checkpoint.key("state/"), position.planned_id + 1
@@ -124,14 +118,10 @@ def has_begun_planned(checkpoint: Checkpoint, position: Position) -> bool:
 
 
 def delete_version(checkpoint: Checkpoint, version: int) -> int:
-    """Delete what a batch that did not commit has left of its version of the state; how many files.
+    """Delete what a batch that did not commit has left of this version of the state; how many files.
 
-    Spark's own maintenance may have made a snapshot of it meanwhile, which would be read before what the batch leaves
-    when it is run again.
-
-    Args:
-        checkpoint: of a query that nobody runs.
-        version: that no commit has led to.
+    Spark's maintenance may have made a snapshot of that version, which Spark would read in place of what the batch
+    writes when it runs again. The query must not run.
     """
     keys = []
     for key in keys_below(checkpoint.store, checkpoint.key("state/")):
@@ -139,8 +129,7 @@ def delete_version(checkpoint: Checkpoint, version: int) -> int:
         if found is not None and int(found[1]) == version:
             keys.append(key)
     for key in keys:
-        checkpoint.store.delete(crc_key_of(key))
-        checkpoint.store.delete(key)
+        delete_with_crc(checkpoint.store, key)
     return len(keys)
 
 
@@ -186,7 +175,7 @@ def _read_operator(checkpoint: Checkpoint, path: str, paths: set[str]) -> Operat
 
 
 def _groups_by_nothing(checkpoint: Checkpoint, operator_id: int, paths: set[str]) -> bool:
-    """Whether the keys of an aggregation have no columns, by its schema file: that of the keys comes first in it."""
+    """Whether the keys of an aggregation have no columns, by its schema file, in which the keys come first."""
     if any(path.startswith(f"{operator_id}/1/") for path in paths):
         return False
     folders = (f"{operator_id}/0/_metadata/schema", f"{operator_id}/_stateSchema/")
@@ -213,16 +202,16 @@ def _schema_paths(paths: set[str], batch_id: int) -> Iterator[str]:
         if _SCHEMA_FOLDERS.isdisjoint(folder.split("/")) or _is_hidden(name):
             continue
         number = _NUMBERED.fullmatch(name)
-        # A later batch wrote these while it was planned; the batch writes them again when it runs again.
+        # A later batch wrote these while it was planned, and writes them again when it runs again.
         if number is None or int(number.group(1)) <= batch_id:
             yield path
 
 
 def _store_folders(checkpoint: Checkpoint, paths: set[str], batch_id: int) -> list[str]:
-    """All stores that the operators' metadata tells of, and any other that has just this version.
+    """All stores in the operators' metadata, and any other that has this very version.
 
-    The first makes a lost partition an error, the second covers operators without metadata; what a repartitioning
-    left behind is in neither.
+    With the first a lost partition is an error, the second covers operators without metadata; left-overs of a
+    repartitioning are in neither.
     """
     folders = {
         f"{operator.operator_id}/{partition}" if store == "default" else f"{operator.operator_id}/{partition}/{store}"
@@ -247,21 +236,21 @@ def _next_version_paths(checkpoint: Checkpoint, paths: set[str], version: int) -
         if found[3] in ("delta", "changelog"):
             yield path
         elif found[3] == "zip":
-            # Of a batch that still runs the listing may have a zip without its newest files; then it is not over.
+            # A batch that still runs may be listed with a zip and without its newest files.
             with contextlib.suppress(ObjectMissingError):
                 needed = _rocksdb_files(checkpoint, folder, paths, name)
                 yield from (f"{folder}/{file}" for file in (*needed, name))
 
 
 class _Lineage:
-    """Which unique id a version of a store has, by the commit of the batch that left it; none in format 1."""
+    """The unique id of a version of a store, by the commit of the batch that left it; none in format 1."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
         self._commits: dict[int, CommitEntry | None] = {}
 
     def ids(self, folder: str, version: int) -> frozenset[str] | None:
-        """Of a version; empty for one without, None where the commit is not known (any more)."""
+        """The ids of a version; empty in format 1, None where there is no commit (any more)."""
         if version - 1 not in self._commits:
             self._commits[version - 1] = self._checkpoint.read_commit(version - 1)
         commit = self._commits[version - 1]
@@ -305,10 +294,10 @@ def _changelogs(checkpoint: Checkpoint, folder: str, paths: set[str], version: i
 def _since_known_zip(
     checkpoint: Checkpoint, folder: str, paths: set[str], version: int, lineage: _Lineage
 ) -> list[str]:
-    """Format 2: everything from the newest zip on that surely is of this lineage; all there is where none is.
+    """Format 2: everything from the newest zip on that is certainly of this lineage; all there is where none is.
 
-    Which files the changelog goes back to stands in its compressed head, which only Spark reads. What another try of
-    a batch left goes along; it harms nothing, since Spark takes what the head names.
+    The changelog names the files that it needs in its compressed head, which only Spark reads. Files of another try of
+    a batch are listed too, and do no harm: Spark takes what the head names.
     """
     known = [found for name in _names_in(folder, paths) if (found := _VERSION.fullmatch(name))]
     below = [found for found in known if int(found[1]) <= version and found[3] in ("zip", "changelog")]

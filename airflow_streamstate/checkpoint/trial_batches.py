@@ -1,8 +1,7 @@
-"""Batches that are planned on a fork, where nobody else runs: an empty one, a flush, and the last one once more.
+"""Trial batches on a fork that no other query uses: an empty batch, a flush, and the last batch a second time.
 
-An empty one has the last offsets once more, as the entry of the next batch. Started with ``Trigger.Once``, Spark runs
-just that batch: it reads nothing, opens the state of every operator of the plan that is started, and says whether it
-can.
+An empty batch repeats the last offsets as the entry of the next batch. Started with ``Trigger.Once``, Spark runs just
+that batch: it reads nothing, and opens the state of every operator of the plan or fails.
 """
 
 from __future__ import annotations
@@ -11,15 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from airflow_streamstate.checkpoint.entries import OffsetEntry, flush_entry, format_offset_entry, unmarked
-from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
+from airflow_streamstate.checkpoint.log import Checkpoint, delete_with_crc
 from airflow_streamstate.errors import DataError
 
 
 def plan_empty_batch(fork: Checkpoint) -> int:
-    """Plan an empty batch; a batch that is planned there is put aside. Returns its id.
-
-    Args:
-        fork: of nobody else: this entry would be the next batch of whoever runs on it.
+    """Plan an empty batch in place of a planned one; returns its id.
 
     Raises:
         DataError: nothing is committed there, so there are no offsets to repeat; or the log is damaged.
@@ -28,25 +24,14 @@ def plan_empty_batch(fork: Checkpoint) -> int:
 
 
 def plan_flush(fork: Checkpoint, batch_timestamp_ms: int | None = None) -> int:
-    """Plan what a drain would run: the last offsets once more, with the watermark at the end of time. Returns its id.
-
-    Args:
-        fork: as ``plan_empty_batch``.
-        batch_timestamp_ms: as ``entries.drain_entry``.
-
-    Raises:
-        DataError: as ``plan_empty_batch``.
-    """
+    """Plan the batch that a drain would run (``entries.drain_entry``); otherwise as ``plan_empty_batch``."""
     return _plan(fork, lambda last: flush_entry(last, batch_timestamp_ms))
 
 
 def plan_last_again(fork: Checkpoint) -> int | None:
-    """Plan the last batch that read anything once more, above an empty one that is committed here; its id.
+    """Plan the last batch that read anything again, above the committed empty batch of this fork; returns its id.
 
-    Its rows come to the state a second time, so that it is good for nothing but to have been run.
-
-    Args:
-        fork: as ``plan_empty_batch``, and an empty batch of that is the last one committed.
+    Its rows enter the state a second time, so the fork is of no use after it.
 
     Returns:
         None where the log does not reach back far enough, or nothing was ever read.
@@ -64,8 +49,7 @@ def plan_last_again(fork: Checkpoint) -> int | None:
             return None
         if last.source_lines != before.source_lines:
             key = fork.offset_key(position.batch_id)
-            fork.store.delete(crc_key_of(key))
-            fork.store.delete(key)
+            delete_with_crc(fork.store, key)
             fork.store.create(key, format_offset_entry(replace(newest, source_lines=before.source_lines)))
             again = replace(unmarked(last), batch_timestamp_ms=newest.batch_timestamp_ms)
             fork.store.create(fork.offset_key(position.next_batch_id), format_offset_entry(again))
@@ -80,9 +64,7 @@ def _plan(fork: Checkpoint, entry_over: Callable[[OffsetEntry], OffsetEntry]) ->
         raise DataError("there is no committed batch whose offsets could be repeated", checkpoint=fork.prefix)
     batch_id = position.next_batch_id
     for entry_id in (batch_id, *(barrier.batch_id for barrier in position.barriers)):
-        key = fork.offset_key(entry_id)
-        fork.store.delete(crc_key_of(key))
-        fork.store.delete(key)
-    # Created, never written over: what a fork holds are other names of its source's files.
+        delete_with_crc(fork.store, fork.offset_key(entry_id))
+    # Created, never written over: the files of a fork are links of its source's files.
     fork.store.create(fork.offset_key(batch_id), format_offset_entry(entry_over(last)))
     return batch_id

@@ -1,7 +1,7 @@
-"""Taking a snapshot: link every file of a position, then write the manifest (Law 3).
+"""Takes a snapshot: links every file of a position, then writes the manifest (Law 3).
 
-Spark's files never change once they have their name, so a link is as good as a copy, while the query runs on. What
-Spark deletes meanwhile makes us go again at a newer position. Nothing here deletes: a driver that was replaced and
+Spark's files never change once they have their name, so a link is as good as a copy while the query runs on. Where
+Spark deletes one meanwhile, the capture begins again at a newer position. Nothing here deletes: a replaced driver that
 wakes up in the middle can at most link the same files again (Law 4).
 """
 
@@ -17,6 +17,7 @@ from functools import partial
 from airflow_streamstate.checkpoint.entries import OffsetEntry
 from airflow_streamstate.checkpoint.files import files_of
 from airflow_streamstate.checkpoint.log import Checkpoint, Position
+from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import (
     ConflictError,
@@ -49,17 +50,9 @@ BUFFER_BYTES = 1 << 18
 LINKS_AT_ONCE = 256
 """Where a link is a copy, so many are under way or waiting at once."""
 
-# The folder of one query, and what the manifest says of the files in it.
-
 
 class DataFolder:
-    """Where the files of one query of a snapshot are put.
-
-    Args:
-        checkpoints: the store.
-        folder: the key of the folder.
-        go_on: called again and again while files are linked.
-    """
+    """The folder of one query of a snapshot; ``go_on`` is called again and again while files are linked."""
 
     def __init__(self, checkpoints: Store, folder: str, go_on: Callable[[], None] = lambda: None) -> None:
         self._checkpoints = checkpoints
@@ -68,11 +61,7 @@ class DataFolder:
         self._place = ""
 
     def take(self, keys: Sequence[str], paths: Sequence[str]) -> tuple[FileEntry, ...]:
-        """Link files, without a byte through us; what lies there now, not what lay where they came from.
-
-        Args:
-            keys: of the files.
-            paths: of each in the folder.
+        """Link the objects at ``keys`` to ``paths`` in the folder; the entries of the links.
 
         Raises:
             ObjectMissingError: one of them is not there (any more).
@@ -102,7 +91,7 @@ class DataFolder:
         return checksums
 
     def _link(self, links: Sequence[Link]) -> list[str]:
-        """Some files; a server may be at a large one for as long as it likes, and is asked from a thread of its own."""
+        """Link some files; a server may take long for a large one, so it is asked from a thread of its own."""
         if not isinstance(self._checkpoints, ManyAtOnce):
             return link_many(self._checkpoints, links)
         with ThreadPoolExecutor(1, "streamstate-link") as pool:
@@ -116,12 +105,7 @@ class DataFolder:
 
 
 class ReferredFolder(DataFolder):
-    """The checkpoint of a query itself, whose files a snapshot only names: nothing of them is kept apart.
-
-    Args:
-        checkpoints: the store.
-        stream_id, deployment_id, query_name: whose checkpoint it is.
-    """
+    """The checkpoint of a query itself, whose files a snapshot only names."""
 
     def __init__(self, checkpoints: Store, stream_id: str, deployment_id: str, query_name: str) -> None:
         super().__init__(checkpoints, layout.checkpoint_folder(stream_id, deployment_id, query_name))
@@ -138,31 +122,27 @@ def gone(key: str) -> ObjectMissingError:
     return ObjectMissingError("a file went while it was being captured", key=key)
 
 
-# The last acts of taking a snapshot: its data put where they are to be kept, and then its manifest (Law 3).
-#
-# What was linked on the way to a place elsewhere goes when the manifest is there; where that is cut short, ``prune``
-# removes it.
+# The end of a capture: the data go to their place, and then comes the manifest (Law 3). Links on the way to another
+# place are removed after the manifest; where that is cut short, a prune removes them.
 
 
 def completed(
     made: SnapshotWriter, places: SnapshotPlaces, staged: SnapshotManifest, go_on: Callable[[], None] = lambda: None
 ) -> SnapshotManifest:
-    """Complete a snapshot whose files were linked beside the checkpoints, or shared, or are only named.
+    """Complete a snapshot whose files were linked beside the checkpoints, shared, or only named.
 
     Args:
-        made: the try.
-        places: of the home.
         staged: its manifest, as if its data stayed where they are.
-        go_on: called again and again while it is copied to a place elsewhere; raises to give up.
+        go_on: called again and again while it is copied to another place; raises to give up.
 
     Raises:
-        UnavailableError: the place does not answer, or it was abandoned meanwhile.
-        SnapshotIncompleteError, SnapshotCorruptError: what was linked is not as captured any more.
+        UnavailableError: the place does not answer, or the snapshot was abandoned meanwhile.
+        SnapshotIncompleteError, SnapshotCorruptError: a link is not as captured any more.
     """
     control, checkpoints = made.control, places.checkpoints
     if not made.place_uri:
         if checkpoints is not control.home:
-            # Links are made durable by the next whole write of their store: not after the manifest (Law 3).
+            # The next whole write of their store makes the links durable, before the manifest (Law 3).
             checkpoints.put(layout.data_note_key(control.stream_id, staged.snapshot_id), to_bytes(staged))
         return made.complete(staged)
 
@@ -174,13 +154,13 @@ def completed(
         placed = put_in_place(control, places, _with_shared(made, places, staged), made.place_uri, step)
         manifest = made.complete(placed)
     except StreamStateError:
-        # Another one that takes the very same snapshot may have been first, and removed what both had linked.
+        # Another process that takes the same snapshot may have been first, and removed what both had linked.
         found = control.readable_manifest(staged.snapshot_id)
         if found is None:
             raise
         manifest = found
     if not manifest.data_uri:
-        return manifest  # another one was first, who keeps it with the checkpoints: in the very folder
+        return manifest  # another process was first and keeps it with the checkpoints, in the same folder
     folder = layout.snapshot_folder(control.stream_id, staged.snapshot_id)
     with suppress(StreamStateError):
         delete_below(checkpoints, f"{folder}/{layout.data_folder_name(staged.take)}")
@@ -188,7 +168,7 @@ def completed(
 
 
 def _with_shared(made: SnapshotWriter, places: SnapshotPlaces, staged: SnapshotManifest) -> SnapshotManifest:
-    """Without copies of what an older snapshot has at the same place, byte for byte."""
+    """The manifest without copies of files that an older snapshot has at the same place."""
     if made.bases is None:
         return staged
     bases, store = made.bases, places.need_own(made.control, made.place_uri)
@@ -199,71 +179,52 @@ def _with_shared(made: SnapshotWriter, places: SnapshotPlaces, staged: SnapshotM
     return replace(staged, queries=queries)
 
 
-# A query that a deployment never started, taken over into its snapshots from the one that holds it.
+def take_over(
+    made: SnapshotWriter,
+    places: SnapshotPlaces,
+    folder: DataFolder,
+    query_name: str,
+    carried: QuerySnapshot,
+    source_id: str,
+) -> QuerySnapshot:
+    """Take a query that the deployment never started over from the snapshot that holds it.
 
+    Its files are named where they lie, or linked into the folder.
 
-class Carrying:
-    """Takes queries over.
-
-    Args:
-        control: the stream.
-        places: of the home.
-        bases: what the new snapshot may share files with; None for nothing.
-        uri: of the place of the new snapshot; "" for with the checkpoints.
-        go_on: called again and again while files are on their way.
+    Raises:
+        SnapshotIncompleteError: the older snapshot is not whole.
+        UnavailableError: its place does not answer.
     """
-
-    def __init__(
-        self,
-        control: StreamControl,
-        places: SnapshotPlaces,
-        bases: Bases | None,
-        uri: str,
-        go_on: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._control = control
-        self._places = places
-        self._bases = bases
-        self._uri = uri
-        self._go_on = go_on
-
-    def take(self, query_name: str, carried: QuerySnapshot, source_id: str, folder: DataFolder) -> QuerySnapshot:
-        """One query as the older snapshot has it: named where it lies, or linked into this folder.
-
-        Raises:
-            SnapshotIncompleteError: the older snapshot is not whole.
-            UnavailableError: the place of that does not answer.
-        """
-        source = self._control.need_manifest(source_id)
-        store = self._places.of(source)
-        named = self._bases.carried(carried, source_id) if self._bases is not None else None
-        if named is not None and (self._uri or not isinstance(store, ListsKeys)):
-            there = sizes_of(store, source, query_name)
-            for entry in carried.files:
-                if key_of(source, query_name, entry) not in there:
-                    raise _lacks(source_id, query_name, entry.path)
-            return named
-        reader = f"a snapshot of {source.stream_id} that is being taken"
-        with leased(self._control, source_id, reader, is_kept_anyhow=True) as lease:
-            here = lease.landed(self._places, source, [query_name], self._go_on)
-            files = here.queries[query_name].files
-            keys = {entry.path: key_of(here, query_name, entry) for entry in files}
-            try:
-                taken = folder.take([*keys.values()], [*keys])
-            except ObjectMissingError as error:
-                paths = [path for path, key in keys.items() if key == error.context.get("key")]
-                raise _lacks(source_id, query_name, *paths) from error
-        # What the manifest knows of the bytes stays; an entity tag says something of the one key only.
-        pairs = zip(carried.files, taken, strict=True)
-        known = [
-            replace(was, checksum=was.checksum if is_of_bytes(was.checksum) else now.checksum) for was, now in pairs
-        ]
-        return replace(carried, files=tuple(replace(entry, shared_from="") for entry in known))
+    source = made.control.need_manifest(source_id)
+    store = places.of(source)
+    named = made.bases.carried(carried, source_id) if made.bases is not None else None
+    if named is not None and (made.place_uri or not isinstance(store, ListsKeys)):
+        there = sizes_of(store, source, query_name)
+        for entry in carried.files:
+            if key_of(source, query_name, entry) not in there:
+                raise _lacks(source_id, query_name, entry.path)
+        return named
+    reader = f"a snapshot of {source.stream_id} that is being taken"
+    with leased(made.control, source_id, reader, is_kept_anyhow=True) as lease:
+        here = lease.landed(places, source, [query_name], made.go_on)
+        files = here.queries[query_name].files
+        keys = {entry.path: key_of(here, query_name, entry) for entry in files}
+        try:
+            taken = folder.take([*keys.values()], [*keys])
+        except ObjectMissingError as error:
+            paths = [path for path, key in keys.items() if key == error.context.get("key")]
+            raise _lacks(source_id, query_name, *paths) from error
+    # The manifest's checksums of the bytes stay; an entity tag is of one key only.
+    known = (
+        replace(was, checksum=was.checksum if is_of_bytes(was.checksum) else now.checksum)
+        for was, now in zip(carried.files, taken, strict=True)
+    )
+    return replace(carried, files=tuple(replace(entry, shared_from="") for entry in known))
 
 
 def _lacks(source_id: str, query_name: str, path: str = "") -> SnapshotIncompleteError:
     return SnapshotIncompleteError(
-        "the snapshot that this query is carried on from lacks a file",
+        "the snapshot that holds this query lacks a file",
         snapshot_id=source_id,
         query_name=query_name,
         path=path,
@@ -272,8 +233,6 @@ def _lacks(source_id: str, query_name: str, path: str = "") -> SnapshotIncomplet
 
 
 CAPTURE = Retry(tries=8, pause_seconds=0.05, growth=1.5)
-TakeOver = Callable[[str, QuerySnapshot, str], QuerySnapshot]
-"""A query that was never started, by its name and the snapshot that holds it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -282,20 +241,18 @@ class QueryToCapture:
     """One query, and what only its driver knows about it.
 
     Attributes:
-        checkpoint: its checkpoint; None where this deployment never came to build one.
-        carried: what the deployment's own start snapshot holds of it, taken over unchanged where there is no whole
-            checkpoint: a query that was not started yet never falls back to empty (Law 5).
-        carried_snapshot_id: the snapshot that ``carried`` is of.
-        sources, watermarks, identities: as in ``QuerySnapshot``.
-        identities_at: tells the identities of the position that was captured, by its last committed batch; instead of
-            ``identities``.
-        before: it in an older snapshot. At the very same position its items are listed again, whatever Spark has
+        checkpoint: None where this deployment did not build one.
+        carried: the query in the deployment's start snapshot, taken over where there is no whole checkpoint: a query
+            that was not started yet never falls back to empty (Law 5).
+        carried_snapshot_id: the id of that snapshot.
+        identities_at: the identities of a position, by its last committed batch; in place of ``identities``.
+        before: the query in an older snapshot: at the same position its files are listed again, whatever Spark has
             compacted meanwhile, as long as they are all there.
-        drained: its flush is committed. What the log says counts; a log that says otherwise is refused.
-        watermark_ms: the watermark of before the flush; None: as the log says.
-        state_rows: rows in the state after a batch, by batch: what counts is the one that is captured.
-        state_rows_left, state_left, rows_written_early, rows_dropped, open_windows_from_at, open_windows_until_at: as
-            in ``QueryPosition``.
+        drained: its flush is committed; a log that says otherwise is refused.
+        watermark_ms: the watermark of before the flush; None for that of the log.
+        state_rows: by batch, the rows in the state after it.
+
+    All others are as in ``QuerySnapshot`` and ``QueryPosition``.
     """
 
     checkpoint: Checkpoint | None = None
@@ -340,36 +297,31 @@ def capture(
     when_linked: Callable[[], None] = lambda: None,
     go_on: Callable[[], None] = lambda: None,
 ) -> SnapshotManifest:
-    """Take the snapshot of this id, or find that it is there (Law 2). Returns its manifest.
+    """Take the snapshot of this id, or return the manifest of the existing one (Law 2).
 
-    Kinds: ``live`` holds the last committed batch of each query while it runs on; ``stopped`` and ``pre-drain`` also a
-    batch that Spark planned and did not commit (1a.6). Of a query whose flush is committed every kind holds positions
-    only: its log, no state.
+    ``live`` holds the last committed batch of each query while it runs on; ``stopped`` and ``pre-drain`` also a batch
+    that Spark planned and did not commit (1a.6). Of a query whose flush is committed every kind holds the log only.
 
     Args:
-        control: the stream; the manifest goes there.
-        checkpoints: the store of the checkpoints; the data goes there, or from there to its place.
+        checkpoints: the store of the checkpoints; the data stay there, or go from there to their place.
         snapshot_id: chosen before the first try (``snapshot_id_for``).
-        snapshot_kind: what it is to be.
-        deployment_id, attempt: whose checkpoints these are.
-        fencing_token: of that deployment.
+        deployment_id, attempt, fencing_token: of the checkpoints.
         taken_by: ``agent`` or ``controller``.
         queries: every query of the deployment, by name.
-        command_id, request_id: the command that asked, and what it asked under; "" for none.
+        command_id, request_id: of the command that asked; "" for none.
         spark_version: "" where unknown.
-        places: of the home; None where none but the store of the checkpoints is known.
-        kept_at: where the deployment keeps its snapshots, as ``DeploymentSpec.snapshots``; a position that a rehearsal
-            forks always lies with the checkpoints.
-        when_linked: called when nothing of the checkpoints is wanted any more, before anything is copied to its place.
-        go_on: called again and again while that is done; raises to give up.
+        places: None where only the store of the checkpoints is known.
+        kept_at: as ``DeploymentSpec.snapshots``; a position that a rehearsal forks always lies with the checkpoints.
+        when_linked: called when the checkpoints are not needed any more, before anything is copied to another place.
+        go_on: called again and again during that copy; raises to give up.
 
     Raises:
         InvalidRequestError: ``live``, and no query has committed a batch, or the deployment keeps no snapshots.
         ConflictError: a query that should be drained is not.
         SnapshotIncompleteError: the data of a carried query is not whole.
-        ObjectMissingError, DataError, UnsupportedCheckpointError: a checkpoint is damaged, or not known here.
-        UnavailableError: the disk is full, the store does not answer, or a query outran every try; no snapshot exists,
-            and the same call may be repeated.
+        ObjectMissingError, DataError, UnsupportedCheckpointError: a checkpoint is damaged, or of an unknown format.
+        UnavailableError: the disk is full, the store does not answer, or a query outran every try; there is no
+            snapshot, and the same call may be repeated.
     """
     check_id(snapshot_id, "snapshot id")
     existing = control.manifest(snapshot_id)
@@ -382,7 +334,6 @@ def capture(
     places = places or SnapshotPlaces(checkpoints, clock=control.clock)
     needs = sorted({query.carried_snapshot_id for query in queries.values() if query.carried_snapshot_id is not None})
     with snapshot_writer(control, snapshot_id, deployment_id, taken_by, needs, uri_of(kept_at)) as made:
-        carrying = Carrying(control, places, made.bases, made.place_uri, made.go_on)
         bases = None if kept_at == NO_SNAPSHOTS else made.bases
         captured: dict[str, QuerySnapshot] = {}
         for query_name, query in sorted(queries.items()):
@@ -390,7 +341,8 @@ def capture(
             data = DataFolder(checkpoints, key, made.go_on)
             referred = ReferredFolder(checkpoints, control.stream_id, deployment_id, query_name)
             folder = referred if kept_at == NO_SNAPSHOTS else data
-            shot = _Shot(checkpoints, control, folder, query_name, query, bases, partial(carrying.take, folder=data))
+            carry = partial(take_over, made, places, data, query_name)
+            shot = _Shot(checkpoints, control.clock, folder, query_name, query, bases, carry)
             captured[query_name] = shot.take(with_planned=snapshot_kind != "live")
         if snapshot_kind == "live" and all(query.position.batch_id is None for query in captured.values()):
             raise InvalidRequestError(
@@ -418,48 +370,39 @@ def capture(
         return completed(made, places, manifest, go_on)
 
 
+@dataclass(frozen=True)
 class _Shot:
-    """One query on its way into a snapshot."""
+    """One query on its way into a snapshot; ``carry`` takes it over from the snapshot of an id."""
 
-    def __init__(
-        self,
-        checkpoints: Store,
-        control: StreamControl,
-        folder: DataFolder,
-        query_name: str,
-        query: QueryToCapture,
-        bases: Bases | None,
-        take_over: TakeOver,
-    ) -> None:
-        self._checkpoints = checkpoints
-        self._clock = control.clock
-        self._bases = bases
-        self._take_over = take_over
-        self._folder = folder
-        self._query_name = query_name
-        self._query = query
+    checkpoints: Store
+    clock: Clock
+    folder: DataFolder
+    query_name: str
+    query: QueryToCapture
+    bases: Bases | None
+    carry: Callable[[QuerySnapshot, str], QuerySnapshot]
 
     def take(self, *, with_planned: bool) -> QuerySnapshot:
-        checkpoint, carried = self._query.checkpoint, self._query.carried
+        checkpoint, carried = self.query.checkpoint, self.query.carried
         if checkpoint is not None and checkpoint.exists():
             return self._take_checkpoint(checkpoint, with_planned=with_planned)
         if carried is not None:
             if checkpoint is not None:
                 self._refuse_newer(checkpoint, carried)
-            return self._take_over(self._query_name, carried, str(self._query.carried_snapshot_id))
+            return self.carry(carried, str(self.query.carried_snapshot_id))
         if checkpoint is not None and next(checkpoint.store.list_objects(f"{checkpoint.prefix}/"), None) is not None:
             raise DataError(
-                "this checkpoint is half built, and nobody said from what",
-                query_name=self._query_name,
+                "this checkpoint is half built, and its source is not known",
+                query_name=self.query_name,
                 checkpoint=checkpoint.prefix,
                 next_step="Resume the deployment: it builds the checkpoint again from its start snapshot.",
             )
-        return self._snapshot("", QueryPosition(batch_id=None), (), watermark_ms=0, drained=self._query.drained)
+        return self._snapshot("", QueryPosition(batch_id=None), (), watermark_ms=0, drained=self.query.drained)
 
     def _take_checkpoint(self, checkpoint: Checkpoint, *, with_planned: bool) -> QuerySnapshot:
         seen: list[int | None] = []
         missed: ObjectMissingError | None = None
-        for _ in CAPTURE.begin(self._clock):
+        for _ in CAPTURE.begin(self.clock):
             position = checkpoint.position()
             seen.append(position.batch_id)
             kept = Position(position.batch_id, position.planned if with_planned else None)
@@ -467,7 +410,7 @@ class _Shot:
                 return self._take_position(checkpoint, kept)
             except ObjectMissingError as error:
                 missed = error
-        facts = {"query_name": self._query_name, "checkpoint": checkpoint.prefix, "last_seen": str(missed)}
+        facts = {"query_name": self.query_name, "checkpoint": checkpoint.prefix, "last_seen": str(missed)}
         if seen[0] == seen[-1]:
             raise ObjectMissingError(
                 "this checkpoint lacks a file that its last committed batch needs",
@@ -488,10 +431,11 @@ class _Shot:
         listed = self._list(checkpoint, position, entry, drained=drained)
         paths = [key[len(checkpoint.prefix) + 1 :] for key in listed]
         there = self._listed(checkpoint, paths)
-        bases, name = self._bases, self._query_name
-        shared = bases.shared(name, set(paths), there, self._checkpoints) if bases is not None else {}
+        shared: dict[str, FileEntry] = {}
+        if self.bases is not None:
+            shared = self.bases.shared(self.query_name, set(paths), there, self.checkpoints)
         copied = [path for path in paths if path not in shared]
-        taken = self._folder.take([checkpoint.key(path) for path in copied], copied)
+        taken = self.folder.take([checkpoint.key(path) for path in copied], copied)
         own = {entry.path: _noted(entry, there) for entry in taken}
         files = tuple(shared.get(path) or own[path] for path in paths)
         watermark_ms = self._watermark_ms(checkpoint, position, drained=drained)
@@ -506,7 +450,7 @@ class _Shot:
     def _list(
         self, checkpoint: Checkpoint, position: Position, entry: OffsetEntry | None, *, drained: bool
     ) -> list[str]:
-        before = self._query.before
+        before = self.query.before
         if before is not None and entry is not None and _is_at(before, position, entry, drained=drained):
             items = {checkpoint.key(file.path) for file in before.files}
             with suppress(ObjectMissingError):  # Spark has removed one since
@@ -523,12 +467,12 @@ class _Shot:
 
     def _is_drained(self, position: Position, entry: OffsetEntry | None) -> bool:
         if entry is None:
-            return self._query.drained
+            return self.query.drained
         drained = entry.mark is not None and entry.mark.kind == "drain"
-        if self._query.drained and not drained:
+        if self.query.drained and not drained:
             raise ConflictError(
                 "this query is not drained: its last committed batch is no flush",
-                query_name=self._query_name,
+                query_name=self.query_name,
                 batch_id=position.batch_id,
                 next_step="Drain the deployment again.",
             )
@@ -543,24 +487,24 @@ class _Shot:
             planned_batch_id=position.planned_id,
             watermark_at=_EPOCH + timedelta(milliseconds=watermark_ms) if watermark_ms else None,
             state_rows_left=self._rows_left(position, drained=drained),
-            state_left=self._query.state_left,
-            rows_written_early=self._query.rows_written_early,
-            open_windows_from_at=self._query.open_windows_from_at,
-            open_windows_until_at=self._query.open_windows_until_at,
-            rows_dropped=self._query.rows_dropped,
+            state_left=self.query.state_left,
+            rows_written_early=self.query.rows_written_early,
+            open_windows_from_at=self.query.open_windows_from_at,
+            open_windows_until_at=self.query.open_windows_until_at,
+            rows_dropped=self.query.rows_dropped,
         )
 
     def _rows_left(self, position: Position, *, drained: bool) -> int | None:
-        if drained or position.batch_id is None or self._query.state_rows_left is not None:
-            return self._query.state_rows_left
-        return self._query.state_rows.get(position.batch_id)
+        if drained or position.batch_id is None or self.query.state_rows_left is not None:
+            return self.query.state_rows_left
+        return self.query.state_rows.get(position.batch_id)
 
     def _watermark_ms(self, checkpoint: Checkpoint, position: Position, *, drained: bool) -> int:
         if position.batch_id is None:
             return 0
-        if self._query.watermark_ms is not None:
-            return self._query.watermark_ms
-        # The flush batch itself leaves the end of time behind: the one before it has the true watermark (1a.10).
+        if self.query.watermark_ms is not None:
+            return self.query.watermark_ms
+        # The watermark after the flush is the end of time: the batch before has the true one (1a.10).
         batch_id = position.batch_id - 1 if drained else position.batch_id
         entry = checkpoint.read_commit(batch_id)
         if entry is None:
@@ -568,13 +512,13 @@ class _Shot:
         return entry.next_batch_watermark_ms
 
     def _refuse_newer(self, checkpoint: Checkpoint, carried: QuerySnapshot) -> None:
-        """A folder that was only half built has no batches but those it is built of (Law 14)."""
+        """Refuse a checkpoint with other batches than those that it was built of: it ran (Law 14)."""
         built_of = carried.position.batch_id
         later = [number for number in checkpoint.commit_ids() if built_of is None or number > built_of]
         if later:
             raise DataError(
                 "this checkpoint has committed batches of its own, but no metadata",
-                query_name=self._query_name,
+                query_name=self.query_name,
                 checkpoint=checkpoint.prefix,
                 batches=later[-5:],
                 next_step="Put its metadata back: one line of JSON, as in the snapshot that it was made of.",
@@ -582,34 +526,34 @@ class _Shot:
 
     def _listed(self, checkpoint: Checkpoint, paths: list[str]) -> dict[str, ObjectInfo]:
         """The files as they are before they are copied, by path, where the store tells versions of them."""
-        found = versions_below(self._checkpoints, f"{checkpoint.prefix}/")
+        found = versions_below(self.checkpoints, f"{checkpoint.prefix}/")
         return {path: found[key] for path in paths if (key := checkpoint.key(path)) in found}
 
     def _snapshot(
         self, query_id: str, position: QueryPosition, files: tuple[FileEntry, ...], *, watermark_ms: int, drained: bool
     ) -> QuerySnapshot:
-        known_at = self._query.identities_at
+        known_at = self.query.identities_at
         return QuerySnapshot(
             query_id=query_id,
             position=position,
             files=files,
-            sources=self._query.sources,
-            identities=self._query.identities if known_at is None else known_at(position.batch_id),
-            watermarks=self._query.watermarks,
+            sources=self.query.sources,
+            identities=self.query.identities if known_at is None else known_at(position.batch_id),
+            watermarks=self.query.watermarks,
             watermark_ms=watermark_ms,
             drained=drained,
         )
 
 
 def _is_at(before: QuerySnapshot, position: Position, entry: OffsetEntry, *, drained: bool) -> bool:
-    # What a planned batch leaves of its state grows while it runs.
+    # The state of a planned batch grows while it runs.
     kept = before.position
     at = (kept.batch_id, kept.planned_batch_id, kept.end_offsets, before.drained)
     return position.planned is None and at == (position.batch_id, None, entry.source_lines, drained)
 
 
 def _noted(entry: FileEntry, there: Mapping[str, ObjectInfo]) -> FileEntry:
-    """A file as it was copied, with the version that the checkpoint's file had before."""
+    """The copied file, with the version that the checkpoint's file had before."""
     before = there.get(entry.path)
     if before is None or before.size_bytes != entry.size_bytes:
         return entry

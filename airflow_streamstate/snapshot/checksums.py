@@ -1,7 +1,7 @@
 """The checksum file ``.NAME.crc`` that Hadoop's local file system keeps beside every file that Spark writes.
 
 Format, as measured on Spark 4.2: ``crc`` and a zero byte, the chunk length as a big-endian 32-bit integer, then one
-big-endian CRC-32 (zlib's) per chunk. With it, altered bytes are told before any digest of our own exists.
+big-endian CRC-32 (zlib's) per chunk. With it altered bytes are found before a snapshot is sealed.
 """
 
 from __future__ import annotations
@@ -17,27 +17,18 @@ from functools import lru_cache
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot
 
-# The CRC-32 of a whole file from those of its chunks: a file is held against them by one checksum of all its bytes.
+# The CRC-32 of a whole file from those of its chunks: so a file is compared by one checksum of all its bytes.
 #
-# A CRC is linear: behind ``n`` more bytes the one of what came before is M(crc), M of ``n`` alone, and the one of
-# both parts is M(crc of the first) xor (crc of the second). All chunks are joined in pairs, then the pairs, and so
-# on; each round is some table look-ups over all of them at once, as translations of bytes.
+# A CRC is linear: the CRC of two parts is M(crc of the first) xor (crc of the second), where M depends only on the
+# length of the second. All chunks are joined in pairs, then the pairs, and so on; each round is a few table look-ups
+# over all of them at once, as translations of bytes.
 
 _BITS = 32
 _BYTES = 4
 
 
 def crc32_of_whole(crc32s: bytes, chunk_bytes: int, size_bytes: int) -> int | None:
-    """The CRC-32 of a file of which these are the checksums, chunk for chunk.
-
-    Args:
-        crc32s: big-endian, one behind the other.
-        chunk_bytes: what each covers; the last may cover less.
-        size_bytes: of the file.
-
-    Returns:
-        None where there are more or fewer of them than a file of this size has.
-    """
+    """The CRC-32 of a file with these checksums (big-endian, one per chunk); None where their number is wrong."""
     chunks = -(-size_bytes // chunk_bytes)
     if len(crc32s) != chunks * _BYTES:
         return None
@@ -49,7 +40,7 @@ def crc32_of_whole(crc32s: bytes, chunk_bytes: int, size_bytes: int) -> int | No
 
 
 def _joined(crc32s: bytes, chunk_bytes: int) -> int:
-    """Of full chunks alone."""
+    """The CRC-32 of full chunks."""
     count = len(crc32s) // _BYTES
     rounds = max(count - 1, 0).bit_length()
     whole = bytes(((1 << rounds) - count) * _BYTES) + crc32s  # zeros in front change nothing
@@ -70,13 +61,13 @@ def _joined(crc32s: bytes, chunk_bytes: int) -> int:
 
 
 def _behind(crc32: int, zeros: bytes) -> int:
-    """M(crc32) for so many bytes, whatever they are."""
+    """M(crc32) for a second part of this length."""
     return zlib.crc32(zeros, crc32) ^ zlib.crc32(zeros)
 
 
 @lru_cache(maxsize=64)
 def _columns(chunk_bytes: int, number: int) -> tuple[int, ...]:
-    """M of what a round moves its firsts by, bit by bit."""
+    """M of a round, bit by bit."""
     if number == 0:
         zeros = bytes(chunk_bytes)
         return tuple(_behind(1 << bit, zeros) for bit in range(_BITS))
@@ -94,7 +85,7 @@ def _times(columns: tuple[int, ...], crc32: int) -> int:
 
 @lru_cache(maxsize=64)
 def _tables(chunk_bytes: int, number: int) -> tuple[tuple[bytes, ...], ...]:
-    """For each byte of a CRC, and each byte of what becomes of it, the table of the one for the other."""
+    """For each byte of a CRC, and each byte of M of it, the table from the one to the other."""
     columns = _columns(chunk_bytes, number)
     rows = []
     for plane in range(_BYTES):
@@ -116,16 +107,12 @@ def companion_of(path: str) -> str:
 
 
 def is_of_bytes(checksum: str) -> bool:
-    """Whether a server's checksum (``store.base.ManyAtOnce.checksum_of``) speaks of the bytes alone."""
+    """Whether a server's checksum (``ManyAtOnce.checksum_of``) depends on the bytes alone."""
     return bool(checksum) and not checksum.startswith("etag:")
 
 
 class ServerCheck:
-    """Compares a file with what the server said of it while its bytes stream by.
-
-    Args:
-        checksum: as ``store.base.ManyAtOnce.checksum_of``.
-    """
+    """Compares a file, as its bytes arrive, with the server's checksum (``ManyAtOnce.checksum_of``)."""
 
     def __init__(self, checksum: str) -> None:
         kind, _, self._wanted = checksum.partition(":")
@@ -142,7 +129,7 @@ class ServerCheck:
             self._crc32 = zlib.crc32(data, self._crc32)
 
     def differs(self) -> bool:
-        """Whether the whole file is another than the server's; False where that cannot be computed."""
+        """Whether the whole file differs; False where the checksum cannot be computed."""
         found = f"{self._crc32:08x}" if self._digest is None else self._digest.hexdigest()
         return self.is_known and found != self._wanted
 
@@ -179,11 +166,7 @@ def parse_checksums(body: bytes, *, key: str) -> SparkChecksums:
 
 
 class WholeCheck:
-    """Compares a file with its checksums while its bytes stream by, at the cost of one checksum of all of them.
-
-    Args:
-        checksums: of the file.
-    """
+    """Compares a file, as its bytes arrive, with its checksums, at the cost of one checksum of all bytes."""
 
     def __init__(self, checksums: SparkChecksums) -> None:
         self._checksums = checksums
@@ -195,16 +178,12 @@ class WholeCheck:
         self._size_bytes += len(data)
 
     def differs(self) -> bool:
-        """Whether the whole file is another than its checksums say; ``ChecksumCheck`` tells where."""
+        """Whether the whole file differs; ``ChecksumCheck`` tells where."""
         return crc32_of_whole(self._checksums.packed, self._checksums.chunk_bytes, self._size_bytes) != self._crc32
 
 
 class ChecksumCheck:
-    """Compares a file with its checksums while its bytes stream by, and finds the first chunk that differs.
-
-    Args:
-        checksums: of the file.
-    """
+    """Compares a file, as its bytes arrive, with its checksums, and finds the first chunk that differs."""
 
     def __init__(self, checksums: SparkChecksums) -> None:
         self._checksums = checksums
@@ -212,10 +191,10 @@ class ChecksumCheck:
         self._next = 0
         self._rest = b""
         self.first_altered: int | None = None
-        """Offset in bytes of the first chunk that differs; None as long as none does."""
+        """Offset in bytes of the first chunk that differs; None while none does."""
 
     def update(self, data: bytes) -> None:
-        """Take the next bytes of the file, any number of them."""
+        """The next bytes of the file."""
         size = self._checksums.chunk_bytes
         if self._rest:
             data = self._rest + data
@@ -225,7 +204,7 @@ class ChecksumCheck:
         self._rest = data[whole:]
 
     def finish(self) -> int | None:
-        """After the last bytes: the offset of the first chunk that differs, is missing or too much; None if none."""
+        """After the last bytes: the offset of the first chunk that differs, is missing or is extra; None for none."""
         if self._rest:
             self._compare([zlib.crc32(self._rest)])
             self._rest = b""
@@ -244,10 +223,7 @@ class ChecksumCheck:
 def content_digest(queries: Mapping[str, QuerySnapshot]) -> str:
     """Hex sha256 over the position of each query and its items: path, size, checksums.
 
-    An entity tag of a server says something of one key only, and is left out.
-
-    Args:
-        queries: of the snapshot, by name.
+    A server's entity tag is of one key only, and is left out.
     """
     content = {
         name: {

@@ -1,10 +1,9 @@
-"""Copying objects from any of several sources at once, piece by piece, each verified as it arrives.
+"""Copies objects from several sources at once, piece by piece, each verified as it arrives.
 
-Every source has readers of its own that take the next piece from one queue, so a fast source gives more than a slow
-one. A source that leaves a piece unanswered for too long is dropped, and its pieces go to the others. A file is at its
-target when all its pieces are there and its check has no complaint; a large one is put as its pieces come, so that
-only some of them are held. A copy that was cut short is continued by a second one: what makes the files a snapshot or
-a checkpoint (the manifest, ``metadata``) is copied last, by the caller (Law 3).
+Every source has readers of its own, which take the next piece from one queue, so a fast source gives more. A source
+that leaves a piece unanswered for too long is dropped, and the others read its pieces. A file is put when all its
+pieces have arrived and its check has no complaint; a large one is put as its pieces come, so that only some of them are
+held. A second copy continues one that was cut short: the caller copies the manifest, or ``metadata``, last (Law 3).
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ class CopyCheck(Protocol):
         """The next bytes."""
 
     def complaint(self) -> str:
-        """After the last ones: what is wrong with the file; "" for nothing.
+        """After the last bytes: what is wrong with the file; "" for nothing.
 
         Raises:
-            StreamStateError: it is wrong in a way that another source or try does not mend: the copy ends.
+            StreamStateError: neither another source nor another try would help: the copy ends.
         """
 
 
@@ -49,8 +48,6 @@ class FileToCopy:
     """One object to copy, under the same key at every source.
 
     Attributes:
-        key: its key.
-        size_bytes: exact.
         check: makes the check of one try.
         target_key: its key at the target; "" for the same.
     """
@@ -83,34 +80,38 @@ class Progress:
 
 @dataclass(frozen=True)
 class Copied:
-    """What a copy did.
+    """The result of a copy.
 
     Attributes:
-        files, size_bytes: what was copied; what was at the target already is not counted.
-        dropped: sources that were given up, each with why.
+        files, size_bytes: without those that were at the target already.
+        dropped: the URIs of dropped sources, each with the reason.
     """
 
     files: int
     size_bytes: int
     dropped: tuple[tuple[str, str], ...] = ()
 
+    def __add__(self, other: Copied) -> Copied:
+        dropped = tuple(dict((*self.dropped, *other.dropped)).items())
+        return Copied(self.files + other.files, self.size_bytes + other.size_bytes, dropped)
+
 
 class CopyErrors:
-    """The errors of a copy, in the words of a snapshot that is kept at several places."""
+    """The errors of a copy of a snapshot that is kept at several places."""
 
     def no_source(self, dropped: Mapping[str, StreamStateError]) -> StreamStateError:
-        """Every source was dropped: its URI and why."""
+        """For when every source was dropped; by URI, the reason."""
         return UnavailableError(
             "no place of the snapshot answers",
             places={uri: str(why) for uri, why in dropped.items()},
-            next_step="Try again when one does: what was fetched is not fetched again.",
+            next_step="Try again when one does: the copy continues.",
         )
 
     def no_copy(self, key: str, problems: Mapping[str, str], *, is_missing: bool) -> StreamStateError:
-        """No source that answers has the file as it should be: what is wrong at each URI, and whether it is at none."""
+        """For when no answering source has the file as it should be; by URI, the problem."""
         kind = SnapshotIncompleteError if is_missing else SnapshotCorruptError
         return kind(
-            "a file of the snapshot is at no place as it was captured",
+            "no place has a file of the snapshot as it was captured",
             key=key,
             places=dict(problems),
             next_step="Take an older snapshot, or put the file back from a backup.",
@@ -118,7 +119,7 @@ class CopyErrors:
 
 
 def is_there(target: Store, file: FileToCopy, go_on: Callable[[], None] = lambda: None) -> bool:
-    """Whether it lies at the target already, and its check has no complaint; ``go_on`` is called while it is read."""
+    """Whether the file is at the target, and its check has no complaint; ``go_on`` is called while it is read."""
     info = target.head(file.goes_to)
     if info is None or info.size_bytes != file.size_bytes:
         return False
@@ -129,22 +130,18 @@ def is_there(target: Store, file: FileToCopy, go_on: Callable[[], None] = lambda
     return chunks is not None and not check.complaint()
 
 
-# The pieces of one large file, which arrive in any order, given in their own; few are held at a time.
-
-
 class GivenUpError(Exception):
-    """The file is begun anew, or the copy is over: what was put of it is to go."""
+    """The file begins anew, or the copy is over: the target drops what it has of it."""
 
 
 class InOrder:
-    """One try to bring one file.
+    """The pieces of one large file in their order, though they arrive in any; few are held at a time.
 
     Args:
-        changed: the lock under which all but ``pieces`` is called; told of whatever changes.
-        size_bytes: of the file.
+        changed: the lock under which all methods but ``pieces`` are called; notified of every change.
         piece_bytes: of each piece but the last.
-        most_pieces: so many are under way or held.
-        ask: called for each piece that may be asked for, by its first byte.
+        most_pieces: the most that are under way or held.
+        ask: called with the first byte of each piece that may be asked for.
     """
 
     def __init__(
@@ -169,7 +166,7 @@ class InOrder:
             self._ask_for_one()
 
     def put(self, start: int, piece: bytes) -> None:
-        """One has arrived."""
+        """A piece has arrived."""
         self._held[start] = piece
         self._changed.notify_all()
 
@@ -180,7 +177,7 @@ class InOrder:
         self._changed.notify_all()
 
     def pieces(self) -> Iterator[bytes]:
-        """All of them, each as soon as it is there; raises GivenUpError."""
+        """All pieces, each as soon as it has arrived; raises GivenUpError."""
         for start in self._starts:
             with self._changed:
                 while start not in self._held and not self._is_given_up:
@@ -201,16 +198,16 @@ class InOrder:
 COPY_BATCH_BYTES = AgentSettings.fetch_batch_bytes
 COPY_TIMEOUT_SECONDS = AgentSettings.fetch_timeout_seconds
 READERS = 8
-"""Of all sources together, but of each at least half as many."""
+"""Of all sources together; each source has at least half as many."""
 OPEN_BYTES = 64 * 1024 * 1024
-"""Files are begun as long as those under way have no more bytes than this together."""
+"""The most bytes of all files under way."""
 LARGE_BYTES = OPEN_BYTES // 4
-"""A larger file is put piece by piece, about so much of it held; others are whole here before they are put."""
+"""A larger file is put piece by piece, about so much of it held; others are held whole before they are put."""
 WRITE = Retry(tries=3)
-"""The same bytes again are as good as finding out whether they landed (Law 8)."""
+"""Putting the same bytes again settles whether they landed (Law 8)."""
 LOOK_SECONDS = 0.05
 CLEAR_SECONDS = 5.0
-"""For so long a copy that ends early waits until what was put of a large file is cleared away."""
+"""How long a copy that ends early waits until the target has dropped a part of a large file."""
 
 
 @dataclass
@@ -224,7 +221,7 @@ class _File:
     sources: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     only: int | None = None
-    """Read from one source alone, after pieces of several did not make the file."""
+    """The one source to read from, after pieces of several did not make the file."""
 
 
 @dataclass(eq=False)
@@ -247,20 +244,16 @@ def copy(
     is_new: bool = False,
     errors: CopyErrors | None = None,
 ) -> Copied:
-    """Copy these objects to the target; doing it again continues where it was cut short.
+    """Copy these objects to the target, whole or not at all; calling it again continues.
 
     Args:
-        sources: where they may lie; the first is asked no more than the others.
-        target: where they go, whole or not at all.
-        files: which.
-        batch_bytes: the largest piece that is asked for at once.
+        batch_bytes: the largest piece of one request.
         timeout_seconds: a source that leaves a piece unanswered for longer is dropped.
-        clock: for the time of that.
         on_progress: called after each file, from the calling thread.
         go_on: called again and again, from the calling thread; raises to give up.
-        is_new: nothing lies at the target, so it is not looked. However the copy ends, nothing is put after its end;
-            else it waits ``CLEAR_SECONDS`` for that.
-        errors: what is raised where the sources do not give a file.
+        is_new: the target is empty, and is not looked at. However the copy ends, it waits until no put is under way;
+            else it waits at most ``CLEAR_SECONDS``.
+        errors: raised where the sources do not give a file.
 
     Raises:
         UnavailableError: no source answers any more (``CopyErrors.no_source``), or the target does not.
@@ -360,7 +353,7 @@ class _Copy:
             self._changed.notify_all()
 
     def _ask_for(self, file: _File) -> None:
-        """One byte more than there should be is asked for: a longer file is another one."""
+        # One byte more than the size is asked for: a longer file is another one.
         starts = range(0, file.wanted.size_bytes, self._batch_bytes) or range(1)
 
         def ask(start: int) -> None:
@@ -384,7 +377,7 @@ class _Copy:
         writer.start()
 
     def _wait(self) -> list[_File]:
-        """What was done since the last time; waits a moment for that."""
+        """The files that were done since the last call; waits a moment for one."""
         with self._changed:
             self._drop_silent()
             if self._failure is None and not self._done:
@@ -490,16 +483,13 @@ class _Copy:
             self._changed.notify_all()
 
     def _mistrust(self, file: _File, complaint: str) -> None:
-        """Where pieces came from several sources, the wrong one is not known: each source alone, then."""
-        if len(file.sources) == 1:
-            self._again(file, next(iter(file.sources)), complaint)
-        else:
-            self._again(file, None, complaint)
+        """Refuse the source of a file; of several the wrong one is not known, so each is tried alone."""
+        self._again(file, next(iter(file.sources)) if len(file.sources) == 1 else None, complaint)
 
     def _again(self, file: _File, refused: int | None, why: str) -> None:
-        """Read a file anew, without a source whose copy is none; called with the lock held."""
+        """Read a file anew, without the refused source; called with the lock held."""
         if self._is_over:
-            return  # no reader is left: a writer that begins now would wait for ever
+            return  # no reader is left to serve a new writer
         if refused is not None:
             file.refused[refused] = why
         for piece in [piece for piece in self._asked if piece.file is file]:
@@ -537,7 +527,7 @@ class _Copy:
                 self._writes -= 1
                 self._changed.notify_all()
 
-    # a thread for each try to put a large file
+    # writers of large files, a thread for each try
 
     def _put_large(self, file: _File, in_order: InOrder) -> None:
         try:
@@ -557,7 +547,7 @@ class _Copy:
             self._finish(file)
 
     def _checked(self, file: _File, in_order: InOrder) -> Iterator[bytes]:
-        """The pieces, and after the last one the check's complaint: before that the file is not seen at the target."""
+        """The pieces; a complaint after the last one ends the put before the file is at the target."""
         check = file.wanted.check()
         for piece in in_order.pieces():
             check.update(piece)
@@ -574,5 +564,5 @@ def _is_large(wanted: FileToCopy) -> bool:
 
 
 def _weight(wanted: FileToCopy) -> int:
-    """With what its upload holds, a large file counts for twice as much as is held of it here."""
+    """The bytes that count for a file in ``OPEN_BYTES``; the upload of a large one holds as much again."""
     return 2 * LARGE_BYTES if _is_large(wanted) else wanted.size_bytes

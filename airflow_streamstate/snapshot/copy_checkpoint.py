@@ -1,4 +1,4 @@
-"""Copying a checkpoint of another program into a place of ours: it is never linked, nor written."""
+"""Copies the checkpoint of another program, which is neither linked nor written."""
 
 from __future__ import annotations
 
@@ -21,16 +21,11 @@ COPY = Retry(tries=3)
 def copy_checkpoint(
     source: Checkpoint, position: Position, target: Checkpoint, *, go_on: Callable[[], None] = lambda: None
 ) -> Copied:
-    """Make ``target`` a checkpoint at this position of ``source``; what lay there is wiped. ``metadata`` is last.
+    """Make ``target``, which no query uses yet, a checkpoint at this position of ``source``, ``metadata`` last.
 
-    Files that Spark keeps checksums of are compared with them. A driver that runs, but can claim no batch any more,
-    still maintains its state: where it removes a file that the copy needs, all is copied anew.
-
-    Args:
-        source: is not written.
-        position: of it; what lies above it is not copied.
-        target: a place that no query uses yet.
-        go_on: called again and again; raises to give up.
+    What lies at ``target`` is wiped. Files with checksums of Spark's are compared with them. A driver that can claim no
+    batch any more still maintains its state: where it removes a needed file, all is copied anew. ``go_on`` is called
+    again and again; it raises to give up.
 
     Raises:
         ObjectMissingError: a file of the position is not there.
@@ -45,18 +40,17 @@ def _copy_all(source: Checkpoint, position: Position, target: Checkpoint, go_on:
     paths = [key[prefix:] for key in files_of(source, position)]
     wipe(target)
     listed = {info.key[prefix:]: info for info in source.store.list_objects(f"{source.prefix}/")}
-    files = 0
-    size_bytes = 0
+    totals = Copied(0, 0)
     for path in paths:
-        if names_places(path) and not path.endswith(".crc"):  # its .crc would be of the bytes of before
+        if names_places(path) and not path.endswith(".crc"):  # its .crc is of the old bytes
             go_on()
-            files, size_bytes = files + 1, size_bytes + _rewrite(source, target, path, companion_of(path) in paths)
+            totals += Copied(1, _rewrite(source, target, path, companion_of(path) in paths))
     copied = [path for path in paths if not names_places(path)]
     last = [path for path in (".metadata.crc", "metadata.crc", "metadata") if path in copied]
     first = [path for path in copied if path not in last]
     for some in (first, last):
         wanted = [_file(source, target, path, listed, companion_of(path) in paths) for path in some]
-        found = copy(
+        totals += copy(
             [source.store],
             target.store,
             wanted,
@@ -66,8 +60,7 @@ def _copy_all(source: Checkpoint, position: Position, target: Checkpoint, go_on:
             is_new=True,
             errors=_Errors(),
         )
-        files, size_bytes = files + found.files, size_bytes + found.size_bytes
-    return Copied(files, size_bytes)
+    return totals
 
 
 def _rewrite(source: Checkpoint, target: Checkpoint, path: str, has_checksums: bool) -> int:
@@ -75,8 +68,7 @@ def _rewrite(source: Checkpoint, target: Checkpoint, path: str, has_checksums: b
     check = _Check(source, path, has_checksums, None)
     check.update(body)
     check.complaint()
-    body_there = at_home(body, target, source.key(path))
-    target.store.put(target.key(path), body_there)
+    target.store.put(target.key(path), at_home(body, target, source.key(path)))
     return len(body)
 
 
@@ -87,20 +79,14 @@ def _file(
     info = listed.get(path)
     if info is None:
         raise _gone(key)
-    # What comes in one piece is one version of the file.
+    # One piece is of one version of the file.
     before = source.store.head(key) if info.size_bytes > COPY_BATCH_BYTES else None
     check = partial(_Check, source, path, has_checksums, before)
     return FileToCopy(key, info.size_bytes, check, target.key(path))
 
 
 class _Check:
-    """Compares one file with Spark's checksums of it.
-
-    Args:
-        source, path: the file.
-        has_checksums: whether Spark keeps some.
-        before: what ``head`` said before the first piece; None where it comes in one.
-    """
+    """Compares one file with Spark's checksums of it, if any, and with ``head`` from before its first piece, if any."""
 
     def __init__(self, source: Checkpoint, path: str, has_checksums: bool, before: ObjectInfo | None) -> None:
         self._source = source
@@ -133,7 +119,7 @@ class _Check:
 
 
 class _Errors(CopyErrors):
-    """The source's own error, and for a file that is not there as it was listed: the query has moved on."""
+    """Raises the source's own error; a file that is not as it was listed means that the query has moved on."""
 
     def no_source(self, dropped: Mapping[str, StreamStateError]) -> StreamStateError:
         return next(iter(dropped.values()))

@@ -1,4 +1,4 @@
-"""Copying the files of a snapshot from the places that hold it, each compared with all that is known of its bytes."""
+"""Copies the files of a snapshot from the places that hold it, each compared with all that is known of its bytes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from airflow_streamstate.snapshot.checksums import (
     WholeCheck,
     companion_of,
     is_of_bytes,
-    parse_checksums,
 )
 from airflow_streamstate.snapshot.copy import Copied, FileToCopy, Progress, copy
-from airflow_streamstate.snapshot.data import crc32_hex, data_files
+from airflow_streamstate.snapshot.data import captured_checksums, data_files
 from airflow_streamstate.store.base import Store
 
 
@@ -37,24 +36,19 @@ def copy_snapshot(
     on_progress: Callable[[Progress], None] = lambda _progress: None,
     go_on: Callable[[], None] = lambda: None,
 ) -> Copied:
-    """Copy the files of a snapshot to another store; its manifest is not among them (Law 3).
+    """Copy the files of a snapshot, without its manifest (Law 3). Other arguments and errors as ``copy``.
 
     Each is compared with its size, the checksum of the server that kept it, its sealed sha256, and Spark's own
     checksums, whose files come first.
 
     Args:
-        manifest: of the snapshot.
         sealed: sha256 by query and path; empty where it is not sealed.
-        sources, target, batch_bytes, timeout_seconds, clock, on_progress, go_on: as in ``copy``.
-        arrives_as: a manifest of the same files by whose keys they are to lie at the target; None for the same keys.
-
-    Raises:
-        UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``copy``.
+        arrives_as: a manifest of the same files with their keys at the target; None for the same keys.
     """
     checksum_files, others = _files(manifest, sealed, target, arrives_as or manifest)
     totals = Copied(0, 0)
     for files in (checksum_files, others):
-        found = copy(
+        totals += copy(
             sources,
             target,
             files,
@@ -64,13 +58,11 @@ def copy_snapshot(
             on_progress=on_progress,
             go_on=go_on,
         )
-        dropped = tuple(dict((*totals.dropped, *found.dropped)).items())
-        totals = Copied(totals.files + found.files, totals.size_bytes + found.size_bytes, dropped)
     return totals
 
 
 def sealed_in(control: StreamControl, snapshot_id: str) -> Mapping[str, Mapping[str, str]]:
-    """The sealed sha256 by query and path; empty where there is no seal, or none that can be read."""
+    """The sealed sha256 by query and path; empty where there is no seal, or a damaged one, which ``verify`` reports."""
     try:
         seal = control.seal(snapshot_id)
     except DataError:
@@ -93,7 +85,7 @@ def _files(
                 check = partial(_Check, entry, sha256, crc32_of[entry.path])
             else:
                 beside = there.get(companion_of(entry.path), "") if entry.spark_crc32 else ""
-                check = partial(_Check, entry, sha256, checksums=partial(_checksums_at, target, beside, entry))
+                check = partial(_Check, entry, sha256, checksums=partial(captured_checksums, target, beside, entry))
             files = checksum_files if entry.path in crc32_of else others
             files[keys[entry.path]] = FileToCopy(keys[entry.path], entry.size_bytes, check, there[entry.path])
     return list(checksum_files.values()), list(others.values())
@@ -103,9 +95,8 @@ class _Check:
     """Compares one file with all that is known of it.
 
     Args:
-        entry: the file.
         sha256: the sealed one; "" for none.
-        crc32: of a checksum file of Spark's: what the manifest keeps of it.
+        crc32: of a checksum file of Spark's, by the manifest; "" for other files.
         checksums: gives Spark's checksums of the file, where they have arrived.
     """
 
@@ -142,14 +133,3 @@ class _Check:
         if self._server is not None and self._server.differs():
             return "it differs from the server's checksum of when it was captured"
         return "it differs from Spark's checksums" if self._spark is not None and self._spark.differs() else ""
-
-
-def _checksums_at(target: Store, key: str, entry: FileEntry) -> SparkChecksums | None:
-    """Spark's checksums of a file, from the checksum file that was brought before it; None where it proves nothing."""
-    companion = target.get(key) if key else None
-    if companion is None or crc32_hex(companion.body) != entry.spark_crc32:
-        return None
-    try:
-        return parse_checksums(companion.body, key=key)
-    except DataError:
-        return None

@@ -1,4 +1,4 @@
-"""The files of a complete snapshot: where they lie, their bytes as a stream, and the quick look before a start."""
+"""The files of a complete snapshot: their keys, their bytes as a stream, and the quick check before a start."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
-from airflow_streamstate.errors import InvalidRequestError, SnapshotCorruptError, SnapshotIncompleteError
+from airflow_streamstate.errors import DataError, InvalidRequestError, SnapshotCorruptError, SnapshotIncompleteError
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
-from airflow_streamstate.snapshot.checksums import ServerCheck, WholeCheck, companion_of, parse_checksums
+from airflow_streamstate.snapshot.checksums import (
+    ServerCheck,
+    SparkChecksums,
+    WholeCheck,
+    companion_of,
+    parse_checksums,
+)
 from airflow_streamstate.snapshot.places import folder_of, key_of, sizes_of
 from airflow_streamstate.store.base import ReadsRanges, Store
 from airflow_streamstate.store.local import disk_errors
@@ -20,11 +26,11 @@ from airflow_streamstate.store.transfer import until_done
 
 READ_BYTES = 1 << 20
 RANGE_BYTES = 1 << 23
-"""What is asked of a server in one request; what is not larger comes with one."""
+"""The largest part that one request asks of a server."""
 READERS = 4
-"""Of files on disk: one waits for the disk while others compute."""
+"""Readers of files on disk: one waits for the disk while others compute."""
 QUICK_BYTES = 1 << 20
-"""Up to this size the quick look reads a log entry; state files are larger, and Spark checks them when it reads."""
+"""The largest log entry that the quick check reads; Spark checks larger files when it reads them."""
 REMEDY = (
     "`streamstate snapshot verify` names everything that is wrong; put the files back from a backup of the snapshot."
 )
@@ -43,9 +49,7 @@ class _OnDisk(Protocol):
 
 
 def data_files(manifest: SnapshotManifest, query_name: str) -> dict[str, str]:
-    """Every file of one query, Spark's checksum files among them: path inside a checkpoint -> key of the object.
-
-    This is what ``checkpoint.fork`` takes; the keys are of the checkpoints store.
+    """Every file of one query, also Spark's checksum files, as ``checkpoint.fork`` takes them: path -> key.
 
     Raises:
         InvalidRequestError: the snapshot has no such query.
@@ -72,10 +76,10 @@ def query_of(manifest: SnapshotManifest, query_name: str) -> QuerySnapshot:
 
 
 def read_chunks(store: Store, key: str) -> Iterator[bytes] | None:
-    """The object's bytes piece by piece, where the store can; None where there is none.
+    """The object's bytes, piece by piece where the store can; None where there is none.
 
-    A file that shrinks or goes while it is read just ends early: callers compare the size. On a server one that is
-    replaced meanwhile may come in pieces of both: callers compare a checksum, or its version before and after.
+    A file that shrinks or is deleted meanwhile ends early: callers compare the size. An object that is replaced on a
+    server meanwhile may come in pieces of both: callers compare a checksum, or its version before and after.
 
     Raises:
         UnavailableError, InvalidRequestError: it cannot be read; also while iterating.
@@ -91,20 +95,18 @@ def read_chunks(store: Store, key: str) -> Iterator[bytes] | None:
     return _file_chunks(store, key)
 
 
-def side_by_side(
+def read_side_by_side(
     store: Store,
     read: Callable[[Read, Callable[[], None]], Found],
     items: Iterable[Read],
     go_on: Callable[[], None] = lambda: None,
 ) -> Generator[Found]:
-    """What ``read`` says of each, in order; of files of this machine several are read at once.
+    """The results of ``read`` for each item, in order; several files of this machine are read at once.
 
     Args:
-        store: that the items are read from.
-        read: called in threads of its own where a large file is read piece by piece, with an item, and with what it
-            calls after each piece: that raises where its result is not awaited any more.
-        items: what to read.
-        go_on: called again and again while one of them takes long; raises to give up.
+        read: called with an item and a function to call after each piece, which raises where the result is not awaited
+            any more; in other threads where a store gives large files in pieces.
+        go_on: called again and again while one item takes long; raises to give up.
     """
     if not isinstance(store, _OnDisk | ReadsRanges):
         for item in items:
@@ -142,15 +144,10 @@ def _file_chunks(store: _OnDisk, key: str) -> Iterator[bytes]:
 
 
 def check_complete(checkpoints: Store, manifest: SnapshotManifest, query_names: Iterable[str] | None = None) -> None:
-    """The quick look before a checkpoint is built from a snapshot: every file there, of its size, small logs unaltered.
+    """The quick check before a checkpoint is built from a snapshot: every file there, of its size, small logs whole.
 
-    State files are not read here: ``verify.check_before_start`` did that before the driver was launched, and Spark
-    compares them with their checksums when it loads them.
-
-    Args:
-        checkpoints: the store that holds the data.
-        manifest: of the snapshot.
-        query_names: which queries; all of them by default.
+    State files are not read: ``verify.check_before_start`` did that before the launch, and Spark compares them with
+    their checksums when it loads them. ``query_names`` None is all of them.
 
     Raises:
         SnapshotIncompleteError: a file is missing.
@@ -164,12 +161,12 @@ def check_complete(checkpoints: Store, manifest: SnapshotManifest, query_names: 
             found = sizes.get(key_of(manifest, query_name, entry))
             if found is None:
                 raise SnapshotIncompleteError(
-                    "a file of the snapshot is missing", **_facts(manifest, query_name, entry), next_step=REMEDY
+                    "a file of the snapshot is missing", **facts_of(manifest, query_name, entry), next_step=REMEDY
                 )
             if found != entry.size_bytes:
                 raise SnapshotCorruptError(
                     "a file of the snapshot has another size than was captured",
-                    **_facts(manifest, query_name, entry),
+                    **facts_of(manifest, query_name, entry),
                     size_bytes=found,
                     expected_bytes=entry.size_bytes,
                     next_step=REMEDY,
@@ -178,12 +175,13 @@ def check_complete(checkpoints: Store, manifest: SnapshotManifest, query_names: 
             if _is_small_log(entry) and _is_altered(checkpoints, folder_of(manifest, query_name, entry), entry):
                 raise SnapshotCorruptError(
                     "a file of the snapshot is not what was captured",
-                    **_facts(manifest, query_name, entry),
+                    **facts_of(manifest, query_name, entry),
                     next_step=REMEDY,
                 )
 
 
-def _facts(manifest: SnapshotManifest, query_name: str, entry: FileEntry) -> dict[str, str]:
+def facts_of(manifest: SnapshotManifest, query_name: str, entry: FileEntry) -> dict[str, str]:
+    """The context of an error about one file."""
     return {"snapshot_id": manifest.snapshot_id, "query_name": query_name, "path": entry.path}
 
 
@@ -207,12 +205,12 @@ def _is_altered(checkpoints: Store, folder: str, entry: FileEntry) -> bool:
 
 
 def is_on_disk(store: Store) -> bool:
-    """Whether its objects are files of this machine."""
+    """Whether the objects of this store are files of this machine."""
     return isinstance(store, _OnDisk)
 
 
 def are_one_file(store: Store, key: str, other_key: str) -> bool:
-    """Whether two objects are links of one file of this machine, with the same bytes; False where it is unknown."""
+    """Whether two objects are links of one file of this machine; False where that is not known."""
     if not isinstance(store, _OnDisk):
         return False
     try:
@@ -222,17 +220,28 @@ def are_one_file(store: Store, key: str, other_key: str) -> bool:
 
 
 def crc32_hex(body: bytes) -> str:
-    """The CRC-32 of these bytes as eight hex digits: what the manifest keeps of a checksum file."""
+    """The CRC-32 of these bytes as eight hex digits, which a manifest keeps of a checksum file."""
     return f"{zlib.crc32(body):08x}"
 
 
-def crc32_of(store: Store, key: str, buffer: bytearray) -> str | None:
-    """``crc32_hex`` of an object, at the least cost where that is a file of this machine; None where there is none.
+def captured_checksums(store: Store, key: str, entry: FileEntry) -> SparkChecksums | None:
+    """Spark's checksums of a file, from the checksum file at ``key``; None where that is not as captured.
 
-    Args:
-        store: holds it.
-        key: its key.
-        buffer: to read into, of any size; one for many objects spares the kernel to find new memory for each.
+    A missing, altered or damaged checksum file is reported under its own name.
+    """
+    companion = store.get(key) if key and entry.spark_crc32 else None
+    if companion is None or crc32_hex(companion.body) != entry.spark_crc32:
+        return None
+    try:
+        return parse_checksums(companion.body, key=key)
+    except DataError:
+        return None
+
+
+def crc32_of(store: Store, key: str, buffer: bytearray) -> str | None:
+    """``crc32_hex`` of an object; None where there is none.
+
+    ``buffer``, of any size, is for files of this machine: one for many objects saves allocations.
 
     Raises:
         UnavailableError, InvalidRequestError: it cannot be read.

@@ -1,8 +1,8 @@
-"""Deleting snapshots, so that no file goes which another one needs, whatever is taken or deleted meanwhile.
+"""Deletes snapshots, and no file that another snapshot needs, whatever is taken or deleted meanwhile.
 
-First it is said in the register of what is kept, then the manifest goes (Law 3), then each file to which no manifest
-refers. A snapshot to which one in the making may refer is not touched at all. New references to a file can only be
-taken from a manifest that has it: once no manifest has it, none ever will, and it may be deleted at any time after.
+A snapshot is first recorded as condemned in the retention register, then its manifest is deleted (Law 3), then each
+file to which no manifest refers. A snapshot to which one in progress may refer is not touched. A new reference to a
+file comes only from a manifest that has it: once no manifest has it, none ever will, and it may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from airflow_streamstate.protocol.retention import (
     SnapshotInProgress,
 )
 from airflow_streamstate.retry import Retry
-from airflow_streamstate.snapshot.places import key_of
+from airflow_streamstate.snapshot.places import keys_of
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.store.base import ListsKeys, Store
 from airflow_streamstate.store.cleanup import delete_below
 from airflow_streamstate.store.transfer import delete_many, keys_below
 
 PARTIAL_SECONDS = 3_600.0
-"""So long a snapshot without a manifest that no process is known to be taking is left alone."""
+"""How long a partial snapshot without a record that it is being taken is left alone."""
 REMEMBERED_SECONDS = 86_400.0
-"""So long it is known that a snapshot was removed: an id is not taken again while a process may still be deleting."""
+"""How long a removed snapshot stays on record: its id is not reused while a process may still be deleting."""
 READ = Retry(tries=10)
 
 Condemn = Callable[[RetentionRegister], Collection[str]]
@@ -42,12 +42,12 @@ Condemn = Callable[[RetentionRegister], Collection[str]]
 
 @dataclass
 class Removed:
-    """What a pass did.
+    """The result of a sweep.
 
     Attributes:
-        files: how many files went, of snapshots and of what was left over from halves.
+        files: how many were deleted, of snapshots and of partial ones.
         abandoned: snapshots that will never be completed.
-        problems: why files were left that could have gone.
+        problems: why files were left that could have been deleted.
     """
 
     files: int = 0
@@ -57,14 +57,13 @@ class Removed:
 
 @dataclass
 class _View:
-    """What refers to what, as of one moment.
+    """The references of all manifests, as of one moment.
 
     Attributes:
-        condemned: as the register had it.
+        condemned: as in the register.
         needed: the keys to which manifests refer in the store of the checkpoints.
-        needed_elsewhere: those at other places, whichever: one place may have two names, and a key that is needed under
-            the one is not left over under the other.
-        at_rest: of every snapshot that is complete or abandoned, up to which take nothing new can be completed.
+        needed_elsewhere: those at all other places, since one place may have two names.
+        at_rest: by snapshot that is complete or abandoned, the last take that can no longer be completed.
         unreadable: snapshots whose manifest is damaged.
     """
 
@@ -79,8 +78,6 @@ class Remover:
     """Removes snapshots of one stream.
 
     Args:
-        control: the stream.
-        places: where the data may lie.
         by: the caller, for the record.
         before_deleting: called right before anything is condemned or deleted; raises to give up.
     """
@@ -101,14 +98,14 @@ class Remover:
         self._before_deleting = before_deleting
 
     def condemn(self, manifests: Mapping[str, SnapshotManifest], choose: Condemn) -> list[str]:
-        """Record which snapshots are to go; from then on none of them can be read, pinned or shared anew.
+        """Record which snapshots are to be deleted; from then on none of them can be read, pinned or shared anew.
 
         Args:
             manifests: of the stream, by id.
-            choose: which of them may go, by the register as it is in the moment of the act.
+            choose: the ids that may be deleted, by the register at the moment of the change.
 
         Returns:
-            Those that were condemned now. None of them is pinned, leased, or the base of one in the making.
+            Those that were condemned now. None of them is pinned, leased, or the base of one in progress.
         """
         before = set(self._retention.read().condemned)
 
@@ -125,7 +122,7 @@ class Remover:
         return sorted(set(self._retention.change(edit).condemned) - before)
 
     def sweep(self) -> Removed:
-        """Delete what is condemned or abandoned, as far as nothing refers to it; again, it goes on where it was."""
+        """Delete what is condemned or abandoned, as far as no manifest refers to it; calling it again continues."""
         removed = Removed()
         stores, missing = self._places.all_of(self._control)
         removed.problems += missing
@@ -151,10 +148,10 @@ class Remover:
             return False
         return True
 
-    # halves
+    # partial snapshots
 
     def _abandon(self, stores: Mapping[str, Store]) -> list[str]:
-        """Close what was in the making for too long, or has no record that it is; note what is new of that."""
+        """Close snapshots that took too long, or that lacked a record for too long; note new ones without a record."""
         register, now = self._retention.read(), self._clock.now()
         listed = self._listed(stores)
         unknown = [one for one in listed if self._is_partial(register, one)]
@@ -180,18 +177,11 @@ class Remover:
         try:
             return self._control.snapshot_slot(snapshot_id) is None
         except DataError:
-            return False  # a manifest that cannot be read is told of, and never taken for none
+            return False  # a manifest that cannot be read is reported, and never taken for none
 
     def _close(self, made: SnapshotInProgress) -> bool:
-        """Put a record in the place of the manifest; False where that is there after all."""
-        record = AbandonedSnapshot(
-            stream_id=self._control.stream_id,
-            snapshot_id=made.snapshot_id,
-            take=made.take,
-            abandoned_at=self._clock.now(),
-            abandoned_by=self._by,
-            write_id=self._clock.new_uuid(),
-        )
+        """Put a record in the place of the manifest; False where the manifest is there after all."""
+        record = abandoned(self._control, made.snapshot_id, made.take, self._by)
         key = layout.manifest_key(self._control.stream_id, made.snapshot_id)
         try:
             slot = self._control.snapshot_slot(made.snapshot_id)
@@ -199,10 +189,10 @@ class Remover:
                 self._control.cells.create(key, record)
             elif not isinstance(slot.value, AbandonedSnapshot):
                 return False
-            elif slot.value.take < made.take:  # else its writer has to begin anew already
+            elif slot.value.take < made.take:  # else its writer has to begin anew anyway
                 self._control.cells.replace(key, record, slot.version)
         except (ObjectExistsError, VersionConflictError, DataError):
-            return False  # completed, or abandoned by another, in this very moment; or damaged since, and told of
+            return False  # another process has just completed or abandoned it; or it is damaged since, and reported
         return True
 
     def _close_partial(self, snapshot_id: str, stores: Mapping[str, Store]) -> bool:
@@ -219,11 +209,11 @@ class Remover:
         found = self._control.home.head(key)
         if found is not None:
             self._before_deleting()
-            with suppress(VersionConflictError):  # of another stream of this name by now
+            with suppress(VersionConflictError):  # of a new stream of this name
                 self._control.home.delete(key, found.version)
 
     def _view(self, removed: Removed, stores: Mapping[str, Store]) -> _View | None:
-        """What refers to what, as of one moment; None where that cannot be told."""
+        """The references as of one moment; None where they are not known."""
         for _ in READ.begin():
             before = self._retention.read()
             view = _View(condemned=before.condemned)
@@ -235,12 +225,12 @@ class Remover:
             is_shared = len(stores) > 1 or not isinstance(self._checkpoints, ListsKeys)
             if view.unreadable and is_shared:
                 removed.problems.append(
-                    f"the manifest of {', '.join(view.unreadable)} cannot be read, so nobody knows which files of"
-                    " others it refers to: nothing is deleted while it is there"
+                    f"the manifest of {', '.join(view.unreadable)} cannot be read, so it is not known to which files"
+                    " of others it refers: nothing is deleted while it is there"
                 )
                 return None
             if view.unreadable:
-                view.at_rest.clear()  # restored from a server, it may name files that lie with others
+                view.at_rest.clear()  # restored from a server, it may name files in the folders of others
             return view
         removed.problems.append("snapshots are being taken all the time: the next prune goes on")
         return None
@@ -258,9 +248,8 @@ class Remover:
         elif isinstance(slot.value, SnapshotManifest):
             manifest = slot.value
             view.at_rest[snapshot_id] = manifest.take
-            for name, query in manifest.queries.items():
-                needed = view.needed_elsewhere if manifest.data_uri else view.needed
-                needed.update(key_of(manifest, name, entry) for entry in query.files)
+            needed = view.needed_elsewhere if manifest.data_uri else view.needed
+            needed.update(keys_of(manifest))
 
     def _folders_at_rest(self, view: _View, store: Store) -> Iterator[str]:
         """Folders of data whose snapshot can no longer be completed."""
@@ -283,9 +272,9 @@ class Remover:
         return len(unneeded)
 
     def _forget(self, stores: Mapping[str, Store]) -> None:
-        """Of condemned snapshots of which nothing is left, the last objects; some time later, that there were any.
+        """Remove the last objects of condemned snapshots without data; some time later, also their entries.
 
-        Where its place did not answer, something of a snapshot may be left there.
+        Where its place did not answer, data of a snapshot may be left there.
         """
         stream_id, home = self._control.stream_id, self._control.home
         register, now = self._retention.read(), self._clock.now()
@@ -299,7 +288,7 @@ class Remover:
                     delete_below(store, folder)
         there = set(self._listed(stores))
         left = {uri for uri, store in stores.items() if store.list_folders(layout.snapshots_folder(stream_id))}
-        # Looked for before the leases are read: a reader that gathers had its lease by then.
+        # Listed before the leases are read: a reader takes its lease before it gathers.
         gathered = self._checkpoints.list_folders(layout.gathered_folders(stream_id))
 
         def edit(before: RetentionRegister) -> RetentionRegister:
@@ -323,14 +312,26 @@ class Remover:
                 delete_below(self._checkpoints, f"{layout.gathered_folders(stream_id)}/{lease_id}")
 
     def _listed(self, stores: Mapping[str, Store]) -> list[str]:
-        """Every snapshot of which anything lies anywhere."""
+        """Every snapshot that has any object at any place."""
         folder = layout.snapshots_folder(self._control.stream_id)
         there = {name for store in stores.values() for name in filter(is_id, store.list_folders(folder))}
         return sorted({*self._control.snapshot_ids(), *there})
 
 
+def abandoned(control: StreamControl, snapshot_id: str, take: int, by: str) -> AbandonedSnapshot:
+    """A new record in place of the manifest of a snapshot that is abandoned up to a take."""
+    return AbandonedSnapshot(
+        stream_id=control.stream_id,
+        snapshot_id=snapshot_id,
+        take=take,
+        abandoned_at=control.clock.now(),
+        abandoned_by=by,
+        write_id=control.clock.new_uuid(),
+    )
+
+
 def has_data(store: Store, folder: str) -> bool:
-    """Whether anything lies in the data folders of a snapshot, by the key of its own folder."""
+    """Whether the data folders below a snapshot's folder have any object."""
     takes = [name for name in store.list_folders(folder) if layout.take_of(name) is not None]
     return any(keys_below(store, f"{folder}/{name}/") for name in takes)
 
@@ -340,12 +341,7 @@ def _is_made(register: RetentionRegister, snapshot_id: str) -> bool:
 
 
 def held_in(register: RetentionRegister, now: datetime) -> dict[str, str]:
-    """Snapshots that the register itself keeps, and for whom.
-
-    Args:
-        register: of what is kept.
-        now: leases that are over by then hold nothing.
-    """
+    """Snapshots that the retention register keeps now, each with the reason."""
     held: dict[str, str] = {}
     for made in register.makings.values():
         held |= dict.fromkeys(made.base_ids, f"{made.snapshot_id}, which is being taken, shares its files")

@@ -1,4 +1,4 @@
-"""Which snapshots of a deployment still hold the queries that it never started, where its start is gone (Law 5)."""
+"""Finds the snapshots of a deployment that still hold the queries it never started (Law 5)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,10 @@ def kept_by_own_snapshots(
     events: Sequence[Event | None],
     own: Collection[str],
 ) -> dict[str, SnapshotManifest]:
-    """The newest snapshot of a deployment that has a query whole, for each query that it never started.
+    """For each query that a deployment never started, its newest snapshot that has the query whole.
 
     Args:
-        control: the stream.
-        places: where the data of its snapshots may lie.
-        deployment_id: of the deployment.
-        events: of it, all attempts, in order; None for those that could not be read.
+        events: of the deployment, all attempts, in order; None for those that could not be read.
         own: the queries that were started in it, or have a checkpoint there.
 
     Raises:
@@ -68,5 +65,5 @@ def _silent(
         snapshot_id=manifest.snapshot_id,
         place=manifest.data_uri,
         reason=error.message,
-        next_step=f"Mount or reach it; where it is lost for good, the query is, too: delete {key} from the home.",
+        next_step=f"Mount or reach it; if it is lost for good, so is the query: delete {key} from the home.",
     )

@@ -1,7 +1,6 @@
-"""Leases: whoever reads a snapshot says so, and until when; so long nobody removes anything of it.
+"""Leases: while a reader holds the lease of a snapshot, no prune removes anything of it.
 
-A reader that lives renews its lease while it reads; that of a dead one expires. What is read for longer than a lease
-lasts, in one act that cannot renew it, takes a longer one from the beginning.
+A living reader renews its lease; the lease of a dead one expires. A reading that cannot renew takes a longer lease.
 """
 
 from __future__ import annotations
@@ -32,14 +31,7 @@ LEASE_SECONDS = 900.0
 
 
 class SnapshotLease:
-    """The right to read one snapshot, for a while.
-
-    Args:
-        control: the stream.
-        snapshot_id: what is read.
-        reader: who reads, for people.
-        seconds: how long it lasts without being renewed.
-    """
+    """The right to read one snapshot for a while; arguments as ``leased``."""
 
     def __init__(self, control: StreamControl, snapshot_id: str, reader: str, seconds: float = LEASE_SECONDS) -> None:
         self.lease_id = control.clock.new_uuid()
@@ -52,25 +44,20 @@ class SnapshotLease:
         self._is_held = False
 
     def take(self) -> None:
-        """Take it, or renew it now.
-
-        Raises:
-            SnapshotNotFoundError: the snapshot is being removed.
-            UnavailableError: the register of what is kept cannot be changed now.
-        """
+        """Take it, or renew it now. Raises as ``leased``."""
         if is_rehearsal_id(self.snapshot_id):
-            return  # it lies with its rehearsal, and goes with it
+            return  # it is removed with its rehearsal
         with self._lease.renewed() as until_at:
             try:
                 self._retention.lease(self.lease_id, self.snapshot_id, self._reader, until_at)
             except SnapshotNotFoundError:
                 raise
             except (DataError, InvalidRequestError):
-                pass  # nothing is pruned by a damaged register; and who may only read does without a lease
+                pass  # no prune works by a damaged register; and a reader without the right to write needs no lease
         self._is_held = True
 
     def renew(self) -> None:
-        """Renew it where that is due; what cannot be renewed now is tried again at the next call."""
+        """Renew it where that is due; a failure is tried again at the next call."""
         if self._lease.is_due():
             with suppress(StreamStateError):
                 self.take()
@@ -82,9 +69,9 @@ class SnapshotLease:
         query_names: Collection[str],
         go_on: Callable[[], None] = lambda: None,
     ) -> SnapshotManifest:
-        """The snapshot with these of its queries beside the checkpoints, for as long as the lease is held.
+        """The snapshot with these of its queries beside the checkpoints, while the lease is held.
 
-        It is as it is where it lies there, or its files are copied from their place; ``go_on`` is called meanwhile.
+        Where it lies at another place its files are copied; ``go_on`` is called meanwhile.
 
         Raises:
             UnavailableError: the place does not answer.
@@ -101,28 +88,28 @@ class SnapshotLease:
         return land(places, manifest, query_names, self.lease_id, still_there)
 
     def folder_of(self, checkpoints: Store, manifest: SnapshotManifest, query_name: str) -> Checkpoint:
-        """One query of the snapshot as a folder that Spark can read, for as long as the lease is held.
+        """One query of the snapshot as a folder that Spark can read, while the lease is held.
 
         Raises:
             ObjectMissingError, DataError: the snapshot is not whole.
-            UnavailableError: it has to be gathered, and that needs a lease, which cannot be taken now.
+            UnavailableError: its files must be gathered, which needs a lease, and none can be taken now.
         """
         self._gather(checkpoints, is_needed=not one_folder(manifest, query_name))
         return gathered(checkpoints, manifest, query_name, self.lease_id)
 
     def logs_of(self, checkpoints: Store, manifest: SnapshotManifest, query_name: str) -> Checkpoint:
-        """The same of its logs alone, which a drained query has, too."""
+        """The same with its logs alone, which a drained query has, too."""
         self._gather(checkpoints, is_needed=not one_folder(manifest, query_name))
         return gathered_logs(checkpoints, manifest, query_name, self.lease_id)
 
     def _gather(self, checkpoints: Store, *, is_needed: bool = True) -> None:
-        """What is gathered goes with the lease: without one a prune would take it for a dead reader's."""
+        """Take the lease before files are gathered: a prune removes gathered files that have none."""
         if is_needed and not self._is_held:
             self.take()
         self._gathered = checkpoints
 
     def release(self) -> None:
-        """Give it back; what cannot be given back expires."""
+        """Give it back, or let it expire where that fails."""
         with suppress(StreamStateError):
             if self._gathered is not None:
                 folder = f"{layout.gathered_folders(self._control.stream_id)}/{self.lease_id}"
@@ -141,15 +128,13 @@ def leased(
     *,
     is_kept_anyhow: bool = False,
 ) -> Iterator[SnapshotLease]:
-    """Read a snapshot in here: nothing of it is removed meanwhile, and its age counts from now on.
+    """Read a snapshot within the block: nothing of it is removed meanwhile, and its age counts from now on.
 
     Args:
-        control: the stream.
-        snapshot_id: what is read.
-        reader: who reads, for people: they see it where a prune leaves the snapshot.
+        reader: the name that a prune reports where it leaves the snapshot.
         seconds: how long the lease lasts if it is not renewed.
-        is_kept_anyhow: the snapshot is kept for another reason, such as that the current deployment starts from it:
-            then the lease says that it is used, and its reader does without where it cannot be taken now.
+        is_kept_anyhow: the snapshot is kept for another reason, e.g. the current deployment starts from it: then the
+            lease only marks it as used, and the block runs without one where it cannot be taken now.
 
     Raises:
         SnapshotNotFoundError: the snapshot is being removed.

@@ -1,8 +1,8 @@
-"""A copy of a snapshot at another place, with what of the home is needed to go on from it there.
+"""Copies a snapshot to another place, with the records of the home that a stream needs to continue from it there.
 
-A mirror has the layout of a home: plain objects under the same keys, each created once and never changed. So whatever
-an old driver still writes there is what it wrote before, and which deployment is the newest is told by the records
-themselves. The manifest comes last there, too (Law 3).
+A mirror has the layout of a home: plain objects under the same keys, each created once and never changed. So an old
+driver writes only what it wrote before, and the records themselves say which deployment is the newest. The manifest
+comes last (Law 3).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from airflow_streamstate.store.base import Store
 
 @dataclass(frozen=True)
 class Mirrored:
-    """What was copied; nothing where the snapshot was there already."""
+    """What was copied: 0 files where the snapshot was there already."""
 
     snapshot_id: str
     files: int
@@ -43,7 +43,7 @@ class Mirrored:
 
 
 def is_mirrored(control: StreamControl, mirror: Store, snapshot_id: str) -> bool:
-    """Whether a snapshot is whole at a mirror; so counts what cannot be read there: nothing is written over it."""
+    """Whether a snapshot is whole at a mirror; a manifest that cannot be read counts, and is never overwritten."""
     try:
         slot = StreamControl(mirror, control.stream_id, control.clock).snapshot_slot(snapshot_id)
     except DataError:
@@ -62,19 +62,16 @@ def mirror_snapshot(
     on_progress: Callable[[Progress], None] = lambda _progress: None,
     go_on: Callable[[], None] = lambda: None,
 ) -> Mirrored:
-    """Copy a complete snapshot to a mirror, under a lease; again, it goes on where it was cut short (Law 2).
+    """Copy a complete snapshot to a mirror, under a lease; calling it again continues (Law 2).
 
     Args:
-        control: the stream.
         checkpoints: where its data lie (``SnapshotPlaces.of``).
-        mirror: where it goes.
-        snapshot_id: which.
         batch_bytes, timeout_seconds, on_progress, go_on: as in ``copy``, by the clock of ``control``.
 
     Raises:
-        SnapshotNotFoundError: there is no complete snapshot of this id, or no more; no manifest is at the mirror.
-        SnapshotIncompleteError, SnapshotCorruptError: it is not what was captured; no manifest is at the mirror.
-        ConflictError: it was given up as partial meanwhile, or the mirror has another stream of this name.
+        SnapshotNotFoundError: there is no complete snapshot of this id (any more); the mirror has no manifest.
+        SnapshotIncompleteError, SnapshotCorruptError: it is not what was captured; the mirror has no manifest.
+        ConflictError: the partial copy was closed meanwhile, or the mirror has another stream of this name.
         UnavailableError, OutcomeUnknownError: home or mirror does not answer; the same call may be repeated.
     """
     refuse_another(control, mirror, control.spec(control.need_manifest(snapshot_id).deployment_id))
@@ -102,7 +99,7 @@ def mirror_snapshot(
                 go_on=still_there,
             )
         except DataError:
-            control.need_manifest(snapshot_id)  # its lease may have expired: it is removed, not damaged
+            control.need_manifest(snapshot_id)  # after an expired lease it may be removed, not damaged
             raise
         carry_records(control, mirror, manifest.deployment_id, still_there)
         still_there()
@@ -112,7 +109,7 @@ def mirror_snapshot(
 
 
 def _complete(control: StreamControl, mirror: Store, snapshot_id: str, closed_version: str | None) -> None:
-    """Put the manifest there, unless the snapshot, or the copy, was given up meanwhile."""
+    """Put the manifest there, unless the snapshot was removed or the copy was closed meanwhile."""
     key = layout.manifest_key(control.stream_id, snapshot_id)
     control.need_manifest(snapshot_id)
     stored = control.home.get(key)
@@ -132,7 +129,7 @@ def _complete(control: StreamControl, mirror: Store, snapshot_id: str, closed_ve
     except (ObjectExistsError, VersionConflictError):
         if not is_mirrored(control, mirror, snapshot_id):
             raise ConflictError(
-                "this partial copy was given up while it was made",
+                "this partial copy was closed while it was made",
                 stream_id=control.stream_id,
                 snapshot_id=snapshot_id,
                 mirror=mirror.uri,
@@ -143,16 +140,10 @@ def _complete(control: StreamControl, mirror: Store, snapshot_id: str, closed_ve
 def carry_records(
     control: StreamControl, mirror: Store, deployment_id: str, go_on: Callable[[], None] = lambda: None
 ) -> None:
-    """What a deployment said until now, the plans of its queries, and what it runs.
+    """Copy a deployment's events until now, the plans of its queries, its artifacts and its spec to a mirror.
 
-    An attempt carries them at its start, so that a mirror knows of whatever has run behind the snapshots that it has.
-    Its events come first: with them alone a mirror knows that there was such a deployment, and which attempts.
-
-    Args:
-        control: the stream.
-        mirror: where they go.
-        deployment_id: whose.
-        go_on: called before each of them; raises to give up.
+    An attempt calls this at its start, so that a mirror knows of every run after its snapshots. Events come first: with
+    them alone a mirror knows the deployment and its attempts. ``go_on`` is called before each object; it may raise.
 
     Raises:
         ConflictError: the mirror has another stream of this name.
@@ -174,13 +165,13 @@ def carry_records(
 
 
 def artifact_keys(spec: DeploymentSpec) -> list[str]:
-    """Where the files lie that a deployment runs."""
+    """The keys of the files that a deployment runs."""
     pinned = (spec.application, *spec.py_files, *spec.files)
     return [layout.artifact_key(spec.stream_id, artifact.sha256, artifact.name) for artifact in pinned]
 
 
 def carry(source: Store, target: Store, key: str) -> None:
-    """Copy one small object that never changes, where there is one and it is not there yet."""
+    """Copy one small object that never changes, where it is missing at the target."""
     if target.head(key) is not None:
         return
     stored = source.get(key)
@@ -189,18 +180,17 @@ def carry(source: Store, target: Store, key: str) -> None:
     try:
         target.create(key, stored.body)
     except ObjectExistsError:
-        return  # another process did the same in this moment
+        return  # another process has just done the same
 
 
-# Whether a place may be a mirror of a stream: not its home, not of another stream, and not ahead of it.
+# A mirror is not the stream's home or place of snapshots, not of another stream, and not ahead of the home.
 
 
 def refuse_place(control: StreamControl, mirror: Store) -> None:
-    """See that a mirror is no place of the stream's snapshots: there it would have no copy, and what is just being
-    taken would be deleted as a partial copy.
+    """Refuse the place of the stream's snapshots as its mirror: new snapshots would be deleted there as partial copies.
 
     Raises:
-        InvalidRequestError: it is.
+        InvalidRequestError: it is that place.
     """
     key = layout.place_record_key(control.stream_id)
     if mirror.head(key) is not None:
@@ -214,26 +204,21 @@ def refuse_place(control: StreamControl, mirror: Store) -> None:
 
 
 def refuse_same(control: StreamControl, mirror: Store, checkpoints: Store) -> None:
-    """See that a mirror is not the home, or the checkpoints, by another name (a symlink, a bind mount, another way to
-    spell it): there every snapshot counts as copied, or what is just being taken as a partial copy of one that is gone.
+    """Refuse the home or the checkpoints under another name as a mirror (a symlink, a bind mount, another spelling).
 
-    Called once for each mirror, before anything else is done there.
-
-    Args:
-        control: the stream in its home.
-        mirror: where its snapshots are to go.
-        checkpoints: the store of the checkpoints.
+    There every snapshot would count as copied, or a new one as a partial copy. Called once for each mirror, before
+    anything else is done there.
 
     Raises:
-        InvalidRequestError: it is.
-        UnavailableError: one of them does not answer, or takes nothing.
+        InvalidRequestError: it is one of them.
+        UnavailableError: a store does not answer, or cannot be written.
     """
     key, body = layout.mirror_trial_key(control.stream_id), json.dumps(control.clock.new_uuid()).encode()
     mirror.put(key, body)
     try:
         found = [(store, store.get(key)) for store in (control.home, checkpoints)]
     finally:
-        with suppress(StreamStateError):  # there are mirrors at which nothing may be deleted
+        with suppress(StreamStateError):  # some mirrors allow no deletion
             mirror.delete(key)
     same = next((store for store, stored in found if stored is not None and stored.body == body), None)
     if same is not None:
@@ -247,10 +232,10 @@ def refuse_same(control: StreamControl, mirror: Store, checkpoints: Store) -> No
 
 
 def refuse_another(control: StreamControl, mirror: Store, spec: DeploymentSpec) -> None:
-    """See that a deployment of this id at the mirror is this one.
+    """Refuse a mirror that has another deployment of this id.
 
     Raises:
-        ConflictError: it is another.
+        ConflictError: it has.
         InvalidRequestError: as ``refuse_place``.
     """
     refuse_place(control, mirror)
@@ -271,31 +256,27 @@ def refuse_another(control: StreamControl, mirror: Store, spec: DeploymentSpec) 
 
 
 def refuse_left_behind(control: StreamControl, mirror: Store) -> None:
-    """See that the stream has not gone on elsewhere, in a home that was restored from this mirror: what is just being
-    copied from there would be deleted as partial, with files that its next copies share.
+    """Refuse a mirror whose stream went on elsewhere, in a home that was restored from it: copies from there would be
+    deleted as partial, with files that later copies share.
 
-    A home that was itself restored behind its newest deployment knows of that by its fencing token.
-
-    Args:
-        control: the stream in this home.
-        mirror: where its snapshots are.
+    A home that was itself restored from before its newest deployment knows that deployment by its fencing token.
 
     Raises:
-        ConflictError: it has.
+        ConflictError: it went on elsewhere.
         InvalidRequestError: as ``refuse_place``.
         StreamNotFoundError: the stream was deleted meanwhile.
     """
     there = StreamControl(mirror, control.stream_id, control.clock).deployment_ids()
-    register, known = control.need_register().value, set(control.deployment_ids())  # last: a deploy may have come in
+    register, known = control.need_register().value, set(control.deployment_ids())  # last, after any new deploy
     reached = order_of(deployment_id_for(register.fencing_token))
     newer = [one for one in there if order_of(one) > reached]
-    for deployment_id in known.intersection(newer):  # given up here, and maybe another one of the next free id
+    for deployment_id in known.intersection(newer):  # abandoned here, and maybe another one of the same id there
         with suppress(DeploymentNotFoundError):
             refuse_another(control, mirror, control.spec(deployment_id))
     newer = [one for one in newer if one not in known]
     if newer:
         raise ConflictError(
-            "the mirror has a newer deployment, of which this home knows nothing: the stream went on elsewhere",
+            "the mirror has a newer deployment, which is not in this home: the stream went on elsewhere",
             stream_id=control.stream_id,
             deployment_id=register.deployment_id,
             newest_deployment_id=newer[-1],

@@ -1,8 +1,7 @@
-"""Whether a deployment went on after its end was taken: a driver that was taken for dead, and lived (1a.8).
+"""Finds batches that a driver ran after it was taken for dead and its end was captured (1a.8).
 
-A fence ends such a driver at its next batch, unless Spark's own rename went over the fence in the moment of a claim.
-Then batches were run that the successor runs, too: its state is safe, and the sink may hold them twice. Nothing can
-undo that; it must not stay unknown.
+A fence ends such a driver at its next batch, unless Spark's own rename overwrote the fence during a claim. Then the
+successor runs the same batches: its state is right, and the sink may hold them twice, which can only be reported.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ OUTRUN = "the driver of this deployment went on after its end was taken: the sin
 
 
 def batches_after(checkpoints: Store, manifest: SnapshotManifest) -> dict[str, tuple[int, ...]]:
-    """Per query, the batches that its deployment claimed or committed beyond what the snapshot at its end has of it.
+    """Per query, the batches that its deployment claimed or committed after the snapshot at its end.
 
-    Queries without such a batch are left out. Only of a snapshot that a successor starts from is this anything odd.
+    Queries without such a batch are left out. This is odd only for a snapshot that a successor starts from.
 
     Raises:
         DataError, UnsupportedCheckpointError: an entry cannot be read.

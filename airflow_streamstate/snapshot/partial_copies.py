@@ -1,9 +1,9 @@
-"""Deleting copies at a mirror of snapshots that the home removed: partial ones, and whole ones that are not kept.
+"""Deletes copies at a mirror of snapshots that the home removed: partial ones, and whole ones that are not kept.
 
-The process that made such a copy may continue at any time, so the copy is closed before a file goes: a record takes
-the place of its manifest, and no process completes it any more (Law 3). A file goes if no manifest refers to it, at the
-mirror or in the home. What the home has is read first, as of one moment, and what it removes after that: a copy that
-has not even a folder yet is of a snapshot that one of the two names, so its files stay, or it is closed as well.
+The process that made such a copy may continue at any time, so the copy is closed before a file is deleted: a record
+takes the place of its manifest, and no process completes it any more (Law 3). A file is deleted if no manifest refers
+to it, at the mirror or in the home. The home's manifests are read first, as of one moment, then the snapshots that it
+removes: one of the two names every copy, also one without a folder yet, so its files stay, or it is closed as well.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.retention import AbandonedSnapshot
 from airflow_streamstate.retry import Retry
-from airflow_streamstate.snapshot.deletion import READ, REMEMBERED_SECONDS
+from airflow_streamstate.snapshot.deletion import READ, REMEMBERED_SECONDS, abandoned
 from airflow_streamstate.snapshot.mirror import refuse_place
-from airflow_streamstate.snapshot.places import key_of
+from airflow_streamstate.snapshot.places import keys_of
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.cleanup import clear_left, delete_below
 from airflow_streamstate.store.transfer import keys_below
@@ -33,16 +33,15 @@ def delete_partial_copies(control: StreamControl, mirror: Store, by: str, *, of_
 
     Args:
         control: the stream in its home.
-        mirror: where it is mirrored.
         by: the caller, for the record.
-        of_all: look at every folder of the mirror, and for what killed processes left there; else only at what was
-            removed from the home a short while ago.
+        of_all: look at every folder of the mirror, and for what killed processes left there; else only at what the home
+            removed a short while ago.
 
     Returns:
-        How many files went. None go while a manifest of the home or of the mirror cannot be read (Law 7).
+        How many files were deleted: none while a manifest of the home or of the mirror cannot be read (Law 7).
 
     Raises:
-        UnavailableError, InvalidRequestError: home or mirror does not answer, or does not let us.
+        UnavailableError, InvalidRequestError: home or mirror does not answer, or denies access.
     """
     refuse_place(control, mirror)
     if of_all:
@@ -58,9 +57,8 @@ def close_copies(control: StreamControl, mirror: Store, by: str, snapshot_ids: C
 
     Args:
         control: the stream in its home.
-        mirror: where it is mirrored.
         by: the caller, for the record.
-        snapshot_ids: which; of those that the home has (again) none is touched.
+        snapshot_ids: those that the home has (again) are not touched.
 
     Returns:
         Those that were closed.
@@ -94,7 +92,7 @@ class _PartialCopies:
             return 0
         needed = self._needed_at_home()
         if needed is None:
-            return 0  # the next one goes on
+            return 0  # the next call continues
         removed = set(Retention(self._control).read().condemned)
         partial = [one for one in partial if one in removed or self._control.manifest(one) is None]
         closed = [one for one in sorted({*partial, *removed}) if self._close(one)]
@@ -102,8 +100,8 @@ class _PartialCopies:
         return sum(self._delete(one, needed) for one in closed)
 
     def _needed_at_home(self) -> set[str] | None:
-        """As of one moment; None where that cannot be told, since snapshots come and go all the time: one that has come
-        since may refer to what the one did of which nothing is left."""
+        """As of one moment; None where snapshots come and go all the time: a new one may refer to files of a removed
+        one."""
         retention = Retention(self._control)
         for _ in READ.begin():
             generation = retention.read().generation
@@ -113,7 +111,7 @@ class _PartialCopies:
         return None
 
     def check_readable(self) -> None:
-        """See that it can be told which files are needed."""
+        """Raise DataError where it is not known which files are needed."""
         for control in (self._control, self._there):
             _needed(control)
 
@@ -129,24 +127,17 @@ class _PartialCopies:
         try:
             self._there.cells.replace(key, self._record(snapshot_id), slot.version)
         except VersionConflictError:
-            return False  # closed by another in this very moment
+            return False  # another process has just closed it
         return True
 
     def _record(self, snapshot_id: str) -> AbandonedSnapshot:
-        return AbandonedSnapshot(
-            stream_id=self._control.stream_id,
-            snapshot_id=snapshot_id,
-            take=1,
-            abandoned_at=self._control.clock.now(),
-            abandoned_by=self._by,
-            write_id=self._control.clock.new_uuid(),
-        )
+        return abandoned(self._control, snapshot_id, 1, self._by)
 
     def _is_whole(self, snapshot_id: str) -> bool:
         return self._there.manifest(snapshot_id) is not None
 
     def _close(self, snapshot_id: str) -> bool:
-        """Put a record in the place of the manifest, another one at each time; False where that is there after all."""
+        """Put a new record in the place of the manifest; False where the manifest is there after all."""
         key = layout.manifest_key(self._control.stream_id, snapshot_id)
         for _ in _CLOSE.begin():
             slot = self._there.snapshot_slot(snapshot_id)
@@ -158,7 +149,7 @@ class _PartialCopies:
                 else:
                     self._there.cells.replace(key, self._record(snapshot_id), slot.version)
             except (ObjectExistsError, VersionConflictError):
-                continue  # completed, or closed by another, in this very moment
+                continue  # another process has just completed or closed it
             return True
         return False
 
@@ -180,7 +171,7 @@ class _PartialCopies:
         return [key for name in names for key in keys_below(self._mirror, f"{folder}/{name}/")]
 
     def _forget(self, snapshot_ids: list[str]) -> None:
-        """Remove records that have stood for long, behind which nothing lies."""
+        """Remove old records of copies without data."""
         aged = self._control.clock.now() - timedelta(seconds=REMEMBERED_SECONDS)
         for snapshot_id in snapshot_ids:
             slot = self._there.snapshot_slot(snapshot_id)
@@ -191,12 +182,10 @@ class _PartialCopies:
 
 
 def _needed(control: StreamControl) -> set[str]:
-    """The keys to which the manifests of a home, or of a mirror, refer; raises where one cannot be read."""
+    """The keys to which the manifests of a home or mirror refer; raises DataError where one cannot be read."""
     found: set[str] = set()
     for snapshot_id in control.snapshot_ids():
         manifest = control.manifest(snapshot_id)
         if manifest is not None:
-            found |= {
-                key_of(manifest, name, entry) for name, query in manifest.queries.items() for entry in query.files
-            }
+            found.update(keys_of(manifest))
     return found

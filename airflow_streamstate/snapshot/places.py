@@ -1,6 +1,6 @@
-"""Where each file of a snapshot lies: the one place that knows it.
+"""Where each file of a snapshot lies: in its own folder, or in that of an older snapshot with the same file.
 
-In the snapshot's own folder; or, on stores where a link is a copy, in that of an older one which has the same file.
+Files are shared like that on stores where a link is a copy.
 """
 
 from __future__ import annotations
@@ -21,8 +21,13 @@ def key_of(manifest: SnapshotManifest, query_name: str, entry: FileEntry) -> str
     return f"{folder_of(manifest, query_name, entry)}/{entry.path}"
 
 
+def keys_of(manifest: SnapshotManifest) -> dict[str, FileEntry]:
+    """Every file of a snapshot by its key."""
+    return {key_of(manifest, name, entry): entry for name, query in manifest.queries.items() for entry in query.files}
+
+
 def folder_of(manifest: SnapshotManifest, query_name: str, entry: FileEntry) -> str:
-    """The folder of a query in which one of its files lies."""
+    """The folder of a query that holds one of its files."""
     if entry.shared_from:
         return layout.shared_data_folder(manifest.stream_id, entry.shared_from, query_name)
     return own_folder(manifest, query_name)
@@ -39,20 +44,14 @@ def place_of(manifest: SnapshotManifest, entry: FileEntry) -> str:
 
 
 def sizes_of(checkpoints: Store, manifest: SnapshotManifest, query_name: str) -> dict[str, int]:
-    """The sizes of what is there of a query's files, by key; of a few listings."""
+    """The sizes of the objects in the folders of a query's files, by key."""
     files = manifest.queries[query_name].files
     folders = dict.fromkeys(folder_of(manifest, query_name, entry) for entry in files)
     return {key: size for folder in folders for key, size in _sizes_below(checkpoints, folder).items()}
 
 
 def lying(store: Store, stream_id: str, query_name: str, entries: Sequence[FileEntry]) -> list[FileEntry]:
-    """Those of some shared files of a query that are where they are said to lie; of one listing for each place.
-
-    Args:
-        store: in which they lie.
-        stream_id, query_name: whose they are.
-        entries: each with its ``shared_from``.
-    """
+    """Those of some shared files of a query that are where ``shared_from`` says; by one listing for each place."""
     folder_at = {
         entry.shared_from: layout.shared_data_folder(stream_id, entry.shared_from, query_name) for entry in entries
     }
@@ -67,28 +66,24 @@ def _sizes_below(store: Store, folder: str) -> dict[str, int]:
 
 
 def gathered(checkpoints: Store, manifest: SnapshotManifest, query_name: str, lease_id: str) -> Checkpoint:
-    """One query of a snapshot as a folder that Spark can read: its own, or a fork where files of it lie elsewhere.
+    """One query of a snapshot as a folder that Spark can read: its own, or a fork where its files are in several.
 
-    Args:
-        checkpoints: the store of the data.
-        manifest: of the snapshot.
-        query_name: one of its queries.
-        lease_id: of the reader's lease; what is forked is removed when that is over.
+    A fork is removed with the lease.
 
     Raises:
-        ObjectMissingError, DataError: a file is not there, or no checkpoint can be made of it.
+        ObjectMissingError, DataError: a file is not there, or no checkpoint can be made of them.
     """
-    files = manifest.queries[query_name].files
     folder = one_folder(manifest, query_name)
     if folder:
         return Checkpoint(checkpoints, folder)
     target = Checkpoint(checkpoints, layout.gathered_folder(manifest.stream_id, lease_id, query_name))
+    files = manifest.queries[query_name].files
     fork(checkpoints, {entry.path: key_of(manifest, query_name, entry) for entry in files}, target)
     return target
 
 
 def one_folder(manifest: SnapshotManifest, query_name: str) -> str:
-    """The folder that holds a query, and nothing else; "" where its files lie with those of another owner."""
+    """The folder that holds all files of a query and no others; "" where there is none."""
     found = {entry.shared_from for entry in manifest.queries[query_name].files} or {""}
     place = found.pop()
     if found or not (place == "" or layout.is_gathered_place(place)):
@@ -99,14 +94,12 @@ def one_folder(manifest: SnapshotManifest, query_name: str) -> str:
 
 
 def gathered_logs(checkpoints: Store, manifest: SnapshotManifest, query_name: str, lease_id: str) -> Checkpoint:
-    """The logs of one query of a snapshot in one folder, without its state, also where it is drained. Arguments and
-    errors as for ``gathered``."""
-    files = manifest.queries[query_name].files
+    """As ``gathered``, with the logs alone, which a drained query has, too."""
     folder = one_folder(manifest, query_name)
     if folder:
         return Checkpoint(checkpoints, folder)
     target = Checkpoint(checkpoints, layout.gathered_folder(manifest.stream_id, lease_id, query_name))
-    for entry in files:
+    for entry in manifest.queries[query_name].files:
         if not entry.path.startswith("state/"):
             checkpoints.link(key_of(manifest, query_name, entry), target.key(entry.path))
     return target

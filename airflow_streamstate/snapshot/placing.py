@@ -1,8 +1,7 @@
-"""The places in which data of snapshots lie: the store of the checkpoints, or another one that a deployment names.
+"""The places of the data of snapshots: the store of the checkpoints, or another one that a deployment names.
 
-Which it is stands in each manifest, so the setting may change from deployment to deployment. A place elsewhere holds a
-record of whose it is. Without that record nothing is written there, read from there or deleted: a disk that is not
-mounted is an empty folder, and no place.
+Each manifest names its place, so the setting may change from deployment to deployment. Another place holds a record of
+its owner. Without that record nothing is written, read or deleted there: an unmounted disk is an empty folder.
 """
 
 from __future__ import annotations
@@ -35,29 +34,29 @@ from airflow_streamstate.store.base import ManyAtOnce, Store
 from airflow_streamstate.store.open import open_store
 
 LONE_TIMEOUT_SECONDS = 120.0
-"""So long a piece may be on its way: there is no other place that could give it sooner."""
+"""The timeout of a piece: it has no other source."""
 OpenPlace = Callable[[str], Store]
 
 
 def uri_of(kept_at: str) -> str:
-    """The place of new snapshots, by what a deployment says (``DeploymentSpec.snapshots``)."""
+    """The place of new snapshots, by ``DeploymentSpec.snapshots``."""
     return "" if kept_at == NO_SNAPSHOTS else kept_at
 
 
 def no_snapshots(deployment_id: str) -> InvalidRequestError:
-    """The refusal of a snapshot of a running deployment that keeps none."""
+    """The error for a snapshot of a running deployment that keeps none."""
     return InvalidRequestError(
         "this deployment was deployed with --snapshots none: no snapshot is taken of it while it runs",
         deployment_id=deployment_id,
-        next_step="Stop it, which keeps where it stands; or deploy with a place for snapshots.",
+        next_step="Stop it, which keeps its position; or deploy with a place for snapshots.",
     )
 
 
 def known_places(control: StreamControl) -> list[str]:
-    """The URIs of all places where data of a stream's snapshots may lie, beside the store of the checkpoints.
+    """The URIs of all other places where data of a stream's snapshots may lie.
 
-    By the manifests, by the register of what is kept, and by what deployments on record were told: a release that knows
-    no places may have written the register since.
+    They are in manifests, in the retention register, and in the specs of deployments: a release that knows no places
+    may have written the register since.
 
     Raises:
         DataError: the register is damaged.
@@ -76,9 +75,8 @@ class SnapshotPlaces:
     """The places of one home.
 
     Args:
-        checkpoints: the store of the checkpoints; a manifest that names no place means it.
-        open_place: from the URI of a place to its store; None for what needs no options.
-        clock: for waits.
+        checkpoints: the store of the checkpoints, which is the place of a manifest that names none.
+        open_place: opens the store of a place's URI; None for ``open_store`` without options.
     """
 
     def __init__(self, checkpoints: Store, open_place: OpenPlace | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -88,7 +86,7 @@ class SnapshotPlaces:
         self._opened: dict[str, Store] = {}
 
     def at(self, uri: str) -> Store:
-        """The store of a place, whatever it holds; raises InvalidRequestError for what names none."""
+        """The store of a place, whatever it holds; raises InvalidRequestError for a bad URI."""
         if not uri:
             return self.checkpoints
         if uri not in self._opened:
@@ -96,7 +94,7 @@ class SnapshotPlaces:
         return self._opened[uri]
 
     def need(self, stream_id: str, uri: str) -> Store:
-        """The store of a place that proves to be the one.
+        """The store of a place, which has the place's record.
 
         Raises:
             UnavailableError: it does not answer, or what answers is not the place.
@@ -120,20 +118,16 @@ class SnapshotPlaces:
         return store
 
     def of(self, manifest: SnapshotManifest) -> Store:
-        """The store in which the files of a snapshot lie; raises as ``need``."""
+        """The store of a snapshot's files; raises as ``need``."""
         return self.need(manifest.stream_id, manifest.data_uri)
 
     def claim(self, control: StreamControl, kept_at: str) -> None:
-        """Make a place that of a stream, before anything else is there; twice is once.
-
-        Args:
-            control: the stream.
-            kept_at: as ``DeploymentSpec.snapshots``; where that names no other place, there is nothing to claim.
+        """Claim the place that ``DeploymentSpec.snapshots`` names, if any, for a stream; twice is once.
 
         Raises:
             ConflictError: it holds the snapshots of a stream of this name in another home, or a mirror of one.
             UnavailableError: it does not answer, or what answers is not the place that it was.
-            InvalidRequestError: it cannot be written, or is where the checkpoints lie, by another name.
+            InvalidRequestError: it cannot be written, or is that of the checkpoints under another name.
         """
         uri = uri_of(kept_at)
         if not uri:
@@ -154,7 +148,7 @@ class SnapshotPlaces:
             except ObjectExistsError:
                 found = self._record(store, control.stream_id)
         elif noted is None and found.home_uri == control.home.uri and uri in known_places(control):
-            noted = _note(control, uri, found)  # claimed by a release that noted nothing
+            noted = _note(control, uri, found)  # claimed by a release that wrote no note
         if found is not None and (noted is None or noted.write_id != found.write_id):
             raise _of_another_home(control, uri, found)
         beside = self._record(self.checkpoints, control.stream_id)
@@ -169,7 +163,7 @@ class SnapshotPlaces:
             )
 
     def need_own(self, control: StreamControl, uri: str) -> Store:
-        """The store of a place to which this home writes, and in which it deletes.
+        """The store of a place in which this home may write and delete.
 
         Raises:
             UnavailableError: it does not answer, or what answers is not the place.
@@ -182,10 +176,10 @@ class SnapshotPlaces:
         return store
 
     def all_of(self, control: StreamControl) -> tuple[dict[str, Store], list[str]]:
-        """The store of the checkpoints, under "", and of each place of a stream that is there; of the others, why not.
+        """The stores of a stream's places by URI ("" for the checkpoints'), and for each missing one the reason.
 
         Raises:
-            DataError: it cannot be told which there are.
+            DataError: the places are not known.
         """
         found, missing = {"": self.checkpoints}, []
         for uri in known_places(control):
@@ -208,7 +202,7 @@ def _noted(control: StreamControl, uri: str) -> SnapshotPlace | None:
 
 
 def _note(control: StreamControl, uri: str, record: SnapshotPlace) -> SnapshotPlace:
-    """Have in the home what is to be the record of a place, before it is there (Law 1); what another was first with."""
+    """Write the record of a place into the home, before the place has it (Law 1); returns an earlier one instead."""
     try:
         control.cells.create(layout.claimed_place_key(control.stream_id, uri), record)
     except ObjectExistsError:
@@ -217,14 +211,13 @@ def _note(control: StreamControl, uri: str, record: SnapshotPlace) -> SnapshotPl
 
 
 def _refuse_lost(control: StreamControl, uri: str) -> None:
-    """See that no snapshot lies at a place whose record is not there: made anew in the folder on which its disk is not
-    mounted, it would be one place as long as that is so, and another one after that.
+    """Refuse a place without its record that has snapshots: made anew where its disk is not mounted, it would be two.
 
     Raises:
-        UnavailableError: one lies there.
+        UnavailableError: it has.
     """
     known = set[str]()
-    with suppress(DataError):  # nothing is removed by a damaged register
+    with suppress(DataError):  # no prune works by a damaged register
         known.update(Retention(control).read().places)
     manifests = map(control.readable_manifest, control.snapshot_ids())
     if uri in known or any(manifest is not None and manifest.data_uri == uri for manifest in manifests):
@@ -233,15 +226,15 @@ def _refuse_lost(control: StreamControl, uri: str) -> None:
             stream_id=control.stream_id,
             place=uri,
             key=layout.place_record_key(control.stream_id),
-            next_step="Mount or reach it again; where it is lost for good, name another folder or prefix.",
+            next_step="Mount or reach it again; if it is lost for good, name another folder or prefix.",
         )
 
 
 def _refuse_used(control: StreamControl, store: Store) -> None:
-    """See that a place is no mirror, and no other home: there copies and records are cleared by other rules.
+    """Refuse a mirror or another home as a place: copies and records are deleted there by other rules.
 
     Raises:
-        ConflictError: deployments of a stream of this name are on record there.
+        ConflictError: the place has records of deployments of a stream of this name.
     """
     found = next(iter(store.list_objects(f"{layout.deployments_folder(control.stream_id)}/")), None)
     if found is not None and store.uri != control.home.uri:
@@ -284,13 +277,11 @@ def put_in_place(
     uri: str,
     go_on: Callable[[], None] = lambda: None,
 ) -> SnapshotManifest:
-    """Copy what of a snapshot was linked beside the checkpoints to its place; gives the manifest that says so.
+    """Copy the linked files of a snapshot from beside the checkpoints to its place; the manifest with that place.
 
-    Each file is held against what was captured as it arrives. What is shared with an older snapshot is there already.
+    Each file is verified as it arrives. Files shared with an older snapshot are there already.
 
     Args:
-        control: the stream.
-        places: of the home.
         staged: the manifest, not yet written anywhere.
         uri: of the place.
         go_on: called again and again; raises to give up.
@@ -298,7 +289,7 @@ def put_in_place(
     Raises:
         UnavailableError: the place does not answer.
         ConflictError: it is that of another home.
-        SnapshotIncompleteError, SnapshotCorruptError: what was linked is not there, or not as captured.
+        SnapshotIncompleteError, SnapshotCorruptError: a link is not there, or not as captured.
     """
     store = places.need_own(control, uri)
     own = replace(
@@ -323,13 +314,9 @@ def put_in_place(
 
 
 def as_kept_in(manifest: SnapshotManifest, store: Store, *, but_shared: bool = False) -> SnapshotManifest:
-    """The manifest with what this store says of the files, in place of what another one said.
+    """The manifest with the checksums that this store, which has the files, keeps of them.
 
-    Args:
-        manifest: of a snapshot.
-        store: where its files lie.
-        but_shared: what is shared with an older snapshot is known by what the same store said of it then, and is not
-            asked for again.
+    With ``but_shared`` files shared with an older snapshot keep the checksums that the same store gave then.
     """
     queries = {}
     for name, query in manifest.queries.items():
@@ -350,12 +337,10 @@ def land(
     lease_id: str,
     go_on: Callable[[], None] = lambda: None,
 ) -> SnapshotManifest:
-    """A snapshot whose files lie beside the checkpoints: itself, or a manifest of copies that go with a lease.
+    """The manifest of a snapshot beside the checkpoints: itself, or one of copies that are removed with the lease.
 
     Args:
-        places: of the home.
-        manifest: of the snapshot.
-        query_names: which of its queries are wanted.
+        query_names: the queries to copy.
         lease_id: of the reader's lease.
         go_on: called whenever a file has arrived.
 
@@ -384,5 +369,5 @@ def land(
 
 
 def _in_place(query: QuerySnapshot, place: str) -> QuerySnapshot:
-    """What the server of another store said of the files was compared on their way."""
+    # The checksums of the other store were compared on the way.
     return replace(query, files=tuple(replace(entry, shared_from=place, checksum="") for entry in query.files))

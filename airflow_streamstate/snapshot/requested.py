@@ -1,4 +1,4 @@
-"""Which snapshot a request has become: asked again, of whichever deployment and attempt, it becomes no second one."""
+"""Finds the snapshot of a request, so that the same request to any deployment or attempt takes no second one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 def requested_snapshot(
     control: StreamControl, request_id: str, deployment_id: str, events: Sequence[Event | None]
 ) -> SnapshotManifest | None:
-    """The complete snapshot that a request has become; None while it has become none.
+    """The complete snapshot of a request; None while there is none.
 
-    Its manifest counts (Law 3): a driver that died right behind it has not told of it. In this deployment the commands
-    that were begun say which it could be. Of the deployments between the first one that was asked and this one, every
-    snapshot is looked at that a command had asked for.
+    Its manifest counts (Law 3): a driver that died right after it sent no event. In this deployment the commands that
+    were begun name the candidates. In the deployments between the first that was asked and this one, every snapshot is
+    a candidate that a command asked for.
 
     Args:
-        control: the stream.
-        request_id: the request.
         deployment_id: the deployment that is asked now.
         events: of that deployment, all attempts, in order; None for those that could not be read.
 
@@ -37,7 +35,7 @@ def requested_snapshot(
     first_command_id = record.command_id if record is not None and record.verb == "snapshot" else None
 
     def is_its(manifest: SnapshotManifest) -> bool:
-        # Older agents do not know request ids, and write the command's.
+        # Older agents write the command's id, and no request id.
         return manifest.request_id == request_id or (
             first_command_id is not None and manifest.command_id == first_command_id
         )
@@ -71,7 +69,7 @@ def _here(
 
 
 def _elsewhere(control: StreamControl, since: str | None, deployment_id: str) -> list[str]:
-    """Snapshots that commands asked other deployments for, of the newest deployment first."""
+    """Snapshots of other deployments that commands asked for, those of the newest deployment first."""
     known = control.deployment_ids()
     begin = known.index(since) if since in known else 0
     end = known.index(deployment_id) if deployment_id in known else len(known)

@@ -1,7 +1,7 @@
-"""The sha256 of every file of a snapshot, written some time after the manifest, at low priority.
+"""The seal of a snapshot: the sha256 of every file, written some time after the manifest, at low priority.
 
-On a disk the files that a snapshot shares with an older one are links of the same file: where that one is sealed, they
-are not read again. So a stream that takes a snapshot every few seconds reads what has changed, and not all its state.
+On a disk a file that an older, sealed snapshot has too is a link of the same file, and is not read again: a stream that
+takes a snapshot every few seconds reads only what has changed.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from airflow_streamstate.errors import DataError, SnapshotCorruptError, Snapshot
 from airflow_streamstate.protocol.ids import is_snapshot_of
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest, SnapshotSeal
 from airflow_streamstate.snapshot.checksums import is_of_bytes
-from airflow_streamstate.snapshot.data import are_one_file, is_on_disk
+from airflow_streamstate.snapshot.data import are_one_file, facts_of, is_on_disk
 from airflow_streamstate.snapshot.places import key_of
 from airflow_streamstate.snapshot.verify import FileReading
 from airflow_streamstate.store.base import Store
 
 OLDER_LOOKS = 3
-"""So many older snapshots are looked at for one that is sealed."""
+"""The number of older snapshots that are searched for a sealed one."""
 
 
 def needs_seal(manifest: SnapshotManifest) -> bool:
-    """Whether a seal would say more than the manifest: not where the server's checksums of all bytes are in that.
+    """Whether a seal adds anything: not where the manifest has the server's checksums of all bytes.
 
-    To seal is to read every byte, and from a server none is to come through a driver.
+    Sealing reads every byte, and none is to come from a server through a driver.
     """
     return not all(is_of_bytes(entry.checksum) for query in manifest.queries.values() for entry in query.files)
 
@@ -34,15 +34,13 @@ def needs_seal(manifest: SnapshotManifest) -> bool:
 def seal(
     control: StreamControl, checkpoints: Store, snapshot_id: str, *, before_each: Callable[[], None] = lambda: None
 ) -> SnapshotSeal:
-    """Hash every file and write the seal; one that is there already is returned as it is (Law 2).
+    """Hash every file and write the seal; an existing one is returned as it is (Law 2).
 
-    Nothing is sealed that is not, by size and Spark's own checksums, what was captured. A file that an older seal of
-    this deployment has gets that digest: if it was altered since then, ``verify`` finds that it is not the sealed one.
+    Only what was captured, by size and Spark's own checksums, is sealed. A file that an older seal of this deployment
+    has gets that digest: if it was altered since then, ``verify`` finds that.
 
     Args:
-        control: the stream.
         checkpoints: the store of the data.
-        snapshot_id: a complete snapshot.
         before_each: called before each file, and again and again while it is read; may pause, or raise to give up.
 
     Raises:
@@ -65,7 +63,7 @@ def seal(
             if older is not None and (known := older.sha256_of(manifest, query_name, entry)):
                 sha256[query_name][entry.path] = known
                 continue
-            facts = {"snapshot_id": snapshot_id, "query_name": query_name, "path": entry.path}
+            facts = facts_of(manifest, query_name, entry)
             found = reading.read(entry, go_on=before_each)
             if found is None:
                 raise SnapshotIncompleteError("a file of the snapshot is missing, so it is not sealed", **facts)
@@ -100,7 +98,7 @@ class _Older:
         return None
 
     def sha256_of(self, manifest: SnapshotManifest, query_name: str, entry: FileEntry) -> str:
-        """The digest of a file that is the very same one; "" where it is not, or that cannot be told."""
+        """The sealed digest of the same file; "" where it is another one, or that is not known."""
         was = self._files.get((query_name, entry.path))
         if was is None or (was.size_bytes, was.spark_crc32) != (entry.size_bytes, entry.spark_crc32):
             return ""
@@ -115,13 +113,7 @@ def _number_of(snapshot_id: str) -> str:
 
 
 def seal_as_read(control: StreamControl, snapshot_id: str, sha256: Mapping[str, Mapping[str, str]]) -> SnapshotSeal:
-    """Write the seal of a snapshot of which every file was read, and found to be what was captured.
-
-    Args:
-        control: the stream.
-        snapshot_id: a complete snapshot.
-        sha256: of every file, by query and path.
-    """
+    """Write the seal of a complete snapshot whose files were all read and found whole; ``sha256`` by query and path."""
     result = SnapshotSeal(snapshot_id=snapshot_id, sealed_at=control.clock.now(), sha256=sha256)
     control.put_seal(result)
     return result

@@ -1,8 +1,8 @@
-"""What a new snapshot need not copy, because an older one of the stream has the same file.
+"""Finds the files that a new snapshot need not copy, because an older one of the stream has them.
 
-On a disk every snapshot has links of its own. Where a link is a copy, and listings tell versions, a file of the same
-path, size and version is named where it lies. Versions are compared within one deployment, where they are of one key;
-across deployments only where they are digests of the bytes.
+On a disk every snapshot has links of its own. On other stores whose listings have versions, a file of the same path,
+size and version is named where it lies. Versions are compared within one deployment, where they are of one key; across
+deployments only where they are digests of the bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from airflow_streamstate.protocol.layout import is_checkpoint_place
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
 from airflow_streamstate.snapshot.checksums import companion_of
-from airflow_streamstate.snapshot.places import key_of, lying, place_of
+from airflow_streamstate.snapshot.places import keys_of, lying, place_of
 from airflow_streamstate.store.base import ObjectInfo, Store
 from airflow_streamstate.store.local import LocalStore
 
@@ -25,12 +25,7 @@ _DIGEST = re.compile(r'"?(?:[0-9a-f]{32}|[0-9a-f]{64})"?')
 
 @dataclass(frozen=True)
 class Bases:
-    """The older snapshots that a new one may share files with; none of them is removed meanwhile.
-
-    Attributes:
-        deployment_id: whose checkpoints the new one is of.
-        manifests: of the older ones, by id.
-    """
+    """The older snapshots (``manifests`` by id) whose files a new one of a deployment may share; none is removed."""
 
     deployment_id: str
     manifests: Mapping[str, SnapshotManifest]
@@ -38,13 +33,12 @@ class Bases:
     def shared(
         self, query_name: str, paths: Collection[str], there: Mapping[str, ObjectInfo], store: Store
     ) -> dict[str, FileEntry]:
-        """The files of a query that need no copy, by path; each was looked for, as a manifest alone proves no file.
+        """The files of a query that need no copy, by path; each was found in a listing.
 
         Args:
-            query_name: the query.
-            paths: what the new snapshot holds of it.
+            paths: of the query's files in the new snapshot.
             there: the same files in the checkpoint, by path, as they were listed.
-            store: in which the data of the older ones lie.
+            store: of the data of the older snapshots.
         """
         found: dict[str, FileEntry] = {}
         for manifest in self.manifests.values():
@@ -68,14 +62,9 @@ class Bases:
         return manifest.deployment_id == self.deployment_id or _DIGEST.fullmatch(info.version) is not None
 
     def with_same_bytes(self, query_name: str, files: Sequence[FileEntry], store: Store) -> tuple[FileEntry, ...]:
-        """Files that were linked already, those named where they lie whose bytes an older one of this deployment has.
+        """These linked files of a query, named in an older snapshot of this deployment where that has the same bytes.
 
-        That is said by Spark's checksums of them, which a manifest knows by one of its own. Each was looked for there.
-
-        Args:
-            query_name: the query.
-            files: of it.
-            store: in which the data of the older ones lie.
+        Spark's checksums tell, whose own checksum is in a manifest. Each file was found in a listing of ``store``.
         """
         older: dict[str, FileEntry] = {}
         for manifest in self.manifests.values():
@@ -94,7 +83,7 @@ class Bases:
         return tuple(entry if entry.shared_from else found.get(entry.path, entry) for entry in files)
 
     def carried(self, query: QuerySnapshot, snapshot_id: str) -> QuerySnapshot | None:
-        """A query that an older snapshot holds unchanged, named where it lies; None where that is not one of these."""
+        """The query of an older snapshot, with its files named where they lie; None where that is not one of these."""
         manifest = self.manifests.get(snapshot_id)
         if manifest is None:
             return None
@@ -103,7 +92,7 @@ class Bases:
 
 
 def _with_companions(paths: Collection[str], found: dict[str, FileEntry]) -> dict[str, FileEntry]:
-    """A file and its checksum file go together: the manifest knows the one by the bytes of the other."""
+    """Without files whose checksum file is not shared, or the other way round."""
     for path in paths:
         companion = companion_of(path)
         if companion in paths and (path in found) != (companion in found):
@@ -116,17 +105,8 @@ _File = tuple[str, str]
 """The place of a file, and its key there."""
 
 
-# How much room snapshots take, and how much of it they share.
-
-
 def shared_bytes(checkpoints: Store, manifests: Collection[SnapshotManifest]) -> dict[str, int]:
-    """By snapshot, how many of its bytes take no room of their own: another one has the same file, or the checkpoint
-    that it was linked from on a disk, or whose own files it names.
-
-    Args:
-        checkpoints: the store of the data that lies at no other place.
-        manifests: all that there are of the stream.
-    """
+    """By snapshot of a stream, the bytes that take no room of their own: another one or a checkpoint has them."""
     holders = Counter(file for one in manifests for file in _sizes(one))
     found = {}
     for one in manifests:
@@ -144,7 +124,7 @@ def shared_bytes(checkpoints: Store, manifests: Collection[SnapshotManifest]) ->
 def freed_bytes(
     checkpoints: Store, gone: Iterable[SnapshotManifest], kept: Iterable[SnapshotManifest]
 ) -> dict[str, int]:
-    """By snapshot that goes, how many bytes that frees which nothing that stays has; each file counts once."""
+    """By snapshot that is removed, the bytes that this frees; each file counts once."""
     needed = {file for one in kept for file in _sizes(one)}
     counted: set[_File] = set()
     found: dict[str, int] = {}
@@ -159,21 +139,12 @@ def freed_bytes(
 
 
 def _sizes(manifest: SnapshotManifest) -> Mapping[_File, int]:
-    return {
-        (manifest.data_uri, key_of(manifest, name, entry)): entry.size_bytes
-        for name, query in manifest.queries.items()
-        for entry in query.files
-    }
+    return {(manifest.data_uri, key): entry.size_bytes for key, entry in keys_of(manifest).items()}
 
 
 def _named(manifest: SnapshotManifest) -> set[str]:
-    """The files of checkpoints themselves, which are not the snapshot's."""
-    return {
-        key_of(manifest, name, entry)
-        for name, query in manifest.queries.items()
-        for entry in query.files
-        if is_checkpoint_place(entry.shared_from)
-    }
+    """The named files of checkpoints, which are not the snapshot's own."""
+    return {key for key, entry in keys_of(manifest).items() if is_checkpoint_place(entry.shared_from)}
 
 
 def _is_linked(checkpoints: Store, key: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a driver is asked of the state in forks of snapshots: plain JSON on its way to it, in ``driver.json``."""
+"""The order to a driver that reads state in forks of snapshots, as plain JSON in ``driver.json``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Verb = Literal["state", "diff"]
 ExportFormat = Literal["parquet", "delta"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = ("parquet", "delta")
 ABOUT = "_about.json"
-"""Beside exported tables: what they are of. It is there before them, and says ``complete`` after them."""
+"""Describes exported tables. It is written before them, and says ``complete`` after them."""
 RESULT = "result.json"
 PROGRESS = "progress.txt"
 
@@ -24,11 +24,11 @@ class StatePlace:
     """A fork of one query's state.
 
     Attributes:
-        checkpoint_uri: as Spark is to be told it.
+        checkpoint_uri: as Spark writes it.
         batch_id: the batch that left the state.
         state_format: Spark's state checkpoint format, 1 or 2.
-        feed_from: the first batch of the change feed that can be read here; None where none can.
-        feed_gap: why none can.
+        feed_from: the first batch of the change feed that can be read here; None for none.
+        feed_gap: the reason for none.
     """
 
     checkpoint_uri: str
@@ -43,10 +43,9 @@ class StateExport:
     """Tables to be written.
 
     Attributes:
-        uri: of the folder, as Spark is to be told it.
-        format: in which they are written.
-        overwrite: an earlier export that lies there is replaced; nothing else ever is.
-        about: what is said of them in ``_about.json``.
+        uri: of the folder, as Spark writes it.
+        overwrite: whether an earlier export there is replaced; nothing else ever is.
+        about: the content of ``_about.json``.
     """
 
     uri: str
@@ -60,14 +59,14 @@ class StateOrder:
     """One reading.
 
     Attributes:
-        verb: ``state`` looks at ``places``, and exports them; ``diff`` compares them with ``before``.
+        verb: ``state`` reads ``places``, and exports them; ``diff`` compares them with ``before``.
         places: by query name.
-        before: the older state of ``diff``, and of an export of changes; empty for none.
-        key: columns of the state's keys and their values, by which rows are chosen; None for no rows.
-        limit: how many rows are shown at most, of each table.
-        export: where tables are to be written; None for nowhere. With ``before`` it is changes that are written.
         folder: of this machine, for result and progress.
-        deadline_seconds: after so long the driver ends itself (Law 6).
+        deadline_seconds: the driver ends itself after this time (Law 6).
+        limit: the most rows to show of each table.
+        before: the older state of ``diff``, and of an export of changes; empty for none.
+        key: the rows to show, by columns of the state's keys and their values; None for no rows.
+        export: the tables to write, or with ``before`` their changes; None for none.
     """
 
     verb: Verb
@@ -104,15 +103,15 @@ class StateOrder:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise MalformedMessageError(
-                "the driver was not told what to read as it must be",
+                "the driver's order to read state is malformed",
                 reason=f"{type(error).__name__}: {error}",
                 next_step="Read state with `streamstate snapshot inspect`, `export` or `diff`; they write this.",
             ) from None
 
 
 def parse_exactly(text: str) -> Any:
-    """What this JSON text holds, with each number as it stands there: as a text where no float is exactly it, as with
-    long decimals, and where JSON has no number for it (NaN, Infinity).
+    """The value of a JSON text, with each number exact: as a text where no float is exact (long decimals), or where
+    JSON has no number for it (NaN, Infinity).
 
     Raises:
         ValueError: it is no JSON.

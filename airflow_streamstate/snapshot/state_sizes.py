@@ -1,4 +1,4 @@
-"""How state is spread: bytes of each operator and partition by the manifest, and the skew of rows."""
+"""The distribution of state: bytes of each operator and partition by the manifest, and the skew of rows."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _OPERATOR = re.compile(r"state/([0-9]+)/.+")
 
 @dataclass(frozen=True)
 class Skew:
-    """How unevenly rows lie.
+    """The skew of an operator's rows.
 
     Attributes:
         most: rows of the fullest partition.
-        median: of all of them.
-        fullest: which one it is; the first of several.
-        ratio: the first by the second; None where the median is 0.
+        median: of all partitions.
+        fullest: the first partition with ``most`` rows.
+        ratio: ``most`` by ``median``; None where that is 0.
     """
 
     most: int
@@ -35,11 +35,7 @@ class Skew:
 
 
 def skew_of(rows: Sequence[int]) -> Skew | None:
-    """The skew of an operator; None where it has no partition.
-
-    Args:
-        rows: of each partition, empty ones among them.
-    """
+    """The skew of an operator by the rows of each partition, also empty ones; None where it has none."""
     if not rows:
         return None
     most, median = max(rows), float(statistics.median(rows))
@@ -47,7 +43,7 @@ def skew_of(rows: Sequence[int]) -> Skew | None:
 
 
 def bytes_by_partition(files: Iterable[FileEntry]) -> dict[int, dict[int, int]]:
-    """Bytes per operator and partition: of the files that Spark opens the state from, which one version may share."""
+    """Bytes per operator and partition of the files from which Spark opens the state."""
     found: dict[int, dict[int, int]] = {}
     for entry in files:
         match = _PARTITION.fullmatch(entry.path)

@@ -1,6 +1,6 @@
-"""What Spark's state readers can be asked of each stateful operator: its tables, and by which columns a row is known.
+"""The tables of each stateful operator, as Spark's state readers give them, and the columns that identify a row.
 
-Pure: the rows of Spark's ``state-metadata`` come in as mappings, and what to ask of ``statestore`` goes out.
+Pure: from the rows of Spark's ``state-metadata`` to the options of ``statestore``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 TableKind = Literal["rows", "join", "value", "list", "map", "timers"]
 PARTITION = "partition_id"
 JOIN_ROWS = "rows"
-"""How many equal rows a side of a join holds: what stands for its payload in a comparison."""
+"""The number of equal rows in a side of a join, compared in place of a payload."""
 _DEFAULT_STORE = "default"
 _ODD = re.compile(rb"[^A-Za-z0-9_-]|^_")
 _KINDS: Mapping[str, TableKind] = {"ValueState": "value", "ListState": "list", "MapState": "map"}
@@ -38,16 +38,15 @@ _PAYLOAD: Mapping[TableKind, str] = {
 
 @dataclass(frozen=True)
 class StateTable:
-    """What one operator keeps under one name: one thing that Spark reads at a time.
+    """One table of an operator: Spark reads one at a time.
 
     Attributes:
-        operator_id: Spark's number of the operator.
-        operator_name: Spark's name of it.
+        operator_id, operator_name: Spark's own.
         name: ``rows`` of an operator with one store, ``left`` and ``right`` of a join, of a ``transformWithState`` its
             variable, or ``timers``.
-        kind: what it is. A side of a join may hold equal rows; the others hold each identity once.
-        partitions: how many.
-        has_ttl: its values end by themselves.
+        kind: only a side of a ``join`` may hold equal rows; all others hold each identity once.
+        partitions: their number.
+        has_ttl: whether its values expire.
         time: of timers ``processing_time`` or ``event_time``; "" for others.
     """
 
@@ -61,7 +60,7 @@ class StateTable:
 
     @property
     def options(self) -> dict[str, str]:
-        """For Spark's ``statestore``; collections as a whole, but for maps, whose entries are compared one by one."""
+        """For Spark's ``statestore``: a list as a whole, a map entry by entry."""
         found = {"operatorId": str(self.operator_id)}
         if self.kind == "join":
             return {**found, "joinSide": self.name}
@@ -73,25 +72,25 @@ class StateTable:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The columns by which a row is the same row in another snapshot."""
+        """The columns that identify a row in every snapshot."""
         return _IDENTITY[self.kind]
 
     @property
     def payload(self) -> str | None:
-        """The column that may change while the row stays; None for timers, which come and go."""
+        """The column that may change while the row stays; None for timers."""
         return _PAYLOAD.get(self.kind)
 
     @property
     def path(self) -> str:
-        """Where it lies below an exported query."""
-        # No variable's folder is called so: behind each of its tildes stand two digits.
+        """Its folder below an exported query."""
+        # Distinct from every variable's folder, in which two digits follow each tilde.
         name = "~timers" if self.kind == "timers" else folder_name(self.name)
         return f"{self.operator_id}-{folder_name(self.operator_name)}/{name}"
 
     @property
     def has_feed(self) -> bool:
-        """Whether Spark's change feed tells what became of a row. A list's tells what was appended, and a join's of
-        its index; timers have none."""
+        """Whether Spark's change feed has the new row. A list's has what was appended, a join's is of its index; timers
+        have none."""
         return self.kind in ("rows", "value", "map")
 
     def described(self) -> dict[str, object]:
@@ -100,17 +99,13 @@ class StateTable:
 
 
 def folder_name(name: str) -> str:
-    """A name of the user's as that of a folder that Spark reads: letters, digits, ``_`` and ``-`` stay, but for a ``_``
-    at its beginning, which would hide it; every other byte becomes ``~XX``."""
+    """A user's name as one of a folder that Spark reads: letters, digits, ``_`` and ``-`` stay, except a leading ``_``,
+    which would hide the folder; every other byte becomes ``~XX``."""
     return _ODD.sub(lambda odd: b"~%02X" % odd[0][0], name.encode("utf-8", "surrogatepass")).decode()
 
 
 def tables_of(stores: Iterable[Mapping[str, object]]) -> list[StateTable]:
-    """The tables of a checkpoint.
-
-    Args:
-        stores: rows of ``state-metadata``: one per state store.
-    """
+    """The tables of a checkpoint, by the rows of ``state-metadata``: one per state store."""
     found: list[StateTable] = []
     for store in stores:
         operator_id, operator_name = int(str(store["operatorId"])), str(store["operatorName"])
@@ -120,7 +115,7 @@ def tables_of(stores: Iterable[Mapping[str, object]]) -> list[StateTable]:
             found += _of_processor(operator_id, operator_name, partitions, properties)
         elif operator_name == "symmetricHashJoin":
             names = {table.name for table in found if table.operator_id == operator_id}
-            # Four stores, or in newer formats one; the reader puts the sides together.
+            # Four stores, or one in newer formats; the reader puts the sides together.
             sides = [side for side in ("left", "right") if side not in names]
             found += [StateTable(operator_id, operator_name, side, "join", partitions) for side in sides]
         elif store_name == _DEFAULT_STORE:
@@ -143,14 +138,14 @@ def _of_processor(
 
 
 def variables_in(properties: Mapping[str, object]) -> list[Mapping[str, object]]:
-    """The variables that the properties of an operator tell of, timers among them; Spark 4.0 has them as a text."""
+    """The variables in the properties of an operator, timers among them; Spark 4.0 has them as a text."""
     described = properties.get("stateVariables", [])
     listed = json.loads(described) if isinstance(described, str) else described
     return list(listed) if isinstance(listed, list) else []
 
 
 def difference_of(one: Iterable[StateTable], other: Iterable[StateTable]) -> str:
-    """Why the tables of two checkpoints cannot be compared, in words; "" where they can. Partitions may differ."""
+    """Why the tables of two checkpoints cannot be compared; "" where they can. Partitions may differ."""
     first, second = ({(table.path, table.kind) for table in tables} for tables in (one, other))
     if first == second:
         return ""

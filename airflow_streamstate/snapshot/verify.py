@@ -1,8 +1,7 @@
-"""Reading a whole snapshot and naming everything that is wrong with it."""
+"""Reads a whole snapshot and names everything that is wrong with it."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -21,13 +20,22 @@ from airflow_streamstate.snapshot.checksums import (
     companion_of,
     parse_checksums,
 )
-from airflow_streamstate.snapshot.data import REMEDY, check_complete, crc32_hex, read_chunks, side_by_side
+from airflow_streamstate.snapshot.copy_snapshot import sealed_in
+from airflow_streamstate.snapshot.data import (
+    REMEDY,
+    captured_checksums,
+    check_complete,
+    crc32_hex,
+    facts_of,
+    read_chunks,
+    read_side_by_side,
+)
 from airflow_streamstate.snapshot.places import folder_of, key_of
 from airflow_streamstate.store.base import ManyAtOnce, Store
 
 ProblemKind = Literal["missing", "altered", "unreadable", "outrun"]
 READ_BEFORE_START_BYTES = 1 << 31
-"""How much of a snapshot is read before a start from it: three to five seconds' worth on one core of two."""
+"""How much of a snapshot is read before a start from it: three to five seconds on one core of two."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +43,10 @@ class Problem:
     """One thing that is wrong.
 
     Attributes:
-        kind: not there; other bytes than were captured; not to be read; or ``outrun``: its driver went on after it.
-        query: the query's name; "" where it concerns the snapshot as a whole.
+        kind: ``altered``: other bytes than were captured; ``outrun``: the driver went on after the snapshot at its end.
+        query: the query's name; "" for the snapshot as a whole.
         path: of the file, relative to the query's folder.
-        detail: the same in words.
+        detail: in words.
     """
 
     kind: ProblemKind
@@ -47,18 +55,13 @@ class Problem:
     detail: str
 
     def to_json(self) -> dict[str, str]:
-        """The problem as plain JSON."""
+        """As plain JSON."""
         return {"kind": self.kind, "query": self.query, "path": self.path, "detail": self.detail}
 
 
 @dataclass(frozen=True)
 class Examined:
-    """A snapshot that was read.
-
-    Attributes:
-        problems: everything that is wrong with it, in the manifest's order.
-        sha256: of every file that was read, by query and path.
-    """
+    """The problems of a snapshot in the manifest's order, and the sha256 of its whole files, by query and path."""
 
     problems: list[Problem]
     sha256: Mapping[str, Mapping[str, str]]
@@ -67,7 +70,7 @@ class Examined:
 def verify(
     control: StreamControl, checkpoints: Store, snapshot_id: str, *, before_each: Callable[[], None] = lambda: None
 ) -> list[Problem]:
-    """As ``examine``: the problems alone. An empty list means that the snapshot is whole."""
+    """The problems of ``examine``; none where the snapshot is whole."""
     return examine(control, checkpoints, snapshot_id, before_each=before_each).problems
 
 
@@ -76,13 +79,11 @@ def examine(
 ) -> Examined:
     """Read every byte of the snapshot, once.
 
-    Each file is held against its size and, once the snapshot is sealed, its sha256; before that, and where it differs
-    from that, against Spark's own checksums and what the server that keeps it said when it was copied.
+    Each file is compared with its size and, once the snapshot is sealed, its sha256; before that, and where that
+    differs, with Spark's own checksums and the server's checksum of when it was copied.
 
     Args:
-        control: the stream.
         checkpoints: the store of the data.
-        snapshot_id: a complete snapshot.
         before_each: called again and again while files are read; may raise to give up.
 
     Raises:
@@ -102,7 +103,7 @@ def examine(
         reading = FileReading(checkpoints, manifest, query_name)
         look = partial(_examine_entry, reading, query_name, sealed.get(query_name, {}))
         digests = sha256.setdefault(query_name, {})
-        with closing(side_by_side(checkpoints, look, query.files, before_each)) as found:
+        with closing(read_side_by_side(checkpoints, look, query.files, before_each)) as found:
             for entry in query.files:
                 before_each()
                 problem, digest = next(found)
@@ -116,12 +117,12 @@ def examine(
 def _examine_entry(
     reading: FileReading, query_name: str, sealed: Mapping[str, str], entry: FileEntry, go_on: Callable[[], None]
 ) -> tuple[Problem | None, str]:
-    """What is wrong with a file, if anything, and its sha256; ``go_on`` as ``FileReading.read``."""
+    """The problem of a file, or None, and its sha256; ``go_on`` as ``FileReading.read``."""
     wanted = sealed.get(entry.path, "")
     try:
         found = reading.read(entry, for_checksums=not wanted, go_on=go_on)
         if found is not None and wanted and found.sha256 != wanted:
-            found = reading.read(entry, go_on=go_on) or found  # Spark's checksums tell where it differs
+            found = reading.read(entry, go_on=go_on) or found  # Spark's checksums say where it differs
     except StreamStateError as error:
         return Problem("unreadable", query_name, entry.path, str(error)), ""
     if found is None:
@@ -134,13 +135,13 @@ def _examine_entry(
 
 @dataclass(frozen=True)
 class Unread:
-    """What the look before a start left unread: the largest files, by their sizes alone as they were captured."""
+    """The largest files, which ``check_before_start`` did not read; their sizes are as captured."""
 
     files: int
     size_bytes: int
 
     def describe(self, snapshot_id: str) -> str:
-        """What a person should know of a snapshot that is too large to be read before a start."""
+        """The warning about a snapshot that is too large to be read before a start."""
         return (
             f"{self.files} files of {self.size_bytes:,} bytes of snapshot {snapshot_id} were not read; Spark compares"
             " them with its checksums when it loads them, and `streamstate snapshot verify` does so at any time"
@@ -150,11 +151,11 @@ class Unread:
 def check_before_start(
     control: StreamControl, checkpoints: Store, manifest: SnapshotManifest, read_bytes: int = READ_BEFORE_START_BYTES
 ) -> Unread | None:
-    """Before a deployment starts from a snapshot: every file there and of its size, and read as far as that is cheap.
+    """Check a snapshot before a deployment starts from it: every file there, of its size, and read as far as is cheap.
 
-    Where the server keeps checksums, it is asked for them, several at a time, and no byte comes through here. Other
-    files are read from the smallest on, until ``read_bytes`` are: each is held against the sealed sha256 where there is
-    one, else against Spark's checksums. What is left unread Spark compares with its checksums when it loads it.
+    A server that keeps checksums is asked for them, several at a time, and its files are not read. Other files are read
+    from the smallest on, until ``read_bytes``: each is compared with the sealed sha256 where there is one, else with
+    Spark's checksums. Spark compares the others with its checksums when it loads them.
 
     Returns:
         What was not read; None where everything was.
@@ -164,10 +165,7 @@ def check_before_start(
         SnapshotCorruptError: a file is not what was captured.
     """
     check_complete(checkpoints, manifest)
-    sealed: Mapping[str, Mapping[str, str]] = {}
-    with contextlib.suppress(DataError):  # a damaged seal proves nothing; ``verify`` tells of it
-        seal = control.seal(manifest.snapshot_id)
-        sealed = {} if seal is None else seal.sha256
+    sealed = sealed_in(control, manifest.snapshot_id)
     readings = {name: FileReading(checkpoints, manifest, name) for name in manifest.queries}
     files = [(entry.size_bytes, name, entry) for name, query in manifest.queries.items() for entry in query.files]
     files.sort(key=lambda file: file[:2])
@@ -177,7 +175,7 @@ def check_before_start(
         is_as_copied = told.get((name, entry.path))
         if is_as_copied:
             continue
-        if is_as_copied is None:  # what the server says was altered is read, however large it is
+        if is_as_copied is None:  # a file that is altered by the server's checksum is read, however large it is
             if size_bytes > left_bytes:
                 unread_files, unread_bytes = unread_files + 1, unread_bytes + size_bytes
                 continue
@@ -189,11 +187,7 @@ def check_before_start(
 def _told_by_server(
     checkpoints: Store, manifest: SnapshotManifest, files: Sequence[tuple[str, FileEntry]]
 ) -> dict[tuple[str, str], bool]:
-    """By query and path, whether the server says that it keeps the bytes which were captured, where it says anything.
-
-    Raises:
-        UnavailableError: it does not answer.
-    """
+    """By query and path, whether the server's checksum is that of the captured bytes; only of files that have one."""
     if not isinstance(checkpoints, ManyAtOnce):
         return {}
     asked = [(name, entry) for name, entry in files if entry.checksum]
@@ -206,7 +200,7 @@ def _told_by_server(
 def _check_entry(
     reading: FileReading, manifest: SnapshotManifest, query_name: str, entry: FileEntry, sha256: str
 ) -> None:
-    facts = {"snapshot_id": manifest.snapshot_id, "query_name": query_name, "path": entry.path}
+    facts = facts_of(manifest, query_name, entry)
     found = reading.read(entry, for_digest=bool(sha256), for_checksums=not sha256)
     if found is None:
         raise SnapshotIncompleteError("a file of the snapshot is missing", **facts, next_step=REMEDY)
@@ -221,20 +215,14 @@ def _check_entry(
 
 @dataclass(frozen=True)
 class FileRead:
-    """One file as read: its sha256, and what speaks against it by size and Spark's checksums ("" if nothing)."""
+    """One file as read: its sha256, and its problem by size and checksums ("" for none)."""
 
     sha256: str
     complaint: str
 
 
 class FileReading:
-    """Reads the files of one query of a snapshot, each once, from beginning to end.
-
-    Args:
-        checkpoints: the store of the data.
-        manifest: of the snapshot.
-        query_name: one of its queries.
-    """
+    """Reads the files of one query of a snapshot from a store, each once, from beginning to end."""
 
     def __init__(self, checkpoints: Store, manifest: SnapshotManifest, query_name: str) -> None:
         self._checkpoints = checkpoints
@@ -244,7 +232,7 @@ class FileReading:
         self._crc32_of = {companion_of(entry.path): entry.spark_crc32 for entry in files if entry.spark_crc32}
 
     def is_as_copied(self, entry: FileEntry) -> bool:
-        """Whether the server itself says that it keeps the bytes which were captured; False also where it cannot."""
+        """Whether the server's checksum is that of the captured bytes; False also where it keeps none."""
         if not entry.checksum or not isinstance(self._checkpoints, ManyAtOnce):
             return False
         return self._checkpoints.checksum_of(self._key_of(entry)) == entry.checksum
@@ -260,9 +248,8 @@ class FileReading:
         """The file, or None where it is not there.
 
         Args:
-            entry: which file.
-            for_digest: whether its sha256 is wanted; "" where not.
-            for_checksums: whether it is held against Spark's checksums.
+            for_digest: whether to compute its sha256, which is "" otherwise.
+            for_checksums: whether to compare it with Spark's checksums.
             go_on: called after each piece of it; raises to give up.
 
         Raises:
@@ -317,15 +304,8 @@ class FileReading:
         return "differs from Spark's checksum" + ("" if at is None else f" from byte {at} on")
 
     def _checksums_of(self, entry: FileEntry) -> SparkChecksums | None:
-        # A checksum file that is missing, altered or damaged is told under its own name, and proves nothing here.
         beside = f"{folder_of(self._manifest, self._query_name, entry)}/{companion_of(entry.path)}"
-        companion = self._checkpoints.get(beside) if entry.spark_crc32 else None
-        if companion is None or crc32_hex(companion.body) != entry.spark_crc32:
-            return None
-        try:
-            return parse_checksums(companion.body, key=companion.key)
-        except DataError:
-            return None
+        return captured_checksums(self._checkpoints, beside, entry)
 
 
 def _complaint_by_size(size_bytes: int, entry: FileEntry) -> str:

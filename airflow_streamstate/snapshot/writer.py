@@ -1,7 +1,7 @@
-"""Writing a snapshot: it is recorded before its first file, so that no prune removes what it is made of (Law 1).
+"""Records a snapshot before its first file, so that no prune removes what it is made of (Law 1), and completes it.
 
-Its manifest completes it (Law 3). Where it took so long that it was abandoned, a record stands in the manifest's place:
-then nothing is completed, and the same snapshot is begun anew, in a data folder of its own.
+The manifest completes it (Law 3). Where it took so long that it was abandoned, a record is in the manifest's place:
+then nothing is completed, and the same snapshot begins anew, in a data folder of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from airflow_streamstate.snapshot.sharing import Bases
 log = logging.getLogger(__name__)
 
 RENEW_AFTER_SHARE = 0.1
-"""Of the time after which it counts as abandoned: so that one large file may take the rest of it."""
+"""A share of the time after which it counts as abandoned: one large file may take the rest of it."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class SnapshotWriter:
     """One try to take a snapshot.
 
     Attributes:
-        take: which data folder is its own.
-        bases: what it may share files with; None where it copies all, because nothing can keep those files for it.
+        take: the number of its own data folder.
+        bases: what it may share files with; None where no record can keep those files for it.
         place_uri: of the place of its data; "" for with the checkpoints.
-        go_on: called between any two files: it records from time to time that the try goes on.
+        go_on: to be called between any two files: renews the record from time to time.
     """
 
     control: StreamControl
@@ -47,10 +47,10 @@ class SnapshotWriter:
     go_on: Callable[[], None] = lambda: None
 
     def complete(self, manifest: SnapshotManifest) -> SnapshotManifest:
-        """Write the manifest; the one that is there, where another was first.
+        """Write the manifest, or return the one of another process that was first.
 
         Raises:
-            UnavailableError: it was abandoned meanwhile; the same call from its beginning takes it.
+            UnavailableError: the snapshot was abandoned meanwhile; it has to be taken again.
         """
         try:
             self._need_record(manifest)
@@ -59,29 +59,28 @@ class SnapshotWriter:
             found = self.control.manifest(manifest.snapshot_id)
             if found is None:
                 raise UnavailableError(
-                    "this snapshot was so long in the making that it was abandoned",
+                    "this snapshot took so long that it was abandoned",
                     snapshot_id=manifest.snapshot_id,
                     next_step="Take it again.",
                 ) from None
             manifest = found
         if self.begun is not None:
-            with suppress(StreamStateError):  # it is complete, and a prune finds that, too
+            with suppress(StreamStateError):  # a prune finds that it is complete, too
                 Retention(self.control, manifest.taken_by).finish(self.begun, completed=manifest)
         return manifest
 
     def _need_record(self, manifest: SnapshotManifest) -> None:
-        """See that it is still known as being taken: one that was abandoned, or that another one has completed, may
-        have been removed since, and its id forgotten.
+        """Check that the record is still there: else the snapshot may have been removed, and its id forgotten.
 
         Raises:
-            ObjectExistsError: it is not.
+            ObjectExistsError: it is gone.
         """
         if self.begun is None:
             return
         try:
             makings = Retention(self.control).read().makings
         except StreamStateError:
-            return  # then it is as well known as before, and what counts is the manifest
+            return  # the manifest decides
         if self.begun.making_id not in makings:
             raise ObjectExistsError("the record that this snapshot is being taken is gone", key=manifest.snapshot_id)
 
@@ -95,17 +94,15 @@ def snapshot_writer(
     needs: Collection[str],
     place_uri: str = "",
 ) -> Iterator[SnapshotWriter]:
-    """Take a snapshot in this block, and end it with ``SnapshotWriter.complete``.
+    """Take a snapshot within this block, and end it with ``SnapshotWriter.complete``.
 
-    The position of a running stream that a rehearsal forks is none that is kept: it has no record, and copies all.
+    The position that a rehearsal forks is not kept: it has no record, and shares no file.
 
     Args:
-        control: the stream.
-        snapshot_id: of it.
-        deployment_id: whose checkpoints it is of.
+        deployment_id: of the checkpoints.
         taken_by: ``agent`` or ``controller``.
         needs: snapshots that it is also made of.
-        place_uri: as in ``SnapshotWriter``; only what lies at the same place shares files.
+        place_uri: as in ``SnapshotWriter``; only snapshots at the same place share files.
 
     Raises:
         UnavailableError: the register of what is kept cannot be changed now.
@@ -118,7 +115,10 @@ def snapshot_writer(
         begun = retention.begin(snapshot_id, needs, place_uri)
     except DataError as error:
         log.warning(
-            "what is kept of %s cannot be read, so all of %s is copied: %s", control.stream_id, snapshot_id, error
+            "the retention register of %s cannot be read, so all of %s is copied: %s",
+            control.stream_id,
+            snapshot_id,
+            error,
         )
         yield _unrecorded(control, snapshot_id, place_uri)
         return
@@ -134,7 +134,7 @@ def snapshot_writer(
 
 
 class _Signs:
-    """Records from time to time that a snapshot is still being taken."""
+    """Renews the record of a snapshot in progress."""
 
     def __init__(self, retention: Retention, begun: Begun, clock: Clock) -> None:
         self._retention = retention
@@ -142,7 +142,7 @@ class _Signs:
         self._lease = Lease(clock, MAKING_SECONDS, is_held=True)
 
     def give(self) -> None:
-        """Record it where that is due; where it fails it is tried again at the next file."""
+        """Renew it where that is due; a failure is tried again at the next file."""
         if not self._lease.is_due(RENEW_AFTER_SHARE):
             return
         with suppress(StreamStateError), self._lease.renewed() as expires_at:

@@ -46,11 +46,9 @@ class AzureClient(ObstoreClient):
     """One container.
 
     Args:
-        container: its name.
-        options: how to reach it; what they leave out is asked of the environment.
-        uri: how it is called; None for ``az://container``.
-        clock: for pauses between tries.
-        signing_clock: tells when a request is signed.
+        options: what they leave out comes from the environment.
+        uri: None for ``az://container``.
+        signing_clock: for the time of signatures.
 
     Raises:
         InvalidRequestError: the options cannot be used, or name no account.
@@ -86,12 +84,8 @@ class AzureClient(ObstoreClient):
             self._store, self._parts_store = self._open(options)
 
     def _open(self, options: AzureOptions) -> tuple[AzureStore, AzureStore]:
-        said = {
-            "account_name": self.account,
-            "account_key": self._key,
-            "sas_key": self._sas,
-            "endpoint": self.endpoint_url,
-        }
+        said = {"account_name": self.account, "account_key": self._key}
+        said |= {"sas_key": self._sas, "endpoint": self.endpoint_url}
         config: Any = {name: value for name, value in said.items() if value}
         provider: Any = None if self._tokens is None else self._tokens.current
         limits = client_options(self.endpoint_url, options.connect_timeout_seconds, options.read_timeout_seconds)
@@ -124,8 +118,8 @@ class AzureClient(ObstoreClient):
 
     def found_in(self, headers: Mapping[str, str]) -> Found:
         version = headers.get("etag", "").strip(_QUOTE)
-        # Of what was put in blocks, Azure keeps the MD5 that the writer claims, and hadoop-azure claims wrong ones.
-        # What was put at once, as we do it, has the server's own.
+        # For a blob that was put in blocks Azure keeps the writer's MD5, and hadoop-azure's is wrong. For one that was
+        # put whole, as here, it computes its own.
         write_id = headers.get(f"x-ms-meta-{self.write_id_name}", "")
         md5 = headers.get("content-md5", "") if write_id else ""
         return Found(
@@ -173,14 +167,14 @@ class _Tokens:
         self._token: dict[str, Any] | None = None
 
     def current(self) -> dict[str, Any]:
-        """As obstore wants it; raises RequestFailure."""
+        """The token as obstore wants it; raises RequestFailure."""
         with self._lock:
             if self._token is None or (self._token["expires_at"] - self._clock.now()).total_seconds() < FRESH_SECONDS:
                 self._token = self._fetched()
             return self._token
 
     def _fetched(self) -> dict[str, Any]:
-        # Imported only here: keys and signatures need none of it.
+        # Imported only here: keys and signatures do not need it.
         try:
             from azure.core.exceptions import ClientAuthenticationError
             from azure.identity import CredentialUnavailableError, DefaultAzureCredential
@@ -217,7 +211,6 @@ def azure_store(
     clock: Clock = SYSTEM_CLOCK,
     upload_part_bytes: int = UPLOAD_PART_BYTES,
 ) -> ServerStore:
-    """A store of objects of one container below one prefix; arguments and errors of ``AzureClient`` and
-    ``ServerStore``."""
+    """The store of one prefix of a container; arguments and errors as ``AzureClient`` and ``ServerStore``."""
     client = AzureClient(container, options or AzureOptions(), uri, clock=clock)
     return ServerStore(client, prefix, upload_part_bytes=upload_part_bytes)

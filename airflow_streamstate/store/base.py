@@ -1,4 +1,4 @@
-"""What every store promises; ``tests/contract`` holds each backend to it.
+"""The promises of every store; ``tests/contract/store`` holds each backend to them.
 
 Keys are relative, ``/``-separated, without empty, ``.`` or ``..`` parts. The vocabulary of conditional writes (put,
 create, replace-if-unchanged) is obstore's. Absence is not an error here: ``get`` and ``head`` answer None.
@@ -15,18 +15,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.errors import InvalidRequestError, ObjectMissingError
 
 
 @dataclass(frozen=True)
 class StoredObject:
-    """One object as read.
-
-    Attributes:
-        key: its key, relative to the store.
-        body: its bytes, whole.
-        version: opaque; equal versions of one key mean equal bytes.
-    """
+    """One object as read; ``version`` is opaque, and equal versions of one key mean equal bytes."""
 
     key: str
     body: bytes
@@ -38,10 +32,8 @@ class ObjectInfo:
     """One object as listed.
 
     Attributes:
-        key: its key, relative to the store.
-        size_bytes: exact.
         version: as in StoredObject, where the backend knows it without reading the bytes (S3 does); else "".
-        modified_at: when these bytes came to be, by the backend's clock, where ``head`` can tell; a hard link keeps it.
+        modified_at: when these bytes were written, by the backend's clock, where ``head`` can tell; a link keeps it.
     """
 
     key: str
@@ -52,12 +44,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True)
 class Link:
-    """One of many objects to link.
-
-    Attributes:
-        source_key, target_key: as in ``Store.link``.
-        size_bytes: as listed; None where unknown. Knowing it spares requests for large objects.
-    """
+    """One of many objects to link; ``size_bytes``, where it is known, spares requests for large objects."""
 
     source_key: str
     target_key: str
@@ -80,8 +67,8 @@ class Store(Protocol):
     def create(self, key: str, body: bytes) -> str:
         """Write only if nothing is there; whole or not at all; durable on return. Returns the new version.
 
-        A reply that was lost is made good by reading back, also beside other writers of equal bytes; an outcome that
-        stays unknown raises OutcomeUnknownError.
+        A write whose reply was lost is read back, also beside other writers of equal bytes; an outcome that stays
+        unknown raises OutcomeUnknownError.
 
         Raises:
             ObjectExistsError: something is there already.
@@ -100,8 +87,8 @@ class Store(Protocol):
     def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
         """Every object whose key starts with ``prefix`` (a folder prefix ends in ``/``), in ascending key order.
 
-        Left-over temporary files of the backend itself and directory markers (keys that end in a slash) are not
-        objects. Other programs' temporary files are: their names are known only to what knows the program.
+        Temporary files of the backend itself and directory markers (keys that end in a slash) are not objects; other
+        programs' temporary files are.
         """
 
     def list_folders(self, folder: str) -> list[str]:
@@ -111,17 +98,14 @@ class Store(Protocol):
         """
 
     def copy(self, source_key: str, target_key: str) -> None:
-        """Copy the bytes, by the server where it can; what is at the target is replaced.
+        """Copy the bytes, by the server where it can, over what is at the target.
 
         Raises:
             ObjectMissingError: there is no source.
         """
 
     def link(self, source_key: str, target_key: str) -> bool:
-        """Like ``copy`` without copying bytes, where the backend can; else it copies. True if no byte was copied.
-
-        The two share their bytes: only objects that are never written in place may be linked (no backend writes in
-        place). What is at the target already is replaced.
+        """As ``copy``, sharing the bytes where the backend can (none writes in place). True if no byte was copied.
 
         Raises:
             ObjectMissingError: there is no source.
@@ -137,13 +121,12 @@ class Store(Protocol):
 
 @runtime_checkable
 class ManyAtOnce(Protocol):
-    """What a store may know beyond ``Store``: many objects with few requests. ``many`` does it with every store."""
+    """A store that handles many objects with few requests; ``transfer`` does it with every store."""
 
     def link_many(self, links: Sequence[Link]) -> list[str]:
-        """``Store.link`` each, several at a time; gives a checksum per target as ``checksum_of`` does.
+        """``Store.link`` each, several at a time; returns the ``checksum_of`` each target.
 
-        Nothing of it goes on after the return, also when it raises; then some are linked and some are not, and the
-        same call may be repeated.
+        Nothing goes on after the return. Where it raises, some are linked, and the same call may be repeated.
 
         Raises:
             ObjectMissingError: a source is not there (any more).
@@ -154,7 +137,7 @@ class ManyAtOnce(Protocol):
         """``Store.delete`` each, without condition; absence is success. Repeatable like ``link_many``."""
 
     def checksum_of(self, key: str) -> str | None:
-        """A checksum of the bytes that the server keeps, without reading them; None where there is no object.
+        """The server's checksum of the bytes, which are not read; None where there is no object.
 
         ``crc32:``, ``crc32c:``, ``crc64nvme:``, ``sha1:``, ``sha256:`` or ``md5:`` and lower-case hex digits of the
         whole body: equal ones mean equal bytes. ``etag:`` where the server keeps none: equal ones of *one* key mean
@@ -190,39 +173,33 @@ class PutsPieces(Protocol):
     """A store that puts bytes as they come."""
 
     def put_pieces(self, key: str, pieces: Iterable[bytes], size_bytes: int) -> str:
-        """``Store.put`` of bytes that come one piece after the other; the version.
+        """``Store.put`` of bytes that come in pieces of any size, ``size_bytes`` together; the version.
 
-        What ``pieces`` raises is raised, and nothing was changed then.
-
-        Args:
-            key: its key.
-            pieces: of any size; asked for from one thread, each once.
-            size_bytes: of all of them.
+        The pieces are asked for from one thread, each once. What ``pieces`` raises is raised, and nothing was changed.
         """
 
 
 @runtime_checkable
 class HoldsUploads(Protocol):
-    """A store in which the parts of an upload that was never completed stay, unseen and paid for."""
+    """A store that keeps the parts of an upload that was never completed."""
 
     def end_uploads(self, folder: str, before: datetime, *, is_dry: bool = False) -> int:
-        """As ``end_uploads``, which says what it may raise."""
+        """As ``cleanup.end_uploads``."""
 
 
 @runtime_checkable
 class HoldsMarkers(Protocol):
-    """A store in which other programs mark folders by objects of their own, which no listing of objects has."""
+    """A store in which other programs mark folders by objects that ``list_objects`` leaves out."""
 
     def delete_markers(self, folder: str, but: Collection[str] = ()) -> None:
-        """Delete the markers of a folder and of all below it; arguments as of ``delete_below``."""
+        """Delete the markers of a folder and of all below it; arguments as ``cleanup.delete_below``."""
 
 
-# What a key may look like. The rules are the strictest of all backends together, so that a key which one of them
-# takes is good for each of them.
+# The form of a key: the strictest rules of all backends together, so that every backend takes the same keys.
 
 MAX_KEY_BYTES = 900
 TEMPORARY_PREFIX = ".~streamstate-"
-"""How the names of a backend's own temporary and lock files begin. They are never listed, so no key may hold one."""
+"""The beginning of the names of a backend's own temporary and lock files, which are never listed; no key has it."""
 
 
 def check_key(key: str) -> str:
@@ -264,7 +241,7 @@ def check_folder(folder: str) -> str:
 
 
 def is_key(text: str) -> bool:
-    """Whether ``check_key`` takes it: listings skip what other programs left under names that no key can have."""
+    """Whether ``check_key`` takes it; listings skip all other names."""
     try:
         check_key(text)
     except InvalidRequestError:
@@ -273,8 +250,13 @@ def is_key(text: str) -> bool:
 
 
 def is_plain(text: str) -> bool:
-    """Whether a path whose parts are names of files is surely a key: nearly every one, and listings see thousands."""
+    """Whether a path of file names is surely a key: a cheap test for listings of thousands."""
     return text.isascii() and text.isprintable() and len(text) <= MAX_KEY_BYTES
+
+
+def missing_source(key: str) -> ObjectMissingError:
+    """The error of ``Store.copy`` and ``Store.link`` where there is no source."""
+    return ObjectMissingError("there is no object to copy or link", key=key)
 
 
 def _check_text(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Removing what lies below a folder, and what killed processes left there: temporary files, uploads in parts."""
+"""Deletes what lies below a folder, and what killed processes left there: temporary files, uploads in parts."""
 
 from __future__ import annotations
 
@@ -16,18 +16,11 @@ from airflow_streamstate.store.transfer import delete_many, keys_below
 
 STALE_SECONDS = 86_400.0
 STALE_UPLOAD_SECONDS = 7 * 86_400.0
-"""By when it was begun, as no server tells whether parts of it still come: the upload of the largest file may take so
-long."""
+"""Since it began, as no server tells whether parts still arrive: the upload of the largest file may take so long."""
 
 
 def left_temporaries(store: Store, folder: str, before: datetime) -> Iterator[Path]:
-    """The store's own temporary files below a folder that were last written before a moment; none but on a disk.
-
-    Args:
-        store: where.
-        folder: its key.
-        before: what is younger may still be written.
-    """
+    """The store's own temporary files below a folder that were last written before a moment; only a disk has any."""
     if not isinstance(store, LocalStore):
         return
     for place, _, names in os.walk(store.path_of(folder)):
@@ -40,7 +33,7 @@ def left_temporaries(store: Store, folder: str, before: datetime) -> Iterator[Pa
 
 
 def remove_temporaries(paths: Iterable[Path]) -> int:
-    """Remove them; how many there were."""
+    """Remove these files; how many there were."""
     count = 0
     for path in paths:
         with suppress(OSError):
@@ -50,15 +43,9 @@ def remove_temporaries(paths: Iterable[Path]) -> int:
 
 
 def end_uploads(store: Store, folder: str, before: datetime, *, is_dry: bool = False) -> int:
-    """End the uploads below a folder that were begun before a moment; how many there were.
+    """End the uploads below a folder that were begun before a moment, or (``is_dry``) count them; how many there were.
 
-    None where the store keeps none, does not answer, or does not let us look: they cost space and nothing else.
-
-    Args:
-        store: where.
-        folder: its key.
-        before: what was begun later may still go on.
-        is_dry: only count them.
+    0 where the store keeps none, does not answer, or refuses the listing: left uploads only cost space.
     """
     if isinstance(store, HoldsUploads):
         with suppress(UnavailableError, InvalidRequestError):
@@ -67,13 +54,9 @@ def end_uploads(store: Store, folder: str, before: datetime, *, is_dry: bool = F
 
 
 def clear_left(store: Store, folder: str, now: datetime, *, is_dry: bool = False) -> int:
-    """Remove what killed processes left below a folder, and end their uploads; how many there were of both.
+    """Remove what killed processes left below a folder, and end their uploads, or (``is_dry``) count both; how many.
 
-    Args:
-        store: where.
-        folder: its key.
-        now: what is a day old then, of uploads a week, has no writer any more.
-        is_dry: only count them.
+    A temporary file that is a day old, or an upload that is a week old, has no writer any more.
     """
     stale = list(left_temporaries(store, folder, now - timedelta(seconds=STALE_SECONDS)))
     count = len(stale) if is_dry else remove_temporaries(stale)
@@ -81,10 +64,9 @@ def clear_left(store: Store, folder: str, now: datetime, *, is_dry: bool = False
 
 
 def delete_below(store: Store, folder: str, *, but: Collection[str] = ()) -> None:
-    """Delete what lies below a folder; doing it again goes on where it was cut short.
+    """Delete what lies below a folder; calling it again continues.
 
     Args:
-        store: where.
         folder: its key, without a slash at its end.
         but: names of objects and folders right below it that stay, each with all that is in it.
 

@@ -39,11 +39,6 @@ EMULATOR_VARIABLE = "STORAGE_EMULATOR_HOST"
 class GCSClient(ObstoreClient):
     """One bucket.
 
-    Args:
-        bucket: its name.
-        options: how to reach it.
-        clock: for pauses between tries.
-
     Raises:
         InvalidRequestError: the options cannot be used.
     """
@@ -56,7 +51,7 @@ class GCSClient(ObstoreClient):
         self.bucket = bucket
         self.endpoint_url = options.endpoint_url or _emulator() or None
         self.timeout_seconds = options.read_timeout_seconds
-        # Another server than Google's is an emulator as a rule, and wants no credentials.
+        # Another server than Google's is mostly an emulator, without credentials.
         self._tokens = None if self.endpoint_url else _Tokens()
         provider: Any = self._credential
         config: Any = {"base_url": self.endpoint_url or ENDPOINT_URL}
@@ -69,7 +64,7 @@ class GCSClient(ObstoreClient):
             )
 
     def for_spark(self) -> SparkSettings:
-        # Its connector finds the application default credentials by itself; which connector that is, is the cluster's.
+        # The cluster's connector finds the application default credentials itself.
         return SparkSettings({}, {})
 
     def make_ready(self) -> None:
@@ -80,7 +75,7 @@ class GCSClient(ObstoreClient):
         return str(answer.get("version") or "")
 
     def condition_of(self, version: str) -> Mapping[str, str]:
-        if not version.isdecimal():  # of another store, so it is none of this object's
+        if not version.isdecimal():  # of another store
             raise RequestFailure(Answer.PRECONDITION, 0, "NoGeneration", "the version is no generation")
         return {"version": version}
 
@@ -120,7 +115,7 @@ class _Tokens:
         self._credentials: Any = None
 
     def current(self) -> dict[str, Any]:
-        """As obstore wants it; raises RequestFailure."""
+        """The token as obstore wants it; raises RequestFailure."""
         with self._lock:
             try:
                 if self._credentials is None:
@@ -141,13 +136,13 @@ class _Tokens:
 
 
 def _emulator() -> str:
-    """The emulator that Google's own clients would ask; "" for none."""
+    """The emulator that Google's own clients would use; "" for none."""
     said = os.environ.get(EMULATOR_VARIABLE, "").strip().rstrip("/")
     return said if not said or "://" in said else f"http://{said}"
 
 
 def _checksum_in(header: str) -> str:
-    """``crc32c=…,md5=…``: the second where there is one, since the standard library can compare with it."""
+    """The checksum in ``crc32c=…,md5=…``: MD5 where there is one, since the standard library can compute it."""
     found = dict(part.strip().partition("=")[::2] for part in header.split(","))
     for name in ("md5", "crc32c"):
         if found.get(name):
@@ -163,6 +158,6 @@ def gcs_store(
     clock: Clock = SYSTEM_CLOCK,
     upload_part_bytes: int = UPLOAD_PART_BYTES,
 ) -> ServerStore:
-    """A store of objects of one bucket below one prefix; arguments and errors of ``GCSClient`` and ``ServerStore``."""
+    """The store of one prefix of a bucket; arguments and errors as ``GCSClient`` and ``ServerStore``."""
     client = GCSClient(bucket, options or GCSOptions(), clock=clock)
     return ServerStore(client, prefix, upload_part_bytes=upload_part_bytes)

@@ -1,10 +1,7 @@
 """A store in a folder of a local disk: keys are paths, versions are digests of the bytes.
 
 Nothing is written in place: bytes go to a temporary file beside their target, are synced, and get their name by one
-``link`` or ``rename``. Names that begin with a dot are objects like others (Spark's ``.5.crc``); only the store's own
-temporary files are not.
-
-A folder's lock file is removed by the process that held it, so that no folder of Spark's keeps anything of ours.
+``link`` or ``rename``. The holder of a folder's lock removes its file, so that no folder of Spark's keeps one.
 """
 
 from __future__ import annotations
@@ -28,7 +25,6 @@ from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.errors import (
     InvalidRequestError,
     ObjectExistsError,
-    ObjectMissingError,
     OutcomeUnknownError,
     ReadOnlyError,
     StoreRefusedError,
@@ -45,16 +41,17 @@ from airflow_streamstate.store.base import (
     check_prefix,
     is_key,
     is_plain,
+    missing_source,
 )
 
 LOCK_NAME = f"{TEMPORARY_PREFIX}lock"
 LOCK_SECONDS = 30.0
 LOCK_POLL_SECONDS = 0.002
 FILE_MODE = 0o666
-"""Before the umask: unlike mkstemp's, files of one home may be shared between Airflow's user and Spark's."""
+"""Before the umask: Airflow's user and Spark's may share a home."""
 
 LINK_REFUSED = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
-"""A hard link cannot be here: another file system, no links on this one, not our file, or too many links already."""
+"""No hard link is possible: another file system, one without links, another owner's file, or too many links."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DENIED = (errno.EACCES, errno.EPERM)
@@ -64,21 +61,21 @@ _BAD_NAME = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.ELOOP)
 
 @dataclass
 class DiskAct:
-    """One operation under way. ``landed`` is set as soon as a reader can see its result."""
+    """One operation; ``landed`` is set as soon as a reader can see its result."""
 
     landed: bool = False
 
 
 @contextmanager
 def disk_errors(action: str, key: str, root: Path) -> Iterator[DiskAct]:
-    """Translate every OSError of the block: the only place where the errors of a disk become the package's own.
+    """Translate every OSError of the block into an error of the package.
 
     Raises:
         UnavailableError: the disk is full or does not work; nothing was changed.
         ReadOnlyError: it is mounted read-only.
         StoreRefusedError: permission denied.
         InvalidRequestError: impossible name, an object where a folder is needed.
-        OutcomeUnknownError: the error came after the result was there to be seen; it may not outlive a power cut.
+        OutcomeUnknownError: the error came after a reader could see the result, which may not outlive a power cut.
     """
     act = DiskAct()
     try:
@@ -118,7 +115,7 @@ def folder_lock(folder: Path, clock: Clock) -> Iterator[None]:
     """Hold the folder's lock: one holder among all threads and processes of all machines that see the folder.
 
     Raises:
-        UnavailableError: another held it all the time for LOCK_SECONDS (Law 6).
+        UnavailableError: another process held it for LOCK_SECONDS (Law 6).
         FileNotFoundError: there is no such folder.
     """
     path = folder / LOCK_NAME
@@ -161,11 +158,10 @@ SYNC_THREADS = 8
 
 
 class FolderSyncs:
-    """Which folders have entries that a power cut could still undo.
+    """The folders with entries that a power cut could still undo.
 
-    Links, copies and deletes only note their folder; the next write that promises to be durable syncs them all with its
-    bytes, before it gives them their name. So a manifest never outlives the files that it names (Law 3), at one sync
-    per folder instead of per file.
+    Links, copies and deletes only note their folder. The next durable write syncs all of them with its bytes, before it
+    gives those their name: so a manifest never outlives the files that it names (Law 3), at one sync per folder.
     """
 
     def __init__(self, enabled: bool) -> None:
@@ -175,7 +171,7 @@ class FolderSyncs:
         self._sync_guard = threading.Lock()
 
     def note(self, folder: Path) -> None:
-        """Remember that entries of this folder changed."""
+        """Note that entries of this folder changed."""
         if self.enabled:
             with self._guard:
                 self._pending.add(folder)
@@ -183,12 +179,11 @@ class FolderSyncs:
     def sync(self, descriptor: int | None = None) -> None:
         """Make every noted folder durable, and the bytes of this open file.
 
-        One caller at a time: none may return while a folder that it counts on is still being synced by another.
-        Many are synced side by side: a journalling file system then makes one commit of them, where one after the other
-        each would wait for a flush of the disk (100 folders on ext4: 0.03 s instead of 0.45 s).
+        One caller at a time: none may return while another still syncs a folder that it counts on. Many are synced side
+        by side: a journalling file system makes one commit of them (100 folders on ext4: 0.03 s instead of 0.45 s).
 
         Raises:
-            OSError: one of them could not be synced; folders that are not yet durable are remembered.
+            OSError: one of them could not be synced; folders that are not yet durable stay noted.
         """
         if not self.enabled:
             return
@@ -220,7 +215,7 @@ class FolderSyncs:
         return None
 
     def sync_file(self, descriptor: int) -> None:
-        """Make the bytes of an open file durable, and nothing else."""
+        """Make the bytes of an open file durable."""
         if self.enabled:
             os.fsync(descriptor)
 
@@ -250,7 +245,6 @@ class LocalStore:
         makes_root: whether the first write makes the folder. Without it a write where the folder is not there raises
             UnavailableError, until ``make_root`` was called: a disk that is not mounted gets no folder in its place.
         fsync: whether writes outlive a power cut. Off only where nothing has to (tests, simulations).
-        clock: for temporary names and for waits on a lock.
     """
 
     def __init__(
@@ -267,7 +261,7 @@ class LocalStore:
         return str(self.root)
 
     def path_of(self, key: str) -> Path:
-        """Where the object is, or would be, on the disk: for programs that need a path, like Spark.
+        """The path of the object, for programs that need one, like Spark.
 
         Raises:
             InvalidRequestError: the key is not one.
@@ -275,7 +269,7 @@ class LocalStore:
         return self.root / check_key(key)
 
     def _at(self, key: str) -> str:
-        """As ``path_of``, for what is done a hundred times in a snapshot: a ``Path`` costs more than the disk does."""
+        """As ``path_of``, for hot paths: a ``Path`` costs more than the disk does."""
         return f"{self._root}/{check_key(key)}"
 
     def get(self, key: str) -> StoredObject | None:
@@ -325,7 +319,7 @@ class LocalStore:
                     act.landed = True
             self._sync(target.parent)
             return _version_of(body)
-        raise _changed(key, "the object is gone")
+        raise VersionConflictError("the object is gone", key=key)
 
     def put(self, key: str, body: bytes) -> str:
         return self.put_pieces(key, (body,), len(body))
@@ -350,7 +344,7 @@ class LocalStore:
         return self._sized(self.list_keys(prefix))
 
     def list_keys(self, prefix: str) -> list[str]:
-        """The keys of ``list_objects`` without a look at each file. Implements ``listing.ListsKeys``."""
+        """The keys of ``list_objects`` without a look at each file (``base.ListsKeys``)."""
         folder, _, start_of_name = check_prefix(prefix).rpartition("/")
         found: list[str] = []
         with disk_errors("list", prefix, self.root):
@@ -407,7 +401,7 @@ class LocalStore:
 
     @contextmanager
     def _temporary_beside(self, target: Path) -> Iterator[Path]:
-        """A new name in the target's folder; what is left under it at the end is removed, whatever happened."""
+        """A new name in the target's folder; a file that still has it at the end is removed."""
         self._make_folder(target.parent)
         temporary = target.parent / f"{TEMPORARY_PREFIX}{self._clock.new_uuid()}"
         try:
@@ -417,17 +411,17 @@ class LocalStore:
                 temporary.unlink(missing_ok=True)
 
     def make_root(self) -> None:
-        """Make the folder of this store, where it is not there; raises as ``put``."""
+        """Make the folder of this store; raises as ``put``."""
         with disk_errors("create", "", self.root):
             self._make_missing(self.root)
 
     def expect_root(self) -> None:
-        """From now on no write makes the folder: it was there, as with ``makes_root`` False."""
+        """From now on no write makes the folder, as with ``makes_root`` False."""
         self._makes_root = False
 
     @contextmanager
     def made_for_a_while(self) -> Iterator[None]:
-        """Within the block the folder of this store is there; folders that were made for it go again."""
+        """The folder of this store is there within the block; folders that were made for it are removed."""
         made = [folder for folder in (self.root, *self.root.parents) if not folder.is_dir()]
         self.make_root()
         try:
@@ -468,12 +462,12 @@ class LocalStore:
         try:
             shutil.copyfile(source, temporary)
         except FileNotFoundError:
-            raise _missing(source_key) from None
+            raise missing_source(source_key) from None
         with temporary.open("rb") as file:
             self._syncs.sync_file(file.fileno())
 
     def _name_once(self, temporary: Path, target: Path, key: str) -> None:
-        """Give the temporary file its name if that is free: whole and at most once, by one system call."""
+        """Give the temporary file its name if that is free, by one system call."""
         try:
             os.link(temporary, target)
         except FileExistsError:
@@ -481,14 +475,14 @@ class LocalStore:
         except OSError as error:
             if error.errno not in LINK_REFUSED:
                 raise
-            # No hard links here: exclusive among all users of this store, by the lock that they all take.
+            # No hard links here: the lock makes it exclusive among all users of this store.
             with folder_lock(target.parent, self._clock):
                 if os.path.lexists(target):
                     raise _exists(key, target) from None
                 temporary.rename(target)
 
     def can_name_once(self, key: str) -> bool:
-        """Whether ``create`` beside this key is exclusive also among programs that take no lock of this store's.
+        """Whether ``create`` beside this key is exclusive also among programs that do not take the folder's lock.
 
         Raises:
             UnavailableError, InvalidRequestError: nothing can be written there.
@@ -509,12 +503,12 @@ class LocalStore:
         try:
             self._link_into_folder(source, target)
         except FileNotFoundError:
-            raise _missing(source_key) from None
+            raise missing_source(source_key) from None
         except FileExistsError:
             there = Path(target)
             if there.is_dir():
                 raise
-            # ``rename`` does nothing where both names are one file already; the temporary one goes in any case.
+            # ``rename`` does nothing where both names are one file already; the temporary one is removed anyway.
             with self._temporary_beside(there) as temporary:
                 os.link(source, temporary)
                 self._rename_over(temporary, there)
@@ -522,12 +516,12 @@ class LocalStore:
     def _link_into_folder(self, source: str, target: str) -> None:
         try:
             os.link(source, target)
-        except FileNotFoundError:  # the folder, mostly; else the source, which the second try tells
+        except FileNotFoundError:  # mostly the folder; else the source, and the second try fails too
             self._make_folder(Path(target).parent)
             os.link(source, target)
 
     def _rename_over(self, temporary: Path, target: Path) -> None:
-        # The lock keeps this out of the middle of a replace, which would undo it unseen.
+        # The lock keeps this out of the middle of a replace, which would overwrite it unseen.
         with folder_lock(target.parent, self._clock):
             temporary.rename(target)
 
@@ -542,13 +536,13 @@ class LocalStore:
         if body is None:
             if absence_is_fine:
                 return
-            raise _changed(key, "the object is gone")
+            raise VersionConflictError("the object is gone", key=key)
         if _version_of(body) != version:
-            raise _changed(key, "the object has another version")
+            raise VersionConflictError("the object has another version", key=key)
 
     def _check_source(self, source: str, source_key: str) -> None:
         if _file_size(source) is None:
-            raise _missing(source_key)
+            raise missing_source(source_key)
 
     def _collect(self, folder: str, start_of_name: str, found: list[str]) -> None:
         for name in _names(f"{self._root}/{folder}", start_of_name):
@@ -568,7 +562,7 @@ class LocalStore:
         for key in keys:
             with disk_errors("list", key, self.root):
                 size_bytes = _file_size(f"{self._root}/{key}")
-            # Spark deletes its old files at any time: what is gone meanwhile is not in the listing.
+            # Spark deletes its old files at any time.
             if size_bytes is not None:
                 yield ObjectInfo(key, size_bytes)
 
@@ -578,10 +572,7 @@ def _join(folder: str, name: str) -> str:
 
 
 def _names(folder: str, start_of_name: str = "") -> list[str]:
-    """What lies in a folder, in the order of its keys: files, and folders with a slash at their end.
-
-    A folder stands where its keys stand: "a-b" < "a/b" < "ab".
-    """
+    """The files of a folder, and its folders with a slash at their end, in the order of keys: "a-b" < "a/b" < "ab"."""
     names = []
     try:
         with os.scandir(folder) as entries:
@@ -628,11 +619,3 @@ def _exists(key: str, target: Path) -> ObjectExistsError | InvalidRequestError:
     if target.is_dir():
         return InvalidRequestError("a folder has the name of this key", key=key, next_step="Choose another key.")
     return ObjectExistsError("an object is there already", key=key)
-
-
-def _changed(key: str, message: str) -> VersionConflictError:
-    return VersionConflictError(message, key=key)
-
-
-def _missing(source_key: str) -> ObjectMissingError:
-    return ObjectMissingError("there is no object to copy or link", key=source_key)

@@ -1,4 +1,4 @@
-"""A store in the memory of one process: for tests and simulations, with every promise of the real ones."""
+"""A store in the memory of one process, for tests and simulations, with every promise of ``Store``."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 
-from airflow_streamstate.errors import InvalidRequestError, ObjectExistsError, ObjectMissingError, VersionConflictError
-from airflow_streamstate.store.base import ObjectInfo, StoredObject, check_folder, check_key, check_prefix
+from airflow_streamstate.errors import InvalidRequestError, ObjectExistsError, VersionConflictError
+from airflow_streamstate.store.base import (
+    ObjectInfo,
+    StoredObject,
+    check_folder,
+    check_key,
+    check_prefix,
+    missing_source,
+)
 
 
 class MemoryStore:
-    """Objects in a dictionary, under one lock. Versions are digests, as on a disk or on S3: equal bytes, equal version.
-
-    Args:
-        name: what its URI says.
-    """
+    """Objects in a dictionary, under one lock. Versions are digests, as on a disk: equal bytes, equal version."""
 
     def __init__(self, name: str = "memory") -> None:
         self.name = name
@@ -58,7 +61,7 @@ class MemoryStore:
 
     def put(self, key: str, body: bytes) -> str:
         check_key(key)
-        body = bytes(body)  # a bytearray that its owner changes later must not change what is stored
+        body = bytes(body)  # its owner may change a bytearray later
         version = _version_of(body)
         with self._lock:
             if key not in self._bodies:
@@ -88,7 +91,7 @@ class MemoryStore:
         check_key(target_key)
         with self._lock:
             if source_key not in self._bodies:
-                raise ObjectMissingError("there is no object to copy or link", key=source_key)
+                raise missing_source(source_key)
             self.put(target_key, self._bodies[source_key])
 
     def link(self, source_key: str, target_key: str) -> bool:
@@ -111,7 +114,7 @@ class MemoryStore:
 
     def _add_key(self, key: str) -> None:
         if key in self._folders or any(parent in self._bodies for parent in _parents(key)):
-            # A disk cannot have both; a simulation that passes here must pass there.
+            # A disk cannot have both.
             raise InvalidRequestError(
                 "an object and a folder cannot have the same name", key=key, next_step="Choose another key or folder."
             )

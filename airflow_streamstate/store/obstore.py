@@ -1,12 +1,11 @@
-"""Google Cloud Storage and Azure Blob by obstore: what ``gcs`` and ``azure`` have in common, and its errors.
+"""Google Cloud Storage and Azure Blob by obstore: the common part of ``gcs`` and ``azure``.
 
-obstore tries once, as boto3 does: every repetition but that of a part is ours.
+obstore tries once, as boto3 does; it repeats only the parts of an upload.
 """
 
 from __future__ import annotations
 
 import http.client
-import re
 import socket
 import ssl
 import urllib.error
@@ -25,7 +24,7 @@ from obstore.exceptions import BaseError
 
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.store.base import is_key
-from airflow_streamstate.store.obstore_errors import as_error, classify, failure_in
+from airflow_streamstate.store.obstore_errors import as_error, classify, failure_in, said_in
 from airflow_streamstate.store.server import (
     REQUEST,
     TRIES,
@@ -41,20 +40,17 @@ from airflow_streamstate.store.transfer import UPLOADS_AT_ONCE, Feed, part_bytes
 COPY_SECONDS = 300.0
 COPY_PAUSE_SECONDS = 0.5
 
-# One plain HTTP request without a body: for what the client library of an object store cannot ask.
-#
-# obstore knows neither a delete under a condition nor the checksums that a server keeps.
-
-_CODE = re.compile(rb"<Code>\s*([\w.]+)\s*</Code>")
-_MESSAGE = re.compile(rb"<Message>\s*([^<]{1,300})", re.DOTALL)
 _MOST_BODY_BYTES = 65_536
 
 
+# obstore has neither a conditional delete nor the checksums that a server keeps: these are plain HTTP requests.
+
+
 def ask(method: str, url: str, headers: Mapping[str, str], timeout_seconds: float) -> Mapping[str, str]:
-    """Send one request, once; the headers of its answer, by their names in lower case.
+    """Send one request without a body, once; the headers of its answer, by their names in lower case.
 
     Raises:
-        RequestFailure: it was not answered with success. Its reason holds nothing of the address.
+        RequestFailure: the answer is no success. Its reason has nothing of the address.
     """
     request = urllib.request.Request(url, method=method, headers=dict(headers))  # noqa: S310 - the store's own endpoint
     try:
@@ -71,14 +67,14 @@ def ask(method: str, url: str, headers: Mapping[str, str], timeout_seconds: floa
 
 def _of_answer(error: urllib.error.HTTPError) -> RequestFailure:
     try:
-        body = error.read(_MOST_BODY_BYTES)
+        body = error.read(_MOST_BODY_BYTES).decode(errors="replace")
     except (OSError, http.client.HTTPException):
-        body = b""
+        body = ""
     finally:
         error.close()
-    code = found[1].decode() if (found := _CODE.search(body)) else error.headers.get("x-ms-error-code", "")
-    reason = found[1].decode(errors="replace").strip() if (found := _MESSAGE.search(body)) else str(error.reason)
-    return RequestFailure(classify(error.code, code), error.code, code or str(error.code), reason)
+    code, reason = said_in(body)
+    code = code or error.headers.get("x-ms-error-code", "")
+    return RequestFailure(classify(error.code, code), error.code, code or str(error.code), reason or str(error.reason))
 
 
 def _of_connection(reason: object) -> RequestFailure:
@@ -92,12 +88,12 @@ def _of_connection(reason: object) -> RequestFailure:
 
 TRY_ONCE: Any = {"max_retries": 0}
 TRY_PARTS: Any = {"max_retries": TRIES - 1, "retry_timeout": timedelta(seconds=TRY_FOR_SECONDS)}
-"""Of an upload in parts, whose requests may all be sent twice; only the client library knows the parts."""
+"""For an upload in parts, whose requests may all be sent twice."""
 
 
 @contextmanager
 def obstore_errors() -> Iterator[None]:
-    """The one place where obstore's errors become the room's own."""
+    """Translate obstore's errors of the block into RequestFailure."""
     try:
         yield
     except (BaseError, FileNotFoundError, PermissionError, NotImplementedError, ValueError) as error:
@@ -105,11 +101,11 @@ def obstore_errors() -> Iterator[None]:
 
 
 class ObstoreClient(ServerClient):
-    """One bucket or container; what the two services have in common.
+    """One bucket or container of either service.
 
     Attributes:
-        service: how messages call it.
-        write_id_name: the metadata under which an object keeps the id of the put that wrote it.
+        service: its name in messages.
+        write_id_name: the metadata with the id of the put that wrote an object.
         timeout_seconds: of a request without a body.
     """
 
@@ -121,19 +117,19 @@ class ObstoreClient(ServerClient):
 
     @abstractmethod
     def version_in(self, answer: Mapping[str, Any]) -> str:
-        """The version in what obstore says of an object."""
+        """The version in obstore's description of an object."""
 
     @abstractmethod
     def condition_of(self, version: str) -> Mapping[str, str]:
-        """This version, as obstore takes it for the condition of a put; PRECONDITION where no object can have it."""
+        """This version as obstore's condition of a put; PRECONDITION where no object can have it."""
 
     @abstractmethod
     def found_in(self, headers: Mapping[str, str]) -> Found:
-        """What the headers of an object say."""
+        """The description of an object in its headers."""
 
     @abstractmethod
     def request_for(self, method: str, name: str, version: str | None) -> tuple[str, Mapping[str, str]]:
-        """Address and headers of a plain request, under the condition of a version where there is one."""
+        """Address and headers of a plain request, on condition of a version where there is one."""
 
     @abstractmethod
     def make_ready(self) -> None:
@@ -204,14 +200,14 @@ class ObstoreClient(ServerClient):
                 raise feed.failure
             if feed.is_begun or not last.answer.may_pass or attempt.is_last:
                 break
-        if not feed.is_ended:  # it was not completed, so no reader sees what was put
+        if not feed.is_ended:  # not completed: no reader sees it
             raise replace(last, answer=Answer.NOT_DONE) if last.answer is Answer.UNKNOWN else last
         found = self._looked_up(name)
         if found is not None and found.write_id == write_id:
             return found.version
-        if found is not None and last.answer is Answer.REFUSED:  # as a rule of a part, which is told late
+        if found is not None and last.answer is Answer.REFUSED:  # mostly of a part, reported late
             raise last
-        raise replace(last, answer=Answer.UNKNOWN)  # it may land yet, or was written over since (Law 8)
+        raise replace(last, answer=Answer.UNKNOWN)  # it may land yet, or was overwritten since (Law 8)
 
     def copy(self, source: str, target: str, size_bytes: int | None) -> str:  # noqa: ARG002 - of any size at once
         self.answered(lambda: self.order_copy(source, target))
@@ -229,7 +225,7 @@ class ObstoreClient(ServerClient):
         try:
             self._plain("DELETE", name, version)
         except RequestFailure as failure:
-            # Azure says of what is gone that it has another version.
+            # Azure reports an absent blob as one of another version.
             is_gone = failure.answer is Answer.PRECONDITION and self._looked_up(name) is None
             if failure.answer is not Answer.ABSENT and not is_gone:
                 raise
@@ -241,7 +237,7 @@ class ObstoreClient(ServerClient):
         return self.found_in(self._plain("HEAD", name, None))
 
     def send_parts(self, name: str, parts: Iterable[bytes], write_id: str, part_bytes: int) -> str:
-        """Put parts that come one after the other, whatever is there; the new version. Raises what ``parts`` raise."""
+        """Put an object in parts, whatever is there; the new version. Raises what ``parts`` raise."""
         with self._asking():
             answer: Any = obstore.put(
                 self._parts_store,
@@ -260,7 +256,7 @@ class ObstoreClient(ServerClient):
             obstore.copy(self._store, source, target)
 
     def pages(self, folder: str) -> Iterator[list[Mapping[str, Any]]]:
-        """What lies below a folder ("" is everything), page by page, as obstore describes objects."""
+        """obstore's descriptions of all objects below a folder ("" for all), page by page."""
         with self._asking():
             stream = iter(obstore.list(self._store, folder or None, chunk_size=1000))
         while True:
@@ -284,7 +280,7 @@ class ObstoreClient(ServerClient):
             return None
 
     def _without_markers(self, found: Sequence[tuple[str, int, str]]) -> Iterator[tuple[str, int, str]]:
-        """Hadoop's connectors mark folders by empty objects whose names end in a slash, which obstore leaves out."""
+        """Without markers: Hadoop's connectors put empty objects for folders; obstore drops the slash at their end."""
         folders = {name.rpartition("/")[0] for name, _, _ in found}
         for name, size_bytes, version in found:
             if size_bytes == 0 and is_key(name) and (name in folders or not self._is_there(name)):
@@ -314,7 +310,7 @@ class ObstoreClient(ServerClient):
 
 
 def moment_in(headers: Mapping[str, str]) -> datetime | None:
-    """When these bytes came to be, by the header that every server sends."""
+    """When the object was written, by the header that every server sends."""
     try:
         return parsedate_to_datetime(headers["last-modified"])
     except (KeyError, ValueError):
@@ -322,7 +318,7 @@ def moment_in(headers: Mapping[str, str]) -> datetime | None:
 
 
 def client_options(endpoint_url: str | None, connect_timeout_seconds: float, read_timeout_seconds: float) -> Any:
-    """obstore's words for the bounds of each request (Law 6)."""
+    """The bounds of each request, as obstore's options (Law 6)."""
     return {
         "allow_http": bool(endpoint_url and endpoint_url.startswith("http://")),
         "connect_timeout": timedelta(seconds=connect_timeout_seconds),
@@ -333,10 +329,10 @@ def client_options(endpoint_url: str | None, connect_timeout_seconds: float, rea
 
 
 def check_endpoint(endpoint_url: str | None) -> None:
-    """Refuse an endpoint that holds a user or a password: it would be in errors and in Spark's settings.
+    """Refuse an endpoint with a user or a password, which would show in errors and in Spark's settings.
 
     Raises:
-        RequestFailure: it does.
+        RequestFailure: it has one.
     """
     if endpoint_url and "@" in endpoint_url.partition("://")[2].partition("/")[0]:
         raise RequestFailure(Answer.REFUSED, 0, "EndpointWithUser", "the endpoint holds a user or a password")

@@ -1,4 +1,4 @@
-"""What an answer of GCS or Azure Blob means for the caller, decided from plain values: no client library here."""
+"""The meaning of answers of GCS and Azure Blob, decided from plain values, without a client library."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _URL = re.compile(r"https?://\S+")
 _TAKEN = ("BlobAlreadyExists", "ConditionNotMet", "UpdateConditionNotMet", "TargetConditionNotMet")
 _NO_PLACE = ("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "ResourceNotFound", "AccountNotFound")
 _OVERTAKEN = ("InvalidBlockList",)
-"""Blocks of this put are gone: another put of the same object was completed meanwhile, or this one was."""
+"""Blocks of this put are gone: this put, or another one of the same object, was completed meanwhile."""
 _SLOW_DOWN = ("ServerBusy", "SlowDown", "TooManyRequests", "RateLimitExceeded")
 
 
 def classify(status: int, code: str) -> Answer:
-    """What a response that is no success means."""
+    """The meaning of a response that is no success."""
     if status == 412 or code in _TAKEN:
         return Answer.PRECONDITION
     if status == 404:
@@ -45,21 +45,25 @@ def classify(status: int, code: str) -> Answer:
     return Answer.REFUSED
 
 
-def failure_in(kind: str, text: str) -> RequestFailure:
-    """The failure that an error of the client library stands for; it tells all but its kind in words.
+def said_in(body: str) -> tuple[str, str]:
+    """Code and message in the XML of an answer; "" for each that is not there."""
+    code, message = _CODE.search(body), _MESSAGE.search(body)
+    return "" if code is None else code[1], "" if message is None else message[1].strip()
 
-    Args:
-        kind: the name of its class.
-        text: what it says; the reason that is made of it names no address, which may hold a signature.
+
+def failure_in(kind: str, text: str) -> RequestFailure:
+    """The failure in an error of the client library, by the name of its class and its text.
+
+    The reason is without addresses, which may hold a signature.
     """
     said = text.partition("\n\nDebug source")[0]
     if "token request" in said or "managed identity" in said.lower():
         return RequestFailure(Answer.NOT_DONE, 0, CREDENTIALS_AWAY, _URL.sub("…", said)[:300])
-    if "Wanted range starting at" in said:  # told by the client itself, of an object that ends before
+    if "Wanted range starting at" in said:  # from the client itself, for an object that ends before
         return RequestFailure(Answer.REFUSED, 416, "InvalidRange", said[:300])
     status = int(found[1]) if (found := _STATUS.search(said)) else 0
-    code = found[1] if (found := _CODE.search(said)) else ""
-    reason = found[1].strip() if (found := _MESSAGE.search(said)) else _URL.sub("…", said)[:300]
+    code, reason = said_in(said)
+    reason = reason or _URL.sub("…", said)[:300]
     if kind in ("AlreadyExistsError", "PreconditionError"):
         return RequestFailure(Answer.PRECONDITION, status or 412, code or kind, reason)
     if status:
@@ -83,20 +87,14 @@ def as_error(
     """The package's error for a failure.
 
     Args:
-        failure: what happened.
         service: "GCS" or "Azure Blob".
-        action: what was asked, in one word.
+        action: the request, in one word.
         place: the URI of the bucket or container.
         key: the key in the store; "" where there is none.
         doubtful: whether a write of this call may have landed.
     """
-    facts: dict[str, Any] = {
-        "action": action,
-        "place": place,
-        "key": key,
-        "code": failure.code,
-        "reason": failure.reason,
-    }
+    facts: dict[str, Any] = {"action": action, "place": place, "key": key}
+    facts |= {"code": failure.code, "reason": failure.reason}
     if doubtful:
         return OutcomeUnknownError(f"{service} did not say whether the write landed", **facts)
     if failure.answer is not Answer.REFUSED:
@@ -108,7 +106,7 @@ def as_error(
 
 
 def _is_no_access(failure: RequestFailure) -> bool:
-    """Whether the bucket or container as a whole is refused or is not there, whatever the request."""
+    """Whether the whole bucket or container is refused or missing, whatever the request."""
     codes = (*_NO_PLACE, NO_CREDENTIALS, "PermissionDeniedError", "AuthenticationFailed", "InvalidAuthenticationInfo")
     return failure.status in (401, 403) or failure.code in codes
 
@@ -144,7 +142,7 @@ def _refusal(failure: RequestFailure, service: str) -> tuple[str, str]:
     if failure.status == 401 or failure.code in ("AuthenticationFailed", "InvalidAuthenticationInfo"):
         return (
             f"{service} does not accept these credentials",
-            "Correct them; a clock of this machine that is wrong does the same.",
+            "Correct them; a wrong clock of this machine has the same effect.",
         )
     if failure.status == 403 or failure.code == "PermissionDeniedError":
         return f"{service} denied the request", "Allow reading, writing, listing and deleting there."

@@ -33,9 +33,8 @@ def open_store(
 
     Args:
         uri: one of KNOWN_URIS; two opens of one ``memory://name`` in one process share their objects.
-        options: how to reach S3; of no meaning elsewhere: GCS and Azure Blob are reached as the environment says.
-        clock: for waits between tries.
-        makes_root: whether the first write makes the folder of a store on a disk, as ``LocalStore`` says it.
+        options: how to reach S3; GCS and Azure Blob take theirs from the environment.
+        makes_root: as ``LocalStore``.
 
     Raises:
         InvalidRequestError: the URI names no known backend, or its client library is missing here.
@@ -54,7 +53,7 @@ def open_store(
     if scheme == "memory" and rest.startswith("//") and len(rest) > 2:
         with _memory_guard:
             return _memory_stores.setdefault(rest[2:], MemoryStore(rest[2:]))
-    raise _bad_uri("this is no store that is known here", uri)
+    raise _bad_uri("this URI names no store that is known here", uri)
 
 
 def _open_folder(path: str, clock: Clock, makes_root: bool) -> LocalStore:
@@ -114,7 +113,7 @@ def _parts_of(uri: str, place: str) -> tuple[str, str]:
 
 @contextmanager
 def _library(service: str, uri: str, wanted: str, package: str, modules: tuple[str, ...]) -> Iterator[None]:
-    """Say what is to be installed where a client library is missing: here, or in a driver's own Python."""
+    """Name the package to install where a client library is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -128,5 +127,5 @@ def _library(service: str, uri: str, wanted: str, package: str, modules: tuple[s
 
 
 def _bad_uri(message: str, uri: str) -> InvalidRequestError:
-    shown = re.sub(r"//.*@", "//***@", uri, flags=re.DOTALL)  # what stands there in other URIs is a password
+    shown = re.sub(r"//.*@", "//***@", uri, flags=re.DOTALL)  # it may be a password
     return InvalidRequestError(message, uri=ascii(shown), next_step=f"Known are: {KNOWN_URIS}.")

@@ -1,4 +1,4 @@
-"""How to reach S3, GCS and Azure Blob. Its own module, so that naming the options needs no client library."""
+"""How to reach S3, GCS and Azure Blob; importable without a client library."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class S3Options:
-    """What a connection says about S3. What is not said here is asked of boto3's usual chain.
+    """What a connection says about S3; everything else comes from boto3's usual chain.
 
     Attributes:
-        region: AWS region; else ``AWS_REGION``, else boto3's own chain.
+        region: else ``AWS_REGION``, else boto3's own chain.
         endpoint_url: another server than AWS; else ``AWS_ENDPOINT_URL_S3`` and its like.
-        access_key_id, secret_access_key, session_token: credentials; all None for boto3's chain.
-        profile_name: of the machine's AWS files, in place of keys; drivers are told it, too (``AWS_PROFILE``).
-        session: a ``boto3.Session`` to make the clients with, for credentials that renew themselves.
+        profile_name: of the machine's AWS files, in place of keys; drivers get it, too (``AWS_PROFILE``).
+        session: a ``boto3.Session`` for the clients, for credentials that renew themselves.
         connect_timeout_seconds, read_timeout_seconds: bounds of each request (Law 6).
     """
 
@@ -32,13 +31,12 @@ class S3Options:
 
 @dataclass(frozen=True)
 class ResolvedS3:
-    """What boto3's chain came to: where S3 is, and the credentials if they do not end by themselves.
+    """The result of boto3's chain: where S3 is, and the credentials if they do not expire.
 
     Attributes:
-        region: AWS region; boto3's own where none is named.
         endpoint_url: another server than AWS; None for AWS.
-        access_key_id, secret_access_key, session_token: credentials that last; all None where they come from a role or
-            another provider that renews them, so that everybody has to ask it himself.
+        access_key_id, secret_access_key, session_token: lasting credentials; all None where a role or another provider
+            renews them, which each process then has to ask itself.
     """
 
     region: str
@@ -50,10 +48,10 @@ class ResolvedS3:
 
 @dataclass(frozen=True)
 class GCSOptions:
-    """How to reach Google Cloud Storage. Credentials are Google's application default ones, of this machine.
+    """How to reach Google Cloud Storage, with the application default credentials of this machine.
 
     Attributes:
-        endpoint_url: another server than Google's, which is asked without credentials; else ``STORAGE_EMULATOR_HOST``.
+        endpoint_url: another server than Google's, used without credentials; else ``STORAGE_EMULATOR_HOST``.
         connect_timeout_seconds, read_timeout_seconds: bounds of each request (Law 6).
     """
 
@@ -64,7 +62,7 @@ class GCSOptions:
 
 @dataclass(frozen=True)
 class AzureOptions:
-    """How to reach Azure Blob Storage. What is not said here is asked of the environment (``store.azure``).
+    """How to reach Azure Blob Storage; everything else comes from the environment (``store.azure``).
 
     Attributes:
         account_name: the storage account; else ``AZURE_STORAGE_ACCOUNT_NAME``.

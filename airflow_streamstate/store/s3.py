@@ -1,6 +1,6 @@
 """S3, or a server that speaks its protocol, by boto3: the only module that knows boto3.
 
-boto3's clients try once: every repetition is ours, which knows whether a request may be sent twice, waits by the
+boto3's clients try once: ``store.server`` repeats, which knows whether a request may be sent twice, waits by the
 injected clock, and reads back what may have landed (Law 8). boto3's own retries would hide all three.
 """
 
@@ -58,16 +58,15 @@ COPY_TIMEOUT_SECONDS = 300.0
 POOL_CONNECTIONS = 32
 DEFAULT_REGION = "us-east-1"
 _LASTING_CREDENTIALS = ("explicit", "env", "shared-credentials-file", "config-file")
-"""How boto3 calls credentials that do not end by themselves."""
+"""boto3's names for credentials that do not expire by themselves."""
 SINGLE_COPY_BYTES = 5 * 1024**3
 """S3 copies no larger object in one request."""
 PART_BYTES = 256 * 1024**2
 WRITE_ID = "streamstate-write"
-"""The name of the metadata under which an object keeps the id of the put that wrote it."""
-
+"""The metadata with the id of the put that wrote an object."""
 
 WHOLE_CRC32 = {"ChecksumAlgorithm": "CRC32", "ChecksumType": "FULL_OBJECT"}
-"""As of what is put at once: with it the standard library can compare."""
+"""As for a body that is put whole: the standard library can compute it."""
 _ENDED = "NoSuchUpload"
 _ACTIONS = {
     "open": "CreateClient",
@@ -87,14 +86,11 @@ class S3Client(ServerClient):
     """One bucket. Versions are entity tags.
 
     Args:
-        bucket: its name.
-        options: how to reach the server.
-        clock: for pauses between tries.
         single_copy_bytes: the largest object that the server copies in one request.
         part_bytes: the size of the parts that larger ones are copied in.
 
     Raises:
-        InvalidRequestError: boto3 takes the options for wrong.
+        InvalidRequestError: boto3 refuses the options.
     """
 
     deletes_at_once = 1000
@@ -229,7 +225,7 @@ def s3_store(
     part_bytes: int = PART_BYTES,
     upload_part_bytes: int = UPLOAD_PART_BYTES,
 ) -> ServerStore:
-    """A store of objects of one bucket below one prefix; arguments and errors of ``S3Client`` and ``ServerStore``."""
+    """The store of one prefix of a bucket; arguments and errors as ``S3Client`` and ``ServerStore``."""
     client = S3Client(bucket, options, clock=clock, single_copy_bytes=single_copy_bytes, part_bytes=part_bytes)
     return ServerStore(client, prefix, upload_part_bytes=upload_part_bytes)
 
@@ -253,7 +249,7 @@ def _found_in(answer: Mapping[str, Any]) -> Found:
 
 @contextmanager
 def boto_errors() -> Iterator[None]:
-    """The one place where boto3's errors become the room's own; callers decide what an answer means for them."""
+    """Translate boto3's errors of the block into RequestFailure."""
     try:
         yield
     except ClientError as error:
@@ -261,10 +257,10 @@ def boto_errors() -> Iterator[None]:
     except SSLError as error:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             raise RequestFailure(Answer.REFUSED, 0, "CertificateError", str(error)) from error
-        # At its beginning as a rule, but not only there.
+        # Mostly, but not only, at the beginning of a connection.
         raise RequestFailure(Answer.UNKNOWN, 0, type(error).__name__, str(error)) from error
     except (ConnectionError, CredentialRetrievalError, MetadataRetrievalError, TokenRetrievalError) as error:
-        # No connection was made (the first is botocore's), or nothing to sign with: nothing was sent.
+        # No connection (the first is botocore's class), or nothing to sign with: nothing was sent.
         raise RequestFailure(Answer.NOT_DONE, 0, type(error).__name__, str(error)) from error
     except (HTTPClientError, IncompleteReadError, FlexibleChecksumError, ResponseParserError) as error:
         raise RequestFailure(Answer.UNKNOWN, 0, type(error).__name__, str(error)) from error
@@ -274,24 +270,18 @@ def boto_errors() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Requests:
-    """Requests about one bucket.
-
-    Attributes:
-        client: boto3's, which tries once.
-        bucket: its name.
-        clock: for pauses between tries.
-    """
+    """Requests about one bucket, by a client of boto3's that tries once."""
 
     client: Any
     bucket: str
     clock: Clock
 
     def send(self, operation: str, **request: Any) -> Mapping[str, Any]:
-        """One of boto3's operations, until there is an answer that lasts; raises RequestFailure."""
+        """One of boto3's operations, as ``until_answered``."""
         return until_answered(self.clock, partial(self.send_once, operation, **request))
 
     def send_once(self, operation: str, **request: Any) -> Mapping[str, Any]:
-        """The same, with whatever answer; raises RequestFailure."""
+        """The same, once; raises RequestFailure."""
         with boto_errors():
             answer: Mapping[str, Any] = getattr(self.client, operation)(Bucket=self.bucket, **request)
             return answer
@@ -305,12 +295,12 @@ def _of_response(response: Mapping[str, Any]) -> RequestFailure:
 
 
 def make_clients(options: S3Options) -> tuple[Any, Any]:
-    """A client for everything, and one for copies, which take their time. Both try once.
+    """A client for everything, and one with a long timeout for copies. Both try once.
 
     Clients are safe between threads; sessions are not, so nothing keeps the session.
 
     Raises:
-        RequestFailure: boto3 takes the options for wrong.
+        RequestFailure: boto3 refuses the options.
     """
     with boto_errors():
         session = _session(options)
@@ -332,10 +322,10 @@ def make_clients(options: S3Options) -> tuple[Any, Any]:
 
 
 def resolve(options: S3Options) -> ResolvedS3:
-    """What boto3 makes of the options, its environment, files and roles: for other clients of the same place.
+    """The options as boto3 resolves them with its environment, files and roles: for other clients of the same bucket.
 
     Raises:
-        RequestFailure: boto3 takes the options for wrong.
+        RequestFailure: boto3 refuses the options.
     """
     with boto_errors():
         session = _session(options)
@@ -372,7 +362,7 @@ def _client(session: Any, options: S3Options, config: Config) -> Any:
         shown = re.sub(r"//[^/\s]*@", "//***@", str(error))
         raise RequestFailure(Answer.REFUSED, 0, type(error).__name__, shown) from None
     if "@" in client.meta.endpoint_url.partition("://")[2].partition("/")[0]:
-        # It would be in errors, and in Spark's settings under a name that does not look like a secret's.
+        # It would show in errors, and in Spark's settings under a name that is not redacted.
         raise RequestFailure(Answer.REFUSED, 0, NAMED_ENDPOINT, "it is not shown")
     return client
 
@@ -382,22 +372,19 @@ def _is_amazon(endpoint_url: str) -> bool:
     return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
 
-# Uploads to S3 in parts: of a large object only the parts that are just under way are held.
+# Uploads to S3 in parts: only the parts under way are held in memory.
 #
-# Nothing is at the target before all parts are there and the upload is completed, so a part may be sent twice. What
-# failed is aborted; the parts of a process that was killed stay, unseen, until they are collected or a rule of the
-# bucket ends them.
+# Nothing is at the target before the upload is completed, so a part may be sent twice. A failed upload is aborted; the
+# parts of a killed process stay, unseen, until they are collected or a rule of the bucket ends them.
 
 
 class Upload:
     """One upload of one object.
 
     Args:
-        requests: about its bucket.
-        patient: the same for what takes its time: a part, and the completion of many. A server that is silent is not
-            waited for so long before the first, nor to abort what failed.
+        patient: requests with a long timeout, for parts and the completion.
         target: its whole key.
-        write_id: of this put; by it the object is known when it is read back.
+        write_id: of this put; reading back recognises the object by it.
     """
 
     def __init__(self, requests: Requests, patient: Requests, target: str, write_id: str) -> None:
@@ -408,12 +395,7 @@ class Upload:
         self._upload: dict[str, str] = {}
 
     def run(self, pieces: Iterable[bytes], size_bytes: int, part_bytes: int) -> str:
-        """Put the pieces, which together have this size, in parts of that size or larger; the entity tag.
-
-        Raises:
-            RequestFailure: UNKNOWN where it is not known whether it landed; otherwise nothing was changed.
-            Exception: what ``pieces`` raised.
-        """
+        """Put the pieces in parts of this size or larger; the entity tag. Raises as ``ServerClient.put_parts``."""
         try:
             try:
                 begun = self._send("create_multipart_upload", Metadata={WRITE_ID: self._write_id}, **WHOLE_CRC32)
@@ -431,7 +413,7 @@ class Upload:
             raise
 
     def _send_parts(self, pieces: Iterable[bytes], part_bytes: int) -> tuple[list[dict[str, Any]], int]:
-        """All parts, some at a time, in their order; with the CRC-32 of the whole."""
+        """Send all parts, some at a time; their answers in order, and the CRC-32 of the whole."""
         sent: list[dict[str, Any]] = []
         crc32 = 0
         under_way: deque[Future[dict[str, Any]]] = deque()
@@ -474,11 +456,11 @@ class Upload:
                 return landed
             if not last.answer.may_pass or attempt.is_last:
                 break
-        # It may land yet, or was written over since (Law 8).
+        # It may land yet, or was overwritten since (Law 8).
         raise replace(last, answer=Answer.UNKNOWN) if doubtful else _gone_is_not_done(last)
 
     def _landed(self) -> str | None:
-        """The entity tag of what a completion whose answer was lost has put there; None where it has not."""
+        """The entity tag where a completion with a lost answer has landed; else None."""
         try:
             found = self._send("head_object")
         except RequestFailure:
@@ -490,12 +472,12 @@ class Upload:
 
 
 def _gone_is_not_done(failure: RequestFailure) -> RequestFailure:
-    """An upload that was ended meanwhile, as by a rule of the bucket: it can be begun anew."""
+    """NOT_DONE for an upload that a rule of the bucket ended meanwhile: it can begin anew."""
     return replace(failure, answer=Answer.NOT_DONE) if failure.code == _ENDED else failure
 
 
 def abort_upload(requests: Requests, target: str, upload_id: str) -> None:
-    """End an upload and free its parts; one that is gone is success. Raises RequestFailure."""
+    """End an upload and free its parts; absence is success. Raises RequestFailure."""
     try:
         requests.send("abort_multipart_upload", Key=target, UploadId=upload_id)
     except RequestFailure as failure:
@@ -503,22 +485,14 @@ def abort_upload(requests: Requests, target: str, upload_id: str) -> None:
             raise
 
 
-# Copies on S3, all by the server: one, a large one part by part, and many side by side. No byte comes through us.
-#
-# A copy may be done twice, so one whose answer was lost is simply sent again. The checksum of what was copied comes
-# with the answer, so that a list of copies costs one request per object and no other.
+# Copies on S3, all by the server, large objects part by part. A copy may be done twice, so one with a lost answer is
+# sent again. Its answer has the checksum, so that a copy costs one request.
 
 _CHECKSUMS = ("SHA256", "CRC64NVME", "CRC32C", "CRC32", "SHA1")
 
 
 class Copier:
-    """The copies of one bucket.
-
-    Args:
-        requests: with patience.
-        single_copy_bytes: the largest object that the server copies in one request.
-        part_bytes: the size of the parts of larger ones.
-    """
+    """The copies of one bucket; arguments as ``S3Client``, and requests with a long timeout."""
 
     def __init__(
         self,
@@ -533,19 +507,11 @@ class Copier:
         self._part_bytes = part_bytes
 
     def copy(self, source: str, target: str, size_bytes: int | None = None) -> str:
-        """Copy one object; gives its checksum as ``ManyAtOnce.checksum_of``.
-
-        Args:
-            source, target: whole keys of the bucket.
-            size_bytes: of the source; None where unknown: then a refusal tells whether it was too large.
-
-        Raises:
-            RequestFailure: it was not copied; ABSENT where there is no source.
-        """
+        """As ``ServerClient.copy``; where the size is unknown, a refusal tells whether the source was too large."""
         if size_bytes is not None and size_bytes > self._single_copy_bytes:
             return self._copy_parts(source, target)
         try:
-            # CRC-32 is what the standard library can compare with; without a word AWS would choose another.
+            # The standard library can compute CRC-32; by default AWS chooses another.
             answer = self._send("copy_object", CopySource=self._place(source), Key=target, ChecksumAlgorithm="CRC32")
         except RequestFailure as failure:
             if failure.answer is not Answer.REFUSED or not self._is_large(source):
@@ -554,16 +520,16 @@ class Copier:
         return checksum_in({**answer, **answer["CopyObjectResult"]})
 
     def _is_large(self, source: str) -> bool:
-        with suppress(RequestFailure):  # then the refusal that is told is the copy's
+        with suppress(RequestFailure):  # then the copy's own refusal is raised
             return int(self._send("head_object", Key=source)["ContentLength"]) > self._single_copy_bytes
         return False
 
     def _copy_parts(self, source: str, target: str) -> str:
-        """Part by part, all of one version of the source; nothing is at the target before all of them are copied."""
+        """Copy one version of the source part by part; nothing is at the target before all parts are copied."""
         found = self._send("head_object", Key=source)
         size_bytes, version = int(found["ContentLength"]), found["ETag"]
         part_bytes = part_bytes_of(size_bytes, self._part_bytes)
-        # No checksum of the whole is asked for: versitygw 1.8 takes that of the source for the one of each part.
+        # No checksum of the whole: versitygw 1.8 takes that of the source for the one of each part.
         upload = {"Key": target, "UploadId": self._send("create_multipart_upload", Key=target)["UploadId"]}
 
         def copy_part(number: int) -> dict[str, Any]:
@@ -591,10 +557,7 @@ class Copier:
         return checksum_in(self._send("head_object", Key=target, ChecksumMode="ENABLED"))
 
     def _has_landed(self, target: str, parts: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether a completion whose answer was lost has put these parts at the target (Law 8).
-
-        The entity tag of an object made of parts is a digest of the parts' own.
-        """
+        """Whether a completion with a lost answer has landed (Law 8): its tag is a digest of the tags of its parts."""
         try:
             digests = b"".join(bytes.fromhex(part["ETag"].strip('"')) for part in parts)
             found = self._send("head_object", Key=target)["ETag"]
@@ -610,7 +573,7 @@ def checksum_in(answer: Mapping[str, Any]) -> str:
     """The checksum of a whole object in an answer of S3, as ``ManyAtOnce.checksum_of`` describes it."""
     for name in _CHECKSUMS:
         value = str(answer.get(f"Checksum{name}") or "")
-        # One over the checksums of parts says nothing about the bytes themselves; it ends in their number.
+        # A checksum over the checksums of parts, which ends in their number, is none of the bytes.
         if value and answer.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT" and "-" not in value:
             return f"{name.lower()}:{base64.b64decode(value).hex()}"
     tag = str(answer.get("ETag", "")).strip('"')

@@ -1,4 +1,4 @@
-"""What an answer of S3 means for the caller, decided from plain values: no boto3, so that each row is one unit test."""
+"""The meaning of S3's answers, decided from plain values, without boto3."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _NO_ACCESS = (
     "InvalidAccessKeyId",
     "XAdminUserNotFound",
 )
-"""What may pass while a process runs, or come over it: a bucket that is made again, credentials that are renewed."""
+"""Refusals of the whole bucket, which may pass while a process runs."""
 _TIMED_OUT = ("RequestTimeout", "RequestTimeoutException")
 _NO_TIME = ("ReadTimeoutError", "ConnectTimeoutError")
 _NO_CREDENTIALS_NOW = ("CredentialRetrievalError", "MetadataRetrievalError", "TokenRetrievalError")
 
 
 def classify(status: int, code: str) -> Answer:
-    """What a response that is no success means."""
+    """The meaning of a response that is no success."""
     if status == 412:
         return Answer.PRECONDITION
     if status == 404 and code in _ABSENT:
@@ -70,19 +70,12 @@ def as_error(
     """The package's error for a failure.
 
     Args:
-        failure: what happened.
-        action: S3's name of the operation, as a policy names it.
-        bucket: whose bucket.
+        action: the operation, as a policy of S3 names it.
         key: the key in the store; "" where there is none.
         doubtful: whether a write of this call may have landed.
     """
-    facts: dict[str, Any] = {
-        "action": action,
-        "bucket": bucket,
-        "key": key,
-        "code": failure.code,
-        "reason": failure.reason,
-    }
+    facts: dict[str, Any] = {"action": action, "bucket": bucket, "key": key}
+    facts |= {"code": failure.code, "reason": failure.reason}
     if failure.region:
         facts["region"] = failure.region
     if doubtful:
@@ -96,9 +89,9 @@ def as_error(
 
 
 def _is_no_access(failure: RequestFailure) -> bool:
-    """Whether the bucket as a whole is refused or is not there, whatever the request."""
-    is_one_object = failure.code == "InvalidObjectState"
-    return (failure.status in (401, 403) and not is_one_object) or failure.code in _NO_ACCESS
+    """Whether the whole bucket is refused or missing, whatever the request."""
+    is_of_one_object = failure.code == "InvalidObjectState"
+    return (failure.status in (401, 403) and not is_of_one_object) or failure.code in _NO_ACCESS
 
 
 def _obstacle(failure: RequestFailure) -> tuple[str, str]:

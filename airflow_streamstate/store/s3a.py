@@ -1,9 +1,7 @@
-"""What Spark must be told to reach the same bucket with the same credentials, by S3A and other connectors of Hadoop.
+"""Spark's settings for the same bucket with the same credentials, by Hadoop's connectors: no boto3, no environment.
 
-Pure: no boto3, no environment.
-
-Everything is set for the one bucket (``fs.s3a.bucket.NAME.…``), so that a script's own data on other buckets, with
-other credentials, is left alone. Names and classes are those of hadoop-aws 3.4 and newer (AWS SDK 2).
+Everything is set for the one bucket (``fs.s3a.bucket.NAME.…``), so that a script's own settings for other buckets stay.
+Names and classes are those of hadoop-aws 3.4 and newer (AWS SDK 2).
 """
 
 from __future__ import annotations
@@ -26,8 +24,8 @@ class SparkSettings:
     """Spark configuration for one bucket or container.
 
     Attributes:
-        conf: what may be seen.
-        secret_conf: credentials: for the launch's properties file, which its owner alone can read, never for a command
+        conf: without credentials.
+        secret_conf: credentials, for the launch's properties file, which only its owner can read, never for a command
             line. Spark hands them to its executors itself, and hides them in its UI and event log by their names.
     """
 
@@ -37,29 +35,25 @@ class SparkSettings:
 
 @runtime_checkable
 class ReachedBySpark(Protocol):
-    """A store on a server, whose objects Spark reads and writes by a connector of Hadoop's."""
+    """A store on a server that Spark reaches by a connector of Hadoop's."""
 
     def for_spark(self) -> SparkSettings:
-        """With what Spark reaches the same bucket as the store does.
+        """The settings by which Spark reaches the same bucket.
 
         Raises:
-            InvalidRequestError: the options are wrong, or this place has no name that Spark knows.
+            InvalidRequestError: the options are wrong, or Spark has no URI for this place.
         """
 
 
 def s3a_settings(resolved: ResolvedS3, bucket: str) -> SparkSettings:
-    """The configuration with which S3A reaches this bucket as boto3 does.
+    """The settings by which S3A reaches this bucket as boto3 does.
 
-    Credentials that last are handed over. Those of a role are not: they would end in the middle, so the driver and its
+    Lasting credentials are handed over. Those of a role would expire in the middle of a run, so the driver and its
     executors ask for their own.
-
-    Args:
-        resolved: what boto3's chain came to.
-        bucket: the bucket of the home or the checkpoints.
     """
     settings = {"endpoint.region": resolved.region, "input.stream.type": "classic"}
     if resolved.endpoint_url:
-        # Own servers have no host name per bucket, as a rule; boto3 takes them like that, too.
+        # Most other servers have no host name per bucket; boto3 uses paths, too.
         settings |= {"endpoint": resolved.endpoint_url, "path.style.access": "true"}
     secrets: dict[str, str] = {}
     if resolved.access_key_id and resolved.secret_access_key:
@@ -73,7 +67,7 @@ def s3a_settings(resolved: ResolvedS3, bucket: str) -> SparkSettings:
 
 
 SERVER_SCHEMES = ("s3://", "gs://", "abfs://", "abfss://")
-"""How URIs of stores begin that Spark reaches by a connector."""
+"""The schemes of the stores that Spark reaches by a connector."""
 
 
 def s3a_uri(uri: str) -> str:
@@ -86,7 +80,7 @@ def _for_bucket(bucket: str, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def plain_uri(path: str) -> str:
-    """A folder in the same words, however a script spells it: ``s3a`` is ``s3``, ``file:`` is what has no scheme."""
+    """A folder's URI in one spelling, whatever the script's: ``s3`` for ``s3a``, no ``file:``."""
     path = re.sub(r"^s3[an]://", "s3://", path.strip())
     path = re.sub(r"^file:/+", "/", path)
     return path.rstrip("/") or "/"

@@ -1,9 +1,9 @@
 """A store on a server, over the client of one bucket or container: the same rules for every server.
 
-A reply that was lost must not look like a conflict: a client that sends a conditional write again is told that the
-condition does not hold, as if another writer had won. So clients try a write once, and what is repeated is repeated
-here, after reading back (Law 8). Every put carries an id of its own in the object's metadata, by which it is known when
-it is read back. Create-if-absent is a put, never a copy: servers ignore conditions on a copy's target.
+A lost reply must not look like a conflict: a client that sends a conditional write again is told that the condition
+does not hold, as if another writer had won. So clients send a write once, and the store repeats it after reading back
+(Law 8). Every put has an id of its own in the object's metadata, by which reading back recognises it. Create-if-absent
+is a put, never a copy: servers ignore conditions on a copy's target.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import (
     ConflictError,
     ObjectExistsError,
-    ObjectMissingError,
     OutcomeUnknownError,
     StreamStateError,
     VersionConflictError,
@@ -35,6 +34,7 @@ from airflow_streamstate.store.base import (
     check_key,
     check_prefix,
     is_key,
+    missing_source,
 )
 from airflow_streamstate.store.s3a import SparkSettings
 from airflow_streamstate.store.transfer import UPLOAD_PART_BYTES, in_rounds
@@ -43,12 +43,12 @@ Result = TypeVar("Result")
 
 TRIES = 4
 TRY_FOR_SECONDS = 30.0
-"""After this long no other try is begun: a server that is silent must not hold up a deadline for minutes (Law 6)."""
+"""No try begins after this time: a silent server must not hold up a deadline for minutes (Law 6)."""
 REQUEST = Retry(tries=TRIES, for_seconds=TRY_FOR_SECONDS, pause_seconds=0.2, growth=2, spreads=True)
 
 
 class Answer(enum.Enum):
-    """What an answer of a server means, as far as callers tell answers apart."""
+    """The meaning of a server's answer."""
 
     ABSENT = "absent"
     PRECONDITION = "precondition"  # the condition of a conditional write did not hold
@@ -59,7 +59,7 @@ class Answer(enum.Enum):
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same request may be answered otherwise a moment later."""
+        """Whether the same request may get another answer a moment later."""
         return self in (Answer.BUSY, Answer.NOT_DONE, Answer.UNKNOWN)
 
 
@@ -68,10 +68,9 @@ class RequestFailure(Exception):  # noqa: N818 - never leaves this package
     """One request that did not succeed.
 
     Attributes:
-        answer: what it means.
         status: HTTP status; 0 where there was no response.
         code: the server's code, or the name of the client's error.
-        reason: in the words of the server or client; holds no credential.
+        reason: in the words of the server or client, without credentials.
         region: where the bucket lies, if S3 said so; else "".
     """
 
@@ -83,15 +82,15 @@ class RequestFailure(Exception):  # noqa: N818 - never leaves this package
 
     @property
     def is_mute(self) -> bool:
-        """Whether it says no more than its status: answers to HEAD have no body."""
+        """Whether only its status is known: answers to HEAD have no body."""
         return self.status != 0 and self.code in ("", str(self.status))
 
 
 def until_answered(clock: Clock, send: Callable[[], Result]) -> Result:
-    """Send a request that may be sent twice (a read, a copy), until there is an answer that lasts.
+    """Send a request that may be sent twice (a read, a copy), until its answer is final or the tries are over.
 
     Raises:
-        RequestFailure: the answer is none that passes, or it did not pass within the tries.
+        RequestFailure: the last answer.
     """
     return REQUEST.call(clock, send, lambda error: isinstance(error, RequestFailure) and error.answer.may_pass)
 
@@ -104,11 +103,9 @@ class Found:
     """One object as the server describes it.
 
     Attributes:
-        size_bytes: exact.
-        version: changes with every write.
         checksum: as ``ManyAtOnce.checksum_of``.
         modified_at: by the server's clock.
-        is_copied: False while the server still copies what was asked for.
+        is_copied: False while the server still copies to it.
         write_id: of the put that wrote it; "" where another program did.
     """
 
@@ -130,14 +127,12 @@ class Condition:
 class ServerClient(ABC):
     """One bucket or container; names are whole keys of it.
 
-    Every method raises RequestFailure. ``put`` and ``delete`` send one request, once; all others may be repeated, and
-    are, until there is an answer that lasts.
+    Every method raises RequestFailure. ``put`` and ``delete`` send one request, once; all others are repeated as
+    ``until_answered``.
 
     Attributes:
-        uri: of the bucket or container.
-        clock: for pauses between tries.
         deletes_at_once: how many objects ``delete_some`` takes; 1 where the server has no such request.
-        lists_markers: whether ``objects`` gives other programs' markers of folders, whose names end in a slash.
+        lists_markers: whether ``objects`` has other programs' markers of folders, whose names end in a slash.
     """
 
     uri: str
@@ -154,7 +149,6 @@ class ServerClient(ABC):
         """The package's error for a failure.
 
         Args:
-            failure: what happened.
             act: ``open get head list put delete copy``, ``list uploads`` or ``end upload``.
             key: the key in the store; "" where there is none.
             doubtful: whether a write may have landed.
@@ -162,7 +156,7 @@ class ServerClient(ABC):
 
     @abstractmethod
     def for_spark(self) -> SparkSettings:
-        """With what Spark's connector reaches the same place."""
+        """The settings by which Spark's connector reaches the same place."""
 
     @abstractmethod
     def get(self, name: str) -> tuple[bytes, str, str]:
@@ -170,19 +164,19 @@ class ServerClient(ABC):
 
     @abstractmethod
     def get_range(self, name: str, start: int, size_bytes: int) -> bytes:
-        """So many bytes from ``start`` on, fewer where the object ends before; status 416 where it ends at once."""
+        """So many bytes from ``start`` on, fewer where the object ends before; status 416 where none is left."""
 
     @abstractmethod
     def head(self, name: str, *, checksum: bool = False) -> Found:
-        """What the server says of an object; its checksum only where it was asked for."""
+        """The server's description of an object; its checksum only where it was asked for."""
 
     @abstractmethod
     def describe(self, name: str, *, checksum: bool = False) -> Found:
-        """As ``head``, by a request whose failure has a body: it tells a missing object from a missing bucket."""
+        """As ``head``, by a request whose failure has a body, which tells a missing object from a missing bucket."""
 
     @abstractmethod
     def objects(self, start: str) -> Iterator[tuple[str, int, str]]:
-        """Name, size and version of each object whose name begins so, in the order of names."""
+        """Name, size and version of each object whose name begins with ``start``, in the order of names."""
 
     @abstractmethod
     def folders(self, start: str) -> list[str]:
@@ -203,28 +197,25 @@ class ServerClient(ABC):
 
     @abstractmethod
     def copy(self, source: str, target: str, size_bytes: int | None) -> str:
-        """Copy by the server, to the end; the checksum of the copy. ABSENT where there is no source.
+        """Copy by the server, to the end, to another name; the checksum of the copy. ABSENT where there is no source.
 
-        Args:
-            source, target: names, which differ.
-            size_bytes: of the source; None where unknown.
+        ``size_bytes`` is that of the source; None where unknown.
         """
 
     @abstractmethod
     def delete(self, name: str, version: str | None) -> None:
-        """Delete, once, under the condition of a version where there is one; absence is success."""
+        """Delete, once, on condition of a version where there is one; absence is success."""
 
     def delete_some(self, names: Sequence[str]) -> None:
         """Delete up to ``deletes_at_once`` objects with one request; absence is success."""
         raise NotImplementedError
 
     def left_uploads(self, start: str, before: datetime) -> list[tuple[str, str]]:  # noqa: ARG002 - see below
-        """Name and id of each upload that was begun before a moment and not completed; none where the server itself
-        removes them."""
+        """Name and id of each upload begun before a moment and not completed; none where the server removes them."""
         return []
 
     def end_upload(self, name: str, upload_id: str) -> None:
-        """End one of ``left_uploads`` and free its parts; one that is gone is success."""
+        """End one of ``left_uploads`` and free its parts; absence is success."""
         raise NotImplementedError
 
 
@@ -246,8 +237,8 @@ class ServerStore:
 
     Args:
         client: of the bucket or container.
-        prefix: what every key is put under, without slashes at its ends; "" for all of it.
-        upload_part_bytes: the size of the parts that what comes in pieces is put in; what is not larger is put whole.
+        prefix: of every key, without slashes at its ends; "" for none.
+        upload_part_bytes: the size of the parts of an upload; a body that is not larger is put whole.
 
     Raises:
         InvalidRequestError: the prefix cannot begin a key.
@@ -338,7 +329,7 @@ class ServerStore:
             return self._unless_absent(lambda: self.client.describe(name, checksum=checksum))
 
     def _unless_absent(self, send: Callable[[], Result]) -> Result | None:
-        """The answer to a GET; None where there is no object, which means a place that is there."""
+        """The answer to a GET; None where there is no object, which proves that the bucket is there."""
         try:
             return self._seen(send())
         except RequestFailure as failure:
@@ -371,7 +362,7 @@ class ServerStore:
 
         def look(stored: StoredObject | None, doubtful: bool) -> None:
             if stored is None or stored.version != version:
-                # A try may have landed and been written over since: no word of "not written" (Law 8).
+                # A try may have landed and been overwritten since, so it is not called "not written" (Law 8).
                 raise overtaken if doubtful else changed
 
         return self._put(key, body, Condition(version), look, changed)
@@ -456,14 +447,14 @@ class ServerStore:
         if source == target:  # servers refuse to copy an object onto itself
             checksum = self.checksum_of(link.source_key)
             if checksum is None:
-                raise _missing(link.source_key)
+                raise missing_source(link.source_key)
             return checksum
         with reported(self.client, "copy", link.target_key, writes=True):
             try:
                 return self._seen(self.client.copy(source, target, link.size_bytes))
             except RequestFailure as failure:
                 if failure.answer is Answer.ABSENT:
-                    raise _missing(link.source_key) from None
+                    raise missing_source(link.source_key) from None
                 raise
 
     def _put(
@@ -474,11 +465,10 @@ class ServerStore:
         look: Callable[[StoredObject | None, bool], None],
         conflict: ConflictError,
     ) -> str:
-        """One put, with an id of its own, so that it is told from another writer's put of equal bytes.
+        """One put, whose id tells it from another writer's put of equal bytes.
 
-        Args:
-            look: raises where what is there, and is not of this put, forbids another try; told whether one may have
-                landed.
+        ``look`` is called with the object of another put, and with whether a try of this one may have landed; it raises
+        where another try is forbidden.
         """
         name, write_id = self._name(key), self.client.clock.new_uuid()
 
@@ -515,15 +505,14 @@ def until_known(
     conflict: ConflictError,
     report: Callable[[RequestFailure, bool], StreamStateError],
 ) -> str:
-    """Send a write until its outcome is known, or its tries are over; the version that it left.
+    """Send a write until its outcome is known, or its tries are over; the new version.
 
     Args:
-        clock: for pauses between tries.
         send: one try, without any retry of its own.
-        read_back: looks what is there; told whether a try of this write may have landed, it returns the version if one
-            has, None if another try is in order, and else raises ``conflict``.
-        conflict: what the caller is told when the condition does not hold.
-        report: the package's error for a failure, and for whether a try may have landed.
+        read_back: gets whether a try of this write may have landed; returns the version if one has, None if another try
+            is in order, else raises ``conflict``.
+        conflict: raised when the condition does not hold.
+        report: the package's error for a failure, given whether a try may have landed.
 
     Raises:
         OutcomeUnknownError: a try may have landed, and it could not be read back (Law 8).
@@ -560,9 +549,5 @@ def _read_back(
     except ConflictError:
         raise
     except StreamStateError as error:
-        # Neither written for certain nor readable: the caller must not take it for a loss.
+        # Neither certainly written nor readable: not a loss.
         raise report(last, doubtful) from error
-
-
-def _missing(source_key: str) -> ObjectMissingError:
-    return ObjectMissingError("there is no object to copy or link", key=source_key)

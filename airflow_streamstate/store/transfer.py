@@ -1,4 +1,4 @@
-"""Many objects or many bytes, with every store: in few requests where the store can, one by one where it cannot."""
+"""Many objects or many bytes with any store: in few requests where the store can, else one by one."""
 
 from __future__ import annotations
 
@@ -27,10 +27,7 @@ def keys_below(store: Store, prefix: str) -> list[str]:
 
 
 def versions_below(store: Store, prefix: str) -> dict[str, ObjectInfo]:
-    """The objects of ``Store.list_objects`` by key, where that tells versions; {} where it does not, as on a disk.
-
-    A store that lists names for less than sizes is not asked: to tell a version it would have to read.
-    """
+    """The objects of ``Store.list_objects`` by key, where that tells versions; {} where it does not, as on a disk."""
     if isinstance(store, ListsKeys):
         return {}
     return {info.key: info for info in store.list_objects(prefix) if info.version}
@@ -39,7 +36,7 @@ def versions_below(store: Store, prefix: str) -> dict[str, ObjectInfo]:
 # many objects
 
 LINK = Retry(tries=3)
-"""Linking the same bytes again is as good as finding out whether they are linked (Law 8)."""
+"""Linking the same bytes again settles whether they are linked (Law 8)."""
 
 
 def link_many(store: Store, links: Iterable[Link]) -> list[str]:
@@ -58,7 +55,7 @@ def link_many(store: Store, links: Iterable[Link]) -> list[str]:
 
 
 def delete_many(store: Store, keys: Iterable[str]) -> None:
-    """``Store.delete`` each of them, in this order where the store has no better way."""
+    """``Store.delete`` each of them, in this order unless the store is ``ManyAtOnce``."""
     wanted = list(keys)
     if isinstance(store, ManyAtOnce):
         store.delete_many(wanted)
@@ -68,7 +65,7 @@ def delete_many(store: Store, keys: Iterable[str]) -> None:
 
 
 def checksum_of(store: Store, key: str) -> str | None:
-    """A checksum as ``ManyAtOnce.checksum_of`` describes it; a store that keeps none is read. None: no object."""
+    """As ``ManyAtOnce.checksum_of``; a store that keeps none is read."""
     if isinstance(store, ManyAtOnce):
         return store.checksum_of(key)
     stored = store.get(key)
@@ -92,11 +89,11 @@ def read_range(store: Store, key: str, start: int, size_bytes: int) -> bytes | N
 
 
 UPLOAD_PART_BYTES = 8 * 1024**2
-"""What goes to a server in one request; what is not larger goes whole."""
+"""The body of one request; a larger object goes in parts."""
 UPLOADS_AT_ONCE = 4
-"""Parts under way at once; as many are held, and two more that are being made."""
+"""Parts under way at once; these and two more are held in memory."""
 MOST_PARTS = 10_000
-"""No server takes more for one object, so the parts of a very large one are larger."""
+"""The servers' limit for one object: the parts of a very large one are larger."""
 
 
 def put_pieces(store: Store, key: str, pieces: Iterable[bytes], size_bytes: int) -> str:
@@ -112,7 +109,7 @@ def put_pieces(store: Store, key: str, pieces: Iterable[bytes], size_bytes: int)
 
 
 def in_parts(pieces: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
-    """The same bytes in parts of one size, of which the last may be smaller."""
+    """The same bytes in parts of one size; the last may be smaller."""
     held = bytearray()
     for piece in pieces:
         held += piece
@@ -124,18 +121,15 @@ def in_parts(pieces: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
 
 
 class Feed:
-    """Parts for a client library that asks for them and tells little of what went wrong; to be closed by ``with``.
+    """The parts of ``in_parts`` for a client library that reports little of what went wrong; a context manager.
 
-    They are made in a thread of their own: the library may be in the middle of a call that bears no other one (as
-    obstore is, which would panic), while pieces are read from a store as a rule.
-
-    Args:
-        pieces, part_bytes: as of ``in_parts``.
+    They are made in a thread of their own: pieces mostly come from a store, and obstore would panic in a call within
+    its own call.
 
     Attributes:
-        is_begun: whether any was asked for.
-        is_ended: whether the last one was given.
-        failure: what the pieces raised.
+        is_begun: whether any part was asked for.
+        is_ended: whether the last part was given.
+        failure: the exception of the pieces.
     """
 
     def __init__(self, pieces: Iterable[bytes], part_bytes: int) -> None:
@@ -166,7 +160,7 @@ class Feed:
 
 
 def part_bytes_of(size_bytes: int, part_bytes: int = UPLOAD_PART_BYTES) -> int:
-    """How large the parts of an object of this size are."""
+    """The size of the parts of an object of this size."""
     return max(part_bytes, -(-size_bytes // MOST_PARTS))
 
 
@@ -178,7 +172,7 @@ def _exactly(pieces: Iterable[bytes], size_bytes: int) -> Iterator[bytes]:
             break
         yield piece
     if count != size_bytes:
-        raise ValueError(f"{size_bytes} bytes were to come, and not {count}")
+        raise ValueError(f"{size_bytes} bytes were expected, not {count}")
 
 
 # requests side by side
@@ -187,7 +181,7 @@ THREADS = 16
 
 
 def side_by_side(acts: Sequence[Callable[[], Result]], threads: int = THREADS) -> list[Result]:
-    """Do them all, some at a time; their results in order. After a failure none is begun, and all that were are over.
+    """Call them all, some at a time; their results in order. After a failure no other begins, and none is left running.
 
     Raises:
         Exception: the first failure.
@@ -217,8 +211,7 @@ def side_by_side(acts: Sequence[Callable[[], Result]], threads: int = THREADS) -
 
 
 def in_rounds(acts: Sequence[Callable[[], Result]]) -> list[Result]:
-    """As ``side_by_side`` for acts that may be done twice. Among thousands some outlast their tries: these come again,
-    until a round gets none of them done.
+    """As ``side_by_side`` for acts that may be done twice: those that fail come again, until a round gets none done.
 
     Raises:
         UnavailableError, OutcomeUnknownError: of the last round.
@@ -246,10 +239,10 @@ LOOK_SECONDS = 1.0
 
 
 def until_done(task: Future[Result], go_on: Callable[[], None]) -> Result:
-    """The result of a task, or what it raised; ``go_on`` is called again and again until it is there.
+    """The result of a task, or what it raised; ``go_on`` is called every ``LOOK_SECONDS``.
 
     Raises:
-        Exception: what ``go_on`` raised to give up; the task is not waited for then.
+        Exception: what ``go_on`` raised; the task is then left alone.
     """
     while not wait([task], LOOK_SECONDS).done:
         go_on()

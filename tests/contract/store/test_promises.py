@@ -465,7 +465,7 @@ class TestPieces:
     @pytest.mark.parametrize("told", [len(LARGE) - 1, len(LARGE) + 1])
     def test_another_size_than_was_told_changes_nothing(self, store: Store, told: int) -> None:
         """Half a file is none."""
-        with pytest.raises(ValueError, match="bytes were to come"):
+        with pytest.raises(ValueError, match="bytes were expected"):
             put_pieces(store, "a/b", pieces_of(LARGE), told)
         assert store.get("a/b") is None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -45,33 +44,21 @@ from support.checkpoints import (
     run_batches,
     write_with_crc,
 )
+from support.fake_clock import FakeClock
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.placing import place_barrier
 
 
-class SteppedClock:
-    """A clock that moves only when somebody sleeps, and then lets the query act."""
+class SteppedClock(FakeClock):
+    """Lets the query act whenever its user sleeps."""
 
-    def __init__(self, on_sleep=None) -> None:  # type: ignore[no-untyped-def]
-        self.seconds = 0.0
+    def __init__(self, on_sleep=lambda: None) -> None:  # type: ignore[no-untyped-def]
+        super().__init__()
         self.on_sleep = on_sleep
 
-    def now(self) -> datetime:
-        return datetime(2024, 1, 1, tzinfo=UTC) + timedelta(seconds=self.seconds)
-
-    def monotonic_seconds(self) -> float:
-        return self.seconds
-
     def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
-        if self.on_sleep:
-            self.on_sleep()
-
-    def new_uuid(self) -> str:
-        return "uuid"
-
-    def jitter(self) -> float:
-        return 0.0
+        super().sleep(seconds)
+        self.on_sleep()
 
 
 def running_query(last_committed: int = 3, *, planned: bool = True) -> SimulatedQuery:
@@ -105,12 +92,16 @@ def test_entry_put_during_initialisation_loses_the_batch_below() -> None:
 
 
 def test_barrier_over_a_running_batch_is_certain_at_once_and_placed_at_its_commit() -> None:
-    """While commits/N is absent Spark cannot be about to claim N+1; at the commit the stop is safe (1a.3, 1a.4)."""
+    """While commits/N is absent Spark cannot be about to claim N+1; at the commit the stop is safe (1a.3, 1a.4).
+
+    It stays certain, whatever trigger hangs in its source then.
+    """
     query = running_query()
     placement = BarrierPlacement(query.checkpoint, barrier_mark(), query)
     assert placement.step() == Certain(4, 5)
     assert placement.step() == Certain(4, 5)
     query.commit()
+    assert query.is_trigger_active()
     assert placement.step() == Placed(4, 5, barrier_mark())
 
 
@@ -128,16 +119,6 @@ def test_barrier_within_a_trigger_is_uncertain_until_it_ends() -> None:
     assert placement.step() == Uncertain(3, 4)
     query.end_trigger()
     assert placement.step() == Placed(3, 4, barrier_mark())
-
-
-def test_what_was_certain_stays_certain() -> None:
-    """A later trigger that hangs in its source does not make a certain barrier doubtful again."""
-    query = running_query()
-    placement = BarrierPlacement(query.checkpoint, barrier_mark(), query)
-    assert placement.step() == Certain(4, 5)
-    query.commit()
-    assert query.is_trigger_active()
-    assert placement.step() == Placed(4, 5, barrier_mark())
 
 
 def test_overwritten_barrier_goes_again_above() -> None:
@@ -160,7 +141,6 @@ def racing_query() -> tuple[HookedStore, SimulatedQuery]:
     query = SimulatedQuery(checkpoint)
     query.initialise()
     query.begin_trigger()
-    assert isinstance(checkpoint.store, HookedStore)
     return checkpoint.store, query
 
 
@@ -178,31 +158,26 @@ def test_lost_race_for_the_place_goes_again_above() -> None:
     assert placement.step() == Certain(4, 5)
 
 
-def test_overwrite_between_put_and_read_back_is_seen_in_the_same_step() -> None:
-    """Reading back is the last thing a step does, so an overwritten entry is never called placed (Law 13)."""
+@pytest.mark.parametrize("how", ["claimed", "claimed and committed", "run over"])
+def test_an_entry_that_did_not_stay_between_put_and_read_back_is_overwritten(how: str) -> None:
+    """Reading back is the last thing a step does: what Spark claimed, or ran, is not called placed (1a.3, Law 13)."""
     store, query = racing_query()
     query.look()
 
-    def rename_commit_and_rest() -> None:
+    def happens() -> None:
+        if how == "run over":
+            commit_batch(query.checkpoint, 4)
+            return
         query.rename()
-        query.commit()
-        query.end_trigger()
+        if how != "claimed":
+            query.commit()
+            query.end_trigger()
 
-    store.after = once(rename_commit_and_rest, "create", "/offsets/")
+    store.after = once(happens, "create", "/offsets/")
     placement = BarrierPlacement(query.checkpoint, barrier_mark(), query)
     assert placement.step() == Overwritten(4)
-    assert placement.step() == Placed(4, 5, barrier_mark())
-
-
-@pytest.mark.parametrize("how", ["claimed", "run over"])
-def test_an_entry_that_did_not_stay_between_put_and_read_back_is_overwritten(how: str) -> None:
-    """Claimed by Spark, not committed yet; or committed as it lies there. It is not called placed (1a.3, Law 13)."""
-    query = running_query(planned=False)
-    query.begin_trigger()
-    query.look()
-    happens = query.rename if how == "claimed" else lambda: commit_batch(query.checkpoint, 4)
-    query.checkpoint.store.after = once(happens, "create", "/offsets/")  # type: ignore[attr-defined]
-    assert BarrierPlacement(query.checkpoint, barrier_mark(), query).step() == Overwritten(4)
+    if how == "claimed and committed":
+        assert placement.step() == Placed(4, 5, barrier_mark())
 
 
 def test_failed_batch_takes_the_barrier_back() -> None:
@@ -266,7 +241,7 @@ def test_barrier_that_lies_there_already_is_taken_up() -> None:
     assert query.checkpoint.offset_ids()[-1] == 5
 
 
-def test_fenced_log_stops_whoever_wants_to_place() -> None:
+def test_a_fenced_log_stops_a_placement() -> None:
     """A driver that meets its successor's fence writes nothing more (Law 4)."""
     query = running_query()
     put_fence(query.checkpoint, barrier_mark("fence"))
@@ -353,30 +328,24 @@ def test_driver_killed_at_any_call_of_a_placement_loses_no_batch(fault: Fault, p
             break
 
 
-def test_blocking_placement_waits_for_the_batch() -> None:
-    """The driver's loop sleeps between looks and returns at the commit of the batch in flight (1a.4)."""
-    query = running_query()
-    clock = SteppedClock()
-    clock.on_sleep = lambda: query.commit() if clock.seconds > 1 and not query.ran else None
-    placed = place_barrier(query.checkpoint, barrier_mark(), query, clock=clock, deadline_seconds=30)
-    assert placed == Placed(4, 5, barrier_mark())
-    assert 1 < clock.seconds < 1.2
-
-
 def stopped_checkpoint() -> Checkpoint:
-    """Batch 3 committed, our stop entry at 4, nobody running."""
+    """Batch 3 committed, our stop entry at 4, no query running."""
     checkpoint = run_batches(memory_checkpoint(), 3)
     base = checkpoint.read_offset(3)
     write_with_crc(checkpoint.store, checkpoint.offset_key(4), format_offset_entry(stop_entry(base, barrier_mark())))
     return checkpoint
 
 
-def test_drain_entry_replaces_the_stop_entry() -> None:
-    """A stop becomes a drain in place, its stale checksum removed first (1a.5)."""
+@pytest.mark.parametrize("timestamp_ms", [None, 1_800_000_000_000])
+def test_drain_entry_replaces_the_stop_entry(timestamp_ms: int | None) -> None:
+    """A stop becomes a drain in place, its stale checksum removed first (1a.5).
+
+    It has the batch time that it was given, by which processing-time timers are due, or that of the batch before.
+    """
     checkpoint = stopped_checkpoint()
-    assert exchange_for_drain(checkpoint, barrier_mark("drain")) == 4
+    assert exchange_for_drain(checkpoint, barrier_mark("drain"), batch_timestamp_ms=timestamp_ms) == 4
     entry = checkpoint.read_offset(4)
-    assert entry is not None
+    assert entry.batch_timestamp_ms == (timestamp_ms or checkpoint.read_offset(3).batch_timestamp_ms)
     assert (entry.batch_watermark_ms, entry.mark) == (FLUSH_WATERMARK_MS, barrier_mark("drain"))
     assert entry.source_lines == end_offsets(checkpoint)
     assert checkpoint.store.head(crc_key_of(checkpoint.offset_key(4))) is None
@@ -432,7 +401,7 @@ def test_withdraw_removes_the_checksum_first() -> None:
     """A checksum that outlives its entry would fail Spark's next read of that name; so it goes first (1a.7)."""
     checkpoint = stopped_checkpoint()
     calls = []
-    checkpoint.store.before = lambda verb, key: calls.append((verb, key))  # type: ignore[attr-defined]
+    checkpoint.store.before = lambda verb, key: calls.append((verb, key))
     assert withdraw(checkpoint, 4)
     deleted = [key for verb, key in calls if verb == "delete"]
     assert deleted == [crc_key_of(checkpoint.offset_key(4)), checkpoint.offset_key(4)]
@@ -460,7 +429,7 @@ def test_withdraw_of_a_command_leaves_the_entry_of_another() -> None:
 def test_withdraw_notices_a_change() -> None:
     """An entry that Spark overwrote between our read and our delete stays."""
     checkpoint = stopped_checkpoint()
-    checkpoint.store.before = once(lambda: plan_batch(checkpoint, 4), "delete")  # type: ignore[attr-defined]
+    checkpoint.store.before = once(lambda: plan_batch(checkpoint, 4), "delete")
     with pytest.raises(VersionConflictError):
         withdraw(checkpoint, 4)
     assert checkpoint.position().planned_id == 4
@@ -486,25 +455,21 @@ def test_fence_goes_above_a_barrier_that_is_there() -> None:
     exchange_for_drain(checkpoint, barrier_mark("drain"))
     assert put_fence(checkpoint, barrier_mark("fence")) == 5
     entry = checkpoint.read_offset(5)
-    assert entry is not None
     assert entry.batch_watermark_ms == 3000
 
 
 def test_a_fence_that_came_too_late_is_taken_back() -> None:
-    """It would end whoever was started meanwhile, or make it pass over a batch while it starts up (1a.2, 1a.8)."""
+    """It would end a query that was started meanwhile, or make it skip a batch while it starts (1a.2, 1a.8).
+
+    Another's fence stays (Law 4).
+    """
     query = running_query(planned=True)
     before = query.checkpoint.offset_ids()
     fence_id = put_fence(query.checkpoint, barrier_mark("fence"))
+    assert not take_back_fence(query.checkpoint, fence_id, barrier_mark("fence", write_id="anothers"))
+    assert fence_id in query.checkpoint.offset_ids()
     assert take_back_fence(query.checkpoint, fence_id, barrier_mark("fence"))
     assert query.checkpoint.offset_ids() == before
-
-
-def test_anothers_fence_is_not_taken_back() -> None:
-    """Only what this very taker put is its own to remove (Law 4)."""
-    checkpoint = stopped_checkpoint()
-    fence_id = put_fence(checkpoint, barrier_mark("fence"))
-    assert not take_back_fence(checkpoint, fence_id, barrier_mark("fence", write_id="again"))
-    assert fence_id in checkpoint.offset_ids()
 
 
 def test_fence_over_nothing() -> None:
@@ -512,7 +477,6 @@ def test_fence_over_nothing() -> None:
     checkpoint = memory_checkpoint()
     assert put_fence(checkpoint, barrier_mark("fence")) == 0
     entry = checkpoint.read_offset(0)
-    assert entry is not None
     assert (entry.batch_watermark_ms, entry.batch_timestamp_ms, entry.source_lines) == (0, 0, ())
 
 
@@ -527,8 +491,6 @@ def test_what_is_put_has_the_offsets_of_the_last_batch_that_was_planned(planned:
         else:
             BarrierPlacement(query.checkpoint, barrier_mark(), query).step()
         entry = query.checkpoint.read_offset(5 if planned else 4)
-        assert entry is not None
-        assert last is not None
         assert entry.is_ours
         assert (entry.source_lines, entry.batch_watermark_ms) == (last.source_lines, last.batch_watermark_ms)
 
@@ -536,7 +498,7 @@ def test_what_is_put_has_the_offsets_of_the_last_batch_that_was_planned(planned:
 def test_a_fence_that_meets_a_claim_goes_above_it() -> None:
     """The zombie claims the very place between the look and the put: the fence is put at the new end (1a.8)."""
     query = running_query(planned=False)
-    query.checkpoint.store.before = once(lambda: plan_batch(query.checkpoint, 4), "create")  # type: ignore[attr-defined]
+    query.checkpoint.store.before = once(lambda: plan_batch(query.checkpoint, 4), "create")
     assert put_fence(query.checkpoint, barrier_mark("fence")) == 5
     assert query.checkpoint.position().planned_id == 4
 
@@ -544,7 +506,7 @@ def test_a_fence_that_meets_a_claim_goes_above_it() -> None:
 def test_a_fence_whose_answer_was_lost_is_read_back() -> None:
     """It landed, and there is one (Law 8)."""
     query = running_query(planned=False)
-    query.checkpoint.store.after = once(lose_the_reply, "create")  # type: ignore[attr-defined]
+    query.checkpoint.store.after = once(lose_the_reply, "create")
     assert put_fence(query.checkpoint, barrier_mark("fence")) == 4
     assert [barrier.batch_id for barrier in query.checkpoint.position().barriers] == [4]
 
@@ -561,7 +523,7 @@ def test_a_fenced_log_is_not_flushed() -> None:
 
 @pytest.mark.parametrize("there", ["nothing", "Spark's own"])
 def test_a_stop_entry_that_changes_before_the_exchange_is_a_conflict(there: str) -> None:
-    """Somebody removed it, or Spark wrote over it, between two reads: no drain entry is put in its place (Law 12)."""
+    """It was removed, or Spark wrote over it, between two reads: no drain entry is put in its place (Law 12)."""
     checkpoint = stopped_checkpoint()
     reads = []
 
@@ -573,19 +535,10 @@ def test_a_stop_entry_that_changes_before_the_exchange_is_a_conflict(there: str)
                 if there != "nothing":
                     plan_batch(checkpoint, 4)
 
-    checkpoint.store.before = change  # type: ignore[attr-defined]
+    checkpoint.store.before = change
     with pytest.raises(ConflictError):
         exchange_for_drain(checkpoint, barrier_mark("drain"))
     assert checkpoint.position().barriers == ()
-
-
-def test_the_flush_has_the_time_that_it_was_given() -> None:
-    """Timers of processing time are due by it; without one it is that of the batch before (1a.5)."""
-    checkpoint = stopped_checkpoint()
-    exchange_for_drain(checkpoint, barrier_mark("drain"), batch_timestamp_ms=1_800_000_000_000)
-    entry = checkpoint.read_offset(4)
-    assert entry is not None
-    assert entry.batch_timestamp_ms == 1_800_000_000_000
 
 
 def test_of_a_failed_batch_only_ones_own_barrier_is_taken_back() -> None:

@@ -21,7 +21,7 @@ from airflow_streamstate.checkpoint.entries import (
     unmarked,
 )
 from airflow_streamstate.errors import DataError, UnsupportedCheckpointError
-from support.checkpoints import barrier_mark, spark_commit_text, spark_offset_text
+from support.checkpoints import barrier_mark, spark_commit_text
 
 KEY = "c/offsets/7"
 SPARK_4_2 = (
@@ -139,7 +139,7 @@ def test_format_and_parse_of_named_sources_are_each_others_inverse(offsets: dict
 
 @pytest.mark.parametrize("line", ["", '{"logOffset":2}', ":-", "first:", "first:{", "first:-\nfirst:-"])
 def test_a_line_of_offset_log_2_without_a_key_of_its_own_is_damaged(line: str) -> None:
-    """Nothing is guessed of an offset whose source nobody can tell (Law 7)."""
+    """Nothing is guessed of an offset whose source is not known (Law 7)."""
     with pytest.raises(DataError):
         parse_offset_entry(f'v2\n{{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{{}}}}\n{line}'.encode(), key=KEY)
 
@@ -213,8 +213,3 @@ def test_unknown_kind_of_barrier_is_refused() -> None:
     newer = OffsetEntry(0, 0, {MARK_KEY: entry.conf[MARK_KEY].replace('"stop"', '"pause"')}, ())
     with pytest.raises(DataError):
         _ = newer.mark
-
-
-def test_example_builder_writes_what_spark_writes() -> None:
-    """The builder of these tests makes entries that read as Spark's own."""
-    assert parse_offset_entry(spark_offset_text(4, watermark_ms=9), key=KEY).source_lines == ('{"logOffset":4}',)

@@ -116,7 +116,7 @@ def test_temporary_files_and_later_versions_are_left_out() -> None:
 
 
 def test_source_log_that_only_a_lost_claim_wrote_is_left_out() -> None:
-    """Files that Spark took up for a batch it could not claim are found anew by whoever goes on."""
+    """Files that Spark took up for a batch it could not claim are found anew by the next run."""
     checkpoint = run_batches(memory_checkpoint(), 2)
     write_source_log(checkpoint, 3)
     assert "sources/0/3" not in paths_of(checkpoint)

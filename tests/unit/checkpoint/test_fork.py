@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from airflow_streamstate.checkpoint.files import files_of
 from airflow_streamstate.checkpoint.fork import checkpoint_uri, fork
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import ConflictError, DataError, ObjectMissingError
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import (
@@ -48,11 +51,15 @@ def content(checkpoint: Checkpoint) -> dict[str, bytes]:
 
 
 def test_fork_is_the_listed_files_word_for_word() -> None:
-    """Every file of the position, its planned entry too, and nothing else (1a.6)."""
+    """Every file of the position, its planned entry too, and nothing else (1a.6).
+
+    The predecessor's checkpoint is as it was (Law 11).
+    """
     source = stateful()
-    files = files_to_fork(source)
+    before, files = content(source), files_to_fork(source)
     target = Checkpoint(source.store, TARGET)
     assert fork(source.store, files, target)
+    assert content(source) == before
     assert content(target) == {path: source.store.get(key).body for path, key in files.items()}
     assert target.position() == source.position()
 
@@ -93,14 +100,6 @@ def test_metadata_of_its_own_is_the_last_of_a_fork_too() -> None:
             break
 
 
-def test_source_is_never_written() -> None:
-    """A predecessor's checkpoint is the same after a fork (Law 11)."""
-    source = stateful()
-    before = content(source)
-    fork(source.store, files_to_fork(source), Checkpoint(source.store, TARGET))
-    assert content(source) == before
-
-
 def test_fork_of_a_checkpoint_that_is_there_changes_nothing() -> None:
     """Built once, it may have run since: never built again (Law 2)."""
     source = stateful()
@@ -124,12 +123,8 @@ def test_half_built_fork_is_built_again(fault: Fault) -> None:
     for number in range(1, len(counting.calls) + 1):
         source = stateful()
         store = FaultyStore(source.store, FaultPlan({number: fault}))
-        try:
+        with contextlib.suppress(Exception, SimulatedCrash):  # what the caller sees is not the point here
             fork(store, files, Checkpoint(store, TARGET))
-        except Exception:  # noqa: S110 - what the caller sees is not the point here
-            pass
-        except SimulatedCrash:
-            pass
         target = Checkpoint(source.store, TARGET)
         assert not target.exists() or content(target) == whole
         fork(source.store, files, target)
@@ -170,7 +165,7 @@ def test_another_querys_checkpoint_is_not_taken_for_the_fork() -> None:
 
 
 def test_barrier_among_the_files_is_refused() -> None:
-    """Forks carry none of our entries, whoever made the list (1a.1)."""
+    """Forks carry none of our entries, whatever the list says (1a.1)."""
     source = run_batches(memory_checkpoint(), 2)
     files = files_to_fork(source)
     key = source.offset_key(3)
@@ -223,20 +218,32 @@ def schema_metadata(paths: list[str]) -> bytes:
     return f"v2\n{json.dumps(raw, separators=(',', ':'))}".encode()
 
 
-def test_schema_paths_of_a_fork_are_its_own(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    """Absolute paths into the predecessor are rewritten, and their stale checksum stays behind (Law 4)."""
-    store = LocalStore(tmp_path, fsync=False)
-    source, target = run_batches(Checkpoint(store, PREFIX), 0), Checkpoint(store, TARGET)
+METADATA = "state/0/_metadata/v2/0"
+SCHEMA = "state/0/_stateSchema/default/0_0b1a8f0e"
+
+
+def of_a_processor(store: Store, metadata: bytes) -> tuple[Checkpoint, Checkpoint]:
+    """A checkpoint with this metadata of its ``transformWithState``, and where it is to be forked to."""
+    source = run_batches(Checkpoint(store, PREFIX), 0)
     store.put(source.metadata_key, b'{"id":"q"}')
-    old = f"file:{tmp_path}/{PREFIX}/state/0/_stateSchema/default/0_0b1a8f0e"
-    store.put(source.key("state/0/_stateSchema/default/0_0b1a8f0e"), b"schema")
-    store.put(source.key("state/0/_metadata/v2/0"), schema_metadata([old]))
+    store.put(source.key(METADATA), metadata)
+    return source, Checkpoint(store, TARGET)
+
+
+@pytest.mark.parametrize("home", ["", "/state/_stateSchema"])
+def test_schema_paths_of_a_fork_are_its_own(tmp_path: Path, home: str) -> None:
+    """Absolute paths into the predecessor are rewritten, and their stale checksum stays behind (Law 4).
+
+    They are found by their ends: a home may lie below folders that are called as Spark calls its own.
+    """
+    store, root = LocalStore(f"{tmp_path}{home}", fsync=False), f"file:{tmp_path}{home}"
+    source, target = of_a_processor(store, schema_metadata([f"{root}/{PREFIX}/{SCHEMA}"]))
+    store.put(source.key(SCHEMA), b"schema")
     store.put(source.key("state/0/_metadata/v2/.0.crc"), b"crc")
     fork(store, files_to_fork(source), target)
-    new = f"file:{tmp_path}/{TARGET}/state/0/_stateSchema/default/0_0b1a8f0e"
-    assert store.get(target.key("state/0/_metadata/v2/0")).body == schema_metadata([new])
+    assert store.get(target.key(METADATA)).body == schema_metadata([f"{root}/{TARGET}/{SCHEMA}"])
     assert store.head(target.key("state/0/_metadata/v2/.0.crc")) is None
-    assert checkpoint_uri(target) == f"file:{tmp_path}/{TARGET}"
+    assert checkpoint_uri(target) == f"{root}/{TARGET}"
 
 
 @pytest.mark.parametrize(
@@ -250,41 +257,19 @@ def test_schema_paths_of_a_fork_are_its_own(tmp_path) -> None:  # type: ignore[n
 )
 def test_schema_paths_that_are_not_understood_are_an_error(body: bytes) -> None:
     """A path that cannot be rewritten is not carried over as it is."""
-    store = MemoryStore()
-    source = run_batches(Checkpoint(store, PREFIX), 0)
-    store.put(source.metadata_key, b'{"id":"q"}')
-    store.put(source.key("state/0/_metadata/v2/0"), body)
-    files = {"metadata": source.metadata_key, "state/0/_metadata/v2/0": source.key("state/0/_metadata/v2/0")}
+    source, target = of_a_processor(MemoryStore(), body)
+    files = {"metadata": source.metadata_key, METADATA: source.key(METADATA)}
     with pytest.raises(DataError):
-        fork(store, files, Checkpoint(store, TARGET))
-
-
-def test_schema_paths_are_found_by_their_ends(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    """A home may lie below folders that are called as Spark calls its own (Law 4)."""
-    store = LocalStore(tmp_path / "state" / "_stateSchema", fsync=False)
-    source, target = run_batches(Checkpoint(store, PREFIX), 0), Checkpoint(store, TARGET)
-    store.put(source.metadata_key, b'{"id":"q"}')
-    rest = "state/0/_stateSchema/default/0_0b1a8f0e"
-    store.put(source.key("state/0/_metadata/v2/0"), schema_metadata([f"{checkpoint_uri(source)}/{rest}"]))
-    fork(store, files_to_fork(source), target)
-    stored = store.get(target.key("state/0/_metadata/v2/0"))
-    assert stored is not None
-    assert stored.body == schema_metadata([f"{checkpoint_uri(target)}/{rest}"])
+        fork(source.store, files, target)
 
 
 def test_metadata_that_names_no_schema_is_carried_over() -> None:
     """Not every store of an operator has schema files."""
-    store = MemoryStore()
-    source = run_batches(Checkpoint(store, PREFIX), 0)
-    store.put(source.metadata_key, b'{"id":"q"}')
     raw = json.loads(schema_metadata([]).partition(b"\n")[2])
     del raw["stateStoreInfo"][0]["stateSchemaFilePaths"]
-    store.put(source.key("state/0/_metadata/v2/0"), b"v2\n" + json.dumps(raw).encode())
-    target = Checkpoint(store, TARGET)
-    fork(store, files_to_fork(source), target)
-    stored = store.get(target.key("state/0/_metadata/v2/0"))
-    assert stored is not None
-    assert stored.body == schema_metadata([])
+    source, target = of_a_processor(MemoryStore(), b"v2\n" + json.dumps(raw).encode())
+    fork(source.store, files_to_fork(source), target)
+    assert target.store.get(target.key(METADATA)).body == schema_metadata([])
 
 
 def test_a_checkpoint_on_a_server_is_named_by_its_uri() -> None:

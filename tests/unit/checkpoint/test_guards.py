@@ -116,20 +116,20 @@ def test_names_in_offset_log_1_are_refused() -> None:
     guard_checkpoint(checkpoint)
 
 
-@pytest.mark.parametrize(("path", "version"), [("offsets/2", b"v3"), ("commits/2", b"v3")])
-def test_logs_of_another_version_are_refused(path: str, version: bytes) -> None:
+@pytest.mark.parametrize("path", ["offsets/2", "commits/2"])
+def test_logs_of_another_version_are_refused(path: str) -> None:
     """Offset log 3 and commit log 3 are refused by their first line (Law 10)."""
     checkpoint = run_batches(memory_checkpoint(), 2)
     body = checkpoint.store.get(checkpoint.key(path)).body
-    checkpoint.store.put(checkpoint.key(path), body.replace(b"v1", version, 1))
+    checkpoint.store.put(checkpoint.key(path), body.replace(b"v1", b"v3", 1))
     with pytest.raises(UnsupportedCheckpointError) as error:
         guard_checkpoint(checkpoint)
     assert error.value.context["key"] == checkpoint.key(path)
 
 
-@pytest.mark.parametrize("name", ["3_0b1a8f0e-2f0a-4f0c-9d0b-5f3c0c7e9a11.delta"])
-def test_state_files_of_other_formats_are_refused(name: str) -> None:
+def test_state_files_of_other_formats_are_refused() -> None:
     """The HDFS-backed store has no unique names in any Spark that is known here (Law 10)."""
+    name = "3_0b1a8f0e-2f0a-4f0c-9d0b-5f3c0c7e9a11.delta"
     checkpoint = run_batches(memory_checkpoint(), 2)
     checkpoint.store.put(checkpoint.key(f"state/0/1/{name}"), b"")
     with pytest.raises(UnsupportedCheckpointError) as error:
@@ -152,14 +152,6 @@ def test_damaged_entry_is_an_error_before_anything_starts() -> None:
     checkpoint.store.put(checkpoint.offset_key(3), b"v1")
     with pytest.raises(DataError):
         guard_checkpoint(checkpoint)
-
-
-def test_guarding_only_reads() -> None:
-    """A refused checkpoint is as it was (Law 10)."""
-    checkpoint = run_batches(memory_checkpoint(), 2)
-    before = list(checkpoint.store.list_objects(""))
-    guard_checkpoint(checkpoint)
-    assert list(checkpoint.store.list_objects("")) == before
 
 
 def test_state_in_another_format_than_the_session_asks_for_is_refused() -> None:

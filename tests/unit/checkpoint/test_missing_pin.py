@@ -13,7 +13,6 @@ from airflow_streamstate.checkpoint.missing_pin import PARTITIONS, pin_partition
 from airflow_streamstate.checkpoint.repair import repair_before_start
 from airflow_streamstate.errors import OutcomeUnknownError
 from support.checkpoints import (
-    HookedStore,
     barrier_mark,
     commit_batch,
     memory_checkpoint,
@@ -95,41 +94,35 @@ def test_offset_log_1_is_left_alone() -> None:
     assert checkpoint.store.get(checkpoint.offset_key(2)) == before
 
 
-def test_before_the_first_commit_nothing_is_added() -> None:
-    """Batch 0 is run anew, in as many partitions as the session asks for; a try that was cut may have left fewer."""
+@pytest.mark.parametrize(
+    ("noted", "written", "asked", "pinned"),
+    [
+        (0, 1, "5", None),  # run anew in as many as the session asks for
+        (0, 3, "1", "3"),
+        (0, 3, "2", "3"),
+        (4, 2, "2", "4"),  # a snapshot looks for the state of the noted partitions
+        (4, 2, "9", "4"),
+    ],
+)
+def test_before_the_first_commit_no_partition_that_was_written_is_left_out(
+    noted: int, written: int, asked: str, pinned: str | None
+) -> None:
+    """Run anew in fewer than were written, batch 0 would leave those beyond to be taken for state: rows of the try that
+    was cut, counted twice. Where the sink holds the batch, they are the state (1a.6)."""
     checkpoint = memory_checkpoint()
     put_2(checkpoint, 0)
-    write_hdfs_state(checkpoint, range(1, 2), folders=["0/0"])
-    assert pin_partitions(checkpoint, lambda: "5") == ()
-    assert PARTITIONS not in entry_of(checkpoint, 0).conf
-
-
-@pytest.mark.parametrize("asked", ["1", "2"])
-def test_before_the_first_commit_no_partition_that_was_written_is_left_out(asked: str) -> None:
-    """Run anew in fewer, batch 0 would leave those beyond to be taken for state: rows of the try that was cut, counted
-    twice. And where the sink holds the batch, they are the state (1a.6)."""
-    checkpoint = memory_checkpoint()
-    put_2(checkpoint, 0)
-    write_hdfs_state(checkpoint, range(1, 2), folders=["0/0", "0/1", "0/2"])
-    assert pin_partitions(checkpoint, lambda: asked) == (0,)
-    assert entry_of(checkpoint, 0).conf[PARTITIONS] == "3"
-    commit_batch(checkpoint, 0)
-    assert pin_partitions(checkpoint, lambda: asked) == ()
-
-
-@pytest.mark.parametrize("asked", ["2", "9"])
-def test_batch_0_is_run_anew_in_the_partitions_that_its_operators_were_laid_out_in(asked: str) -> None:
-    """Their metadata stay as the first try wrote them, and a snapshot looks for the state of just those partitions."""
-    checkpoint = memory_checkpoint()
-    put_2(checkpoint, 0)
-    write_operator_metadata(checkpoint, partitions=4)
-    write_hdfs_state(checkpoint, range(1, 2), folders=["0/0", "0/1"])
-    assert pin_partitions(checkpoint, lambda: asked) == (0,)
-    assert entry_of(checkpoint, 0).conf[PARTITIONS] == "4"
+    if noted:
+        write_operator_metadata(checkpoint, partitions=noted)
+    write_hdfs_state(checkpoint, range(1, 2), folders=[f"0/{number}" for number in range(written)])
+    assert pin_partitions(checkpoint, lambda: asked) == (() if pinned is None else (0,))
+    assert entry_of(checkpoint, 0).conf.get(PARTITIONS) == pinned
+    if pinned is not None:
+        commit_batch(checkpoint, 0)
+        assert pin_partitions(checkpoint, lambda: asked) == ()
 
 
 def test_metadata_that_cannot_be_read_leaves_the_state_to_say_it(checkpoint: Checkpoint) -> None:
-    """Whoever takes a snapshot is told of it; here it stops nothing."""
+    """A snapshot reports it; here it stops nothing."""
     checkpoint.store.put(checkpoint.key("state/0/_metadata/metadata"), b"v1\n{")
     write_hdfs_state(checkpoint, range(1, 3))
     assert pin_partitions(checkpoint, lambda: "200") == (1, 2)
@@ -158,7 +151,6 @@ def test_a_drain_entry_over_batch_0_has_it_too() -> None:
 
 def test_an_unknown_outcome_is_read_back(checkpoint: Checkpoint) -> None:
     """What landed has landed (Law 8); what did not is raised, and the next try goes on."""
-    assert isinstance(checkpoint.store, HookedStore)
     lost = []
 
     def lose(verb: str, key: str) -> None:
@@ -174,8 +166,7 @@ def test_an_unknown_outcome_is_read_back(checkpoint: Checkpoint) -> None:
 
 @pytest.mark.parametrize("there", ["ours", "another's"])
 def test_an_entry_that_changed_meanwhile_is_ours_only_word_for_word(checkpoint: Checkpoint, there: str) -> None:
-    """What landed without an answer is done; what somebody else wrote there is told, and left (Law 8)."""
-    assert isinstance(checkpoint.store, HookedStore)
+    """What landed without an answer is done; what another process wrote there is reported and left (Law 8)."""
     key, store = checkpoint.offset_key(1), checkpoint.store
 
     def lose(verb: str, called: str) -> None:

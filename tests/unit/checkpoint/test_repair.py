@@ -14,9 +14,9 @@ from airflow_streamstate.checkpoint.repair import (
     Clean,
     DrainCommitted,
     DrainPending,
+    Finding,
     Foreign,
     Planned,
-    RepairReport,
     classify,
     repair_before_start,
 )
@@ -52,38 +52,62 @@ def uncommitted(planned: int = 4) -> Checkpoint:
     return checkpoint
 
 
-@pytest.mark.parametrize("stop_pending", [False, True])
-def test_clean_log_is_started_as_the_script_says(stop_pending: bool) -> None:
-    """Nothing of ours, nothing planned: nothing is touched."""
-    assert repair_before_start(memory_checkpoint(), OURS).found == Clean(None)
+def drained(deployment_id: str = OURS) -> Checkpoint:
     checkpoint = committed()
+    put_entry(checkpoint, 4, "drain", deployment_id=deployment_id)
+    commit_batch(checkpoint, 4)
+    return checkpoint
+
+
+STOP, FENCE, DRAIN = ("stop", OURS), ("fence", OURS), ("drain", OURS)
+THEIRS = ("stop", "d-0009")
+
+
+@pytest.mark.parametrize(
+    ("planned", "entries", "stop_pending", "found", "removed_ids", "run", "batch_id"),
+    [
+        (False, [], False, Clean(3), (), "normal", 3),
+        (False, [], True, Clean(3), (), "normal", 3),
+        # Spark's own planned entry stays; with a stop pending it runs alone (1a.6).
+        (True, [], False, Planned(3, 4), (), "normal", 3),
+        (True, [], True, Planned(3, 4), (), "once", 4),
+        (False, [STOP], False, BarrierOverCommitted(3, (4,)), (4,), "normal", 3),
+        (False, [FENCE], False, BarrierOverCommitted(3, (4,)), (4,), "normal", 3),
+        # A flush runs with Trigger.Once, whatever the script set; an entry above it would skip it (Law 12).
+        (False, [DRAIN], False, DrainPending(3, 4, barrier_mark("drain")), (), "once", 4),
+        (False, [DRAIN, FENCE], False, DrainPending(3, 4, barrier_mark("drain"), (5,)), (5,), "once", 4),
+        # Entries put twice, or again after an overwrite, go together; so do those of another deployment (1a.3).
+        (True, [THEIRS], True, None, (5,), "once", 4),
+        (False, [STOP, THEIRS, STOP], False, None, (4, 5, 6), "normal", 3),
+        (True, [STOP, THEIRS, STOP], False, None, (5, 6, 7), "normal", 3),
+    ],
+)
+def test_a_log_is_repaired_and_started_by_what_lies_in_it(
+    planned: bool,
+    entries: list[tuple[BarrierKind, str]],
+    stop_pending: bool,
+    found: Finding | None,
+    removed_ids: tuple[int, ...],
+    run: str,
+    batch_id: int,
+) -> None:
+    """Over batch 3, or the planned batch 4: what is found, what is removed with its checksum, how to start (1a.7)."""
+    checkpoint = uncommitted() if planned else committed()
+    before = checkpoint.offset_ids()
+    for entry_id, (kind, deployment_id) in enumerate(entries, 5 if planned else 4):
+        put_entry(checkpoint, entry_id, kind, deployment_id=deployment_id)
+        before.append(entry_id)
     report = repair_before_start(checkpoint, OURS, stop_pending=stop_pending)
-    assert report == RepairReport(Clean(3), (), (), "normal", 3)
-
-
-def test_planned_batch_stays_and_runs_first() -> None:
-    """Spark's own planned entry is never touched; with a stop pending it runs alone (1a.6, 1a.7)."""
-    checkpoint = uncommitted()
-    assert repair_before_start(checkpoint, OURS).run == "normal"
-    report = repair_before_start(checkpoint, OURS, stop_pending=True)
-    assert (report.found, report.run, report.batch_id) == (Planned(3, 4), "once", 4)
-    assert checkpoint.position().planned_id == 4
-
-
-@pytest.mark.parametrize("kind", ["stop", "fence"])
-def test_our_entry_over_a_committed_batch_is_removed(kind: BarrierKind) -> None:
-    """A stop or fence over a committed batch goes, checksum first, and the query goes on (1a.7)."""
-    checkpoint = committed()
-    put_entry(checkpoint, 4, kind)
-    report = repair_before_start(checkpoint, OURS)
-    assert report == RepairReport(BarrierOverCommitted(3, (4,)), (4,), (), "normal", 3)
-    assert checkpoint.offset_ids() == [0, 1, 2, 3]
-    assert checkpoint.store.head(crc_key_of(checkpoint.offset_key(4))) is None
+    assert found in (None, report.found)
+    assert (report.removed_ids, report.run, report.batch_id) == (removed_ids, run, batch_id)
+    assert checkpoint.offset_ids() == [one for one in before if one not in removed_ids]
+    assert not any(checkpoint.store.head(crc_key_of(checkpoint.offset_key(one))) for one in removed_ids)
 
 
 def test_our_entry_over_no_batch_is_removed() -> None:
     """A query that was stopped before its first batch starts as if nothing had been."""
     checkpoint = memory_checkpoint()
+    assert repair_before_start(checkpoint, OURS).found == Clean(None)
     put_entry(checkpoint, 0)
     assert repair_before_start(checkpoint, OURS).found == BarrierOverCommitted(None, (0,))
     assert (checkpoint.offset_ids(), checkpoint.exists()) == ([], True)
@@ -109,7 +133,7 @@ def test_left_overs_of_the_first_claim_are_swept() -> None:
     assert checkpoint.store.head(checkpoint.key("state/0/0/1.delta")) is not None
 
 
-def test_left_overs_are_nobodys_business_once_a_batch_was_planned() -> None:
+def test_left_overs_stay_once_a_batch_was_planned() -> None:
     """With a batch in the log Spark ignores temporary files, and so do we."""
     checkpoint = committed()
     checkpoint.store.put(checkpoint.key("offsets/.4.0b1a8f0e.tmp"), b"x")
@@ -147,30 +171,9 @@ def test_start_without_repair_loses_the_batch() -> None:
     assert (query.ran, checkpoint.commit_ids()) == ([5], [0, 1, 2, 3, 5])
 
 
-def test_pending_drain_is_flushed_alone() -> None:
-    """An uncommitted drain entry over a committed batch runs with Trigger.Once, whatever the script set (1a.7)."""
-    checkpoint = committed()
-    put_entry(checkpoint, 4, "drain")
-    report = repair_before_start(checkpoint, OURS)
-    assert (report.found, report.run, report.batch_id) == (DrainPending(3, 4, barrier_mark("drain")), "once", 4)
-    assert checkpoint.offset_ids()[-1] == 4
-
-
-def test_entries_above_a_pending_drain_are_removed() -> None:
-    """What lies above the drain entry would be taken for the latest plan, and the flush be skipped (Law 12)."""
-    checkpoint = committed()
-    put_entry(checkpoint, 4, "drain")
-    put_entry(checkpoint, 5, "fence")
-    report = repair_before_start(checkpoint, OURS)
-    assert (report.removed_ids, report.run, report.batch_id) == ((5,), "once", 4)
-    assert checkpoint.offset_ids()[-1] == 4
-
-
 def test_drained_checkpoint_is_not_started() -> None:
     """A committed drain entry: no start, nothing touched (Law 11, 1a.7)."""
-    checkpoint = committed()
-    put_entry(checkpoint, 4, "drain")
-    commit_batch(checkpoint, 4)
+    checkpoint = drained()
     report = repair_before_start(checkpoint, OURS)
     assert (report.found, report.run) == (DrainCommitted(4, 4, barrier_mark("drain")), "nothing")
     assert (report.batch_id, report.removed_ids, report.foreign) == (4, (), ())
@@ -179,24 +182,19 @@ def test_drained_checkpoint_is_not_started() -> None:
 
 def test_fence_above_a_finished_drain_changes_nothing() -> None:
     """Drained stays drained (Law 11)."""
-    checkpoint = committed()
-    put_entry(checkpoint, 4, "drain")
-    commit_batch(checkpoint, 4)
+    checkpoint = drained()
     put_entry(checkpoint, 5, "fence")
     assert repair_before_start(checkpoint, OURS).run == "nothing"
 
 
 def test_checkpoint_drained_by_another_deployment_is_refused() -> None:
     """A copied checkpoint of a drained deployment is refused, not resumed and not taken for our own drain (Law 11)."""
-    checkpoint = committed()
-    put_entry(checkpoint, 4, "drain", deployment_id="d-0009")
-    commit_batch(checkpoint, 4)
     with pytest.raises(ConflictError) as error:
-        repair_before_start(checkpoint, OURS)
+        repair_before_start(drained("d-0009"), OURS)
     assert error.value.context["drained_by"] == "d-0009"
 
 
-def test_checkpoint_that_somebody_resumed_after_its_drain_is_refused() -> None:
+def test_a_checkpoint_that_was_resumed_after_its_drain_is_refused() -> None:
     """Batches behind a drain ran with the watermark at the end of time: named, never carried on (Law 11)."""
     checkpoint = committed()
     put_entry(checkpoint, 4, "drain")
@@ -217,7 +215,7 @@ def test_event_times_in_year_9999_are_not_a_drain() -> None:
 
 
 def test_committed_stop_entry_is_an_ordinary_empty_batch() -> None:
-    """Somebody started the checkpoint without us and ran our stop entry: an empty batch, and nothing to repair."""
+    """The checkpoint was started without streamstate and ran our stop entry: an empty batch, nothing to repair."""
     checkpoint = committed()
     put_entry(checkpoint, 4)
     commit_batch(checkpoint, 4)
@@ -235,26 +233,6 @@ def test_entry_of_another_deployment_is_removed_and_reported() -> None:
     assert [mark.deployment_id for mark in report.foreign] == ["d-0009"]
 
 
-def test_entry_of_another_deployment_over_an_uncommitted_batch_is_removed() -> None:
-    """The planned batch below a foreign entry runs (Law 12)."""
-    checkpoint = uncommitted()
-    put_entry(checkpoint, 5, deployment_id="d-0009")
-    report = repair_before_start(checkpoint, OURS, stop_pending=True)
-    assert (report.removed_ids, report.run, report.batch_id) == ((5,), "once", 4)
-
-
-@pytest.mark.parametrize("planned", [False, True])
-def test_stacked_entries_are_all_removed(planned: bool) -> None:
-    """Entries put twice, or again after an overwrite, go together, the topmost first (1a.3, 1a.7)."""
-    checkpoint = uncommitted() if planned else committed()
-    first = 5 if planned else 4
-    for batch_id in (first, first + 1, first + 2):
-        put_entry(checkpoint, batch_id, deployment_id=OURS if batch_id != first + 1 else "d-0009")
-    report = repair_before_start(checkpoint, OURS)
-    assert report.removed_ids == (first, first + 1, first + 2)
-    assert checkpoint.offset_ids()[-1] == first - 1
-
-
 def test_repair_after_a_crash_in_the_middle_ends_the_same() -> None:
     """Whichever delete is the last before a crash, the next repair ends where the whole one would have (Law 2)."""
     for crash_at in range(6):
@@ -267,10 +245,10 @@ def test_repair_after_a_crash_in_the_middle_ends_the_same() -> None:
             if verb == "delete" and next(left, None) is None:
                 raise KeyboardInterrupt
 
-        checkpoint.store.before = crash  # type: ignore[attr-defined]
+        checkpoint.store.before = crash
         with pytest.raises(KeyboardInterrupt):
             repair_before_start(checkpoint, OURS)
-        checkpoint.store.before = None  # type: ignore[attr-defined]
+        checkpoint.store.before = None
         assert repair_before_start(checkpoint, OURS, stop_pending=True).run == "once"
         assert checkpoint.offset_ids()[-1] == 4
         assert [info.key for info in checkpoint.store.list_objects(checkpoint.key("offsets/.5"))] == []

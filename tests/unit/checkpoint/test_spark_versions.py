@@ -35,7 +35,7 @@ def test_a_version_is_of_a_line(version: str, line: tuple[int, int] | None) -> N
     [("4.0.5", "4.0.0"), ("4.0.5", "4.3.0"), ("4.2.0", "4.10.0"), ("", "4.0.5"), ("4.3.0", ""), ("4.2.1", "4.2.0")],
 )
 def test_onward_everything_goes(written_by: str, runs_on: str) -> None:
-    """To a newer Spark, within one line, and where nobody knows which: nothing is refused."""
+    """To a newer Spark, within one line, and where one of them is not known: nothing is refused."""
     for provider in (HDFS_BACKED_PROVIDER, ROCKSDB_PROVIDER, ""):
         assert why_not(written_by, runs_on, provider) is None
         refuse_move(written_by, runs_on, provider)
@@ -43,7 +43,7 @@ def test_onward_everything_goes(written_by: str, runs_on: str) -> None:
 
 @pytest.mark.parametrize("written_by", ["4.2.0", "4.3.0", ""])
 def test_offset_log_2_goes_to_no_spark_that_does_not_know_it(written_by: str) -> None:
-    """Whatever state store, and whoever wrote it; Spark 4.2 and newer know it (Law 10)."""
+    """With any state store, from any Spark; Spark 4.2 and newer know it (Law 10)."""
     with pytest.raises(IncompatibleUpgradeError, match="offset log 2"):
         refuse_move(written_by, "4.1.4", HDFS_BACKED_PROVIDER, "v2")
     refuse_move("4.0.5", "4.2.0", HDFS_BACKED_PROVIDER, "v2")
@@ -53,7 +53,7 @@ def test_offset_log_2_goes_to_no_spark_that_does_not_know_it(written_by: str) ->
 
 @pytest.mark.parametrize(("before", "now"), sorted(GONE_BACK_WITHOUT_STATE))
 def test_a_query_without_state_goes_back_by_its_logs_alone(before: Line, now: Line) -> None:
-    """Between the Sparks where that was gone, in offset log 1; from one that nobody tried, refused (Law 10)."""
+    """The measured moves, in offset log 1; from a Spark that was never tried it is refused (Law 10)."""
     written_by, runs_on = (f"{line[0]}.{line[1]}.9" for line in (before, now))
     assert before > now
     assert why_not(written_by, runs_on, NO_STATE, "v1") is None
@@ -71,7 +71,7 @@ def test_what_an_entry_pins_counts_where_there_is_state() -> None:
     assert state_store_of(None, has_state=False) == ""
 
 
-def test_back_from_a_spark_that_nobody_has_tried_is_refused() -> None:
+def test_back_from_a_spark_that_was_never_tried_is_refused() -> None:
     """What a Spark to come writes is not known to be readable by an older one (Law 10)."""
     with pytest.raises(IncompatibleUpgradeError) as error:
         refuse_move("5.0.0", "4.3.0", HDFS_BACKED_PROVIDER, query_name="counts")
@@ -105,14 +105,14 @@ def test_the_state_store_is_the_one_that_the_entry_pins() -> None:
     assert provider_of(OffsetEntry(0, 0, {}, ())) == provider_of(None) == ""
 
 
-def test_of_a_batch_that_was_not_committed_it_is_said_that_nobody_knows_who_wrote_it() -> None:
+def test_the_writer_of_a_batch_that_was_not_committed_is_called_unknown() -> None:
     """It may have come with the snapshot of an older Spark; what is committed is asked no doubt of."""
-    with pytest.raises(IncompatibleUpgradeError, match="nobody knows which of them wrote the batch"):
+    with pytest.raises(IncompatibleUpgradeError, match="either of them may have written the batch"):
         refuse_move("5.0.0", "4.3.0", HDFS_BACKED_PROVIDER, committed_by="4.2.0")
     for committed_by in ("5.0.0", None):
         with pytest.raises(IncompatibleUpgradeError) as error:
             refuse_move("5.0.0", "4.3.0", HDFS_BACKED_PROVIDER, committed_by=committed_by)
-        assert "nobody knows which" not in str(error.value)
+        assert "either of them" not in str(error.value)
     refuse_move("4.3.0", "4.3.0", HDFS_BACKED_PROVIDER, committed_by="4.2.0")
 
 

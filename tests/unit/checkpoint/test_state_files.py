@@ -88,19 +88,13 @@ def test_lost_partition_is_an_error(provider: str) -> None:
     assert "state/0/2/" in error.value.context["key"]
 
 
-def test_left_over_partitions_of_a_repartitioning_are_left_out() -> None:
-    """Folders that neither the metadata nor this version knows are of the past."""
+@pytest.mark.parametrize(("newest", "kept"), [(2, {"0"}), (3, {"0", "1"})])
+def test_partitions_beyond_the_metadata_are_kept_where_they_have_this_version(newest: int, kept: set[str]) -> None:
+    """Others are left over from a repartitioning."""
     checkpoint = stateful(partitions=1)
-    write_rocksdb_state(checkpoint, range(1, 6), folders=["0/0"])
-    write_rocksdb_state(checkpoint, range(1, 3), folders=["0/1"])
-    assert {path.split("/")[1] for path in listed(checkpoint, 5)} == {"0"}
-
-
-def test_partitions_beyond_the_metadata_that_have_this_version_are_kept() -> None:
-    """What has this version is state, whatever the metadata of the first batch said."""
-    checkpoint = stateful(partitions=1)
-    write_rocksdb_state(checkpoint, range(1, 4), folders=["0/0", "0/1"])
-    assert {path.split("/")[1] for path in listed(checkpoint, 3)} == {"0", "1"}
+    write_rocksdb_state(checkpoint, range(1, 4), folders=["0/0"])
+    write_rocksdb_state(checkpoint, range(1, newest + 1), folders=["0/1"])
+    assert {path.split("/")[1] for path in listed(checkpoint, 3)} == kept
 
 
 def test_operator_without_metadata_is_listed_by_its_files() -> None:
@@ -110,25 +104,16 @@ def test_operator_without_metadata_is_listed_by_its_files() -> None:
     assert len(listed(checkpoint, 2)) == 4
 
 
-@pytest.mark.parametrize("name", ["1.delta", "3.snapshot"])
-def test_gap_in_the_deltas_is_an_error(name: str) -> None:
-    """A delta that is gone makes the version unreadable, and is named."""
+@pytest.mark.parametrize("gone", ["1.delta", "2.delta", "SSTs/000002-u2.sst"])
+def test_a_missing_file_of_a_version_is_an_error_that_names_it(gone: str) -> None:
+    """A delta without a snapshot above it, or a file that a zip names."""
     checkpoint = stateful(partitions=1)
-    write_hdfs_state(checkpoint, range(1, 6), snapshots=(3,), folders=["0/0"])
-    checkpoint.store.delete(checkpoint.key("state/0/0/3.snapshot"))
-    checkpoint.store.delete(checkpoint.key(f"state/0/0/{'2.delta' if name == '3.snapshot' else name}"))
-    with pytest.raises(ObjectMissingError):
-        listed(checkpoint, 5)
-
-
-def test_missing_sst_is_an_error() -> None:
-    """A file that the version names and that is gone is named."""
-    checkpoint = stateful(partitions=1)
-    write_rocksdb_state(checkpoint, range(1, 3), folders=["0/0"])
-    checkpoint.store.delete(checkpoint.key("state/0/0/SSTs/000002-u2.sst"))
+    write = write_hdfs_state if gone.endswith("delta") else write_rocksdb_state
+    write(checkpoint, range(1, 4), folders=["0/0"])
+    checkpoint.store.delete(checkpoint.key(f"state/0/0/{gone}"))
     with pytest.raises(ObjectMissingError) as error:
-        listed(checkpoint, 2)
-    assert error.value.context["key"].endswith("000002-u2.sst")
+        listed(checkpoint, 3)
+    assert error.value.context["key"] == checkpoint.key(f"state/0/0/{gone}")
 
 
 @pytest.mark.parametrize("body", [b"", b"no zip", rocksdb_zip([])[:40]], ids=["empty", "no-zip", "half"])
@@ -361,7 +346,7 @@ def test_an_aggregation_over_all_rows_has_one_partition_whatever_spark_notes(pla
 
 
 def test_a_limit_has_one_partition_whatever_spark_notes() -> None:
-    """It notes the session's number, and brings all rows into one: the others are not missing."""
+    """Spark notes the session's number, and brings all rows into one: the others are not missing."""
     checkpoint = memory_checkpoint()
     write_operator_metadata(checkpoint, operator_name="globalLimit", partitions=3)
     write_hdfs_state(checkpoint, range(1, 3), folders=["0/0"])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +25,7 @@ from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition, StateLeft, WatermarkSpec
+from airflow_streamstate.protocol.records import NO_SNAPSHOTS
 from airflow_streamstate.snapshot.capture import CAPTURE, QueryToCapture
 from airflow_streamstate.snapshot.data import check_complete, data_files
 from airflow_streamstate.snapshot.verify import verify
@@ -39,18 +37,18 @@ from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, Sim
 from support.server_store import ServerStore
 from support.snapshots import (
     DEPLOYMENT,
+    PLACE,
     QUERY,
     SNAPSHOT,
     STREAM,
     Shelf,
     delete_file,
     flush,
+    placed_shelf,
     plan_stateful,
     put_stop_entry,
     run_stateful,
 )
-
-Wrap = Callable[[Store], Shelf]
 
 
 def paths(manifest: SnapshotManifest, query_name: str = QUERY) -> list[str]:
@@ -68,7 +66,6 @@ def everything(store: Store) -> dict[str, bytes]:
     bodies = {}
     for info in store.list_objects(""):
         stored = store.get(info.key)
-        assert stored is not None
         bodies[info.key] = stored.body
     return bodies
 
@@ -102,13 +99,11 @@ def test_a_planned_batch_of_sparks_own_belongs_to_the_snapshot(kind: SnapshotKin
     assert {"offsets/4", "sources/0/4"} <= set(paths(manifest))
     planned = shelf.checkpoints.get(shelf.data_key("offsets/4"))
     original = shelf.checkpoints.get(shelf.checkpoint().offset_key(4))
-    assert planned is not None
-    assert original is not None
     assert planned.body == original.body
 
 
 def test_two_snapshots_of_one_position_hold_the_same_items() -> None:
-    """In one order, under one digest, whoever takes them as what; at another position it is another one."""
+    """In one order, under one digest, of whatever kind; at another position it is another digest."""
     shelf = shelf_with(3)
     live = shelf.capture(kind="live", snapshot_id="s-1")
     plan_stateful(shelf.checkpoint(), 4)
@@ -172,7 +167,7 @@ def test_no_barrier_of_ours_is_in_a_snapshot() -> None:
 @pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize("kind", ["drained", "stopped"])
 def test_a_drained_query_leaves_positions_only(kind: SnapshotKind, told: bool) -> None:
-    """Of a flushed query no state is kept, whoever asks and as what: it is never resumed (Law 11)."""
+    """No state of a flushed query is kept, in no kind of snapshot: it is never resumed (Law 11)."""
     shelf = shelf_with(3)
     flush(shelf.checkpoint(), 4)
     query = QueryToCapture(
@@ -196,7 +191,7 @@ def test_a_drained_query_leaves_positions_only(kind: SnapshotKind, told: bool) -
 
 
 def test_a_query_that_should_be_drained_and_is_not_is_refused() -> None:
-    """State is not left behind on somebody's word: the log decides (Laws 13 and 16)."""
+    """State is left behind only where the log says so (Laws 13 and 16)."""
     shelf = shelf_with(3)
     with pytest.raises(ConflictError, match="not drained"):
         shelf.capture({QUERY: QueryToCapture(shelf.checkpoint(), drained=True)}, kind="drained")
@@ -204,7 +199,7 @@ def test_a_query_that_should_be_drained_and_is_not_is_refused() -> None:
 
 
 def test_what_only_the_driver_knows_is_kept() -> None:
-    """Sources and watermarks of the plan stand in the manifest, for whoever compares plans later."""
+    """Sources and watermarks of the plan stand in the manifest, for a later comparison of plans."""
     shelf = shelf_with(1)
     query = QueryToCapture(
         shelf.checkpoint(), sources=("FileStreamSource[file:/in]",), watermarks=(WatermarkSpec("t", 60_000),),
@@ -217,7 +212,7 @@ def test_what_only_the_driver_knows_is_kept() -> None:
 
 
 def test_manifest_says_whose_it_is() -> None:
-    """Deployment, attempt, token, time, who took it and for which command."""
+    """Deployment, attempt, token, time, and the process that took it."""
     shelf = shelf_with(1)
     manifest = shelf.capture()
     assert (manifest.stream_id, manifest.deployment_id, manifest.attempt) == (STREAM, DEPLOYMENT, 1)
@@ -248,13 +243,6 @@ def test_a_file_without_a_checksum_is_taken_as_it_is() -> None:
     manifest = shelf.capture()
     assert {entry.spark_crc32 for entry in manifest.queries[QUERY].files} == {""}
     assert verify(shelf.control, shelf.checkpoints, SNAPSHOT) == []
-
-
-def test_two_snapshots_of_one_position_have_equal_lists() -> None:
-    """What is captured depends on the position alone."""
-    shelf = shelf_with(3)
-    first, second = shelf.capture(snapshot_id="s-1"), shelf.capture(snapshot_id="s-2")
-    assert first.queries == second.queries
 
 
 def test_snapshot_outlives_what_spark_deletes() -> None:
@@ -389,8 +377,22 @@ def test_carrying_on_from_a_damaged_snapshot_is_refused_by_name() -> None:
     assert shelf.control.manifest("d-0002-stopped-000001") is None
 
 
+@pytest.mark.parametrize("kept_at", [PLACE, "", NO_SNAPSHOTS])
+def test_a_query_that_was_never_started_is_carried_from_one_place_to_another(kept_at: str) -> None:
+    """Whole, and refused where it is not (Law 5)."""
+    shelf, place = placed_shelf(3)
+    source = shelf.capture(snapshot_id="s-1", kept_at=PLACE)
+    queries = {QUERY: QueryToCapture(None, source.queries[QUERY], "s-1")}
+    manifest = shelf.capture(queries, snapshot_id="s-2", kept_at=kept_at)
+    assert verify(shelf.control, shelf.places.of(manifest), "s-2") == []
+    place.delete(data_files(source, QUERY)["offsets/3"])
+    with pytest.raises(Exception, match=r"lacks a file|no place has a file"):
+        shelf.capture(queries, snapshot_id="s-3", kept_at=kept_at)
+    assert shelf.control.manifest("s-3") is None
+
+
 def test_carried_names_its_snapshot() -> None:
-    """Without the id nobody could find the files."""
+    """Without the id its files could not be found."""
     with pytest.raises(ValueError, match="id of the snapshot"):
         QueryToCapture(carried=shelf_with(0).capture().queries[QUERY])
 
@@ -408,29 +410,24 @@ def test_the_same_id_again_is_the_same_snapshot() -> None:
     assert again.plan.writes == []
 
 
-def writes_of_a_capture() -> int:
+def calls_of_a_capture() -> FaultPlan:
     plan = FaultPlan()
     Shelf(FaultyStore(shelf_with(2).checkpoints, plan)).capture()
-    assert [call.key for call in plan.writes[-2:]] == [
-        layout.manifest_key(STREAM, SNAPSHOT),
-        layout.retention_key(STREAM),
-    ]
-    return len(plan.writes)
+    return plan
 
 
-WRITES = writes_of_a_capture()
+CAPTURE_PLAN = calls_of_a_capture()
+WRITES = len(CAPTURE_PLAN.writes)
 MANIFEST_WRITE = WRITES - 1
-"""Behind it only the register of what is kept hears of the end."""
+"""Behind it only the register of what is kept is told of the end."""
 
 
 def test_the_manifest_is_written_last() -> None:
     """That it is in the making is said before all else, and every link comes before the manifest (Laws 1 and 3)."""
-    plan = FaultPlan()
-    Shelf(FaultyStore(shelf_with(2).checkpoints, plan)).capture()
-    begun, *links, manifest, finished = plan.writes
+    begun, *links, manifest, finished = CAPTURE_PLAN.writes
     assert begun.key == finished.key == layout.retention_key(STREAM)
     assert {call.method for call in links} == {"link"}
-    assert manifest.method == "create"
+    assert (manifest.method, manifest.key) == ("create", layout.manifest_key(STREAM, SNAPSHOT))
 
 
 def capture_again_is_whole(shelf: Shelf) -> None:
@@ -457,36 +454,15 @@ def test_killed_at_any_write_it_is_made_again(number: int, fault: Fault) -> None
     capture_again_is_whole(shelf)
 
 
-def fails_on_a_full_disk(shelf: Shelf, number: int, fault: Fault) -> None:
-    faulty = Shelf(FaultyStore(shelf.checkpoints, FaultPlan(at_write={number: fault})), clock=shelf.clock)
+@pytest.mark.parametrize("number", range(1, MANIFEST_WRITE + 1))
+def test_a_full_disk_at_any_write_makes_no_snapshot(number: int) -> None:
+    """The error says that the disk is full, nothing exists, and with space again the same call works (Law 3)."""
+    shelf = shelf_with(2)
+    faulty = Shelf(FaultyStore(shelf.checkpoints, FaultPlan(at_write={number: Fault.NO_SPACE})), clock=shelf.clock)
     with pytest.raises(UnavailableError, match="the disk is full"):
         faulty.capture()
     assert shelf.control.manifest(SNAPSHOT) is None
     capture_again_is_whole(shelf)
-
-
-@pytest.mark.parametrize("number", range(1, MANIFEST_WRITE + 1))
-def test_a_full_disk_at_any_write_makes_no_snapshot(number: int) -> None:
-    """The error says that the disk is full, nothing exists, and with space again the same call works (Law 3)."""
-    fails_on_a_full_disk(shelf_with(2), number, Fault.NO_SPACE)
-
-
-@pytest.mark.parametrize("number", [1, 2, WRITES // 2, MANIFEST_WRITE])
-def test_a_half_written_file_on_a_full_disk_is_no_file(number: int, tmp_path: Path) -> None:
-    """Half of a write stays under a temporary name, and is not taken for anything (Law 3)."""
-    shelf = Shelf(LocalStore(tmp_path, fsync=False))
-    run_stateful(shelf.checkpoint(), 2)
-    fails_on_a_full_disk(shelf, number, Fault.HALF_WRITTEN)
-
-
-def test_a_disk_that_stays_full_keeps_being_told() -> None:
-    """No space for any write at all: the same clear error each time, and never a snapshot."""
-    shelf = shelf_with(2)
-    faulty = Shelf(FaultyStore(shelf.checkpoints, FaultPlan(every_write=Fault.NO_SPACE)), clock=shelf.clock)
-    for _ in range(3):
-        with pytest.raises(UnavailableError, match="the disk is full"):
-            faulty.capture()
-    assert shelf.control.manifest(SNAPSHOT) is None
 
 
 def test_a_half_made_snapshot_of_an_older_position_does_not_get_into_the_new_one() -> None:
@@ -499,30 +475,18 @@ def test_a_half_made_snapshot_of_an_older_position_does_not_get_into_the_new_one
     capture_again_is_whole(shelf)
 
 
-def test_of_two_who_take_the_same_snapshot_one_writes_it() -> None:
-    """Whoever comes second returns the first one's manifest (Law 2)."""
-    shelf = shelf_with(2)
-    rival: list[SnapshotManifest] = []
-    plan = FaultPlan()
-    Shelf(FaultyStore(shelf_with(2).checkpoints, plan)).capture()
-    plan = FaultPlan(meanwhile={len(plan.calls): lambda: rival.append(shelf.capture())})
-    assert Shelf(FaultyStore(shelf.checkpoints, plan)).capture() == rival[0]
-
-
 def test_a_driver_that_wakes_up_after_its_successor_took_the_snapshot_harms_nothing() -> None:
-    """Paused before any of its calls while another takes the same snapshot, it changes nothing of it (Law 4)."""
-    plan = FaultPlan()
-    Shelf(FaultyStore(shelf_with(2).checkpoints, plan)).capture()
-    for number in range(1, len(plan.calls) + 1):
-        wakes_up_before(number)
+    """Paused before any of its calls while another takes the same snapshot, it returns that one (Laws 2 and 4)."""
+    for call in CAPTURE_PLAN.calls:
+        shelf = shelf_with(2)
+        others: list[SnapshotManifest] = []
 
+        def take(shelf: Shelf = shelf, others: list[SnapshotManifest] = others) -> None:
+            others.append(shelf.capture())
 
-def wakes_up_before(number: int) -> None:
-    shelf = shelf_with(2)
-    others: list[SnapshotManifest] = []
-    zombie = FaultyStore(shelf.checkpoints, FaultPlan(meanwhile={number: lambda: others.append(shelf.capture())}))
-    assert Shelf(zombie).capture() == others[0] == shelf.control.manifest(SNAPSHOT)
-    assert verify(shelf.control, shelf.checkpoints, SNAPSHOT) == []
+        zombie = FaultyStore(shelf.checkpoints, FaultPlan(meanwhile={call.number: take}))
+        assert Shelf(zombie).capture() == others[0] == shelf.control.manifest(SNAPSHOT)
+        assert verify(shelf.control, shelf.checkpoints, SNAPSHOT) == []
 
 
 def test_two_lost_replies_in_a_row_are_borne() -> None:
@@ -550,7 +514,6 @@ def test_data_is_durable_before_a_manifest_in_another_store() -> None:
         layout.retention_key(STREAM),
     ]
     note = checkpoints.get(layout.data_note_key(STREAM, SNAPSHOT))
-    assert note is not None
     assert from_bytes(note.body, key="note", expected=SnapshotManifest) == manifest
 
 
@@ -607,7 +570,7 @@ def test_a_file_that_vanished_makes_it_go_again_at_a_newer_batch() -> None:
      ("get", "/data/")],
 )  # fmt: skip
 def test_whatever_vanishes_at_whatever_moment_it_goes_again(verb: str, part: str) -> None:
-    """Also between the linking and the last look; even what was linked already, by whoever deletes it."""
+    """Also between the linking and the last look; even what was linked already."""
     shelf, store = hooked_shelf(3)
 
     def vanish() -> None:
@@ -643,7 +606,7 @@ def test_a_query_that_outruns_every_try_is_an_error_to_retry() -> None:
 
 
 def test_a_checkpoint_that_lacks_a_file_is_an_error_that_names_it() -> None:
-    """Where nobody runs on, a missing file is lost: no snapshot is made without it (Law 5)."""
+    """Where the query does not run on, a missing file is lost: no snapshot is made without it (Law 5)."""
     shelf = shelf_with(3)
     delete_file(shelf.checkpoint(), "state/0/1/4.delta")
     with pytest.raises(ObjectMissingError, match=r"state/0/1/4\.delta"):
@@ -679,7 +642,6 @@ def test_whatever_the_query_does_meanwhile_the_snapshot_is_one_position(moves: l
     kept = Checkpoint(MemoryStore(), "kept")
     for path, key in data_files(manifest, QUERY).items():
         stored = store.get(key)
-        assert stored is not None
         kept.store.put(kept.key(path), stored.body)
     position = kept.position()
     assert (position.batch_id, position.planned, position.barriers) == (batch_id, None, ())
@@ -691,38 +653,14 @@ def test_whatever_the_query_does_meanwhile_the_snapshot_is_one_position(moves: l
 
 
 def test_on_a_disk_files_are_linked_and_not_copied(tmp_path: Path) -> None:
-    """No byte is copied: both names are one file."""
+    """No byte is copied: both names are one file, of which a disk keeps no checksum."""
     store = LocalStore(tmp_path, fsync=False)
     shelf = Shelf(store)
     run_stateful(shelf.checkpoint(), 3)
-    for path, key in data_files(shelf.capture(), QUERY).items():
-        assert store.path_of(key).samefile(store.path_of(shelf.checkpoint().key(path)))
-
-
-def test_where_links_cannot_be_files_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system without hard links gets a copy, and the same snapshot."""
-    store = LocalStore(tmp_path, fsync=False)
-    shelf = Shelf(store)
-    run_stateful(shelf.checkpoint(), 3)
-    linked = shelf.capture(snapshot_id="s-linked")
-
-    def refuse(source: Path, target: Path) -> None:
-        raise OSError(errno.EXDEV, "Invalid cross-device link")
-
-    monkeypatch.setattr(os, "link", refuse)
-    copied = shelf.capture()
-    assert copied.queries == linked.queries
-    assert verify(shelf.control, store, SNAPSHOT) == []
-    for path, key in data_files(copied, QUERY).items():
-        assert not store.path_of(key).samefile(store.path_of(shelf.checkpoint().key(path)))
-
-
-def test_a_later_change_of_the_manifest_type_reads_this_one() -> None:
-    """A manifest that lacks a newer field is read with that field's default (Law 7)."""
-    shelf = shelf_with(0)
     manifest = shelf.capture()
-    query = manifest.queries[QUERY]
-    assert replace(manifest, queries={QUERY: replace(query, drained=False)}) == shelf.control.manifest(SNAPSHOT)
+    for path, key in data_files(manifest, QUERY).items():
+        assert store.path_of(key).samefile(store.path_of(shelf.checkpoint().key(path)))
+    assert {entry.checksum for entry in manifest.queries[QUERY].files} == {""}
 
 
 def test_an_uncommitted_flush_is_no_drain() -> None:
@@ -762,10 +700,3 @@ def test_a_server_copies_in_one_list_and_its_checksums_are_kept(kind: str) -> No
     assert again == files
     for entry in again:  # it lies where it lay, so an entity tag of the key goes on, too
         assert entry.checksum == store.checksum_of(shelf.data_key(entry.path))
-
-
-def test_on_a_disk_the_manifest_names_no_servers_checksum(tmp_path: Path) -> None:
-    """A disk keeps none."""
-    shelf = Shelf(LocalStore(tmp_path))
-    run_stateful(shelf.checkpoint(), 1)
-    assert {entry.checksum for entry in shelf.capture().queries[QUERY].files} == {""}

@@ -44,16 +44,6 @@ def test_what_an_older_snapshot_has_at_the_same_place_is_not_copied_again() -> N
         assert verify(shelf.control, place, manifest.snapshot_id) == []
 
 
-def test_what_somebody_deleted_at_the_place_is_copied_again() -> None:
-    """An older snapshot names it there, and it is not there (Law 3)."""
-    shelf, place = placed_shelf(3)
-    shelf.capture(kind="live", snapshot_id="s-1", kept_at=PLACE)
-    place.delete(shelf.data_key("sources/0/0", snapshot_id="s-1"))
-    run_stateful(shelf.checkpoint(), 4, first=4)
-    shelf.capture(kind="live", snapshot_id="s-2", kept_at=PLACE)
-    assert verify(shelf.control, place, "s-2") == []
-
-
 def test_what_is_altered_on_its_way_makes_no_snapshot() -> None:
     """Each file is held against what was captured as it arrives."""
     shelf, _ = placed_shelf(3)
@@ -68,7 +58,6 @@ def test_what_is_altered_on_its_way_makes_no_snapshot() -> None:
     lying = Altering()
     for info in shelf.checkpoints.list_objects(""):
         stored = shelf.checkpoints.get(info.key)
-        assert stored is not None
         lying.put(info.key, stored.body)
     again = replace(shelf, checkpoints=lying)
     with pytest.raises(SnapshotCorruptError):
@@ -79,25 +68,14 @@ def test_what_is_altered_on_its_way_makes_no_snapshot() -> None:
 def test_a_crash_at_any_write_leaves_no_half_snapshot_and_the_next_try_takes_it() -> None:
     """At the home, the checkpoints and the place alike: no manifest, or a whole snapshot (Laws 2 and 3)."""
     plan = FaultPlan()
-    shelf, place = placed_shelf(2)
-    replace(
-        shelf,
-        checkpoints=FaultyStore(shelf.checkpoints, plan),
-        elsewhere={PLACE: FaultyStore(place, plan)},
-    ).capture(kept_at=PLACE)
+    struck_by(placed_shelf(2)[0], plan).capture(kept_at=PLACE)
     writes = len(plan.writes)
     assert writes > 20
     for number in range(1, writes + 1):
         for point in KILL_POINTS:
             shelf, place = placed_shelf(2)
-            plan = FaultPlan(at_write={number: point})
-            faulty = replace(
-                shelf,
-                checkpoints=FaultyStore(shelf.checkpoints, plan),
-                elsewhere={PLACE: FaultyStore(place, plan)},
-            )
             try:
-                faulty.capture(kept_at=PLACE)
+                struck_by(shelf, FaultPlan(at_write={number: point})).capture(kept_at=PLACE)
             except (SimulatedCrash, UnavailableError, OutcomeUnknownError):
                 found = shelf.control.manifest(SNAPSHOT)
                 assert found is None or verify(shelf.control, place, SNAPSHOT) == []
@@ -105,50 +83,31 @@ def test_a_crash_at_any_write_leaves_no_half_snapshot_and_the_next_try_takes_it(
             assert verify(shelf.control, shelf.places.of(manifest), SNAPSHOT) == []
 
 
-def test_two_that_take_the_same_snapshot_end_with_one() -> None:
-    """An agent that slept and a controller that took over: who is second finds it, whatever the first one removed of
-    what both had linked (Laws 2 and 4)."""
-    calm, place = placed_shelf(2)
-    plan = FaultPlan()
-    replace(calm, checkpoints=FaultyStore(calm.checkpoints, plan), elsewhere={PLACE: FaultyStore(place, plan)}).capture(
-        kept_at=PLACE
-    )
-    for call in [call for call in plan.calls if call.writes]:
-        shelf, place = placed_shelf(2)
-        other = partial(shelf.capture, kept_at=PLACE)
-        paused = FaultPlan(meanwhile={call.number: other})
-        slow = replace(
-            shelf, checkpoints=FaultyStore(shelf.checkpoints, paused), elsewhere={PLACE: FaultyStore(place, paused)}
-        )
-        found = slow.capture(kept_at=PLACE)
-        assert found == shelf.control.need_manifest(SNAPSHOT)
-        assert verify(shelf.control, place, SNAPSHOT) == []
+def struck_by(shelf: Shelf, plan: FaultPlan) -> Shelf:
+    """The shelf, each call to whose stores meets this plan."""
+    faulty = {uri: FaultyStore(store, plan) for uri, store in shelf.elsewhere.items()}
+    return replace(shelf, checkpoints=FaultyStore(shelf.checkpoints, plan), elsewhere=faulty)
 
 
-@pytest.mark.parametrize(("mine", "others"), [(PLACE, ""), ("", PLACE), (PLACE, NO_SNAPSHOTS)])
-def test_two_that_keep_the_same_snapshot_in_different_places_end_with_one(mine: str, others: str) -> None:
-    """A takeover that copies to a place for so long that a second one, which keeps snapshots elsewhere, is first: it
-    removes what it had linked, and nothing that the other's manifest names (Laws 2 and 4)."""
-
-    def paused_by(shelf: Shelf, plan: FaultPlan) -> Shelf:
-        faulty = {uri: FaultyStore(store, plan) for uri, store in shelf.elsewhere.items()}
-        return replace(shelf, checkpoints=FaultyStore(shelf.checkpoints, plan), elsewhere=faulty)
-
+@pytest.mark.parametrize(("mine", "others"), [(PLACE, PLACE), (PLACE, ""), ("", PLACE), (PLACE, NO_SNAPSHOTS)])
+def test_two_that_take_the_same_snapshot_end_with_one(mine: str, others: str) -> None:
+    """An agent that slept and a controller that took over, in one place or two: the second finds the first one's
+    snapshot, and removes only what it had linked itself (Laws 2 and 4)."""
     calm = FaultPlan()
-    paused_by(placed_shelf(2)[0], calm).capture(kept_at=mine)
+    struck_by(placed_shelf(2)[0], calm).capture(kept_at=mine)
     for call in [call for call in calm.calls if call.writes]:
         shelf, _ = placed_shelf(2)
         paused = FaultPlan(meanwhile={call.number: partial(shelf.capture, kept_at=others)})
-        found = paused_by(shelf, paused).capture(kept_at=mine)
+        found = struck_by(shelf, paused).capture(kept_at=mine)
         assert found == shelf.control.need_manifest(SNAPSHOT)
         assert verify(shelf.control, shelf.places.of(found), SNAPSHOT) == []
 
 
-def test_what_is_lost_at_a_place_is_copied_there_again() -> None:
-    """A snapshot refers to no file of an older one that is gone: the checkpoint still has it."""
+@pytest.mark.parametrize("lost", ["state/0/1/2.delta", "sources/0/0"])
+def test_what_is_lost_at_a_place_is_copied_there_again(lost: str) -> None:
+    """A snapshot refers to no file of an older one that is gone: the checkpoint still has it (Law 3)."""
     shelf, place = placed_shelf(3)
     shelf.capture(kind="live", snapshot_id="s-1", kept_at=PLACE)
-    lost = "state/0/1/2.delta"
     place.delete(shelf.data_key(lost, snapshot_id="s-1"))
     second = shelf.capture(kind="live", snapshot_id="s-2", kept_at=PLACE)
     third = shelf.capture(kind="live", snapshot_id="s-3", kept_at=PLACE)
@@ -210,7 +169,7 @@ def guarded_shelf() -> tuple[Shelf, MemoryStore]:
 
 
 def assert_whole_here_and_there(shelf: Shelf, place: MemoryStore) -> None:
-    """Before and behind a prune by which whoever died is known to be dead; which leaves nothing else."""
+    """Before and after a prune by which dead writers are known as dead, and which leaves nothing else."""
     for _ in range(2):
         for snapshot_id, manifest in kept(shelf).items():
             assert verify(shelf.control, shelf.places.of(manifest), snapshot_id) == []
@@ -231,7 +190,7 @@ def test_taken_here_and_there_beside_everything_else_each_snapshot_is_whole(
     turns: list[tuple[int, int]], dies_at: dict[int, int]
 ) -> None:
     """Three that take one snapshot, two of them for a place and one for beside the checkpoints, another one that takes
-    the next, two that prune, a reader who gathers his copy, a pin and the time, in any order of their calls, some of
+    the next, two that prune, a reader that gathers a copy, a pin and the time, in any order of their calls, some of
     them killed: no file goes that a manifest has, at neither store, and in the end nothing else is left (Law 3)."""
     shelf, place = guarded_shelf()
     missing: list[str] = []

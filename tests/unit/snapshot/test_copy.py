@@ -1,4 +1,4 @@
-"""Pieces from whoever answers, verified as they arrive."""
+"""Pieces from each place that answers, verified as they arrive."""
 
 from __future__ import annotations
 
@@ -235,13 +235,13 @@ class TestLargeFiles:
         assert caught.value.context["key"] == self.KEY
         assert alone.versions == []
 
-    def test_whoever_gives_up_leaves_nothing(self) -> None:
-        """In the middle of it: nothing is at the target, and nobody goes on in the background."""
+    def test_a_caller_that_gives_up_leaves_nothing(self) -> None:
+        """In the middle of it: nothing is at the target, and nothing goes on in the background."""
         place, target, is_asked = self.place(), Watched(), threading.Event()
         place.before = lambda _key: is_asked.set()
 
         class StopError(Exception):
-            """Somebody wants it to end."""
+            """The caller gives up."""
 
         def stop() -> None:
             if is_asked.is_set():
@@ -253,8 +253,8 @@ class TestLargeFiles:
         assert target.under_way == 0
 
     @pytest.mark.parametrize("is_altered", [False, True], ids=["unknown", "altered"])
-    def test_nobody_begins_anew_what_is_over(self, monkeypatch: pytest.MonkeyPatch, is_altered: bool) -> None:
-        """A target may say how a put went when nobody waits for it any more: then no thread waits for pieces."""
+    def test_what_is_over_is_not_begun_anew(self, monkeypatch: pytest.MonkeyPatch, is_altered: bool) -> None:
+        """A target may answer after the end of the copy: then no thread waits for pieces."""
         monkeypatch.setattr(copying, "CLEAR_SECONDS", 0.0)
         is_taken, is_over, begun = threading.Event(), threading.Event(), list[str]()
         before = set(threading.enumerate())
@@ -270,7 +270,7 @@ class TestLargeFiles:
                     if taken == size_bytes:
                         is_taken.set()
                         assert is_over.wait(20)
-                raise OutcomeUnknownError("nobody said")
+                raise OutcomeUnknownError("no answer")
 
         def stop() -> None:
             if is_taken.is_set():
@@ -285,7 +285,7 @@ class TestLargeFiles:
         assert not set(threading.enumerate()) - before
         assert begun == [self.KEY]
 
-    def test_an_outcome_that_nobody_knows_is_put_again(self) -> None:
+    def test_an_unknown_outcome_is_put_again(self) -> None:
         """The same bytes again are as good as finding out; not for ever. (Law 8)"""
         plan = FaultPlan(at_write={1: Fault.REPLY_LOST})
         target = FaultyStore(MemoryStore(), plan)
@@ -343,7 +343,7 @@ def test_they_come_in_order_and_few_are_asked_for() -> None:
     assert asked == [0, 10, 20, 30, 40]
 
 
-def test_whoever_waits_hears_of_the_end() -> None:
+def test_a_waiting_reader_hears_of_the_end() -> None:
     """Also in the middle of a wait; and nothing is given after it."""
     in_order, _ = begun(30, 2)
     heard = threading.Event()
@@ -388,11 +388,11 @@ def test_only_what_its_check_accepts_is_there() -> None:
     assert FileToCopy("a", 3, OnlyZeros).goes_to == "a"
     target.put("b", bytes(3))
     with pytest.raises(InterruptedError):
-        is_there(target, wanted, stop)
+        is_there(target, wanted, give_up)
 
 
-def stop() -> None:
-    """Somebody wants it to end."""
+def give_up() -> None:
+    """The caller gives up."""
     raise InterruptedError
 
 

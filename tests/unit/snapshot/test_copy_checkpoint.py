@@ -32,17 +32,19 @@ def target() -> Checkpoint:
 def test_it_is_copied_byte_for_byte_up_to_the_position(source: Checkpoint, target: Checkpoint) -> None:
     """What lies above it, and what lay at the place, is not there; the source is as it was."""
     before = {info.key: source.store.get(info.key) for info in source.store.list_objects("")}
+    assert_copied(source, target)
+    assert {info.key: source.store.get(info.key) for info in source.store.list_objects("")} == before
+
+
+def assert_copied(source: Checkpoint, target: Checkpoint) -> None:
+    """Batches 0 to 3 of the source, word for word, and counted."""
     copied = copy_checkpoint(source, Position(3), target)
-    assert target.position() == Position(3)
-    assert target.query_id() == source.query_id()
+    assert (target.position(), target.query_id()) == (Position(3), source.query_id())
     there = list(target.store.list_objects("orders/x/"))
     assert (copied.files, copied.size_bytes) == (len(there), sum(info.size_bytes for info in there))
     for info in there:
-        found, original = target.store.get(info.key), source.store.get(info.key.replace("orders/x", "counts"))
-        assert found is not None
-        assert original is not None
-        assert found.body == original.body
-    assert {info.key: source.store.get(info.key) for info in source.store.list_objects("")} == before
+        original = source.store.get(info.key.replace("orders/x", "counts"))
+        assert target.store.get(info.key).body == original.body
 
 
 def test_an_altered_file_is_told(source: Checkpoint, target: Checkpoint) -> None:
@@ -65,7 +67,6 @@ def test_what_its_driver_tidies_meanwhile_is_no_damage(target: Checkpoint) -> No
     longer: what is there now is copied."""
     source = run_stateful(Checkpoint(HookedStore(), "counts"), 3)
     store = source.store
-    assert isinstance(store, HookedStore)
 
     def tidy() -> None:
         for partition in "01":
@@ -92,17 +93,11 @@ class TestLargeFiles:
     def test_they_are_copied_byte_for_byte(self, target: Checkpoint) -> None:
         """From a server that gives parts of them."""
         source = run_stateful(Checkpoint(AskedStore(), "counts"), 4)
-        copied = copy_checkpoint(source, Position(3), target)
-        assert target.position() == Position(3)
-        there = list(target.store.list_objects("orders/x/"))
-        assert (copied.files, copied.size_bytes) == (len(there), sum(info.size_bytes for info in there))
-        for info in there:
-            original = source.store.get(info.key.replace("orders/x", "counts"))
-            assert target.store.get(info.key).body == original.body
+        assert_copied(source, target)
         assert source.store.later_pieces > 0
 
     def test_an_altered_one_is_never_seen(self, source: Checkpoint, target: Checkpoint) -> None:
-        """Spark's checksums speak against it before anybody sees it."""
+        """Spark's checksums speak against it before it is at the target."""
         source.store.put("counts/state/0/0/3.delta", b"other bytes")
         with pytest.raises(SnapshotCorruptError):
             copy_checkpoint(source, Position(4), target)
@@ -127,7 +122,7 @@ class TestLargeFiles:
         copy_checkpoint(source, Position(3), target)
         assert target.store.get(f"orders/x/{path}").body == second
 
-    def test_whoever_gives_up_in_the_middle_of_one_leaves_nothing_of_it(
+    def test_a_caller_that_gives_up_in_the_middle_of_one_leaves_nothing_of_it(
         self, source: Checkpoint, target: Checkpoint
     ) -> None:
         """It is told again and again while it is copied."""

@@ -19,7 +19,7 @@ from airflow_streamstate.snapshot.data import (
     is_on_disk,
     query_of,
     read_chunks,
-    side_by_side,
+    read_side_by_side,
 )
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
@@ -37,7 +37,7 @@ def shelf() -> Shelf:
 
 
 def test_links_of_one_file_are_told_from_copies_of_it(tmp_path: Path) -> None:
-    """On a disk; elsewhere nobody knows."""
+    """On a disk; elsewhere it is not known."""
     store = LocalStore(tmp_path)
     for target in (store, MemoryStore()):
         target.put("a", b"bytes")
@@ -49,12 +49,15 @@ def test_links_of_one_file_are_told_from_copies_of_it(tmp_path: Path) -> None:
     assert not are_one_file(target, "a", "b")
 
 
-@pytest.mark.parametrize("on_disk", [True, False])
-def test_answers_come_in_the_order_of_the_items(tmp_path: Path, on_disk: bool) -> None:
+@pytest.fixture(params=["disk", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return LocalStore(tmp_path, fsync=False) if request.param == "disk" else MemoryStore()
+
+
+def test_answers_come_in_the_order_of_the_items(store: Store) -> None:
     """However many readers there are; and what one of them raises comes out in its place."""
-    store = LocalStore(tmp_path) if on_disk else MemoryStore()
-    assert list(side_by_side(store, lambda item, _go_on: item * 2, range(50))) == [item * 2 for item in range(50)]
-    answers = side_by_side(store, lambda item, _go_on: 6 // item, [3, 2, 0, 1])
+    assert list(read_side_by_side(store, lambda item, _go_on: item * 2, range(50))) == [item * 2 for item in range(50)]
+    answers = read_side_by_side(store, lambda item, _go_on: 6 // item, [3, 2, 0, 1])
     assert [next(answers), next(answers)] == [2, 3]
     with pytest.raises(ZeroDivisionError):
         next(answers)
@@ -77,37 +80,22 @@ def test_an_unknown_query_is_refused_by_name(shelf: Shelf) -> None:
         assert caught.value.context["queries"] == [QUERY]
 
 
-def test_a_whole_snapshot_passes_the_quick_look(shelf: Shelf) -> None:
-    """Nothing is raised, for all queries or for some."""
+def test_every_file_that_is_missing_or_cut_short_is_seen_before_a_start(shelf: Shelf) -> None:
+    """Whichever it is, no checkpoint is built, and the error names it, and its size (Law 5)."""
     manifest = shelf.control.need_manifest(SNAPSHOT)
     check_complete(shelf.checkpoints, manifest)
     check_complete(shelf.checkpoints, manifest, [QUERY])
-
-
-def test_every_missing_file_is_seen_before_a_start(shelf: Shelf) -> None:
-    """Whichever file is gone, no checkpoint is built, and the error names it (Law 5)."""
-    manifest = shelf.control.need_manifest(SNAPSHOT)
     for path, key in data_files(manifest, QUERY).items():
         stored = shelf.checkpoints.get(key)
-        assert stored is not None
         shelf.checkpoints.delete(key)
         with pytest.raises(SnapshotIncompleteError) as caught:
             check_complete(shelf.checkpoints, manifest)
         assert caught.value.context["path"] == path
-        shelf.checkpoints.put(key, stored.body)
-
-
-def test_every_file_of_another_size_is_seen_before_a_start(shelf: Shelf) -> None:
-    """A file that was cut short is not started from, and the error says both sizes."""
-    manifest = shelf.control.need_manifest(SNAPSHOT)
-    for path, key in data_files(manifest, QUERY).items():
-        stored = shelf.checkpoints.get(key)
-        assert stored is not None
         shelf.checkpoints.put(key, stored.body[:-1])
-        with pytest.raises(SnapshotCorruptError) as caught:
+        with pytest.raises(SnapshotCorruptError) as altered:
             check_complete(shelf.checkpoints, manifest)
-        assert caught.value.context["path"] == path
-        assert caught.value.context["size_bytes"] == len(stored.body) - 1
+        assert altered.value.context["path"] == path
+        assert altered.value.context["size_bytes"] == len(stored.body) - 1
         shelf.checkpoints.put(key, stored.body)
 
 
@@ -128,14 +116,8 @@ def test_the_quick_look_takes_only_the_queries_asked_for(shelf: Shelf) -> None:
         check_complete(shelf.checkpoints, manifest, ["another"])
 
 
-def store_of(kind: str, folder: Path) -> Store:
-    return MemoryStore() if kind == "memory" else LocalStore(folder, fsync=False)
-
-
-@pytest.mark.parametrize("kind", ["memory", "local"])
-def test_bytes_come_whole_whatever_the_store(kind: str, tmp_path: Path) -> None:
+def test_bytes_come_whole_whatever_the_store(store: Store) -> None:
     """Streamed or at once, the pieces together are the object; None where there is none."""
-    store = store_of(kind, tmp_path)
     body = bytes(range(256)) * (READ_BYTES // 256) + b"tail"
     store.put("a/b", body)
     store.put("a/empty", b"")
@@ -166,10 +148,8 @@ def test_a_server_gives_a_large_file_in_parts(size_bytes: int, requests: int, mo
     assert read_chunks(store, "none") is None
 
 
-@pytest.mark.parametrize("kind", ["disk", "memory"])
-def test_the_crc_of_an_object_is_that_of_its_bytes(tmp_path: Path, kind: str) -> None:
+def test_the_crc_of_an_object_is_that_of_its_bytes(store: Store) -> None:
     """However small the buffer, also of nothing; and None where there is no object, or no folder."""
-    store: Store = LocalStore(tmp_path, fsync=False) if kind == "disk" else MemoryStore()
     body, buffer = bytes(range(256)) * 5, bytearray(100)
     store.put("a/b", body)
     store.put("a/empty", b"")

@@ -1,4 +1,4 @@
-"""The word of somebody who reads a snapshot."""
+"""The lease of a reader of a snapshot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, run_stateful
 
 
 class ReadOnlyStore(MemoryStore):
-    """Whoever uses it may read alone, or change nothing of what is kept, from a moment on."""
+    """A store that refuses writes, or changes of the register, from a moment on."""
 
     is_closed = False
     is_busy = False
@@ -37,7 +37,7 @@ def kept(store: MemoryStore) -> Shelf:
     return shelf
 
 
-def test_it_is_there_while_somebody_reads_and_counts_as_a_use() -> None:
+def test_it_is_there_while_the_reader_reads_and_counts_as_a_use() -> None:
     """And not a moment longer, also where the reading fails."""
     shelf = kept(MemoryStore())
 
@@ -54,7 +54,7 @@ def test_it_is_there_while_somebody_reads_and_counts_as_a_use() -> None:
     assert (register.leases, register.used) == ({}, {SNAPSHOT: shelf.clock.now()})
 
 
-def test_who_may_only_read_does_without() -> None:
+def test_a_reader_without_the_right_to_write_needs_none() -> None:
     """An auditor has no right to write, and reads all the same."""
     store = ReadOnlyStore()
     shelf = kept(store)
@@ -64,7 +64,7 @@ def test_who_may_only_read_does_without() -> None:
 
 
 def test_a_store_that_does_not_answer_is_told_unless_the_snapshot_is_kept_anyhow() -> None:
-    """What the current deployment starts from is pruned by nobody."""
+    """What the current deployment starts from is never pruned."""
     shelf = kept(MemoryStore())
     store = FaultyStore(shelf.checkpoints, FaultPlan(every_write=Fault.UNAVAILABLE))
     mute = Shelf(store, clock=shelf.clock)

@@ -1,8 +1,9 @@
-"""A snapshot at a second place."""
+"""A snapshot at a second place, and which place that may be."""
 
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,16 @@ import pytest
 from airflow_streamstate.control.lease import RENEW_SHARE
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import SnapshotCorruptError, SnapshotNotFoundError, StreamStateError
+from airflow_streamstate.errors import ConflictError, SnapshotCorruptError, SnapshotNotFoundError, StreamStateError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.deletion import Remover
 from airflow_streamstate.snapshot.leases import LEASE_SECONDS
-from airflow_streamstate.snapshot.mirror import is_mirrored, mirror_snapshot
+from airflow_streamstate.snapshot.mirror import carry_records, is_mirrored, mirror_snapshot, refuse_left_behind
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
+from support.fake_clock import FakeClock
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 from support.snapshots import flip_byte
@@ -77,7 +80,7 @@ def test_what_is_damaged_does_not_become_a_mirror(stage: Stage) -> None:
 
 
 def test_what_is_being_copied_is_not_pruned(stage: Stage) -> None:
-    """Whoever copies reads, however long that takes: a prune beside it leaves the snapshot, and says for whom."""
+    """A copy is a reader, however long it takes: a prune beside it leaves the snapshot, and names the reader."""
     snapshot_id, inner, plan = stopped(stage), MemoryStore("mirror"), FaultPlan()
     manifest, remover = (
         stage.control.need_manifest(snapshot_id),
@@ -101,7 +104,7 @@ def test_what_is_being_copied_is_not_pruned(stage: Stage) -> None:
 
 
 def test_what_is_being_removed_is_not_copied(stage: Stage) -> None:
-    """It is told as gone, and nobody says that the mirror had it (Law 3)."""
+    """It is reported as gone, and the mirror does not have it (Law 3)."""
     snapshot_id, mirror = stopped(stage), MemoryStore("mirror")
     manifest = stage.control.need_manifest(snapshot_id)
     Remover(stage.control, SnapshotPlaces(stage.store), "test").condemn(
@@ -110,3 +113,65 @@ def test_what_is_being_removed_is_not_copied(stage: Stage) -> None:
     with pytest.raises(SnapshotNotFoundError):
         mirror_snapshot(stage.control, stage.store, mirror, snapshot_id)
     assert not is_mirrored(stage.control, mirror, snapshot_id)
+
+
+# which place may be a mirror of a stream
+
+
+def lies_there(store: Store) -> dict[str, object]:
+    return {info.key: store.get(info.key) for info in store.list_objects("")}
+
+
+def test_another_stream_of_the_same_name_is_not_taken_for_this_one(stage: Stage, tmp_path: Path) -> None:
+    """Two homes with one mirror, or a name that was free again: it is reported as another stream's, and nothing is
+    mixed into it."""
+    snapshot_id, mirror = stopped(stage), MemoryStore("mirror")
+    mirror_snapshot(stage.control, stage.store, mirror, snapshot_id)
+    before = lies_there(mirror)
+    other = another(stage, tmp_path)
+    assert stopped(other) == snapshot_id
+    with pytest.raises(ConflictError, match="another deployment"):
+        mirror_snapshot(other.control, other.store, mirror, snapshot_id)
+    with pytest.raises(ConflictError, match="another deployment"):
+        carry_records(other.control, mirror, "d-0001")
+    assert lies_there(mirror) == before
+
+
+def another(stage: Stage, tmp_path: Path) -> Stage:
+    folder = tmp_path / "other"
+    folder.mkdir()
+    return Stage(folder, clock=FakeClock(stage.clock.now(), seed=7))
+
+
+def test_only_a_newer_deployment_that_this_home_lacks_says_that_the_stream_went_on_elsewhere(stage: Stage) -> None:
+    """Of older ones the home may have let go; and a deploy that was given up left one that is newer here, too."""
+    stage.deploy()
+    stage.stopped()
+    key = layout.register_key(STREAM)
+    at_first = stage.store.get(key)
+    stage.deploy("print('v2')\n")
+    mirror = MemoryStore("mirror")
+    for deployment_id in ("d-0001", "d-0002"):
+        carry_records(stage.control, mirror, deployment_id)
+    stage.store.delete(layout.spec_key(STREAM, "d-0001"))
+    refuse_left_behind(stage.control, mirror)
+    stage.store.put(key, at_first.body)
+    refuse_left_behind(stage.control, mirror)
+    for info in list(stage.store.list_objects(f"{STREAM}/deployments/d-0002/")):
+        stage.store.delete(info.key)
+    with pytest.raises(ConflictError, match="went on elsewhere"):
+        refuse_left_behind(stage.control, mirror)
+
+
+def test_a_deploy_that_was_given_up_here_is_not_taken_for_the_one_that_runs_elsewhere(stage: Stage) -> None:
+    """Both homes called it by the next free id."""
+    stage.deploy()
+    stage.stopped()
+    mirror = MemoryStore("mirror")
+    carry_records(stage.control, mirror, "d-0001")
+    given_up = replace(stage.spec(), deployment_id="d-0002", request_id="given up")
+    stage.control.create_spec(given_up)
+    there = StreamControl(mirror, STREAM, stage.clock)
+    there.create_spec(replace(given_up, request_id="in the new home"))
+    with pytest.raises(ConflictError, match="another deployment of this id"):
+        refuse_left_behind(stage.control, mirror)

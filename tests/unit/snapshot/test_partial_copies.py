@@ -1,4 +1,4 @@
-"""What was half copied to a mirror, and copies made beside everybody else."""
+"""What was half copied to a mirror, and copies made beside writers, readers and prunes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from support.uploading_store import UploadingStore
 
 
 class BeforeDelete(FaultyStore):
-    """Somebody else acts right before the first file of a snapshot is deleted."""
+    """Another process acts right before the first file of a snapshot is deleted."""
 
     def __init__(self, inner: Store, act: Callable[[], None]) -> None:
         super().__init__(inner, FaultPlan())
@@ -83,7 +83,7 @@ def removed(shelf: Shelf, *keep: str) -> None:
 @pytest.mark.parametrize("of_all", [True, False])
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_a_half_goes_once_its_snapshot_is_gone(tmp_path: Path, of_all: bool, on_disk: bool) -> None:
-    """Before that it waits for who goes on with it; what another copy shares with it stays (Law 3)."""
+    """Before that it waits for a copy that continues it; what another copy shares with it stays (Law 3)."""
     shelf = with_spec(shelf_with(3))
     mirror = LocalStore(tmp_path) if on_disk else MemoryStore("mirror")
     half_copied(shelf, IDS[0], mirror)
@@ -117,7 +117,7 @@ def test_a_half_of_long_ago_is_found_by_a_look_at_every_folder() -> None:
 
 
 @pytest.mark.parametrize(("back", "refusal"), [(0, ConflictError), (1, SnapshotNotFoundError)])
-def test_who_slept_in_a_copy_completes_nothing_that_was_cleared(back: int, refusal: type[Exception]) -> None:
+def test_a_copy_that_slept_completes_nothing_that_was_cleared(back: int, refusal: type[Exception]) -> None:
     """It wakes up at its manifest or just before it: the copy was given up, or the snapshot is gone; one that is taken
     under the same id long after is copied whole over what was closed (Laws 3 and 4)."""
     shelf, mirror = with_spec(shelf_with(2)), MemoryStore("mirror")
@@ -238,7 +238,7 @@ def test_fetched_beside_everything_else_a_snapshot_is_whole_or_none(
     """Two that take snapshots, two that prune, two that fetch to a mirror, one that fetches from home and mirror to a
     new place, one that clears halves, one that removes whole copies, a reader, a pin and the time, in any order of
     their calls, file for file, some of them killed: what has a manifest is whole at every place, what was half fetched
-    is used by nobody, and nothing of it is left in the end (Laws 3 and 4)."""
+    is never used, and nothing of it is left in the end (Laws 3 and 4)."""
     shelf, mirror, new = with_spec(shelf_with(2)), GuardedStore("mirror"), GuardedStore("new")
     findings: list[str] = []
     acts = [
@@ -263,7 +263,7 @@ def test_fetched_beside_everything_else_a_snapshot_is_whole_or_none(
     if Shelf(new).control.register() is not None:
         assert kept(Shelf(new))
 
-    shelf.clock.sleep(MAKING_SECONDS + 1)  # whoever died is known to be dead
+    shelf.clock.sleep(MAKING_SECONDS + 1)  # dead writers are known as dead
     prune(shelf, *IDS)
     delete_partial_copies(shelf.control, mirror, "test", of_all=True)
     for snapshot_id in kept(shelf):
@@ -299,8 +299,8 @@ def test_a_place_of_snapshots_is_never_cleared_and_is_no_mirror() -> None:
     assert verify(shelf.control, place, SNAPSHOT) == []
 
 
-def test_an_upload_to_a_mirror_that_nobody_completes_is_ended() -> None:
-    """By whoever looks at all of the mirror, a week after it was begun: a prune of the home does not go there."""
+def test_an_upload_to_a_mirror_that_was_never_completed_is_ended() -> None:
+    """By a look at all of the mirror, a week after it was begun: a prune of the home does not go there."""
     shelf, mirror = shelf_with(1), UploadingStore(STREAM)
     shelf.clock.sleep(STALE_UPLOAD_SECONDS - 1)
     delete_partial_copies(shelf.control, mirror, "test", of_all=True)

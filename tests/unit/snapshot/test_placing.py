@@ -167,7 +167,7 @@ def test_the_checkpoints_under_another_name_are_no_place(tmp_path: Path) -> None
 
 
 def test_a_mirror_is_no_place() -> None:
-    """Whoever clears halves of copies there would clear what is being taken."""
+    """Clearing partial copies there would clear what is being taken."""
     shelf, place = placed_shelf()
     place.delete(layout.place_record_key(STREAM))
     place.put(layout.spec_key(STREAM, "d-0001"), b"{}")
@@ -233,7 +233,6 @@ def test_an_earlier_release_refuses_such_a_manifest_by_its_version(
     shelf, _ = placed_shelf(3)
     shelf.capture(kept_at=kept_at)
     stored = shelf.checkpoints.get(layout.manifest_key(STREAM, SNAPSHOT))
-    assert stored is not None
     monkeypatch.setattr(SnapshotManifest, "readable_protocol", codec.NEWEST_PROTOCOL)
     with pytest.raises(UnsupportedVersionError, match="protocol version"):
         from_bytes(stored.body, key="manifest.json", expected=SnapshotManifest)

@@ -19,7 +19,9 @@ from airflow_streamstate.snapshot.data import data_files
 from airflow_streamstate.snapshot.seal import seal
 from airflow_streamstate.snapshot.verify import Problem, Unread, check_before_start, examine, verify
 from airflow_streamstate.store import transfer
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.hadoop_checksums import format_checksums
@@ -56,7 +58,6 @@ def test_one_flipped_byte_in_any_file_is_told_by_name(shelf: Shelf) -> None:
     """Altered bytes are found by Spark's own checksums, before any seal, and exactly that file is named."""
     for path, key in data_files(shelf.control.need_manifest(SNAPSHOT), QUERY).items():
         stored = shelf.checkpoints.get(key)
-        assert stored is not None
         for at in {0, len(stored.body) // 2, len(stored.body) - 1}:
             flip_byte(shelf.checkpoints, key, at)
             assert named(shelf) == [("altered", path)]
@@ -67,7 +68,6 @@ def test_any_missing_file_is_told_by_name(shelf: Shelf) -> None:
     """Exactly the file that is gone."""
     for path, key in data_files(shelf.control.need_manifest(SNAPSHOT), QUERY).items():
         stored = shelf.checkpoints.get(key)
-        assert stored is not None
         shelf.checkpoints.delete(key)
         assert named(shelf) == [("missing", path)]
         shelf.checkpoints.put(key, stored.body)
@@ -81,7 +81,7 @@ def test_all_that_is_wrong_is_named_in_the_order_of_the_manifest(shelf: Shelf) -
     assert [path for _, path in named(shelf)] == list(files)
 
 
-def test_whoever_reads_may_give_up_between_two_files(shelf: Shelf) -> None:
+def test_a_reader_may_give_up_between_two_files(shelf: Shelf) -> None:
     """What ``before_each`` raises ends it."""
 
     def give_up() -> None:
@@ -103,8 +103,8 @@ class Endless(AskedStore):
         return bytes(size_bytes) if self.pieces < self.most_pieces else b""
 
 
-def test_whoever_reads_may_give_up_in_the_middle_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However large it is, whoever interrupts does not wait for its end."""
+def test_a_reader_may_give_up_in_the_middle_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large it is, an interrupt does not wait for its end."""
     monkeypatch.setattr(data, "RANGE_BYTES", 1)
     monkeypatch.setattr(transfer, "LOOK_SECONDS", 0.001)
     store = Endless()
@@ -156,19 +156,20 @@ def test_several_problems_are_all_told_in_order(shelf: Shelf) -> None:
     ]  # fmt: skip
 
 
-def without_checksums() -> Shelf:
-    shelf = Shelf()
+def without_checksums(store: Store) -> Shelf:
+    """A whole snapshot without Spark's checksum files."""
+    shelf = Shelf(store)
     run_stateful(shelf.checkpoint(), 2)
-    for info in list(shelf.checkpoints.list_objects("")):
+    for info in list(store.list_objects("")):
         if info.key.endswith(".crc"):
-            shelf.checkpoints.delete(info.key)
+            store.delete(info.key)
     shelf.capture()
     return shelf
 
 
 def test_without_sparks_checksums_the_seal_tells() -> None:
     """Where Spark leaves no checksums, a flipped byte is found once the snapshot is sealed."""
-    shelf = without_checksums()
+    shelf = without_checksums(MemoryStore())
     seal(shelf.control, shelf.checkpoints, SNAPSHOT)
     flip_byte(shelf.checkpoints, shelf.data_key("state/0/0/3.delta"))
     (problem,) = problems(shelf)
@@ -176,7 +177,7 @@ def test_without_sparks_checksums_the_seal_tells() -> None:
 
 
 def test_a_file_and_its_checksum_altered_together_are_told() -> None:
-    """Whoever repairs the checksum of an altered file is still found out by the manifest."""
+    """The manifest tells that the checksum of an altered file was repaired."""
     shelf = Shelf()
     run_stateful(shelf.checkpoint(), 2)
     shelf.capture()
@@ -184,7 +185,6 @@ def test_a_file_and_its_checksum_altered_together_are_told() -> None:
     other = shelf.capture({QUERY: QueryToCapture(shelf.checkpoint("other"))}, snapshot_id="s-other")
     for path in ("commits/3", "commits/.3.crc"):
         source = shelf.checkpoints.get(data_files(other, QUERY)[path])
-        assert source is not None
         shelf.checkpoints.put(shelf.data_key(path.replace("3", "2")), source.body)
     assert ("altered", "commits/.2.crc") in named(shelf)
 
@@ -221,18 +221,12 @@ def test_a_checksum_file_that_was_damaged_before_is_unreadable(shelf: Shelf) -> 
     assert (problem.kind, problem.query, problem.path) == ("unreadable", "bad", "commits/.1.crc")
 
 
-@pytest.mark.parametrize("snapshot_id", ["d-0009-stopped-000001", "d-0001-live-000001"])
-def test_an_unknown_snapshot_is_not_found(shelf: Shelf, snapshot_id: str) -> None:
-    """There is no such snapshot: an error of its own, not a list of problems."""
-    with pytest.raises(SnapshotNotFoundError):
-        verify(shelf.control, shelf.checkpoints, snapshot_id)
-
-
 def test_without_a_manifest_there_is_no_snapshot(shelf: Shelf) -> None:
-    """All files there, and yet no snapshot (Law 3)."""
+    """With all files there or none: an error of its own, not a list of problems (Law 3)."""
     shelf.checkpoints.delete(layout.manifest_key(STREAM, SNAPSHOT))
-    with pytest.raises(SnapshotNotFoundError, match="no complete snapshot"):
-        verify(shelf.control, shelf.checkpoints, SNAPSHOT)
+    for snapshot_id in (SNAPSHOT, "d-0009-stopped-000001"):
+        with pytest.raises(SnapshotNotFoundError, match="no complete snapshot"):
+            verify(shelf.control, shelf.checkpoints, snapshot_id)
 
 
 def test_a_damaged_manifest_is_refused(shelf: Shelf) -> None:
@@ -262,7 +256,6 @@ def test_a_flipped_byte_in_any_file_is_found_before_a_start(shelf: Shelf) -> Non
     assert check_before_start(shelf.control, shelf.checkpoints, manifest) is None
     for path, key in data_files(manifest, QUERY).items():
         stored = shelf.checkpoints.get(key)
-        assert stored is not None
         flip_byte(shelf.checkpoints, key, len(stored.body) - 1)
         with pytest.raises(SnapshotCorruptError) as caught:
             check_before_start(shelf.control, shelf.checkpoints, manifest)
@@ -278,7 +271,6 @@ def test_what_a_checksum_file_hides_a_seal_tells_before_a_start(shelf: Shelf) ->
     manifest = shelf.control.need_manifest(SNAPSHOT)
     key, companion = shelf.data_key("state/0/1/3.delta"), shelf.data_key("state/0/1/.3.delta.crc")
     stored = shelf.checkpoints.get(key)
-    assert stored is not None
     body = b"x" + stored.body[1:]
     shelf.checkpoints.put(key, body)
     shelf.checkpoints.put(companion, format_checksums(body))
@@ -307,15 +299,9 @@ def test_a_damaged_seal_does_not_stand_in_the_way_of_a_start(shelf: Shelf) -> No
 
 
 def on_a_server(kind: str = "crc32") -> tuple[Shelf, ServerStore]:
-    """A whole snapshot without Spark's checksum files on a store that keeps checksums itself."""
+    """As ``without_checksums``, on a store that keeps checksums itself."""
     store = ServerStore(kind)
-    shelf = Shelf(store)
-    checkpoint = run_stateful(shelf.checkpoint(), 2)
-    for info in list(store.list_objects(f"{checkpoint.prefix}/")):
-        if info.key.endswith(".crc"):
-            store.delete(info.key)
-    shelf.capture()
-    return shelf, store
+    return without_checksums(store), store
 
 
 @pytest.mark.parametrize("kind", ["crc32", "etag"])
@@ -325,7 +311,6 @@ def test_the_servers_checksums_tell_altered_bytes(kind: str) -> None:
     assert named(shelf) == []
     for path, key in data_files(shelf.control.need_manifest(SNAPSHOT), QUERY).items():
         stored = store.get(key)
-        assert stored is not None
         flip_byte(store, key)
         assert named(shelf) == [("altered", path)]
         with pytest.raises(SnapshotCorruptError):

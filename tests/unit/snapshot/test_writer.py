@@ -25,7 +25,7 @@ REHEARSAL = "r-5f0c1b7e6a0c-0001"
 
 
 class SlowStore(MemoryStore):
-    """A server that takes twenty minutes for each file of a snapshot, while somebody else prunes."""
+    """A server that takes twenty minutes for each file of a snapshot, while another process prunes."""
 
     shelf: Shelf | None = None
 
@@ -33,7 +33,7 @@ class SlowStore(MemoryStore):
         super().link(source_key, target_key)
         self._take_long(target_key)
 
-    def head(self, key: str) -> ObjectInfo | None:  # whoever puts a file there looks for it first
+    def head(self, key: str) -> ObjectInfo | None:  # a put looks for the file first
         self._take_long(key)
         return super().head(key)
 
@@ -64,7 +64,7 @@ class SlowerServer(SlowServer):
         return ServerStore.link_many(self, links)
 
     def _take_half(self) -> None:
-        """Half of the time after which it counts as abandoned, until somebody said that he is at it."""
+        """Half of the time after which it counts as abandoned, until its writer has renewed the record."""
         assert self.shelf is not None
         self.shelf.clock.sleep(MAKING_SECONDS / 2)
         is_renewed, pause = False, threading.Event()
@@ -104,7 +104,7 @@ def test_what_a_rehearsal_forks_is_none_that_is_kept() -> None:
 
 
 @pytest.mark.parametrize("kept_at", ["", PLACE])
-def test_what_takes_hours_is_not_abandoned_while_somebody_is_at_it(kept_at: str) -> None:
+def test_what_takes_hours_is_not_abandoned_while_its_writer_lives(kept_at: str) -> None:
     """Its record is renewed between its files, wherever they go: a stop of a large stream ends beside any prunes."""
     slow = SlowStore("slow")
     shelf = Shelf(MemoryStore() if kept_at else slow, elsewhere={PLACE: slow})
@@ -118,7 +118,7 @@ def test_what_takes_hours_is_not_abandoned_while_somebody_is_at_it(kept_at: str)
 
 
 def test_a_server_is_told_some_files_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It copies many side by side; between two lists of them whoever takes the snapshot says that he is at it."""
+    """It copies many side by side; between two lists of them the writer renews its record."""
     monkeypatch.setattr(capture, "LINKS_AT_ONCE", 3)
     server = SlowServer()
     shelf = Shelf(server)
@@ -132,7 +132,7 @@ def test_a_server_is_told_some_files_at_a_time(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_file_that_a_server_copies_for_hours_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever takes the snapshot says that he is at it while the server is."""
+    """The writer renews its record while the server copies."""
     monkeypatch.setattr(transfer, "LOOK_SECONDS", 0.01)
     server = SlowerServer()
     shelf = Shelf(server)
@@ -144,7 +144,7 @@ def test_a_file_that_a_server_copies_for_hours_is_not_given_up(monkeypatch: pyte
     assert (manifest.take, verify(shelf.control, server, manifest.snapshot_id)) == (1, [])
 
 
-def test_who_slept_for_days_in_the_making_completes_nothing_that_was_removed_since() -> None:
+def test_a_writer_that_slept_for_days_completes_nothing_that_was_removed_since() -> None:
     """Another one had completed the same snapshot, and a prune has removed it and forgotten its id: no manifest stands
     over files that are gone (Laws 3 and 4)."""
     shelf = Shelf()
@@ -152,7 +152,7 @@ def test_who_slept_for_days_in_the_making_completes_nothing_that_was_removed_sin
 
     def others() -> None:
         shelf.capture(snapshot_id=IDS[0], kind="live")
-        assert [prune(shelf), prune(shelf)] == [[], [IDS[0]]]  # at first somebody seems to be taking it
+        assert [prune(shelf), prune(shelf)] == [[], [IDS[0]]]  # at first its record says that it is being taken
         shelf.clock.sleep(REMEMBERED_SECONDS + 1)
         prune(shelf)
         assert Retention(shelf.control).read().condemned == {}

@@ -40,7 +40,7 @@ def test_other_stores_leave_none() -> None:
 
 
 @pytest.mark.parametrize("error", [UnavailableError("it is gone"), InvalidRequestError("it is denied"), None])
-def test_whoever_may_not_look_for_uploads_goes_on(error: StreamStateError | None) -> None:
+def test_a_store_that_shows_no_uploads_stops_nothing(error: StreamStateError | None) -> None:
     """They cost space and nothing else: a policy of before does, too."""
 
     class Server(MemoryStore):

@@ -35,9 +35,3 @@ def test_a_name_is_an_object_or_a_folder() -> None:
     store.delete("a/b")
     store.put("a", b"")
     assert [info.key for info in store.list_objects("")] == ["a", "x"]
-
-
-def test_the_uri_is_its_name() -> None:
-    """A store in memory is named by whoever makes it."""
-    assert MemoryStore().uri == "memory://memory"
-    assert MemoryStore("home").uri == "memory://home"

@@ -34,19 +34,6 @@ def store_at(prefix: str, clock: Clock) -> ServerStore:
     return ServerStore(object_client("gcs", NOWHERE, clock), prefix)
 
 
-def test_the_uri_is_bucket_and_prefix() -> None:
-    """The place, and nothing of options or credentials."""
-    assert store_at("", FakeClock()).uri == "gs://streams"
-    assert store_at("p/q", FakeClock()).uri == "gs://streams/p/q"
-
-
-@pytest.mark.parametrize("prefix", ["/p", "p/", "p//q", "../p", "p\0"])
-def test_a_prefix_that_no_key_can_begin_with_is_refused(prefix: str) -> None:
-    """A store of other keys than it says cannot be opened."""
-    with pytest.raises(InvalidRequestError):
-        store_at(prefix, FakeClock())
-
-
 def test_a_server_that_cannot_be_reached_is_unavailable() -> None:
     """Within the tries, with the place and what to do; nothing is called absent or unknown. (Law 6)"""
     store = store_at("p", FakeClock())
@@ -139,7 +126,7 @@ class TestParts:
         assert put_25(client) == "v-put"
         assert len(client.write_ids) == 3
         begun = _Parts([AWAY, None], taken=1)
-        with pytest.raises(UnavailableError):  # not completed: nobody sees it
+        with pytest.raises(UnavailableError):  # not completed: no reader sees it
             put_25(begun)
         assert len(begun.write_ids) == 1
         with pytest.raises(InvalidRequestError):
@@ -186,7 +173,7 @@ def test_an_endpoint_holds_no_password() -> None:
     assert "hidden" not in str(caught.value)
 
 
-def test_errors_of_the_library_do_not_leave_the_room() -> None:
+def test_errors_of_the_library_do_not_leave_the_package() -> None:
     """Absence and refusal come as Python's own errors, and are translated as well."""
     with pytest.raises(RequestFailure) as caught, obstore_errors():
         raise FileNotFoundError("Object at location a not found")

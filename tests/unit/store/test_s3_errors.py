@@ -56,18 +56,6 @@ def test_what_is_not_refused_may_be_tried_again(answer: Answer) -> None:
     assert type(as_error(failure, action="PutObject", bucket="b", key="k", doubtful=True)) is OutcomeUnknownError
 
 
-def test_reached_and_not_reached_are_different_facts() -> None:
-    """A server that answers badly is not called unreachable."""
-    reached = as_error(
-        RequestFailure(Answer.UNKNOWN, 500, "InternalError", ""), action="GetObject", bucket="b", key="k"
-    )
-    not_reached = as_error(
-        RequestFailure(Answer.NOT_DONE, 0, "EndpointConnectionError", ""), action="x", bucket="b", key="k"
-    )
-    assert reached.message == "S3 cannot serve the request now"
-    assert not_reached.message == "S3 cannot be reached"
-
-
 @pytest.mark.parametrize(
     ("status", "code", "words"),
     [
@@ -105,7 +93,7 @@ def test_a_refusal_says_what_to_mend(status: int, code: str, words: str) -> None
 
 
 def test_another_refusal_keeps_the_servers_words() -> None:
-    """A refusal that nobody foresaw is told with the server's own code and words."""
+    """A refusal that is not in the table has the server's own code and words."""
     error = as_error(RequestFailure(Answer.REFUSED, 400, "Odd", "very odd"), action="PutObject", bucket="b", key="k")
     assert 'code=Odd reason="very odd"' in str(error)
 
@@ -120,6 +108,8 @@ def test_another_refusal_keeps_the_servers_words() -> None:
         (Answer.NOT_DONE, 0, "ConnectTimeoutError", "S3 did not answer in time"),
         (Answer.UNKNOWN, 400, "RequestTimeout", "S3 did not answer in time"),
         (Answer.UNKNOWN, 0, "ConnectionClosedError", "S3 cannot be reached"),
+        (Answer.NOT_DONE, 0, "EndpointConnectionError", "S3 cannot be reached"),
+        (Answer.UNKNOWN, 500, "InternalError", "S3 cannot serve the request now"),
         (Answer.NOT_DONE, 0, "CredentialRetrievalError", "the credentials for S3 could not be fetched"),
         (Answer.PRECONDITION, 412, "PreconditionFailed", "the object changed while it was copied"),
     ],
@@ -136,10 +126,3 @@ def test_the_buckets_own_region_is_told() -> None:
     """A redirect that names the region is told with it."""
     failure = RequestFailure(Answer.REFUSED, 301, "PermanentRedirect", "words", "eu-west-1")
     assert as_error(failure, action="GetObject", bucket="b", key="k").context["region"] == "eu-west-1"
-
-
-def test_only_a_bare_status_is_mute() -> None:
-    """An answer to HEAD says its status and no more; a failure of the client is no answer."""
-    assert RequestFailure(Answer.REFUSED, 403, "403", "").is_mute
-    assert not RequestFailure(Answer.REFUSED, 403, "AccessDenied", "").is_mute
-    assert not RequestFailure(Answer.REFUSED, 0, "NoCredentialsError", "").is_mute

@@ -10,43 +10,43 @@ from airflow_streamstate.store.options import ResolvedS3
 from airflow_streamstate.store.s3a import s3a_settings, s3a_uri
 
 START = "spark.hadoop.fs.s3a.bucket.streams."
-SIMPLE = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
-TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
+HADOOP = "org.apache.hadoop.fs.s3a"
 
 
-def test_keys_and_an_endpoint_of_ones_own() -> None:
-    """Endpoint, region, path style, provider and the keys: all that S3A needs, for that bucket alone."""
-    settings = s3a_settings(ResolvedS3("eu-west-1", "http://127.0.0.1:9000", "key", "secret"), "streams")
+KEYS = {f"{START}access.key": "key", f"{START}secret.key": "secret"}
+
+
+@pytest.mark.parametrize(
+    ("resolved", "where", "provider", "secrets"),
+    [
+        (
+            ResolvedS3("eu-west-1", "http://127.0.0.1:9000", "key", "secret"),
+            {f"{START}endpoint": "http://127.0.0.1:9000", f"{START}path.style.access": "true"},
+            f"{HADOOP}.SimpleAWSCredentialsProvider",
+            KEYS,
+        ),
+        (
+            ResolvedS3("eu-west-1", None, "key", "secret", "token"),
+            {},
+            f"{HADOOP}.TemporaryAWSCredentialsProvider",
+            {**KEYS, f"{START}session.token": "token"},
+        ),
+        (ResolvedS3("eu-west-1"), {}, "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider", {}),
+    ],
+    ids=["own server", "session", "role"],
+)
+def test_s3a_gets_all_that_it_needs_for_the_one_bucket(
+    resolved: ResolvedS3, where: dict[str, str], provider: str, secrets: dict[str, str]
+) -> None:
+    """On AWS the region alone says where; where credentials renew themselves no key is handed over."""
+    settings = s3a_settings(resolved, "streams")
     assert settings.conf == {
-        f"{START}endpoint": "http://127.0.0.1:9000",
+        **where,
         f"{START}endpoint.region": "eu-west-1",
-        f"{START}path.style.access": "true",
         f"{START}input.stream.type": "classic",
-        f"{START}aws.credentials.provider": SIMPLE,
+        f"{START}aws.credentials.provider": provider,
     }
-    assert settings.secret_conf == {f"{START}access.key": "key", f"{START}secret.key": "secret"}
-
-
-def test_amazons_own_endpoint_is_left_to_s3a() -> None:
-    """On AWS the region alone says where; nothing is forced into paths."""
-    settings = s3a_settings(ResolvedS3("eu-west-1"), "streams")
-    assert f"{START}endpoint" not in settings.conf
-    assert f"{START}path.style.access" not in settings.conf
-    assert settings.conf[f"{START}endpoint.region"] == "eu-west-1"
-
-
-def test_a_session_goes_with_its_token() -> None:
-    """Temporary keys need their token, and the provider that takes it."""
-    settings = s3a_settings(ResolvedS3("r", None, "key", "secret", "token"), "streams")
-    assert settings.conf[f"{START}aws.credentials.provider"] == TEMPORARY
-    assert settings.secret_conf[f"{START}session.token"] == "token"
-
-
-def test_a_role_hands_over_nothing() -> None:
-    """Where credentials renew themselves, the driver asks the SDK's chain, and no key is written anywhere."""
-    settings = s3a_settings(ResolvedS3("r"), "streams")
-    assert settings.secret_conf == {}
-    assert settings.conf[f"{START}aws.credentials.provider"].endswith("DefaultCredentialsProvider")
+    assert settings.secret_conf == secrets
 
 
 def test_no_secret_can_be_seen() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_streamstate.errors import (
     ConflictError,
+    InvalidRequestError,
     ObjectExistsError,
     OutcomeUnknownError,
     StreamStateError,
@@ -129,20 +130,11 @@ def test_a_write_that_was_only_turned_away_is_not_done() -> None:
         until_known(FakeClock(), sending(LOST, NO), lambda _: None, CONFLICT, report)
 
 
-def test_only_what_may_pass_is_tried_again() -> None:
-    """A refusal, an absence and a condition that does not hold are answers, not weather."""
-    assert {answer for answer in Answer if answer.may_pass} == {Answer.BUSY, Answer.NOT_DONE, Answer.UNKNOWN}
-
-
 def test_an_answer_without_a_body_is_mute() -> None:
     """Its status alone does not say what is missing; no connection is no answer at all."""
     assert RequestFailure(Answer.ABSENT, 404, "404", "").is_mute
     assert not RequestFailure(Answer.ABSENT, 404, "NoSuchKey", "").is_mute
     assert not RequestFailure(Answer.NOT_DONE, 0, "", "").is_mute
-
-
-LOST = RequestFailure(Answer.UNKNOWN, 500, "InternalError", "")
-HELD = RequestFailure(Answer.PRECONDITION, 412, "PreconditionFailed", "")
 
 
 class Server(ServerClient):
@@ -182,6 +174,13 @@ class Server(ServerClient):
         raise NotImplementedError
 
     copy = describe = folders = for_spark = get_range = head = objects = put_parts = _unasked
+
+
+@pytest.mark.parametrize("prefix", ["/p", "p/", "p//q", "../p", "p\0"])
+def test_a_prefix_that_no_key_can_begin_with_is_refused(prefix: str) -> None:
+    """A store of other keys than it says cannot be opened."""
+    with pytest.raises(InvalidRequestError):
+        ServerStore(Server(), prefix)
 
 
 def test_a_create_whose_answer_was_lost_is_known_by_its_id() -> None:

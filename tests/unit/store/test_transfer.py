@@ -165,7 +165,7 @@ def test_any_store_takes_pieces() -> None:
 
 
 def test_a_feed_tells_what_became_of_it() -> None:
-    """Begun, ended, or what the pieces raised: whoever took the parts may not say."""
+    """Begun, ended, or what the pieces raised: the client library may not say."""
     with Feed([b"12", b"3"], 2) as feed:
         assert not feed.is_begun
         assert next(feed) == b"12"
@@ -184,7 +184,7 @@ def test_a_feed_tells_what_became_of_it() -> None:
 
 
 def test_the_pieces_of_a_feed_are_made_elsewhere() -> None:
-    """All in one thread, which is not that of whoever asks, and ends with the feed."""
+    """All in one thread, which is not the caller's, and ends with the feed."""
     makers = list[threading.Thread]()
 
     def pieces() -> Iterator[bytes]:
@@ -199,8 +199,8 @@ def test_the_pieces_of_a_feed_are_made_elsewhere() -> None:
     assert not makers[0].is_alive()
 
 
-def test_it_is_told_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Again and again; then the result is given, or what was raised."""
+def test_the_caller_is_called_until_the_task_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Again and again; then comes the result, or what the task or the caller raised."""
     monkeypatch.setattr(transfer, "LOOK_SECONDS", 0.001)
     end = threading.Event()
     told: list[int] = []
@@ -215,17 +215,11 @@ def test_it_is_told_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(told) >= 3
         with pytest.raises(ZeroDivisionError):
             until_done(pool.submit(lambda: 1 // 0), go_on)
+        end.clear()
 
+        def give_up() -> None:
+            raise InterruptedError
 
-def test_whoever_gives_up_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also in the middle."""
-    monkeypatch.setattr(transfer, "LOOK_SECONDS", 0.001)
-    end = threading.Event()
-
-    def stop() -> None:
-        raise InterruptedError
-
-    with ThreadPoolExecutor(1) as pool:
         with pytest.raises(InterruptedError):
-            until_done(pool.submit(end.wait, 20), stop)
+            until_done(pool.submit(end.wait, 20), give_up)
         end.set()

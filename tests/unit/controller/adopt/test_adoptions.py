@@ -167,7 +167,7 @@ def test_a_second_adopter_at_once_is_told(adopting: AdoptingStage) -> None:
 def test_a_barrier_of_another_stream_is_left_alone(adopting: AdoptingStage) -> None:
     """Whoever barred this checkpoint first has it."""
     adopting.adopt(is_stopped=True)
-    with pytest.raises(ConflictError, match="somebody else has put a barrier"):
+    with pytest.raises(ConflictError, match="another stream has put a barrier"):
         adopting.adopt(is_stopped=True, stream_id="others")
     adopting.assert_taken()
 
