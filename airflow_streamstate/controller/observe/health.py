@@ -51,7 +51,7 @@ Health = Healthy | NotYet | Unhealthy
 
 @dataclass(frozen=True)
 class _Doubt:
-    """A clause that speaks against a query; when time is over, a fatal one gives the version up, others are warnings."""
+    """A clause against a query; when time is over, a fatal one gives the version up, another is a warning."""
 
     text: str
     is_fatal: bool
