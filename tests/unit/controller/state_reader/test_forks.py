@@ -6,7 +6,8 @@ import pytest
 
 from airflow_streamstate.checkpoint.entries import format_offset_entry
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.controller.state_reader.readings import PARTITIONS, fork_for_reading
+from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
+from airflow_streamstate.controller.state_reader.readings import fork_for_reading
 from airflow_streamstate.errors import SnapshotIncompleteError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.store.memory import MemoryStore
