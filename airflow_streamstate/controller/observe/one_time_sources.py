@@ -50,5 +50,5 @@ def describe_why(found: OneTimeSources) -> str:
 
 
 def consent(found: OneTimeSources) -> str:
-    """The options with which a deploy starts them all the same."""
+    """The options with which a deploy starts them, with lost input."""
     return " ".join(f"--accept-lost-input {name}" for name in found)

@@ -1,4 +1,4 @@
-"""What is waited for, and what one look at it saw: the same for the shell, operators, sensors and the trigger."""
+"""What is waited for, and the result of one look: the same for the shell, operators, sensors and the trigger."""
 
 from __future__ import annotations
 

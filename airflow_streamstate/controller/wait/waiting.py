@@ -1,4 +1,4 @@
-"""Waits: every one has a timeout, and its end says what was last seen (Law 6)."""
+"""Waits: each has a timeout, and its error says what was last seen (Law 6)."""
 
 from __future__ import annotations
 

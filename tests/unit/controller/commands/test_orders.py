@@ -112,7 +112,7 @@ def test_nobody_would_obey_on_a_failed_stream(stage: Stage, verb: str) -> None:
     stage.come_to_life()
     stage.say(Failed, error="no")
     stage.end()
-    with pytest.raises(ConflictError, match="nobody would obey") as refused:
+    with pytest.raises(ConflictError, match="command not sent") as refused:
         getattr(stage.controller, verb)(STREAM, request_id="r-1")
     assert refused.value.next_step
     assert stage.control.request("r-1") is None

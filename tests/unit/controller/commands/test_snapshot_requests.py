@@ -164,7 +164,7 @@ def test_a_deployment_that_failed_has_as_long_to_come_back(asked: AskedStream) -
     assert asked.look() is None
     asked.ask()  # whoever waits may die, too, and come back just now
     asked.stage.clock.advance(0.001)
-    with pytest.raises(ConflictError, match="nobody would obey"):
+    with pytest.raises(ConflictError, match="command not sent"):
         asked.ask()
     with pytest.raises(DeploymentFailedError):
         asked.stage.controller.wait(WaitCondition("snapshot", STREAM, "", request_id=REQUEST), 600)

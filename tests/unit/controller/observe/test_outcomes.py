@@ -16,7 +16,6 @@ from airflow_streamstate.controller.observe.outcomes import (
 from airflow_streamstate.controller.observe.views import CommandView, Outcome
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError, StreamStateError
-from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import (
     ALL_COMMANDS,
     CancelRequest,
@@ -62,33 +61,22 @@ def answer(stage: Stage, order: CommandView, kind: type, **fields: object) -> No
     stage.say(kind, command_id=order.command_id, command_number=order.number or 0, **fields)
 
 
-def test_under_way_is_no_outcome(stage: Stage, drain: CommandView) -> None:
-    """While an order may still be obeyed there is no outcome. (Law 6)"""
-    assert outcome_of(stage, drain) is None
-    stage.accept(stage.drain_of())
+def test_a_drain_is_drained_by_the_event_that_answers_it(stage: Stage, drain: CommandView) -> None:
+    """Until then there is no outcome; the event also answers the drains in ``also_answers``. (Law 6; 1a.13)"""
+    second = stage.controller.drain(STREAM)
     assert outcome_of(stage, drain) is None
     assert stage.controller.drain_outcome(STREAM, "d-0001") is None
-
-
-def test_a_drain_is_drained(stage: Stage, drain: CommandView) -> None:
-    """The event that answers it is its outcome, for whoever asked and for whoever only waits. (1a.13)"""
-    answer(stage, drain, Drained, snapshot_id="s-1", queries={})
-    for found in (outcome_of(stage, drain), stage.controller.drain_outcome(STREAM, "d-0001")):
+    answer(stage, drain, Drained, snapshot_id="s-1", queries={}, also_answers=(second.command_id,))
+    for found in (
+        *(outcome_of(stage, one) for one in (drain, second)),
+        stage.controller.drain_outcome(STREAM, "d-0001"),
+    ):
         assert found is not None
         assert (found.outcome, found.state, found.snapshot_id) == ("drained", "drained", "s-1")
 
 
-def test_a_second_drain_is_answered_by_the_same_event(stage: Stage, drain: CommandView) -> None:
-    """``also_answers`` names whom else a drain answers. (1a.13)"""
-    second = stage.controller.drain(STREAM)
-    answer(stage, drain, Drained, snapshot_id="s-1", queries={}, also_answers=(second.command_id,))
-    found = outcome_of(stage, second)
-    assert found is not None
-    assert found.outcome == "drained"
-
-
 def test_a_later_deployment_does_not_hide_a_drain(stage: Stage, drain: CommandView) -> None:
-    """Who waits for the drain of a deployment sees it, whatever came after. (1a.13)"""
+    """The drain of a deployment stays its outcome, whatever came after. (1a.13)"""
     stage.run_batches(2)
     stage.flush()
     manifest = stage.keep("drained", drained=True, state_rows_left=0)
@@ -98,73 +86,6 @@ def test_a_later_deployment_does_not_hide_a_drain(stage: Stage, drain: CommandVi
     found = stage.controller.drain_outcome(STREAM, "d-0001")
     assert found is not None
     assert found.to_json()["kind"] == "drained"
-
-
-@pytest.mark.parametrize(
-    ("kind", "fields", "outcome"),
-    [
-        (Expired, {"command": {"kind": "DrainNotification"}}, "expired"),
-        (Rejected, {"key": "k", "reason": "it cannot be flushed"}, "rejected"),
-        (Ignored, {"command": {"kind": "DrainNotification"}, "reason": "another attempt"}, "ignored"),
-    ],
-)
-def test_an_order_that_is_not_obeyed_says_why(
-    stage: Stage, drain: CommandView, kind: type, fields: dict, outcome: str
-) -> None:
-    """Expired, rejected and ignored are ends, while the job runs on. (1a.13)"""
-    answer(stage, drain, kind, **fields)
-    found = outcome_of(stage, drain)
-    assert found is not None
-    assert (found.outcome, found.state) == (outcome, "running")
-    assert found.reason
-
-
-def test_an_expired_drain_is_an_end_for_who_only_waits_until_another_comes(stage: Stage, drain: CommandView) -> None:
-    """A sensor does not wait for a drain that expired, unless a new one is ordered. (Law 6)"""
-    answer(stage, drain, Expired, command=to_json(stage.drain_of()))
-    stage.controller.notifications.clean_up(STREAM)
-    found = stage.controller.drain_outcome(STREAM, "d-0001")
-    assert found is not None
-    assert found.outcome == "expired"
-    stage.controller.drain(STREAM)
-    assert stage.controller.drain_outcome(STREAM, "d-0001") is None
-
-
-def test_a_failed_flush_is_told_when_it_is_known_where_the_deployment_stands(stage: Stage, drain: CommandView) -> None:
-    """DrainFailed is followed by what the deployment is then, with its snapshot and the choices. (1a.5)"""
-    answer(
-        stage, drain, DrainFailed, query_name="counts", error="disk", withdrawn=True, choices=("resume it", "deploy")
-    )
-    assert outcome_of(stage, drain) is None
-    stage.say(Stopped, snapshot_id="s-1", queries={})
-    for found in (outcome_of(stage, drain), stage.controller.drain_outcome(STREAM, "d-0001")):
-        assert found is not None
-        assert (found.outcome, found.state, found.snapshot_id) == ("drain_failed", "stopped", "s-1")
-        assert "resume it" in found.reason
-        assert "runs on" not in found.reason
-
-
-def test_an_order_to_an_attempt_that_was_replaced_ends_as_fenced(stage: Stage, drain: CommandView) -> None:
-    """It was ignored because its deployment is not current any more: that is what became of it. (Law 4)"""
-    ignored = {"command": {"kind": "DrainNotification"}, "reason": "this attempt was replaced"}
-    answer(stage, drain, Ignored, **ignored)
-    stage.say(Fenced, current_deployment_id="d-0002", current_attempt=1)
-    found = outcome_of(stage, drain)
-    assert found is not None
-    assert (found.outcome, found.state, found.reason) == ("fenced", "fenced", "this attempt was replaced")
-
-
-@pytest.mark.parametrize(("state", "outcome"), [("gone", "failed"), ("unknown", "lost")])
-def test_a_driver_that_dies_under_an_order_is_an_outcome(
-    stage: Stage, drain: CommandView, state: str, outcome: str
-) -> None:
-    """Nobody waits for a driver that is gone. (Law 6)"""
-    stage.end(state=state)  # type: ignore[arg-type]
-    stage.clock.advance(120)
-    found = outcome_of(stage, drain)
-    assert found is not None
-    assert found.outcome == outcome
-    assert found.reason
 
 
 def test_a_drain_that_the_next_attempt_finishes_is_drained_after_all(stage: Stage, drain: CommandView) -> None:
@@ -177,18 +98,6 @@ def test_a_drain_that_the_next_attempt_finishes_is_drained_after_all(stage: Stag
     found = outcome_of(stage, drain)
     assert found is not None
     assert found.outcome == "drained"
-
-
-def test_a_stop_that_came_too_late_is_fulfilled_all_the_same(stage: Stage) -> None:
-    """A second stop, ignored because the first was obeyed, has what it asked for. (Law 2)"""
-    stage.deploy()
-    stage.come_to_life()
-    first, second = stage.controller.stop(STREAM), stage.controller.stop(STREAM)
-    answer(stage, first, Stopped, snapshot_id="s-1", queries={})
-    answer(stage, second, Ignored, command={"kind": "StopRequest"}, reason="stopped already")
-    found = outcome_of(stage, second)
-    assert found is not None
-    assert (found.outcome, found.snapshot_id) == ("stopped", "s-1")
 
 
 def test_a_snapshot_is_ready_while_the_job_runs_on(stage: Stage) -> None:
@@ -231,7 +140,7 @@ def test_each_kind_of_order_knows_what_fulfils_it() -> None:
 def test_a_drain_that_is_called_off_is_over_while_the_stream_runs_on(
     stage: Stage, drain: CommandView, cause: str, outcome: str, error: type[StreamStateError]
 ) -> None:
-    """Nobody waits for it any more, whoever ordered it, until another one comes (Law 6)."""
+    """It is over for every client, until another drain is ordered. (Law 6)"""
     stage.accept(stage.drain_of())
     assert stage.controller.status(STREAM).state == "draining"
     answer(stage, drain, DrainFailed, query_name="", error="late", withdrawn=True, cause=cause, then="runs_on")
@@ -247,7 +156,7 @@ def test_a_drain_that_is_called_off_is_over_while_the_stream_runs_on(
 
 
 def test_a_stop_after_a_drain_that_was_called_off_is_a_stop(stage: Stage, drain: CommandView) -> None:
-    """What came of the drain is not told of a later end."""
+    """The failed drain is not reported for a later end."""
     answer(stage, drain, DrainFailed, query_name="", error="late", withdrawn=True, cause="deadline", then="runs_on")
     stage.say(Stopped, snapshot_id="s-1", queries={})
     stage.end()
@@ -256,19 +165,8 @@ def test_a_stop_after_a_drain_that_was_called_off_is_a_stop(stage: Stage, drain:
     assert found.outcome == "stopped"
 
 
-def test_a_drain_that_became_a_stop_is_told_with_its_snapshot(stage: Stage, drain: CommandView) -> None:
-    """Not before it is known where the deployment stands."""
-    answer(stage, drain, DrainFailed, query_name="", error="late", withdrawn=True, cause="deadline", then="stop")
-    assert outcome_of(stage, drain) is None
-    stage.say(Stopped, snapshot_id="s-1", queries={})
-    stage.end()
-    found = outcome_of(stage, drain)
-    assert found is not None
-    assert (found.outcome, found.state, found.snapshot_id) == ("drain_failed", "stopped", "s-1")
-
-
 def test_a_request_to_take_back_is_answered_by_the_event_that_ends_the_drain(stage: Stage, drain: CommandView) -> None:
-    """``also_answers`` names it; what it asked for is so."""
+    """``also_answers`` names it; the request is fulfilled."""
     request = stage.controller.cancel_drain(STREAM, request_id="r-9")
     fields = {"query_name": "", "error": "tests has taken it back", "withdrawn": True}
     answer(stage, drain, DrainFailed, **fields, cause="cancelled", then="runs_on", also_answers=(request.command_id,))
@@ -319,7 +217,7 @@ LAST = 3
         (
             Fenced,
             {"current_deployment_id": "", "current_attempt": 0},
-            {"outcome": "fenced", "reason": "replaced by nobody attempt 0"},
+            {"outcome": "fenced", "reason": "replaced by no deployment attempt 0"},
         ),
     ],
 )
@@ -338,16 +236,20 @@ def test_an_end_of_a_deployment_is_told_whole(
     assert decide_drain_outcome(stage.seen(), is_pending=True) == decide_end(stage.seen(), DRAIN)
 
 
-def test_an_end_that_no_event_says_is_told_by_the_state(stage: Stage) -> None:
-    """A driver that vanished; there is neither a snapshot nor a number."""
+@pytest.mark.parametrize(("state", "outcome"), [("gone", "failed"), ("unknown", "lost")])
+def test_an_end_that_no_event_says_is_told_by_the_state(stage: Stage, state: str, outcome: str) -> None:
+    """A driver that vanished or cannot be asked: there is neither a snapshot nor a number. (Law 6)"""
     running(stage)
-    stage.end(state="gone")
-    reason = "the driver has ended without a last word: it is gone"
-    assert decide_end(stage.seen(), SNAPSHOT) == End("failed", "failed", reason=reason, command_kind=SNAPSHOT)
+    stage.end(state=state)  # type: ignore[arg-type]
+    stage.clock.advance(120)
+    seen = stage.seen()
+    found = End(outcome, outcome, reason=seen.why, command_kind=SNAPSHOT)  # type: ignore[arg-type]
+    assert decide_end(seen, SNAPSHOT) == found
+    assert f"it is {state}" in found.reason
 
 
 def test_of_two_drains_the_first_is_the_end(stage: Stage) -> None:
-    """Whatever a later attempt said; its number is that of its own event."""
+    """Whatever a later attempt wrote; the number is that of the first event."""
     running(stage)
     first = stage.say(Drained, **OF_C, snapshot_id="s-1", queries={})
     stage.say(Drained, attempt=2, **OF_C, snapshot_id="s-2", queries={})
@@ -389,23 +291,14 @@ def test_of_two_drains_the_first_is_the_end(stage: Stage) -> None:
 def test_an_answer_of_a_driver_that_runs_on_is_told_whole(
     stage: Stage, kind: type[Event], fields: dict[str, Any], end: dict[str, Any]
 ) -> None:
-    """Of the command that it names, and of no other."""
+    """The last answer to a command counts: the next attempt may do what an earlier one ignored. (1a.13)"""
     running(stage)
+    stage.say(Ignored, **OF_C, command={}, reason="for another attempt")
     event = stage.say(kind, **OF_C, **fields)
-    found = End(**{"state": "running", "event": event, "number": LAST, **end})
+    found = End(**{"state": "running", "event": event, "number": LAST + 1, **end})
     assert decide_command_outcome(stage.seen(), "c", STOP) == found
     assert decide_command_outcome(stage.seen(), "another", STOP) is None
     assert decide_command_outcome(stage.seen(), "", STOP) is None
-
-
-def test_the_last_answer_to_a_command_counts(stage: Stage) -> None:
-    """What one attempt ignored, the next one may do."""
-    running(stage)
-    stage.say(Ignored, **OF_C, command={}, reason="for another")
-    stage.say(SnapshotReady, **OF_C, snapshot_id="s", snapshot_kind="live", queries={})
-    found = decide_command_outcome(stage.seen(), "c")
-    assert found is not None
-    assert (found.outcome, found.number) == ("snapshot_ready", LAST + 1)
 
 
 @pytest.mark.parametrize(
@@ -418,10 +311,10 @@ def test_the_last_answer_to_a_command_counts(stage: Stage) -> None:
         (Rejected, {"key": "k", "reason": "no such kind"}, ""),
     ],
 )
-def test_of_which_kind_a_command_is_is_told_by_the_event_that_has_it(
+def test_the_kind_of_a_command_is_told_by_its_event(
     stage: Stage, kind: type[Event], fields: dict[str, Any], command_kind: str
 ) -> None:
-    """Where its caller does not know; of another command nothing is told."""
+    """Where its caller does not know it; other commands stay without a kind."""
     running(stage)
     stage.say(kind, **OF_C, **fields)
     stage.say(Failed, error="no")
@@ -450,7 +343,7 @@ def test_of_which_kind_a_command_is_is_told_by_the_event_that_has_it(
 def test_what_came_too_late_is_fulfilled_by_the_end_that_it_asked_for(
     stage: Stage, command_kind: str, end: type[Event], outcome: str
 ) -> None:
-    """Else it was ignored; and where the deployment was replaced, that is what became of it. (Law 2)"""
+    """Else it was ignored; where the deployment was replaced, its end is fenced. (Laws 2 and 4)"""
     running(stage)
     ignored = stage.say(Ignored, **OF_C, command={"kind": command_kind}, reason="too late")
     ends: dict[type[Event], dict[str, Any]] = {
@@ -500,7 +393,7 @@ FLUSH = {"query_name": "counts", "error": "disk", "withdrawn": True}
 def test_a_drain_that_failed_is_told_whole(
     stage: Stage, facts: dict[str, Any], then: dict[str, Any] | None, end: dict[str, Any] | None
 ) -> None:
-    """Once it is known where the deployment stands: with the snapshot of that end, where it does not run on. (1a.5)"""
+    """Once the state of the deployment is known: with the snapshot of its end, where it does not run on. (1a.5)"""
     running(stage)
     event = stage.say(DrainFailed, **OF_C, **FLUSH, **facts, also_answers=("back",))
     if then is not None:
@@ -555,12 +448,13 @@ def test_a_drain_that_failed_in_a_failing_job_has_its_traceback(stage: Stage) ->
         (((Rejected, {"key": "k", "reason": "no"}), (Expired, {"command": {"kind": DRAIN}})), False, "expired"),
     ],
 )
-def test_the_last_word_on_drains_is_the_outcome_for_whoever_only_waits(
+def test_the_last_event_on_drains_is_the_outcome_for_a_wait_without_an_order(
     stage: Stage, events: tuple[tuple[type[Event], dict[str, Any]], ...], is_pending: bool, outcome: str | None
 ) -> None:
-    """Unless another one waits to be obeyed, or the last one was taken up. (Law 6)"""
+    """Unless another drain waits to be obeyed, or the last one was taken up. (Law 6)"""
     running(stage)
     said = [stage.say(kind, **OF_C, **fields) for kind, fields in events]
+    stage.end(state="unknown")  # with a recent sign of life, it runs
     found = decide_drain_outcome(stage.seen(), is_pending=is_pending)
     if outcome is None:
         assert found is None
@@ -572,8 +466,8 @@ def test_the_last_word_on_drains_is_the_outcome_for_whoever_only_waits(
     assert found.number == LAST + [event.write_id for event in said].index(told.write_id)
 
 
-def test_an_end_behind_a_drain_that_failed_counts_for_whoever_waits(stage: Stage) -> None:
-    """A lost driver, too: nothing is known of the flush then."""
+def test_an_end_behind_a_drain_that_failed_counts(stage: Stage) -> None:
+    """Also a lost driver: nothing is known of the flush then."""
     running(stage)
     stage.say(DrainFailed, **OF_C, **FLUSH, then="kill")
     assert decide_drain_outcome(stage.seen(), is_pending=True) is None
@@ -600,15 +494,5 @@ def test_an_end_behind_a_drain_that_failed_counts_for_whoever_waits(stage: Stage
     ],
 )
 def test_an_order_is_fulfilled_by_the_ends_of_its_kind(outcome: Any, command_kind: str, is_so: bool) -> None:
-    """Of an unknown kind by any good end."""
+    """An order of an unknown kind by any good end."""
     assert End(outcome, "running", command_kind=command_kind).is_what_was_ordered is is_so
-
-
-def test_a_drain_that_expired_under_a_driver_that_nobody_can_ask_about_is_told(stage: Stage) -> None:
-    """As long as that gives a sign of life it runs."""
-    running(stage)
-    stage.say(Expired, **OF_C, command={"kind": DRAIN})
-    stage.end(state="unknown")
-    found = decide_drain_outcome(stage.seen(), is_pending=False)
-    assert found is not None
-    assert (found.outcome, found.state) == ("expired", "running")

@@ -86,7 +86,7 @@ def test_the_least_that_is_left_is_that_of_the_newest_batches(source: SourceLag,
 
 
 def test_level_is_no_more_than_two_batches_read() -> None:
-    """Of each source that tells; where none does, nobody knows."""
+    """Of each source that tells; False where none does."""
     assert keeps_level(beat(lag("rows", 1_000, least=(20, 200))))
     assert not keeps_level(beat(lag("rows", 1_000, least=(20, 201))))
     assert not keeps_level(beat(lag("rows", 1_000, least=(20, 200)), SourceLag("one", 7, "rows")))

@@ -33,7 +33,7 @@ def test_a_drain_is_seen_while_it_is_tried_and_while_it_waits_for_the_next_attem
     stage.say(Failed, error="boom")
     held = "it holds for the next attempt of this deployment"
     assert told(stage)[0] == ("drain", "ordered", held)
-    assert told(stage)[1][2] == "the driver that it is meant for has ended: nobody obeys it"
+    assert told(stage)[1][2] == "the driver that it is meant for has ended: no driver obeys it"
     stage.end()
     notes = stage.controller.resume(STREAM).notes
     assert len(notes) == 1
@@ -41,11 +41,11 @@ def test_a_drain_is_seen_while_it_is_tried_and_while_it_waits_for_the_next_attem
     why = {"query_name": "", "error": "", "withdrawn": True}
     stage.say(DrainFailed, attempt=2, command_id=view.command_id, command_number=1, **why)
     assert [order.verb for order in orders(stage)] == ["stop"]
-    assert told(stage)[0][2] == "it is meant for attempt 1: nobody obeys it"
+    assert told(stage)[0][2] == "it is meant for attempt 1: no driver obeys it"
 
 
 def test_a_drain_that_is_taken_back_says_so(stage: Stage) -> None:
-    """Both orders wait for whoever obeys them."""
+    """Both orders wait for a driver."""
     stage.deploy()
     stage.come_to_life()
     stage.controller.drain(STREAM)
@@ -74,7 +74,7 @@ def test_what_is_obeyed_says_so_also_where_its_object_is_gone(stage: Stage) -> N
 
 
 def test_a_stop_that_was_begun_is_over_with_its_attempt(stage: Stage) -> None:
-    """A later resume is the newer wish."""
+    """A later resume is the newer request."""
     stage.deploy()
     stage.come_to_life()
     stage.controller.stop(STREAM)

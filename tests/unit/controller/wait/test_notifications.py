@@ -1,4 +1,4 @@
-"""Commands as objects: read back after their end, cleaned up when nobody will obey."""
+"""Commands as objects: read back after their end, deleted when no driver will obey them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_drain_that_a_deploy_overtakes_is_told_its_end_before_it_is_deleted(st
 
 
 def test_a_damaged_object_goes_when_it_was_rejected(stage: Stage) -> None:
-    """What nobody can read is cleaned up once the agent has said so. (Law 7)"""
+    """An object that the agent could not read is deleted once it has rejected it. (Law 7)"""
     stage.deploy()
     stage.come_to_life()
     key = layout.command_key(STREAM, "d-0001", 1)
