@@ -1,4 +1,4 @@
-"""The end of an attempt that would not end, where the verb that asks for it cannot bring it about."""
+"""The forced end of an attempt, while other writers change the register or the stream."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def hooked(stage: Stage) -> HookedStore:
 
 
 def stuck(stage: Stage) -> ForcedEnd:
-    """d-0001 is in batch 4 for ever; what ends it."""
+    """d-0001 is stuck in batch 4; the object that ends it."""
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     plan_stateful(stage.run_batches(3), 4)
@@ -42,7 +42,7 @@ def stuck(stage: Stage) -> ForcedEnd:
 
 
 def touched(stage: Stage) -> Callable[[], None]:
-    """Somebody writes the register, and changes nothing that matters."""
+    """Another controller writes the register, without a change that matters."""
     key = layout.register_key(STREAM)
 
     def touch() -> None:
@@ -54,7 +54,7 @@ def touched(stage: Stage) -> Callable[[], None]:
 
 
 def test_a_register_that_was_moved_is_looked_at_again(stage: Stage) -> None:
-    """Who loses the compare-and-swap decides anew, and comes to its end all the same. (Law 4)"""
+    """A controller that loses the compare-and-swap decides anew, and ends the driver. (Law 4)"""
     forced = stuck(stage)
     hooked(stage).before = once(touched(stage), "replace", "stream.json")
     assert forced.come_to().outcome.outcome == "killed"
@@ -62,7 +62,7 @@ def test_a_register_that_was_moved_is_looked_at_again(stage: Stage) -> None:
 
 
 def test_a_register_that_never_rests_is_told(stage: Stage) -> None:
-    """It is tried so often, and then says who moves it. (Law 6)"""
+    """After its tries the error names the other writer. (Law 6)"""
     forced = stuck(stage)
     tries = []
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_streamstate.controller.commands.orders import command_id_for
@@ -15,6 +17,7 @@ from airflow_streamstate.errors import (
     UnsupportedVersionError,
 )
 from airflow_streamstate.protocol.commands import DrainNotification, DrainTerms, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, Draining, Failed, Finished, Stopped
 from airflow_streamstate.protocol.records import Claim
 from support.sim_stage import STREAM, Stage
@@ -74,40 +77,32 @@ def test_each_command_is_what_its_verb_says(stage: Stage) -> None:
     assert (drain.deadline_at - drain.requested_at).total_seconds() == 60
 
 
-def test_what_is_launching_takes_orders(stage: Stage) -> None:
-    """An order before the job starts is obeyed at its start. (1a.11)"""
-    stage.deploy()
-    assert stage.controller.drain(STREAM).number == 1
-    assert stage.controller.status(STREAM).state == "launching"
-
-
-def test_a_drain_of_what_is_drained_is_answered_at_once(stage: Stage) -> None:
-    """Nothing is written for what is so already. (Law 2)"""
-    stage.deploy()
-    stage.come_to_life()
-    drained_event(stage)
-    view = stage.controller.drain(STREAM)
-    assert view.to_json()["outcome"] == "drained"
-    assert view.key is None
-    assert commands(stage) == []
-
-
-@pytest.mark.parametrize("kind", [Stopped, Finished])
-def test_a_stop_and_a_snapshot_of_what_has_ended_are_answered_by_its_end(stage: Stage, kind: type) -> None:
-    """The snapshot at the end answers both. (Law 2)"""
+@pytest.mark.parametrize(
+    ("kind", "fields", "verbs"),
+    [
+        (Drained, {"command_id": "c", "command_number": 1}, ("drain",)),
+        (Stopped, {}, ("stop", "snapshot")),
+        (Finished, {}, ("stop", "snapshot")),
+    ],
+)
+def test_an_order_to_what_has_ended_is_answered_by_its_end(
+    stage: Stage, kind: type[Event], fields: dict[str, Any], verbs: tuple[str, ...]
+) -> None:
+    """Nothing is written; the snapshot at the end answers. (Law 2)"""
     stage.deploy()
     stage.come_to_life()
-    stage.say(kind, snapshot_id="s-1", queries={})
+    stage.say(kind, snapshot_id="s-1", queries={}, **fields)
     stage.end()
-    for view in (stage.controller.stop(STREAM), stage.controller.snapshot(STREAM)):
-        assert view.outcome is not None
-        assert view.outcome.snapshot_id == "s-1"
+    for verb in verbs:
+        view = getattr(stage.controller, verb)(STREAM)
+        assert view.key is None
+        assert (view.outcome.outcome, view.outcome.snapshot_id) == (kind.kind.lower(), "s-1")
     assert commands(stage) == []
 
 
 @pytest.mark.parametrize("verb", ["stop", "snapshot"])
-def test_nobody_would_obey_on_a_failed_stream(stage: Stage, verb: str) -> None:
-    """An order that nobody would obey is refused with what to do instead, and leaves no trace. (Law 1)"""
+def test_an_order_to_a_failed_stream_is_not_sent(stage: Stage, verb: str) -> None:
+    """It is refused with a next step, and leaves no trace. (Law 1)"""
     stage.deploy()
     stage.come_to_life()
     stage.say(Failed, error="no")
@@ -120,7 +115,7 @@ def test_nobody_would_obey_on_a_failed_stream(stage: Stage, verb: str) -> None:
 
 @pytest.mark.parametrize("state", ["stopped", "failed"])
 def test_a_drain_of_a_dead_deployment_launches_its_code_for_the_flush_alone(stage: Stage, state: str) -> None:
-    """The next attempt of a dead deployment exists to flush: its mode, its notification, then its launch. (1a.5)"""
+    """Its next attempt only flushes: its mode, its notification, then its launch. (1a.5)"""
     stage.deploy()
     if state == "stopped":
         stage.stopped()
@@ -199,7 +194,7 @@ def test_an_order_whose_deployment_was_replaced_meanwhile_says_fenced(stage: Sta
 
 
 def test_what_was_never_deployed_takes_no_orders(stage: Stage) -> None:
-    """Unknown streams and deployments are named."""
+    """Unknown streams and deployments are refused by class."""
     stage.home.begin("tests")
     with pytest.raises(StreamNotFoundError):
         stage.controller.drain(STREAM)
@@ -208,8 +203,8 @@ def test_what_was_never_deployed_takes_no_orders(stage: Stage) -> None:
         stage.controller.drain(STREAM, deployment_id="d-0009")
 
 
-def test_an_agent_of_another_age_is_told_in_its_own_words_or_not_at_all(stage: Stage) -> None:
-    """A command is written in a version that the claim states, or refused. (Law 7)"""
+def test_an_agent_of_another_release_gets_its_own_protocol_or_nothing(stage: Stage) -> None:
+    """A command is written in a version that the claim names, or refused. (Law 7)"""
     stage.deploy()
     stage.control.create_claim(Claim(STREAM, "d-0001", 1, "d-0001-a0001", "here", 1, 7, 9, "9", "w", stage.clock.now()))
     with pytest.raises(UnsupportedVersionError):
@@ -218,7 +213,7 @@ def test_an_agent_of_another_age_is_told_in_its_own_words_or_not_at_all(stage: S
 
 
 def test_the_limits_of_a_drain_are_written_with_it(stage: Stage) -> None:
-    """Its deadlines as moments and times; what would be taken back at one is not begun after it (Law 6)."""
+    """Its deadlines as moments and times; a drain that is called off at one is not begun after it (Law 6)."""
     stage.deploy()
     stage.controller.drain(STREAM, terms=DrainTerms(batches_within_seconds=60, flush_within_seconds=30))
     stage.controller.drain(STREAM, terms=DrainTerms(batches_within_seconds=60, on_deadline="kill"))
@@ -231,7 +226,7 @@ def test_the_limits_of_a_drain_are_written_with_it(stage: Stage) -> None:
     assert (kills.deadline_at, kills.on_deadline) == (None, "kill")
 
 
-def test_another_deadline_under_the_same_request_id_is_another_wish(stage: Stage) -> None:
+def test_another_deadline_under_the_same_request_id_is_another_request(stage: Stage) -> None:
     """The same id is the same order, word for word (Law 2)."""
     stage.deploy()
     stage.controller.drain(STREAM, request_id="r-1", terms=DrainTerms(batches_within_seconds=60))
@@ -255,7 +250,7 @@ def test_there_must_be_a_drain_to_take_back(stage: Stage) -> None:
 
 
 def test_a_drain_that_died_is_taken_back_for_the_next_attempt(stage: Stage) -> None:
-    """It would go on with it; with the request there, nothing of it holds any more (1a.11)."""
+    """That would continue the drain; after the cancel no drain holds (1a.11)."""
     stage.deploy()
     stage.come_to_life()
     stage.controller.drain(STREAM)

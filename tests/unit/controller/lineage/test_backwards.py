@@ -93,7 +93,7 @@ def socket_stream(stage: Stage, lines: Sequence[str], batch_id: int | None = Non
 
 
 def test_an_audit_names_it_and_is_not_whole(stage: Stage) -> None:
-    """It was called whole while a good position was overwritten by -1; the source itself is named, too."""
+    """A good position that -1 replaced is a break; the source itself is named, too."""
     socket_stream(stage, ["3", "7", "-1"])
     found = lineage_of(stage.home, STREAM)
     assert not found.is_whole
@@ -131,6 +131,6 @@ def test_a_start_that_was_accepted_is_whole(stage: Stage) -> None:
     ],
 )
 def test_the_part_that_went_back_is_named(lines: list[str], part: str) -> None:
-    """Of a source that no connector knows a person has to judge whether that number is a position."""
+    """Where no connector knows the source, a person judges whether that number is a position."""
     (found,) = backward_breaks(written(memory_checkpoint(), lines), "d-0001", "counts", (), (), None)
     assert part in found.detail

@@ -1,4 +1,4 @@
-"""Where a query began and ended: its log speaks, and what was written down only where that is gone."""
+"""Where a query began and ended: by its log, else by the records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_an_end_is_where_the_log_ends_and_what_was_planned_behind_it() -> None:
 
 
 def test_without_a_log_an_end_is_what_was_recorded_and_says_so() -> None:
-    """And where nothing was recorded nobody knows it."""
+    """Without a record it is unknown."""
     known = snapshotted(Shelf())
     found = end_of(None, known)
     assert found is not None
@@ -57,7 +57,7 @@ def test_an_end_in_a_snapshot_stays_where_it_was() -> None:
 
 
 def test_a_query_that_was_restored_began_where_its_first_start_said() -> None:
-    """By its own log; one that continued without a record of before began nobody knows where."""
+    """By its own log; without a record, the beginning of a query that continued is unknown."""
     shelf = Shelf()
     known = snapshotted(shelf)
     found = start_of(shelf.checkpoint(), started("restored"), known, None)

@@ -124,15 +124,8 @@ def test_what_the_driver_said_wins_over_what_can_be_read(stage: Stage) -> None:
     """The event outlives the log, of which Spark keeps a hundred batches; and one run is told once."""
     killed_in_batch(stage)
     move = SourceMove("kafka subscribe in", '{"in":{"0":30}}', '{"in":{"0":37}}', 7, 0, "rows")
-    stage.say(
-        BatchRepeated,
-        attempt=2,
-        query_name="counts",
-        batch_id=4,
-        sink="kafka copies",
-        means="doubled",
-        moves=(move,),
-    )
+    facts = {"query_name": "counts", "batch_id": 4, "sink": "kafka copies", "means": "doubled", "moves": (move,)}
+    stage.say(BatchRepeated, attempt=2, **facts)
     started_again(stage, 2, "kafka")
     assert [one["rows_at_most"] for one in audited(stage)["may_be_doubled"]] == [7]
 
