@@ -227,9 +227,7 @@ class ForcedEnd:
             deployment_id=seen.deployment_id,
             outcome="killed" if is_killed else "failed",
             state=seen.state,
-            snapshot=SnapshotFacts(
-                manifest.snapshot_id, manifest.snapshot_kind, manifest.files_count, manifest.size_bytes
-            ),
+            snapshot=SnapshotFacts.of(manifest),
             queries=positions,
             reason="; ".join([_how_it_ended(seen, is_killed=is_killed), *_describe_cut(cut)]),
             command_id=self._command_id,
@@ -289,34 +287,13 @@ class ForcedStops:
         control = self._context.home.control(stream_id)
         if on_deadline == "kill" and self._dead(control, deployment_id, request_id) is not None:
             return None
-        return self._give(
-            stream_id,
-            deadline_seconds=deadline_seconds,
-            on_deadline=on_deadline,
-            deployment_id=deployment_id,
-            request_id=request_id,
-            reason=reason,
-        )
-
-    def _give(
-        self,
-        stream_id: str,
-        *,
-        deadline_seconds: float,
-        on_deadline: OnDeadline,
-        deployment_id: str | None,
-        request_id: str,
-        reason: str,
-    ) -> CommandView:
-        # An order that is to be withdrawn expires at the deadline: the controller may have died by then.
-        expires_in_seconds = deadline_seconds if on_deadline == "fail" else None
         return self._orders.order(
             stream_id,
             "stop",
             deployment_id=deployment_id,
             request_id=request_id,
             reason=reason,
-            expires_in_seconds=expires_in_seconds,
+            expires_in_seconds=_expiry(deadline_seconds, on_deadline),
         )
 
     def stop(
@@ -355,13 +332,13 @@ class ForcedStops:
         if dead is not None:
             refuse_during_upgrade(control, control.need_register().value, None)
             return self._force(control, *dead)
-        order = self._give(
+        order = self._orders.order(
             stream_id,
-            deadline_seconds=deadline_seconds,
-            on_deadline=on_deadline,
+            "stop",
             deployment_id=deployment_id,
             request_id=request_id,
             reason=reason,
+            expires_in_seconds=_expiry(deadline_seconds, on_deadline),
         )
         attempt, age_seconds = self._ordered(control, order)
         left_seconds = max(0.0, deadline_seconds - age_seconds)
@@ -428,6 +405,11 @@ class ForcedStops:
         return ForcedEnd(
             self._context, self._attempts, self._watching, control, deployment_id, attempt, command_id
         ).come_to()
+
+
+def _expiry(deadline_seconds: float, on_deadline: OnDeadline) -> float | None:
+    """An order that is to be withdrawn expires at the deadline: the controller may have died by then."""
+    return deadline_seconds if on_deadline == "fail" else None
 
 
 def _late(seen: Observation, order: CommandView, deadline_seconds: float) -> DeadlineExceededError:

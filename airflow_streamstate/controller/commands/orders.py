@@ -141,27 +141,11 @@ class Orders:
         if isinstance(decision, LaunchToDrain) or decision.launch:
             self._context.drivers.launch(control, seen.spec, attempt)
             seen = self._observer.observe(stream_id, seen.deployment_id)
-        return CommandView(
-            stream_id=stream_id,
-            deployment_id=seen.deployment_id,
-            command_id=command_id,
-            number=number,
-            key=key,
-            state=seen.state,
-            verb=verb,
-        )
+        return CommandView(stream_id, seen.deployment_id, command_id, number, key, seen.state, verb)
 
     def _answered(self, seen: Observation, verb: EndingVerb, command_id: str, end: End) -> CommandView:
-        return CommandView(
-            stream_id=seen.stream_id,
-            deployment_id=seen.deployment_id,
-            command_id=command_id,
-            number=None,
-            key=None,
-            state=end.state,
-            verb=verb,
-            outcome=self._watching.outcome(seen, end, command_id),
-        )
+        outcome = self._watching.outcome(seen, end, command_id)
+        return CommandView(seen.stream_id, seen.deployment_id, command_id, None, None, end.state, verb, outcome)
 
     def _command(
         self,

@@ -194,7 +194,8 @@ def _of_source(pair: _Pair, connectors: Iterable[SourceConnector], deployment_id
     order = _order(pair, connectors)
     if order == "same":
         return []
-    if pair.began_at == NO_OFFSET and _sends_once(pair, connectors):
+    sends_once = {one.name for one in connectors if isinstance(one, SendingOnceConnector)}
+    if pair.began_at == NO_OFFSET and pair.connector_name in sends_once:
         detail = "the source sends each row once, so it began without an offset: what was sent between the two is lost"
         return [Break("gap", deployment_id, query_name, pair.source, pair.ended_at, pair.began_at, detail)]
     parts = _parts(pair.ended_at, pair.began_at) or [("", pair.ended_at, pair.began_at, order)]
@@ -202,13 +203,6 @@ def _of_source(pair: _Pair, connectors: Iterable[SourceConnector], deployment_id
         Break(_KINDS[lies], deployment_id, query_name, part or pair.source, before, after, _SENTENCES[lies])
         for part, before, after, lies in parts
     ]
-
-
-def _sends_once(pair: _Pair, connectors: Iterable[SourceConnector]) -> bool:
-    return any(
-        connector.name == pair.connector_name and isinstance(connector, SendingOnceConnector)
-        for connector in connectors
-    )
 
 
 _KINDS: Mapping[OffsetOrder, BreakKind] = {"ahead": "overlap", "behind": "gap", "apart": "gap"}

@@ -57,14 +57,6 @@ class _Doubt:
     is_fatal: bool
 
 
-@dataclass(frozen=True)
-class _BatchTime:
-    """How long a batch takes; None where unknown. ``bound``: a word before the figure where it is a lower bound."""
-
-    seconds: float | None
-    bound: str
-
-
 def decide_health(
     seen: Observation,
     handover: SnapshotManifest | None,
@@ -114,10 +106,10 @@ def _doubts(
     for name in _started(seen):
         query, before = queries[name], old_beats.get(name)
         committed = _committed(query, handover, name)
-        took = _BatchTime(query.batch_seconds, "")
-        if took.seconds is None and committed > 0:
-            took = _BatchTime(_least_batch_seconds(seen, name, query, committed, wanted), "at least ")
-        doubt = _doubt_of(query, before, committed, took, wanted)
+        took_seconds, bound = query.batch_seconds, ""
+        if took_seconds is None and committed > 0:
+            took_seconds, bound = _least_batch_seconds(seen, name, query, committed, wanted), "at least "
+        doubt = _doubt_of(query, before, committed, took_seconds, bound, wanted)
         if doubt is None:
             continue
         still_seconds = _stands_still(seen, query, before, wanted) if committed > 0 else 0.0
@@ -145,7 +137,12 @@ def _least_batch_seconds(
 
 
 def _doubt_of(
-    query: QueryBeat, before: QueryBeat | None, committed: int, took: _BatchTime, wanted: HealthyWhen
+    query: QueryBeat,
+    before: QueryBeat | None,
+    committed: int,
+    took_seconds: float | None,
+    bound: str,
+    wanted: HealthyWhen,
 ) -> _Doubt | None:
     """What speaks against a query, by its batches and by its pace.
 
@@ -160,10 +157,10 @@ def _doubt_of(
         return _Doubt(text, is_fatal=True)
     took_before = None if before is None else before.batch_seconds
     is_slower = False
-    if took.seconds is not None and took_before is not None:
-        text += f": one in {took.bound}{took.seconds:.3g} s, and the version before one in {took_before:.3g} s"
+    if took_seconds is not None and took_before is not None:
+        text += f": one in {bound}{took_seconds:.3g} s, and the version before one in {took_before:.3g} s"
         limit = wanted.roll_back_if_slower
-        is_slower = limit is not None and pace is not None and took.seconds >= took_before * limit
+        is_slower = limit is not None and pace is not None and took_seconds >= took_before * limit
     if pace is None:
         return _Doubt(text, is_fatal=False)
     return _Doubt(f"{text}; it {pace.text}", pace.is_fatal or is_slower)

@@ -16,6 +16,7 @@ from airflow_streamstate.protocol.codec import format_time, to_json
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.heartbeat import SourceLag
+from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import StartPlan
 
@@ -49,6 +50,11 @@ class SnapshotFacts:
     kind: str
     files: int
     size_bytes: int
+
+    @classmethod
+    def of(cls, manifest: SnapshotManifest) -> SnapshotFacts:
+        """Of a complete snapshot."""
+        return cls(manifest.snapshot_id, manifest.snapshot_kind, manifest.files_count, manifest.size_bytes)
 
 
 @dataclass(frozen=True)

@@ -324,9 +324,7 @@ class Watching:
         if snapshot_id is None:
             return None
         manifest = control.readable_manifest(snapshot_id)
-        if manifest is None:
-            return SnapshotFacts(snapshot_id, "unreadable", 0, 0)
-        return SnapshotFacts(snapshot_id, manifest.snapshot_kind, manifest.files_count, manifest.size_bytes)
+        return SnapshotFacts(snapshot_id, "unreadable", 0, 0) if manifest is None else SnapshotFacts.of(manifest)
 
     def _last_snapshot(self, seen: Observation) -> tuple[str | None, datetime | None]:
         for entry in reversed(seen.events):

@@ -127,7 +127,7 @@ def test_a_driver_that_died_behind_its_manifest_has_answered(tmp_path: Path, the
 
 
 def test_a_request_before_the_first_batch_is_refused_and_may_be_asked_again(tmp_path: Path) -> None:
-    """Never an empty manifest; who waits is told at once, and who asks again later gets his snapshot."""
+    """Never an empty manifest; the wait ends at once, and a later repetition of the request gets its snapshot."""
     asked = AskedStream(tmp_path, committed=False)
     asked.stage.start_query()
     asked.stage.store.put("orders/deployments/d-0001/checkpoints/counts/metadata", b'{"id":"x"}')
