@@ -100,20 +100,6 @@ def test_a_drain_that_the_next_attempt_finishes_is_drained_after_all(stage: Stag
     assert found.outcome == "drained"
 
 
-def test_a_snapshot_is_ready_while_the_job_runs_on(stage: Stage) -> None:
-    """A snapshot's outcome does not end the deployment. (1a.13)"""
-    stage.deploy()
-    stage.come_to_life(queries=("counts",))
-    stage.run_batches(2)
-    order = stage.controller.snapshot(STREAM)
-    manifest = stage.keep("live")
-    answer(stage, order, SnapshotReady, snapshot_id=manifest.snapshot_id, snapshot_kind="live", queries={})
-    found = outcome_of(stage, order)
-    assert found is not None
-    assert (found.outcome, found.state) == ("snapshot_ready", "running")
-    assert found.to_json()["files"] == manifest.files_count > 0
-
-
 def test_secrets_of_the_job_are_in_no_outcome(stage: Stage) -> None:
     """What a failing job prints of its own configuration is hidden."""
     stage.deploy(conf={"spark.my.password": "hunter2-hunter2"}, allow_literal_secrets=True)

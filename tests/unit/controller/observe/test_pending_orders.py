@@ -8,14 +8,14 @@ from airflow_streamstate.protocol.events import DrainFailed, Expired, Failed
 from support.sim_stage import STREAM, Stage
 
 
-def orders(stage: Stage, deployment_id: str | None = None) -> tuple[PendingOrder, ...]:
+def orders(stage: Stage) -> tuple[PendingOrder, ...]:
     """As `status` shows them."""
-    return stage.controller.status(STREAM, deployment_id).orders
+    return stage.controller.status(STREAM).orders
 
 
 def told(stage: Stage, deployment_id: str | None = None) -> list[tuple[str, str, str]]:
-    """Of each what a person reads."""
-    return [(order.verb, order.phase, order.why) for order in orders(stage, deployment_id)]
+    found = stage.controller.status(STREAM, deployment_id).orders
+    return [(order.verb, order.phase, order.why) for order in found]
 
 
 def test_a_drain_is_seen_while_it_is_tried_and_while_it_waits_for_the_next_attempt(stage: Stage) -> None:
