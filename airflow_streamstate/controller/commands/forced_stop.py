@@ -210,7 +210,7 @@ class ForcedEnd:
             self._attempts.end_driver(seen, KILL_GRACE_SECONDS)
         except ConflictError as error:
             raise ConflictError(
-                f"it has not stopped by its deadline, and {error.message}",
+                f"the driver has not stopped by the deadline, and {error.message}",
                 **error.context,
                 command_id=self._command_id,
                 order="stands",
@@ -243,7 +243,7 @@ def _is_proven_dead(seen: Observation) -> bool:
 
 def _how_it_ended(seen: Observation, *, is_killed: bool) -> str:
     if is_killed:
-        return "it had not stopped by its deadline, so its driver was ended"
+        return "the driver had not stopped by the deadline and was ended"
     end = decide_end(seen)
     why = "" if end is None else redacted(seen, end.reason)
     return f"it had ended before it could be stopped: {why}"
@@ -425,7 +425,7 @@ def _late(seen: Observation, order: CommandView, deadline_seconds: float) -> Dea
     else:
         fact = "the order is withdrawn, and the stream runs on"
     return DeadlineExceededError(
-        f"it has not stopped by its deadline; {fact}",
+        f"the driver has not stopped by the deadline; {fact}",
         stream_id=seen.stream_id,
         deployment_id=seen.deployment_id,
         attempt=seen.attempt,

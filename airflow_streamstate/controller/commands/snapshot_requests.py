@@ -355,7 +355,7 @@ class SnapshotRequests:
 def _check_terms(terms: SnapshotTerms) -> None:
     if terms.requested_at is not None and terms.requested_at.tzinfo is None:
         raise InvalidRequestError(
-            "the time of asking has no time zone",
+            "requested_at has no time zone",
             requested_at=terms.requested_at.isoformat(),
             next_step="Give it with one, as 2026-03-01T10:05:00Z.",
         )

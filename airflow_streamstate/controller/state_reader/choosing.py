@@ -98,7 +98,7 @@ def check_pair(before: SnapshotManifest, after: SnapshotManifest) -> None:
     """Refuse to compare a snapshot with itself."""
     if before.snapshot_id == after.snapshot_id:
         raise InvalidRequestError(
-            "a snapshot was to be compared with itself",
+            "a snapshot cannot be compared with itself",
             snapshot_id=after.snapshot_id,
             next_step="Name two snapshots; `streamstate snapshot list` lists them.",
         )
