@@ -138,7 +138,7 @@ def test_a_no_is_an_answer_unless_it_is_asked_anew(
 
 def test_a_request_that_was_out_of_date_is_asked_again_in_its_time(running: Stage) -> None:
     """At once where a client repeats it; never where the client gave its date: it would be ignored again."""
-    command = to_json(slot(running, FIRST).command)  # type: ignore[arg-type]
+    command = to_json(slot(running, FIRST).command)
     say(running, Ignored, FIRST, command=command, reason="out of date")
     running.clock.advance(PATIENCE.total_seconds() - 0.001)
     assert decided(running) == Pending(FIRST)
@@ -158,7 +158,7 @@ def test_a_request_that_was_out_of_date_is_asked_again_in_its_time(running: Stag
 def test_a_clock_that_is_ahead_ends_the_request(running: Stage) -> None:
     """The next try would be ignored, too; a client that repeats the request may have set its clock."""
     ahead = slot(running, FIRST, requested_at=running.clock.now() + timedelta(seconds=1))
-    say(running, Ignored, FIRST, command=to_json(ahead.command), reason="in the future")  # type: ignore[arg-type]
+    say(running, Ignored, FIRST, command=to_json(ahead.command), reason="in the future")
     running.clock.advance(1_000)
     over = decided(running)
     assert isinstance(over, Over)
@@ -207,7 +207,6 @@ def test_a_snapshot_of_no_request_answers_none(running: Stage) -> None:
     ready(running, "c-other", request_id="r-2")
     event = ready(running, "c-any", request_id=REQUEST)
     found = ready_of(running.seen(), replace(RECORD, command_id=None))
-    assert found is not None
     assert found.event == event
 
 

@@ -20,9 +20,9 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchStatus
 from airflow_streamstate.protocol.commands import StopRequest
+from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Draining, Expired, Failed, Finished, Stopped
 from airflow_streamstate.protocol.register import Intent
-from airflow_streamstate.store.memory import MemoryStore
 from support.acting_clock import ActingClock
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
@@ -35,12 +35,6 @@ SNAPSHOT = "d-0001-stopped-000001"
 def stage(tmp_path: Path) -> Stage:
     """A stage on which drivers and other controllers act during a wait."""
     return Stage(tmp_path, clock=ActingClock())
-
-
-def acting(stage: Stage) -> ActingClock:
-    """The stage's clock."""
-    assert isinstance(stage.clock, ActingClock)
-    return stage.clock
 
 
 def stuck(stage: Stage) -> None:
@@ -63,7 +57,6 @@ def kill(stage: Stage, **more: Any) -> ForcedStop:
 def command(stage: Stage) -> StopRequest:
     """The one order that lies there."""
     (slot,) = stage.control.journal("d-0001").commands()
-    assert isinstance(slot.command, StopRequest)
     return slot.command
 
 
@@ -94,7 +87,7 @@ def test_a_stream_that_stops_in_time_ends_like_in_any_stop(stage: Stage, on_dead
     def stops() -> None:
         stage.say(Stopped, snapshot_id=SNAPSHOT, queries={}, command_id=command(stage).command_id, command_number=1)
 
-    acting(stage).after(4, stops)
+    stage.clock.after(4, stops)
     found = stop(stage, on_deadline=on_deadline, reason="because")
     assert (found.outcome.outcome, found.outcome.snapshot_id, found.cut_batches) == ("stopped", SNAPSHOT, {})
     assert found.to_json()["cut_batches"] == {}
@@ -134,7 +127,7 @@ def test_an_order_that_is_obeyed_is_named(stage: Stage, is_earlier: bool) -> Non
         stage.controller.stop(STREAM)
         obeys(stage)
     else:
-        acting(stage).after(3, lambda: obeys(stage))
+        stage.clock.after(3, lambda: obeys(stage))
     says = "an earlier one is being obeyed" if is_earlier else "the order stands"
     with pytest.raises(DeadlineExceededError, match=says) as late:
         stop(stage)
@@ -148,7 +141,7 @@ def test_a_lost_driver_is_named(stage: Stage) -> None:
     """Whether it runs on is not known. (Law 6)"""
     stuck(stage)
     stage.end(state="unknown")
-    acting(stage).after(1, lambda: stage.clock.advance(stage.spec().settings.lost_after_seconds + 1))
+    stage.clock.after(1, lambda: stage.clock.advance(stage.spec().settings.lost_after_seconds + 1))
     with pytest.raises(DeadlineExceededError, match="whether its driver runs is not known"):
         stop(stage)
 
@@ -158,16 +151,13 @@ def test_an_order_that_would_be_withdrawn_is_not_begun_after_its_deadline(stage:
     stuck(stage)
     stage.controller.forced_stops.order(STREAM, deadline_seconds=10, request_id="r-1")
     order = command(stage)
-    assert order.deadline_at is not None
     assert (order.deadline_at - order.requested_at).total_seconds() == 10
 
 
 def test_a_driver_that_read_it_too_late_has_not_begun_it(stage: Stage) -> None:
     """Its clock may be ahead: its event counts."""
     stuck(stage)
-    acting(stage).after(
-        9, lambda: stage.say(Expired, command_id=command(stage).command_id, command_number=1, command={})
-    )
+    stage.clock.after(9, lambda: stage.say(Expired, command_id=command(stage).command_id, command_number=1, command={}))
     with pytest.raises(DeadlineExceededError, match="was not begun"):
         stop(stage, request_id="r-1")
     with pytest.raises(DeadlineExceededError, match="was not begun"):
@@ -189,14 +179,13 @@ def test_a_stop_that_comes_true_at_the_deadline_is_no_failure(stage: Stage) -> N
     """Between the last look and the withdrawal the driver may stop."""
     stuck(stage)
     store = stage.store
-    assert isinstance(store, MemoryStore)
     delete = store.delete
 
     def delete_late(key: str, version: str | None = None) -> None:
         stage.say(Stopped, snapshot_id=SNAPSHOT, queries={}, command_id=command(stage).command_id, command_number=1)
         delete(key, version)
 
-    store.delete = delete_late  # type: ignore[method-assign]
+    store.delete = delete_late
     assert stop(stage).outcome.outcome == "stopped"
 
 
@@ -208,7 +197,7 @@ def test_a_failure_before_the_deadline_is_told_as_in_any_stop(stage: Stage) -> N
         stage.say(Failed, error="ValueError: no")
         stage.end()
 
-    acting(stage).after(3, fails)
+    stage.clock.after(3, fails)
     with pytest.raises(DeploymentFailedError):
         stop(stage)
     with pytest.raises(ConflictError, match="command not sent"):
@@ -219,7 +208,7 @@ def test_a_stuck_driver_is_ended_and_its_end_is_kept(stage: Stage) -> None:
     """At the deadline: killed, fenced, and the last committed batch in a snapshot; the batch that was cut is named, and
     the next start has it. (1a.6, 1a.8)"""
     stuck(stage)
-    acting(stage).after(3, lambda: obeys(stage))
+    stage.clock.after(3, lambda: obeys(stage))
     found = kill(stage)
     assert found.outcome.outcome == "killed"
     assert (found.outcome.snapshot_id, found.cut_batches) == (SNAPSHOT, {"counts": 4})
@@ -227,7 +216,6 @@ def test_a_stuck_driver_is_ended_and_its_end_is_kept(stage: Stage) -> None:
     assert stage.launcher.calls[-1] == "kill d-0001-a0001"
     assert stage.clock.monotonic_seconds() == pytest.approx(10, abs=0.5)
     (fence,) = stage.checkpoint().position().barriers
-    assert fence.entry.mark is not None
     assert fence.entry.mark.kind == "fence"
     position = stage.control.need_manifest(SNAPSHOT).queries["counts"].position
     assert (position.batch_id, position.planned_batch_id) == (3, 4)
@@ -237,20 +225,22 @@ def test_a_stuck_driver_is_ended_and_its_end_is_kept(stage: Stage) -> None:
     assert any("first runs batch 4" in note for note in deployed.notes)
 
 
-def test_the_driver_may_still_end_by_itself_while_it_is_being_ended(stage: Stage) -> None:
-    """Its terminal event counts: a clean end was not forced. (Law 13)"""
+@pytest.mark.parametrize(
+    ("kind", "fields", "outcome"),
+    [
+        (Finished, {"snapshot_id": SNAPSHOT, "queries": {}}, "finished"),
+        (Failed, {"error": "Py4JNetworkError"}, "killed"),
+    ],
+)
+def test_what_the_driver_says_while_it_is_ended(
+    stage: Stage, kind: type[Event], fields: dict[str, Any], outcome: str
+) -> None:
+    """A clean end was not forced (Law 13); a script that Spark left was killed, as recorded before the act. (Law 1)"""
     stuck(stage)
-    ends_with(stage, lambda: stage.say(Finished, snapshot_id=SNAPSHOT, queries={}))
-    assert kill(stage).outcome.outcome == "finished"
-    assert is_untouched(stage)
-
-
-def test_a_driver_that_fails_because_it_is_ended_was_killed(stage: Stage) -> None:
-    """The script reports that Spark went away; the kill was recorded before. (Law 1)"""
-    stuck(stage)
-    ends_with(stage, lambda: stage.say(Failed, error="Py4JNetworkError"))
+    ends_with(stage, lambda: stage.say(kind, **fields))
     for _ in range(2):
-        assert kill(stage).outcome.outcome == "killed"
+        assert kill(stage).outcome.outcome == outcome
+    assert is_untouched(stage) is (outcome == "finished")
 
 
 def ends_with(stage: Stage, word: Callable[[], object]) -> None:
@@ -263,19 +253,21 @@ def ends_with(stage: Stage, word: Callable[[], object]) -> None:
             word()
         return end(handle, grace_seconds)
 
-    stage.launcher.kill = kill  # type: ignore[method-assign]
+    stage.launcher.kill = kill
 
 
-@pytest.mark.parametrize("has_last_word", [True, False])
-def test_the_end_of_a_driver_that_had_died_is_kept(stage: Stage, has_last_word: bool) -> None:
-    """Without a wait; the outcome is a failure, not a kill, with its cause."""
+@pytest.mark.parametrize(("has_last_word", "is_gone"), [(False, True), (True, True), (True, False)])
+def test_the_end_of_a_failed_driver_is_kept(stage: Stage, has_last_word: bool, is_gone: bool) -> None:
+    """Without a wait, and once the driver is proven dead; the outcome is a failure, with its cause. (1a.8)"""
     stuck(stage)
     if has_last_word:
         stage.say(Failed, error="ValueError: no")
-    stage.end(state="gone")
+    if is_gone:
+        stage.end(state="gone")
     found = kill(stage)
     assert (found.outcome.outcome, found.outcome.state, found.outcome.snapshot_id) == ("failed", "failed", SNAPSHOT)
     assert ("ValueError: no" if has_last_word else "it is gone") in found.outcome.reason
+    assert stage.launcher.states["d-0001-a0001"] == "gone"
     assert stage.clock.monotonic_seconds() == 0
     assert stage.control.journal("d-0001").commands() == []
 
@@ -283,17 +275,9 @@ def test_the_end_of_a_driver_that_had_died_is_kept(stage: Stage, has_last_word: 
 def test_the_end_of_a_driver_that_dies_meanwhile_is_kept_at_once(stage: Stage) -> None:
     """Without waiting for the deadline."""
     stuck(stage)
-    acting(stage).after(3, lambda: stage.end(state="gone"))
+    stage.clock.after(3, lambda: stage.end(state="gone"))
     assert kill(stage).outcome.outcome == "failed"
     assert stage.clock.monotonic_seconds() < 5
-
-
-def test_a_driver_that_said_its_last_word_and_lives_on_is_ended(stage: Stage) -> None:
-    """Its end is proven before the take-over. (1a.8)"""
-    stuck(stage)
-    stage.say(Failed, error="ValueError: no")
-    assert kill(stage).outcome.outcome == "failed"
-    assert stage.launcher.states["d-0001-a0001"] == "gone"
 
 
 def test_an_attempt_that_never_got_a_driver_is_given_up(stage: Stage) -> None:
@@ -309,7 +293,7 @@ def test_an_attempt_that_never_got_a_driver_is_given_up(stage: Stage) -> None:
 def test_an_end_is_proven_before_anything_is_taken_over(stage: Stage) -> None:
     """A kill is no proof: while the launcher reports it as running, no log is touched. (1a.8)"""
     stuck(stage)
-    stage.launcher.kill = lambda *_: LaunchStatus("gone", None, "killed", stage.clock.now())  # type: ignore[method-assign]
+    stage.launcher.kill = lambda *_: LaunchStatus("gone", None, "killed", stage.clock.now())
     with pytest.raises(ConflictError, match="the driver is still running"):
         kill(stage)
     assert is_untouched(stage)
@@ -320,7 +304,7 @@ def test_what_cannot_be_ended_from_here_is_refused_and_the_order_stands(stage: S
     """Launched by another launcher, or elsewhere: nothing is taken over until it was ended there. (Law 2; 1a.8)"""
     stuck(stage)
     if elsewhere:
-        stage.launcher.name = "another"  # type: ignore[misc]
+        stage.launcher.name = "another"
     else:
         stage.launcher.dies_when_killed = False
     with pytest.raises(ConflictError, match="cannot be ended from here") as refused:
@@ -369,7 +353,7 @@ def test_a_stop_of_one_attempt_never_ends_the_next(stage: Stage) -> None:
         stage.end(state="gone")
         stage.another_controller().resume(STREAM)
 
-    acting(stage).after(3, dies_and_is_resumed)
+    stage.clock.after(3, dies_and_is_resumed)
     for _ in range(2):
         with pytest.raises(ConflictError, match="moved since this stop was ordered"):
             kill(stage, request_id="r-1")
@@ -496,7 +480,6 @@ def test_a_crash_while_it_is_withdrawn_leaves_no_order_to_begin(tmp_path: Path, 
     for number in range(1, len(calm.writes) + 1):
         stage, _ = struck(tmp_path / str(number), number, fault, "fail")
         for slot in stage.control.journal("d-0001").commands():
-            assert slot.command is not None
             assert slot.command.deadline_at is not None
         stage.clock.advance(60)
         for _ in range(2):

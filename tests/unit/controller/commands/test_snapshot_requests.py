@@ -39,11 +39,9 @@ def test_a_request_becomes_a_snapshot_that_names_its_position(asked: AskedStream
     assert (request.request_id, request.ttl_seconds, request.reason) == (REQUEST, 300.0, "because")
     asked.polls()
     (ready,) = asked.events_of(SnapshotReady)
-    assert isinstance(ready, SnapshotReady)
     position = ready.queries["counts"]
     assert (ready.request_id, position.batch_id, len(position.end_offsets)) == (REQUEST, LAST_BATCH, 1)
     outcome = asked.look()
-    assert outcome is not None
     assert (outcome.outcome, outcome.snapshot_id) == ("snapshot_ready", ready.snapshot_id)
 
 
@@ -82,7 +80,6 @@ def test_a_driver_that_was_started_again_is_asked_anew(asked: AskedStream) -> No
     asked.resumes()
     asked.polls()
     (ignored,) = asked.events_of(Ignored)
-    assert isinstance(ignored, Ignored)
     assert ignored.command_id == first.command_id
     assert asked.look() is None
     (second,) = asked.requests()
@@ -101,7 +98,6 @@ def test_a_version_that_runs_by_now_is_asked_anew(asked: AskedStream) -> None:
     assert [request.deployment_id for request in asked.requests()] == ["d-0002"]
     asked.polls()
     outcome = asked.look()
-    assert outcome is not None
     assert (outcome.deployment_id, outcome.snapshot_id) == ("d-0002", "d-0002-live-000001")
 
 
@@ -117,10 +113,8 @@ def test_a_driver_that_died_behind_its_manifest_has_answered(tmp_path: Path, the
     (kept,) = asked.taken()
     getattr(asked, then)()
     outcome = asked.look()
-    assert outcome is not None
     assert (outcome.snapshot_id, outcome.deployment_id) == (kept.snapshot_id, "d-0001")
     view = asked.stage.controller.snapshot(STREAM, request_id=REQUEST)
-    assert view.outcome is not None
     assert view.outcome.snapshot_id == kept.snapshot_id
     asked.polls()
     assert (asked.requests(), asked.taken()) == ([], [kept])
@@ -250,7 +244,6 @@ def test_whoever_asks_dies_and_is_restarted_in_whatever_order_it_is_one_snapshot
             asked.polls()
             asked.stage.clock.advance(TIMEOUT_SECONDS)
         outcome = asked.look()
-        assert outcome is not None
         assert outcome.outcome == "snapshot_ready"
         assert [manifest.snapshot_id for manifest in asked.taken()] == [outcome.snapshot_id]
         begun = [event for one in asked.stage.control.deployment_ids() for event in asked.events_of(SnapshotReady, one)]

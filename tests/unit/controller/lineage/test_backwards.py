@@ -28,7 +28,6 @@ def written(checkpoint: Checkpoint, lines: Sequence[str | Sequence[str]], first:
     for batch_id, line in enumerate(lines, first):
         plan_batch(checkpoint, batch_id)
         entry = checkpoint.read_offset(batch_id)
-        assert entry is not None
         ends = (line,) if isinstance(line, str) else tuple(line)
         checkpoint.store.put(checkpoint.offset_key(batch_id), format_offset_entry(replace(entry, source_lines=ends)))
         commit_batch(checkpoint, batch_id)
@@ -98,7 +97,7 @@ def test_an_audit_names_it_and_is_not_whole(stage: Stage) -> None:
     found = lineage_of(stage.home, STREAM)
     assert not found.is_whole
     told = found.to_json()
-    (back,) = told["backwards"]  # type: ignore[misc]
+    (back,) = told["backwards"]
     assert (back["source"], back["ended_at"], back["began_at"]) == ("socket 127.0.0.1:9999", "7", "-1")
     assert told["sent_once"] == [
         {"deployment_id": "d-0001", "query": "counts", "source": "socket 127.0.0.1:9999", "why": SENDS_ONCE}

@@ -43,7 +43,6 @@ def restore(stage: Stage, deployment_id: str, last: int) -> None:
     source, target = stage.checkpoint(), stage.checkpoint(deployment_id=deployment_id)
     for key in [info.key for info in stage.store.list_objects(f"{source.prefix}/")]:
         found = stage.store.get(key)
-        assert found is not None
         stage.store.put(target.key(key.removeprefix(f"{source.prefix}/")), found.body)
     stage.start_query(deployment_id=deployment_id, batch_id=last, how="restored")
 
@@ -51,7 +50,6 @@ def restore(stage: Stage, deployment_id: str, last: int) -> None:
 def ends_elsewhere(checkpoint: Checkpoint, batch_id: int, moved: int) -> None:
     """The entry of this batch, with its offset moved."""
     entry = checkpoint.read_offset(batch_id)
-    assert entry is not None
     number = int(entry.source_lines[0].partition(":")[2].strip(" }"))
     other = replace(entry, source_lines=(f'{{"logOffset":{number + moved}}}',))
     checkpoint.store.put(checkpoint.offset_key(batch_id), format_offset_entry(other))
@@ -64,13 +62,11 @@ def test_an_exact_chain_is_whole(stage: Stage) -> None:
     found = audit(stage)
     assert found.is_whole
     rows = found.to_json()["deployments"]
-    assert isinstance(rows, list)
     first, second = rows
     assert first["queries"]["counts"] == {"began_behind": None, "ended_with": 3, "evidence": "logs"}
     assert second["queries"]["counts"] == {"began_behind": 3, "ended_with": 6, "evidence": "logs"}
     (still,) = found.not_running
     assert (still.after, still.before) == ("d-0001 attempt 1 (stopped)", "d-0002 attempt 1 (no last word)")
-    assert still.until_at is not None
     assert still.until_at - still.from_at >= timedelta(seconds=12)
 
 
@@ -145,7 +141,6 @@ def test_what_a_start_undid_is_named_and_breaks_nothing(stage: Stage, live: bool
     assert f"batches {last + 1} to 6, up to those of {SECOND}," in undone.detail
     rows = found.to_json()
     assert (rows["gaps"], rows["overlaps"]) == ([], [])
-    assert isinstance(rows["undone"], list)
     assert rows["undone"][0]["began_at"] == f"batch {last}"
     assert found.deployments[2].queries["counts"].began_behind == last
 

@@ -32,7 +32,6 @@ def killed_in_batch(stage: Stage, *sinks: PlannedSink) -> None:
     plan_stateful(checkpoint, 4)
     for batch_id in (3, 4):
         entry = checkpoint.read_offset(batch_id)
-        assert entry is not None
         line = f'{{"in":{{"0":{batch_id * 10},"1":{batch_id * 10}}}}}'
         moved = replace(entry, source_lines=(line,))
         checkpoint.store.put(checkpoint.offset_key(batch_id), format_offset_entry(moved))
@@ -135,7 +134,7 @@ def test_offsets_that_are_gone_are_not_guessed(stage: Stage) -> None:
 
 def repeat(means: str = "doubled", **changes: Any) -> Repeat:
     values: dict[str, Any] = {"at": "2026-03-01T10:00:00Z", **changes}
-    return Repeat("d-0001", "copies", 7, 2, "kafka out", means, **values)  # type: ignore[arg-type]
+    return Repeat("d-0001", "copies", 7, 2, "kafka out", means, **values)
 
 
 def test_one_sentence_names_what_may_be_doubled_before_what_is_not() -> None:

@@ -19,6 +19,11 @@ from support.upgrade_stage import UpgradeStage
 RESUME, ROLLBACK, SKIP, LOGS = (f"`streamstate {verb} {STREAM}`" for verb in ("resume", "rollback", "skip", "logs"))
 
 
+def running(stage: Stage, *queries: str) -> None:
+    stage.deploy()
+    stage.come_to_life(queries=queries)
+
+
 def advice(stage: Stage, exit_code: int | None = None) -> str:
     """For the current deployment, whose driver ended with this exit code."""
     seen = stage.seen()
@@ -84,8 +89,7 @@ def test_an_error_of_the_script_is_mended_in_the_script(stage: Stage) -> None:
 )
 def test_other_errors_are_mended_where_they_are(stage: Stage, said: dict[str, Any], begins: str, has_not: str) -> None:
     """A refusal in the script, a cause outside of it with a resume, wrong arguments in the log."""
-    stage.deploy()
-    stage.come_to_life()
+    running(stage)
     stage.say(Failed, **said)
     told = advice(stage, 2)
     assert told.startswith(begins)
@@ -95,8 +99,7 @@ def test_other_errors_are_mended_where_they_are(stage: Stage, said: dict[str, An
 @pytest.mark.parametrize("error", ["[STREAM_FAILED] Query [id = 1] terminated", "ValueError: poison"])
 def test_a_batch_that_can_never_run_may_be_skipped(stage: Stage, error: str) -> None:
     """Where it was a query that failed."""
-    stage.deploy()
-    stage.come_to_life()
+    running(stage)
     name = "counts" if error.startswith("ValueError") else ""
     stage.say(Failed, error=error, traceback=f"Traceback …\n{error}", query_name=name)
     assert SKIP in advice(stage)
@@ -105,8 +108,7 @@ def test_a_batch_that_can_never_run_may_be_skipped(stage: Stage, error: str) -> 
 @pytest.mark.parametrize("planned_id", [None, 7])
 def test_a_skip_is_offered_where_a_batch_is_planned_and_nowhere_else(stage: Stage, planned_id: int | None) -> None:
     """A query that failed between two batches has none that could be passed over."""
-    stage.deploy()
-    stage.come_to_life(queries=("counts",))
+    running(stage, "counts")
     stage.query_failed("counts", planned_id)
     stage.say(Failed, error="[STREAM_FAILED] Query [id = 1] terminated", traceback="Traceback …")
     assert (SKIP in advice(stage)) is (planned_id is not None)
@@ -115,8 +117,7 @@ def test_a_skip_is_offered_where_a_batch_is_planned_and_nowhere_else(stage: Stag
 @pytest.mark.parametrize("planned_id", [None, 7])
 def test_a_degraded_stream_is_told_what_runs_its_failed_query_again(stage: Stage, planned_id: int | None) -> None:
     """An upgrade, or a stop and a resume; a skip only of a batch that is planned."""
-    stage.deploy()
-    stage.come_to_life(queries=("counts", "other"))
+    running(stage, "counts", "other")
     stage.query_failed("counts", planned_id)
     told = stage.controller.status(STREAM).next_step
     assert f"`streamstate upgrade {STREAM}`" in told
@@ -138,8 +139,7 @@ def test_a_rollback_never_leads_back_to_the_version_just_left(upgraded: UpgradeS
 
 def test_status_and_the_error_of_a_wait_say_the_same(stage: Stage) -> None:
     """A stream that has not failed has no advice."""
-    stage.deploy()
-    stage.come_to_life()
+    running(stage)
     assert stage.controller.status(STREAM).to_json()["next_step"] == ""
     stage.say(Failed, error="SystemExit: 2", traceback="")
     stage.end()
@@ -150,8 +150,7 @@ def test_status_and_the_error_of_a_wait_say_the_same(stage: Stage) -> None:
 
 def test_a_drain_that_failed_has_choices_of_its_own(stage: Stage) -> None:
     """The error names them."""
-    stage.deploy()
-    stage.come_to_life(queries=("counts",))
+    running(stage, "counts")
     order = stage.controller.drain(STREAM)
     stage.say(
         DrainFailed, command_id=order.command_id, command_number=1, query_name="counts", error="boom", withdrawn=True,
@@ -173,8 +172,7 @@ ONE_TIME = {"counts": {"socket h:1": "a socket sends each row once"}}
 )
 def test_what_no_resume_can_start_again_is_deployed_by_name(stage: Stage, state: State, begins: str) -> None:
     """A resume, a stop with a resume, and a rollback would be refused; the sentence says what is lost."""
-    stage.deploy()
-    stage.come_to_life()
+    running(stage)
     told = next_step_of(stage.seen(), state, one_time=ONE_TIME)
     assert told.startswith(begins)
     assert "--accept-lost-input counts" in told
@@ -185,6 +183,5 @@ def test_what_no_resume_can_start_again_is_deployed_by_name(stage: Stage, state:
 
 def test_where_nothing_is_wrong_nothing_has_to_be_done(stage: Stage) -> None:
     """A source that sends each row once is no fault."""
-    stage.deploy()
-    stage.come_to_life()
+    running(stage)
     assert next_step_of(stage.seen(), "running", one_time=ONE_TIME) == ""

@@ -411,5 +411,5 @@ def test_one_batch_tells_how_long_a_batch_takes_at_the_least(
     found = decide_health(stage.seen("d-0002"), handover, wanted, old, 100.0)
     assert isinstance(found, verdict), found
     least = first_seconds if first_seconds >= 50 else since_seconds
-    words = found.reason if isinstance(found, Unhealthy) else found.warnings[0]  # type: ignore[union-attr]
+    words = found.reason if isinstance(found, Unhealthy) else found.warnings[0]
     assert f"has committed 1 of 2 batches: one in at least {least:g} s, and the version before one in" in words

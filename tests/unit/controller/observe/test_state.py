@@ -51,7 +51,7 @@ def test_each_terminal_event_is_a_state(stage: Stage, kind: type, fields: dict, 
     running(stage)
     stage.say(kind, **fields)
     for driver in ("running", "gone"):
-        stage.end(state=driver)  # type: ignore[arg-type]
+        stage.end(state=driver)
         assert state_of(stage) == state
 
 
@@ -70,7 +70,6 @@ def test_accepted_commands_are_seen_in_the_state(stage: Stage, verb: str, state:
     getattr(stage.controller, verb)(STREAM)
     assert state_of(stage) == "running"
     (slot,) = stage.control.journal("d-0001").commands()
-    assert slot.command is not None
     stage.accept(slot.command)
     assert state_of(stage) == state
 
@@ -166,7 +165,6 @@ def test_a_last_word_that_cannot_be_read_is_told(stage: Stage) -> None:
     ended = "the driver has ended without a last word: it is exited"
     assert seen.why == ended
     assert replace(seen, events=unread).why == (f"{ended}; event 1, 2 cannot be read, and may be that word")
-    assert seen.launch_status is not None
     silent = replace(seen, launch_status=replace(seen.launch_status, reason=""))
     assert silent.why == "the driver has ended without a last word"
 
@@ -179,7 +177,6 @@ def test_a_driver_that_is_lost_is_explained_by_why_it_cannot_be_asked(stage: Sta
     seen = stage.seen()
     lost = "the driver cannot be asked about, and its sign of life is older than lost_after_seconds"
     assert seen.why == f"{lost}: it is unknown"
-    assert seen.launch_status is not None
     for status in (replace(seen.launch_status, reason=""), None):
         assert replace(seen, launch_status=status).why == lost
         assert replace(seen, launch_status=status).state == "lost"
@@ -192,7 +189,6 @@ def test_an_attempt_that_was_given_up_has_failed_and_says_by_whom(stage: Stage) 
     stage.controller.kill(STREAM)
     seen = stage.seen()
     assert seen.state == "failed"
-    assert seen.claim is not None
     assert seen.why == seen.claim.agent_version
     assert "tests" in seen.why
 
