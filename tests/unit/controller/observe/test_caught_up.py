@@ -100,13 +100,6 @@ def test_an_old_sign_of_life_says_nothing_of_now(stage: Stage) -> None:
     assert "its last sign of life is" in stage.controller.look(WaitCondition("caught_up", STREAM, "d-0001")).last_seen
 
 
-def test_a_job_that_finished_by_itself_has_read_what_it_wanted(stage: Stage) -> None:
-    """An availableNow job."""
-    alive(stage, a=beat(SOME_LEFT))
-    stage.say(Finished, snapshot_id=None, queries={})
-    assert stage.controller.look(WaitCondition("caught_up", STREAM, "d-0001")).outcome == "done"
-
-
 def test_before_any_query_has_run_nothing_has_caught_up(stage: Stage) -> None:
     """A heartbeat of another attempt does not count; a query that is not in it has not run."""
     none = "no query of it has run yet"

@@ -97,15 +97,6 @@ def test_a_drain_that_the_next_attempt_finishes_is_drained_after_all(stage: Stag
     assert found.outcome == "drained"
 
 
-def test_secrets_of_the_job_are_in_no_outcome(stage: Stage) -> None:
-    """What a failing job prints of its own configuration is hidden."""
-    stage.deploy(conf={"spark.my.password": "hunter2-hunter2"}, allow_literal_secrets=True)
-    stage.come_to_life()
-    stage.say(Failed, error="bad hunter2-hunter2", traceback="Traceback hunter2-hunter2")
-    found = stage.controller.end_outcome(STREAM, "d-0001")
-    assert "hunter2" not in str(found.to_json()) + found.traceback
-
-
 def test_each_kind_of_order_knows_what_fulfils_it() -> None:
     """No order is without an outcome that fulfils it. (Law 6)"""
     assert {kind.kind for kind in ALL_COMMANDS} <= set(FULFILLED_BY)

@@ -146,18 +146,19 @@ def test_a_deadline_says_what_was_last_seen_and_that_the_work_goes_on(stage: Sta
     assert stage.clock.monotonic_seconds() == pytest.approx(5, abs=0.5)
 
 
-def test_a_failure_carries_the_log_and_the_traceback_without_secrets(stage: Stage) -> None:
-    """A failed deployment's error has the script's traceback and the last lines of its log, secrets hidden."""
+def test_a_failure_is_told_without_secrets_by_wait_status_and_outcome(stage: Stage) -> None:
+    """The error, the script's traceback and, in the error of a wait, the last lines of the log; secrets are hidden."""
     stage.deploy(arguments=("--password", "hunter2-hunter2"), allow_literal_secrets=True)
     stage.come_to_life()
     stage.launcher.log = "\n".join([*(f"line {number}" for number in range(40)), "with hunter2-hunter2", ""])
-    stage.say(Failed, error="ValueError: no", traceback="Traceback …\nValueError: no")
+    stage.say(Failed, error="bad hunter2-hunter2", traceback="Traceback hunter2-hunter2")
     with pytest.raises(DeploymentFailedError) as failed:
         stage.controller.wait(healthy(), 5)
-    context = failed.value.context
-    assert context["error"] == "ValueError: no"
-    assert str(context["log_tail"]).splitlines()[0] == "line 21"
-    assert "hunter2" not in str(failed.value)
+    status, outcome = stage.controller.status(STREAM), stage.controller.end_outcome(STREAM, "d-0001")
+    assert str(failed.value.context["log_tail"]).splitlines()[0] == "line 21"
+    assert (failed.value.context["error"], status.error, outcome.reason) == ("bad ***",) * 3
+    assert (failed.value.context["traceback"], status.traceback, outcome.traceback) == ("Traceback ***",) * 3
+    assert "hunter2" not in f"{failed.value} {status.to_json()} {outcome.to_json()}"
 
 
 @pytest.mark.parametrize(
