@@ -25,7 +25,7 @@ class CaughtUp:
 
 
 def decide_caught_up(seen: Observation, at_most: int = 0) -> CaughtUp:
-    """Whether each query of the current attempt has a lag of ``at_most`` in each source, in the source's own unit."""
+    """Whether each query of the current attempt has a lag of at most ``at_most`` in each source, in its own unit."""
     if seen.state == "finished":
         return CaughtUp(True, "it has come to its end by itself")
     beat = seen.heartbeat
