@@ -292,17 +292,10 @@ def start_json(start: StartPlan) -> dict[str, object]:
 def position_json(position: QueryPosition) -> dict[str, object]:
     """Where a query ended, as JSON."""
     return {
-        "batch_id": position.batch_id,
+        **vars(position),
         "end_offsets": list(position.end_offsets),
-        "planned_batch_id": position.planned_batch_id,
         "watermark_at": _time(position.watermark_at),
-        "state_rows_left": position.state_rows_left,
-        "state_left": [
-            {"operator": left.operator, "operator_id": left.operator_id, "rows": left.rows, "reason": left.reason}
-            for left in position.state_left
-        ],
-        "rows_written_early": position.rows_written_early,
-        "rows_dropped": position.rows_dropped,
+        "state_left": [asdict(left) for left in position.state_left],
         "open_windows_from_at": _time(position.open_windows_from_at),
         "open_windows_until_at": _time(position.open_windows_until_at),
     }

@@ -148,11 +148,12 @@ def test_a_request_to_take_back_is_answered_by_the_event_that_ends_the_drain(sta
     assert again.outcome.outcome == "cancelled"
 
 
-# the decisions alone
-
 AT_7 = {"counts": QueryPosition(7)}
+AT_END = {"snapshot_id": "s", "queries": AT_7}
 OF_C = {"command_id": "c", "command_number": 1}
 DRAIN, STOP, SNAPSHOT = DrainNotification.kind, StopRequest.kind, SnapshotRequest.kind
+LAST = 3
+"""The number of the first event behind those of a start."""
 
 
 def running(stage: Stage) -> None:
@@ -160,46 +161,36 @@ def running(stage: Stage) -> None:
     stage.come_to_life()
 
 
-LAST = 3
-"""The number of the first event behind those of a start."""
-
-
 @pytest.mark.parametrize(
-    ("kind", "fields", "end"),
+    ("kind", "fields", "outcome", "end"),
     [
-        (Stopped, {"snapshot_id": "s", "queries": AT_7}, {"outcome": "stopped", "snapshot_id": "s", "queries": AT_7}),
-        (Finished, {"snapshot_id": None, "queries": AT_7}, {"outcome": "finished", "queries": AT_7}),
-        (
-            Drained,
-            {**OF_C, "snapshot_id": "s", "queries": AT_7},
-            {"outcome": "drained", "snapshot_id": "s", "queries": AT_7},
-        ),
-        (
-            Failed,
-            {"error": "ValueError: no", "traceback": "Traceback …"},
-            {"outcome": "failed", "reason": "ValueError: no", "traceback": "Traceback …"},
-        ),
+        (Stopped, AT_END, "stopped", AT_END),
+        (Finished, {"snapshot_id": None, "queries": AT_7}, "finished", {"queries": AT_7}),
+        (Drained, {**OF_C, **AT_END}, "drained", AT_END),
+        (Failed, {"error": "no", "traceback": "at 1"}, "failed", {"reason": "no", "traceback": "at 1"}),
         (
             Fenced,
             {"current_deployment_id": "d-0002", "current_attempt": 1},
-            {"outcome": "fenced", "reason": "replaced by d-0002 attempt 1"},
+            "fenced",
+            {"reason": "replaced by d-0002 attempt 1"},
         ),
         (
             Fenced,
             {"current_deployment_id": "", "current_attempt": 0},
-            {"outcome": "fenced", "reason": "replaced by no deployment attempt 0"},
+            "fenced",
+            {"reason": "replaced by no deployment attempt 0"},
         ),
     ],
 )
 def test_an_end_of_a_deployment_is_told_whole(
-    stage: Stage, kind: type[Event], fields: dict[str, Any], end: dict[str, Any]
+    stage: Stage, kind: type[Event], fields: dict[str, Any], outcome: Any, end: dict[str, Any]
 ) -> None:
-    """With the event that says it, its number, and of what kind the order was that waits for it. (1a.13)"""
+    """With its event, the number of that, and the kind of the order that a wait is for. (1a.13)"""
     running(stage)
     assert decide_end(stage.seen()) is None
     event = stage.say(kind, **fields)
     for command_kind in (STOP, ""):
-        found = End(**{"state": end["outcome"], "event": event, "number": LAST, "command_kind": command_kind, **end})
+        found = End(outcome, outcome, event, LAST, command_kind=command_kind, **end)
         assert decide_end(stage.seen(), command_kind) == found
         if kind is not Stopped and kind is not Drained:
             assert decide_command_outcome(stage.seen(), "c", command_kind) == found
@@ -228,43 +219,28 @@ def test_of_two_drains_the_first_is_the_end(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "fields", "end"),
+    ("kind", "fields", "outcome", "end"),
     [
-        (
-            SnapshotReady,
-            {"snapshot_id": "s", "snapshot_kind": "live", "queries": AT_7},
-            {"outcome": "snapshot_ready", "snapshot_id": "s", "queries": AT_7, "command_kind": STOP},
-        ),
+        (SnapshotReady, {"snapshot_kind": "live", **AT_END}, "snapshot_ready", AT_END),
         (
             Skipped,
             {"query_name": "counts", "batch_id": 7, "moves": (), "reason": "no parser reads it"},
-            {"outcome": "skipped", "reason": "no parser reads it", "command_kind": SkipRequest.kind},
+            "skipped",
+            {"reason": "no parser reads it", "command_kind": SkipRequest.kind},
         ),
-        (
-            Expired,
-            {"command": {}},
-            {"outcome": "expired", "reason": "it had expired when it was read", "command_kind": STOP},
-        ),
-        (
-            Rejected,
-            {"key": "k", "reason": "no such kind"},
-            {"outcome": "rejected", "reason": "no such kind", "command_kind": STOP},
-        ),
-        (
-            Ignored,
-            {"command": {}, "reason": "for another"},
-            {"outcome": "ignored", "reason": "for another", "command_kind": STOP},
-        ),
+        (Expired, {"command": {}}, "expired", {"reason": "it had expired when it was read"}),
+        (Rejected, {"key": "k", "reason": "no such kind"}, "rejected", {"reason": "no such kind"}),
+        (Ignored, {"command": {}, "reason": "for another"}, "ignored", {"reason": "for another"}),
     ],
 )
 def test_an_answer_of_a_driver_that_runs_on_is_told_whole(
-    stage: Stage, kind: type[Event], fields: dict[str, Any], end: dict[str, Any]
+    stage: Stage, kind: type[Event], fields: dict[str, Any], outcome: Any, end: dict[str, Any]
 ) -> None:
     """The last answer to a command counts: the next attempt may do what an earlier one ignored. (1a.13)"""
     running(stage)
     stage.say(Ignored, **OF_C, command={}, reason="for another attempt")
     event = stage.say(kind, **OF_C, **fields)
-    found = End(**{"state": "running", "event": event, "number": LAST + 1, **end})
+    found = End(outcome, "running", event, LAST + 1, **{"command_kind": STOP, **end})
     assert decide_command_outcome(stage.seen(), "c", STOP) == found
     assert decide_command_outcome(stage.seen(), "another", STOP) is None
     assert decide_command_outcome(stage.seen(), "", STOP) is None
@@ -333,50 +309,31 @@ FLUSH = {"query_name": "counts", "error": "disk", "withdrawn": True}
 
 
 @pytest.mark.parametrize(
-    ("facts", "then", "end"),
+    ("facts", "stops", "reason"),
     [
-        ({}, None, None),
-        ({}, {"snapshot_id": "s", "queries": AT_7}, {"reason": "the flush of query counts failed: disk"}),
-        (
-            {"choices": ("resume", "deploy")},
-            {"snapshot_id": "s", "queries": AT_7},
-            {"reason": "the flush of query counts failed: disk (resume; deploy)"},
-        ),
-        ({"cause": "deadline", "then": "stop"}, None, None),
-        (
-            {"cause": "deadline", "then": "stop"},
-            {"snapshot_id": "s", "queries": AT_7},
-            {"reason": "it was called off: disk"},
-        ),
-        (
-            {"cause": "deadline", "then": "runs_on"},
-            None,
-            {"reason": "it was called off: disk; the stream runs on"},
-        ),
-        ({"cause": "cancelled"}, None, {"outcome": "cancelled", "reason": "it was called off: disk"}),
+        ({}, False, None),
+        ({}, True, "the flush of query counts failed: disk"),
+        ({"choices": ("resume", "deploy")}, True, "the flush of query counts failed: disk (resume; deploy)"),
+        ({"cause": "deadline", "then": "stop"}, False, None),
+        ({"cause": "deadline", "then": "stop"}, True, "it was called off: disk"),
+        ({"cause": "deadline", "then": "runs_on"}, False, "it was called off: disk; the stream runs on"),
+        ({"cause": "cancelled"}, False, "it was called off: disk"),
     ],
 )
 def test_a_drain_that_failed_is_told_whole(
-    stage: Stage, facts: dict[str, Any], then: dict[str, Any] | None, end: dict[str, Any] | None
+    stage: Stage, facts: dict[str, Any], stops: bool, reason: str | None
 ) -> None:
     """Once the state of the deployment is known: with the snapshot of its end, where it does not run on. (1a.5)"""
     running(stage)
     event = stage.say(DrainFailed, **OF_C, **FLUSH, **facts, also_answers=("back",))
-    if then is not None:
-        stage.say(Stopped, **then)
-    seen = stage.seen()
+    if stops:
+        stage.say(Stopped, **AT_END)
+    seen, is_cancelled = stage.seen(), facts.get("cause") == "cancelled"
+    outcome, end = "cancelled" if is_cancelled else "drain_failed", AT_END if stops else {}
     for command_id, kind in (("c", DRAIN), ("back", CancelRequest.kind)):
-        found = decide_command_outcome(seen, command_id, DRAIN)
-        if end is None:
-            assert found is None
-            continue
-        state = "running" if then is None else "stopped"
-        usual: dict[str, Any] = {
-            "outcome": "drain_failed", "state": state, "event": event, "number": LAST, "command_kind": kind,
-            **(then or {}),
-        }  # fmt: skip
-        assert found == End(**{**usual, **end})
-    if end is not None and facts.get("cause") != "cancelled":
+        found = End(outcome, seen.state, event, LAST, reason=reason, command_kind=kind, **end) if reason else None
+        assert decide_command_outcome(seen, command_id, DRAIN) == found
+    if reason and not is_cancelled:
         assert decide_drain_outcome(seen, is_pending=False) == decide_command_outcome(seen, "c", DRAIN)
 
 
@@ -392,26 +349,28 @@ def test_a_drain_that_failed_in_a_failing_job_has_its_traceback(stage: Stage) ->
     )
 
 
+EXPIRED = (Expired, {"command": {"kind": DRAIN}})
+REJECTED = (Rejected, {"key": "k", "reason": "no"})
+CALLED_OFF = (DrainFailed, {**FLUSH, "then": "runs_on"})
+ACCEPTED = (Accepted, {"command": {"kind": DRAIN}})
+
+
 @pytest.mark.parametrize(
     ("events", "is_pending", "outcome"),
     [
-        ((), False, None),
-        (((Accepted, {"command": {"kind": DRAIN}}),), False, None),
-        (((Expired, {"command": {"kind": DRAIN}}),), False, "expired"),
-        (((Expired, {"command": {"kind": DRAIN}}),), True, None),
-        (((Expired, {"command": {"kind": STOP}}),), False, None),
-        (((Rejected, {"key": "k", "reason": "no"}),), False, "rejected"),
-        (((Rejected, {"key": "k", "reason": "no"}),), True, None),
-        (((DrainFailed, {**FLUSH, "then": "runs_on"}),), False, "drain_failed"),
-        (((DrainFailed, {**FLUSH, "then": "runs_on"}),), True, None),
-        (((DrainFailed, FLUSH),), False, None),
-        (
-            ((Expired, {"command": {"kind": DRAIN}}), (Accepted, {"command": {"kind": DRAIN}})),
-            False,
-            None,
-        ),
-        (((Expired, {"command": {"kind": DRAIN}}), (Accepted, {"command": {"kind": SNAPSHOT}})), False, "expired"),
-        (((Rejected, {"key": "k", "reason": "no"}), (Expired, {"command": {"kind": DRAIN}})), False, "expired"),
+        ([], False, None),
+        ([ACCEPTED], False, None),
+        ([EXPIRED], False, "expired"),
+        ([EXPIRED], True, None),
+        ([(Expired, {"command": {"kind": STOP}})], False, None),
+        ([REJECTED], False, "rejected"),
+        ([REJECTED], True, None),
+        ([CALLED_OFF], False, "drain_failed"),
+        ([CALLED_OFF], True, None),
+        ([(DrainFailed, FLUSH)], False, None),
+        ([EXPIRED, ACCEPTED], False, None),
+        ([EXPIRED, (Accepted, {"command": {"kind": SNAPSHOT}})], False, "expired"),
+        ([REJECTED, EXPIRED], False, "expired"),
     ],
 )
 def test_the_last_event_on_drains_is_the_outcome_for_a_wait_without_an_order(
