@@ -32,16 +32,23 @@ SNAPSHOT = "d-0001-stopped-000001"
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
+def fresh(tmp_path: Path) -> Stage:
     """A stage on which drivers and other controllers act during a wait."""
     return Stage(tmp_path, clock=ActingClock())
 
 
-def stuck(stage: Stage) -> None:
+@pytest.fixture
+def stage(fresh: Stage) -> Stage:
+    """The same, stuck."""
+    return stuck(fresh)
+
+
+def stuck(stage: Stage) -> Stage:
     """d-0001 runs, has committed batch 3, and is in batch 4 for ever."""
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     plan_stateful(stage.run_batches(3), 4)
+    return stage
 
 
 def stop(stage: Stage, **more: Any) -> ForcedStop:
@@ -82,7 +89,6 @@ def is_untouched(stage: Stage) -> bool:
 @pytest.mark.parametrize("on_deadline", ["fail", "kill"])
 def test_a_stream_that_stops_in_time_ends_like_in_any_stop(stage: Stage, on_deadline: Any) -> None:
     """Nothing is killed, nothing is cut, and the snapshot is the driver's own. (Law 6)"""
-    stuck(stage)
 
     def stops() -> None:
         stage.say(Stopped, snapshot_id=SNAPSHOT, queries={}, command_id=command(stage).command_id, command_number=1)
@@ -96,19 +102,18 @@ def test_a_stream_that_stops_in_time_ends_like_in_any_stop(stage: Stage, on_dead
 
 
 @pytest.mark.parametrize("on_deadline", ["fail", "kill"])
-def test_what_has_ended_is_answered_at_once(stage: Stage, on_deadline: Any) -> None:
+def test_what_has_ended_is_answered_at_once(fresh: Stage, on_deadline: Any) -> None:
     """Asked again after its end, nothing is ordered and nothing is ended. (Law 2)"""
-    stage.deploy()
-    event = stage.stopped()
-    found = stop(stage, on_deadline=on_deadline)
+    fresh.deploy()
+    event = fresh.stopped()
+    found = stop(fresh, on_deadline=on_deadline)
     assert (found.outcome.outcome, found.outcome.snapshot_id) == ("stopped", event.snapshot_id)
-    assert stage.control.journal("d-0001").commands() == []
-    assert stage.clock.monotonic_seconds() == 0
+    assert fresh.control.journal("d-0001").commands() == []
+    assert fresh.clock.monotonic_seconds() == 0
 
 
 def test_an_order_that_no_driver_obeys_is_withdrawn(stage: Stage) -> None:
     """The agent is silent: at the deadline the order is gone, and the stream runs on. (Law 6)"""
-    stuck(stage)
     with pytest.raises(DeadlineExceededError, match="the order is withdrawn, and the stream runs on") as late:
         stop(stage)
     context = late.value.context
@@ -122,7 +127,6 @@ def test_an_order_that_no_driver_obeys_is_withdrawn(stage: Stage) -> None:
 @pytest.mark.parametrize("is_earlier", [False, True])
 def test_an_order_that_is_obeyed_is_named(stage: Stage, is_earlier: bool) -> None:
     """A driver that stops cannot be told to run on: this order stands, or an earlier one is being obeyed. (Law 6)"""
-    stuck(stage)
     if is_earlier:
         stage.controller.stop(STREAM)
         obeys(stage)
@@ -139,7 +143,6 @@ def test_an_order_that_is_obeyed_is_named(stage: Stage, is_earlier: bool) -> Non
 
 def test_a_lost_driver_is_named(stage: Stage) -> None:
     """Whether it runs on is not known. (Law 6)"""
-    stuck(stage)
     stage.end(state="unknown")
     stage.clock.after(1, lambda: stage.clock.advance(stage.spec().settings.lost_after_seconds + 1))
     with pytest.raises(DeadlineExceededError, match="whether its driver runs is not known"):
@@ -148,7 +151,6 @@ def test_a_lost_driver_is_named(stage: Stage) -> None:
 
 def test_an_order_that_would_be_withdrawn_is_not_begun_after_its_deadline(stage: Stage) -> None:
     """The controller may be dead by then: the driver itself does not begin the order. (Law 6; 1a.13)"""
-    stuck(stage)
     stage.controller.forced_stops.order(STREAM, deadline_seconds=10, request_id="r-1")
     order = command(stage)
     assert (order.deadline_at - order.requested_at).total_seconds() == 10
@@ -156,7 +158,6 @@ def test_an_order_that_would_be_withdrawn_is_not_begun_after_its_deadline(stage:
 
 def test_a_driver_that_read_it_too_late_has_not_begun_it(stage: Stage) -> None:
     """Its clock may be ahead: its event counts."""
-    stuck(stage)
     stage.clock.after(9, lambda: stage.say(Expired, command_id=command(stage).command_id, command_number=1, command={}))
     with pytest.raises(DeadlineExceededError, match="was not begun"):
         stop(stage, request_id="r-1")
@@ -167,7 +168,6 @@ def test_a_driver_that_read_it_too_late_has_not_begun_it(stage: Stage) -> None:
 
 def test_a_withdrawn_order_can_be_given_again(stage: Stage) -> None:
     """A retry of the same request orders anew, with all its time. (Law 2)"""
-    stuck(stage)
     for _ in range(2):
         began = stage.clock.monotonic_seconds()
         with pytest.raises(DeadlineExceededError, match="withdrawn"):
@@ -177,7 +177,6 @@ def test_a_withdrawn_order_can_be_given_again(stage: Stage) -> None:
 
 def test_a_stop_that_comes_true_at_the_deadline_is_no_failure(stage: Stage) -> None:
     """Between the last look and the withdrawal the driver may stop."""
-    stuck(stage)
     store = stage.store
     delete = store.delete
 
@@ -191,7 +190,6 @@ def test_a_stop_that_comes_true_at_the_deadline_is_no_failure(stage: Stage) -> N
 
 def test_a_failure_before_the_deadline_is_told_as_in_any_stop(stage: Stage) -> None:
     """Without ``kill`` the error is that of the failure. (Law 6)"""
-    stuck(stage)
 
     def fails() -> None:
         stage.say(Failed, error="ValueError: no")
@@ -207,7 +205,6 @@ def test_a_failure_before_the_deadline_is_told_as_in_any_stop(stage: Stage) -> N
 def test_a_stuck_driver_is_ended_and_its_end_is_kept(stage: Stage) -> None:
     """At the deadline: killed, fenced, and the last committed batch in a snapshot; the batch that was cut is named, and
     the next start has it. (1a.6, 1a.8)"""
-    stuck(stage)
     stage.clock.after(3, lambda: obeys(stage))
     found = kill(stage)
     assert found.outcome.outcome == "killed"
@@ -236,7 +233,6 @@ def test_what_the_driver_says_while_it_is_ended(
     stage: Stage, kind: type[Event], fields: dict[str, Any], outcome: str
 ) -> None:
     """A clean end was not forced (Law 13); a script that Spark left was killed, as recorded before the act. (Law 1)"""
-    stuck(stage)
     ends_with(stage, lambda: stage.say(kind, **fields))
     for _ in range(2):
         assert kill(stage).outcome.outcome == outcome
@@ -259,7 +255,6 @@ def ends_with(stage: Stage, word: Callable[[], object]) -> None:
 @pytest.mark.parametrize(("has_last_word", "is_gone"), [(False, True), (True, True), (True, False)])
 def test_the_end_of_a_failed_driver_is_kept(stage: Stage, has_last_word: bool, is_gone: bool) -> None:
     """Without a wait, and once the driver is proven dead; the outcome is a failure, with its cause. (1a.8)"""
-    stuck(stage)
     if has_last_word:
         stage.say(Failed, error="ValueError: no")
     if is_gone:
@@ -274,25 +269,23 @@ def test_the_end_of_a_failed_driver_is_kept(stage: Stage, has_last_word: bool, i
 
 def test_the_end_of_a_driver_that_dies_meanwhile_is_kept_at_once(stage: Stage) -> None:
     """Without waiting for the deadline."""
-    stuck(stage)
     stage.clock.after(3, lambda: stage.end(state="gone"))
     assert kill(stage).outcome.outcome == "failed"
     assert stage.clock.monotonic_seconds() < 5
 
 
-def test_an_attempt_that_never_got_a_driver_is_given_up(stage: Stage) -> None:
+def test_an_attempt_that_never_got_a_driver_is_given_up(fresh: Stage) -> None:
     """It never started a query: the snapshot at its end holds none."""
-    stage.launcher.refusal = UnavailableError("busy")
+    fresh.launcher.refusal = UnavailableError("busy")
     with pytest.raises(UnavailableError):
-        stage.deploy()
-    found = kill(stage)
+        fresh.deploy()
+    found = kill(fresh)
     assert (found.outcome.outcome, found.outcome.queries, found.cut_batches) == ("killed", {}, {})
-    assert stage.seen().is_closed
+    assert fresh.seen().is_closed
 
 
 def test_an_end_is_proven_before_anything_is_taken_over(stage: Stage) -> None:
     """A kill is no proof: while the launcher reports it as running, no log is touched. (1a.8)"""
-    stuck(stage)
     stage.launcher.kill = lambda *_: LaunchStatus("gone", None, "killed", stage.clock.now())
     with pytest.raises(ConflictError, match="the driver is still running"):
         kill(stage)
@@ -302,7 +295,6 @@ def test_an_end_is_proven_before_anything_is_taken_over(stage: Stage) -> None:
 @pytest.mark.parametrize("elsewhere", [True, False])
 def test_what_cannot_be_ended_from_here_is_refused_and_the_order_stands(stage: Stage, elsewhere: bool) -> None:
     """Launched by another launcher, or elsewhere: nothing is taken over until it was ended there. (Law 2; 1a.8)"""
-    stuck(stage)
     if elsewhere:
         stage.launcher.name = "another"
     else:
@@ -318,26 +310,25 @@ def test_what_cannot_be_ended_from_here_is_refused_and_the_order_stands(stage: S
         assert kill(stage).outcome.snapshot_id == SNAPSHOT
 
 
-def test_a_drain_in_its_flush_is_ended_and_finished_by_a_drain(stage: Stage) -> None:
+def test_a_drain_in_its_flush_is_ended_and_finished_by_a_drain(fresh: Stage) -> None:
     """The sink may hold its batch: no snapshot is made, and the next step finishes the drain. (Law 14)"""
-    stage.deploy()
-    stage.come_to_life(queries=("counts",))
-    stage.run_batches(3)
-    drain = stage.controller.drain(STREAM)
-    stage.accept(stage.drain_of())
-    stage.put_barrier("drain")
-    stage.say(Draining, command_id=drain.command_id, snapshot_id=None, flush_batch_ids={"counts": 4})
+    fresh.deploy()
+    fresh.come_to_life(queries=("counts",))
+    fresh.run_batches(3)
+    drain = fresh.controller.drain(STREAM)
+    fresh.accept(fresh.drain_of())
+    fresh.put_barrier("drain")
+    fresh.say(Draining, command_id=drain.command_id, snapshot_id=None, flush_batch_ids={"counts": 4})
     with pytest.raises(ConflictError, match="cut short in its flush") as refused:
-        kill(stage)
+        kill(fresh)
     assert "streamstate drain orders" in refused.value.next_step
-    assert stage.launcher.states["d-0001-a0001"] == "gone"
-    assert stage.control.manifest(SNAPSHOT) is None
-    assert stage.control.need_register().value.intent is None
+    assert fresh.launcher.states["d-0001-a0001"] == "gone"
+    assert fresh.control.manifest(SNAPSHOT) is None
+    assert fresh.control.need_register().value.intent is None
 
 
 def test_a_resume_after_it_goes_on_from_the_log(stage: Stage) -> None:
     """The fence is removed: the deployment resumes as after any death. (1a.7)"""
-    stuck(stage)
     kill(stage)
     assert stage.controller.resume(STREAM).attempt == 2
     report = repair_before_start(stage.checkpoint(), "d-0001")
@@ -347,7 +338,6 @@ def test_a_resume_after_it_goes_on_from_the_log(stage: Stage) -> None:
 
 def test_a_stop_of_one_attempt_never_ends_the_next(stage: Stage) -> None:
     """A driver that was resumed meanwhile runs on. (Law 4)"""
-    stuck(stage)
 
     def dies_and_is_resumed() -> None:
         stage.end(state="gone")
@@ -363,7 +353,6 @@ def test_a_stop_of_one_attempt_never_ends_the_next(stage: Stage) -> None:
 
 def test_a_request_never_ends_a_later_deployment(stage: Stage) -> None:
     """A request keeps the deployment that it was recorded for. (Law 2)"""
-    stuck(stage)
     first = kill(stage, request_id="r-1")
     stage.deploy("print('v2')\n")
     stage.end("d-0002", state="gone")
@@ -375,7 +364,6 @@ def test_a_request_never_ends_a_later_deployment(stage: Stage) -> None:
 
 def test_a_request_id_of_another_verb_is_refused(stage: Stage) -> None:
     """One id is one request, also for a dead stream. (Law 2)"""
-    stuck(stage)
     stage.controller.drain(STREAM, request_id="r-1")
     stage.end(state="gone")
     with pytest.raises(ConflictError, match="used for something else"):
@@ -385,7 +373,6 @@ def test_a_request_id_of_another_verb_is_refused(stage: Stage) -> None:
 
 def test_a_deploy_that_is_under_way_is_not_disturbed(stage: Stage) -> None:
     """Another controller holds the intent to take it over. (1a.8)"""
-    stuck(stage)
     stage.end(state="gone")
     intent = Intent("other", "d-0002", stage.clock.now(), "another")
     stage.control.update_register(lambda now: replace(now, intent=intent), by="another")
@@ -397,7 +384,6 @@ def test_a_deploy_that_is_under_way_is_not_disturbed(stage: Stage) -> None:
 
 def test_no_resume_or_deploy_while_its_driver_is_being_ended(stage: Stage) -> None:
     """The intent is in the register before the act, and gone after it. (Law 1; 1a.8)"""
-    stuck(stage)
 
     def others_try() -> None:
         stage.end(state="gone")
@@ -412,7 +398,6 @@ def test_no_resume_or_deploy_while_its_driver_is_being_ended(stage: Stage) -> No
 
 def test_the_deadline_counts_from_the_order(stage: Stage) -> None:
     """A retry has what is left, not all of it again. (Law 2)"""
-    stuck(stage)
     stage.controller.forced_stops.order(STREAM, deadline_seconds=10, on_deadline="kill", request_id="r-1")
     assert command(stage).deadline_at is None
     stage.clock.advance(8)
@@ -422,7 +407,6 @@ def test_the_deadline_counts_from_the_order(stage: Stage) -> None:
 
 def test_two_at_once_are_one(stage: Stage) -> None:
     """While one ends the driver, another comes with the same: one kill is recorded, one snapshot, one fence. (Law 2)"""
-    stuck(stage)
     others: list[ForcedStop] = []
 
     def meanwhile() -> None:

@@ -120,6 +120,11 @@ def test_a_script_that_reads_what_there_is_and_ends_is_healthy(stage: Stage, han
     assert decide_health(stage.seen("d-0002"), handover, WANTED, None, 0.0) == Healthy()
 
 
+def rate(per_second: float | None) -> tuple[int | None, float | None]:
+    """A count and its seconds, as in a trend."""
+    return (None, None) if per_second is None else (round(per_second * 100), 100.0)
+
+
 def lag(
     behind: int | None,
     unit: str = "rows",
@@ -127,19 +132,9 @@ def lag(
     came: float | None = 10.0,
     read: float | None = 10.0,
     least: tuple[int, int] = (20, 20),
-    seconds: float = 100.0,
 ) -> SourceLag:
     """A lag with a trend of these rates per second."""
-    trend = LagTrend(
-        10,
-        None if read is None else round(read * seconds),
-        None if read is None else seconds,
-        None if came is None else round(came * seconds),
-        None if came is None else seconds,
-        least[0],
-        least[1],
-        least[1],
-    )
+    trend = LagTrend(10, *rate(read), *rate(came), *least, least[1])
     return SourceLag("a source", behind, unit, trend=trend, untold="" if behind is not None else "it did not answer")
 
 
@@ -235,15 +230,15 @@ def test_an_unknown_rate_rolls_nothing_back(
 ) -> None:
     """It becomes a warning at the end; the factor applies to known rates only."""
     wanted = replace(WANTED, roll_back_if_slower=2.0)
-    found = judged(stage, handover, slow, old=old, wanted=wanted)
-    assert isinstance(found, NotYet)
+    assert isinstance(judged(stage, handover, slow, old=old, wanted=wanted), NotYet)
     found = decide_health(stage.seen("d-0002"), handover, wanted, old, 100.0)
-    if "reads 0 rows/s" in says:  # all is known of it
-        assert isinstance(found, Unhealthy)
-        assert says in found.reason
-        return
-    assert isinstance(found, Healthy)
-    assert says in found.warnings[0]
+    is_known = "reads 0 rows/s" in says
+    assert isinstance(found, Unhealthy if is_known else Healthy)
+    assert says in words(found)
+
+
+def words(found: Any) -> str:
+    return found.reason if isinstance(found, Unhealthy) else found.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -274,11 +269,8 @@ def test_a_version_that_stands_still_is_given_up_and_a_slow_one_is_not(
     is_kept: bool,
 ) -> None:
     """Standing still: no batch at all, or none for half of its time and three batches, although input waits."""
-    facts = dict(fields)
-    lags = facts.pop("lags", [])
-    found = judged(
-        stage, handover, *lags, old=old, is_late=True, batch_id=3 + committed, still_seconds=still_seconds, **facts
-    )
+    facts = {"lags": [], **fields, "batch_id": 3 + committed, "still_seconds": still_seconds}
+    found = judged(stage, handover, *facts.pop("lags"), old=old, is_late=True, **facts)
     assert isinstance(found, Healthy if is_kept else Unhealthy), found
 
 
@@ -295,7 +287,7 @@ def test_few_batches_are_told_with_the_time_that_each_takes(stage: Stage, handov
         wanted = replace(WANTED, roll_back_if_slower=factor)
         found = decide_health(stage.seen("d-0002"), handover, wanted, old, 100.0)
         assert isinstance(found, Healthy if kept else Unhealthy)
-        assert says in (found.warnings[0] if isinstance(found, Healthy) else found.reason)
+        assert says in words(found)
 
 
 CAUGHT_UP = HealthyWhen(2, 100.0, caught_up=True)
@@ -411,5 +403,5 @@ def test_one_batch_tells_how_long_a_batch_takes_at_the_least(
     found = decide_health(stage.seen("d-0002"), handover, wanted, old, 100.0)
     assert isinstance(found, verdict), found
     least = first_seconds if first_seconds >= 50 else since_seconds
-    words = found.reason if isinstance(found, Unhealthy) else found.warnings[0]
-    assert f"has committed 1 of 2 batches: one in at least {least:g} s, and the version before one in" in words
+    says = f"has committed 1 of 2 batches: one in at least {least:g} s, and the version before one in"
+    assert says in words(found)
