@@ -18,7 +18,7 @@ from airflow_streamstate.errors import (
     InvalidRequestError,
 )
 from airflow_streamstate.protocol.commands import SnapshotTerms
-from airflow_streamstate.protocol.events import Accepted, Failed, Ignored, Rejected, SnapshotReady
+from airflow_streamstate.protocol.events import Accepted, Failed, Rejected, SnapshotReady
 from support.asked_stream import LAST_BATCH, REQUEST, AskedStream
 from support.sim_stage import STREAM
 
@@ -70,35 +70,6 @@ def test_a_look_writes_nothing_and_a_step_of_a_wait_asks_again(asked: AskedStrea
     assert asked.requests() == first
     assert asked.stage.controller.advance(condition).outcome == "pending"
     assert [request.requested_at for request in asked.requests()] == [asked.stage.clock.now()]
-
-
-def test_a_driver_that_was_started_again_is_asked_anew(asked: AskedStream) -> None:
-    """It does not answer requests of its past: a command of its own, under the same request id."""
-    asked.ask()
-    (first,) = asked.requests()
-    asked.dies()
-    asked.resumes()
-    asked.polls()
-    (ignored,) = asked.events_of(Ignored)
-    assert ignored.command_id == first.command_id
-    assert asked.look() is None
-    (second,) = asked.requests()
-    assert (second.attempt, second.request_id) == (2, REQUEST)
-    assert second.command_id != first.command_id
-    asked.polls()
-    assert [manifest.attempt for manifest in asked.taken()] == [2]
-
-
-def test_a_version_that_runs_by_now_is_asked_anew(asked: AskedStream) -> None:
-    """The wait need not know of it."""
-    asked.ask()
-    asked.dies()
-    asked.is_redeployed()
-    assert asked.look() is None
-    assert [request.deployment_id for request in asked.requests()] == ["d-0002"]
-    asked.polls()
-    outcome = asked.look()
-    assert (outcome.deployment_id, outcome.snapshot_id) == ("d-0002", "d-0002-live-000001")
 
 
 @pytest.mark.parametrize("then", ["resumes", "is_redeployed"])
