@@ -141,12 +141,6 @@ def test_named_sources_are_matched_by_their_names() -> None:
     assert (found.kind, found.ended_at, found.began_at) == ("gap", "20", "21")
 
 
-def test_what_was_accepted_by_name_is_told_as_such() -> None:
-    """Retention took it, and the user said to go on."""
-    (found,) = between(Edge(4, (kafka(5),)), Edge(4, (kafka(9),)), accepted=True)
-    assert (found.kind, found.accepted) == ("gap", True)
-
-
 def test_a_named_gap_is_a_break_that_was_accepted() -> None:
     """With its offsets, size, requester and reason; an unknown size is left out."""
     head = {"stream_id": "s", "deployment_id": "d-0001", "attempt": 1, "at": AT, "write_id": "w"}
