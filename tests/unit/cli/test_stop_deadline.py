@@ -67,7 +67,10 @@ def test_a_driver_of_elsewhere_is_refused_and_the_order_stands(desk: Desk) -> No
     desk.stream().deploy().runs()
     answer = shell("stop", "flights", "--deadline", 0.3, "--on-deadline", "kill", "--json")
     assert (answer.status, answer.error["type"]) == (4, "ConflictError")
-    assert "the driver has not stopped by the deadline, and this driver cannot be ended from here" in answer.error["message"]
+    assert (
+        "the driver has not stopped by the deadline, and this driver cannot be ended from here"
+        in answer.error["message"]
+    )
     assert answer.error["context"]["order"] == "stands"
     assert len(commands(desk)) == 1
 
