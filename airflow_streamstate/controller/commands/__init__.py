@@ -1,1 +1,1 @@
-"""Orders to a deployment that runs: stop, drain, snapshot, kill; and what came of each."""
+"""Orders to a deployment: stop, drain, cancel, snapshot, forced stop; and what came of each."""

@@ -1,7 +1,8 @@
-"""A stop that has an end by its deadline: the order is withdrawn then, or the driver ended and its end kept.
+"""A stop with a deadline: then the controller withdraws the order, or ends the driver and keeps its end (1a.8).
 
-The order is that of every stop; new is only what is done at the deadline. The same verb, given again, goes on where the
-first one died.
+The order is an ordinary stop. The same verb with the same request id continues where an earlier controller died. The
+end of the driver may be forced twice, or by two controllers at once: intent and kill have one id per attempt, and one
+snapshot is the end of one attempt.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.commands.orders import Orders
@@ -41,15 +42,14 @@ from airflow_streamstate.protocol.ids import launch_key_for, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.register import Intent, StreamRegister
 
-# The end of an attempt that would not end: its driver is ended, its end proven and kept, as a deploy would (1a.8).
-#
-# All of it may be done twice, or by two at once: the intent and the kill have one id per attempt, and one snapshot is
-# the end of one attempt.
-
 log = logging.getLogger(__name__)
 KILL_GRACE_SECONDS = 10.0
-"""How long the processes of a driver that is ended at the deadline may take to end by themselves."""
+"""How long the processes of a driver may take to end by themselves after the deadline."""
 TRIES = 5
+OnDeadline = Literal["fail", "kill"]
+ON_DEADLINE: tuple[OnDeadline, ...] = get_args(OnDeadline)
+WITHDRAW_TRIES = 3
+"""An order that still exists after these is past its deadline, so no driver begins it."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class ForcedStop:
     """How a stop with a deadline ended.
 
     Attributes:
-        outcome: ``stopped``, ``finished`` or ``drained`` of a clean end; ``killed`` where its driver was ended at the
-            deadline, ``failed`` where it had died by itself: then its end was taken over.
+        outcome: ``stopped``, ``finished`` or ``drained`` for a clean end; ``killed`` where the driver was ended at the
+            deadline, and ``failed`` where it had died by itself: then the controller took its end over.
         cut_batches: per query, the batch that was planned and not committed; it runs again at the next start.
     """
 
@@ -66,21 +66,12 @@ class ForcedStop:
     cut_batches: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """As ``Outcome.to_json``, and ``cut_batches{NAME:batch_id}``."""
+        """As ``Outcome.to_json``, and ``cut_batches`` by query."""
         return {**self.outcome.to_json(), "cut_batches": dict(self.cut_batches)}
 
 
 class ForcedEnd:
-    """Ends one attempt, and no other, whatever it is doing.
-
-    Args:
-        means: of the controller.
-        attempts: ends its driver.
-        watching: turns what was seen into outcomes.
-        control: the stream.
-        deployment_id, attempt: which.
-        command_id: the stop that was ordered; "" for none.
-    """
+    """Ends one attempt, and no other; ``command_id``: the stop that was ordered, "" for none."""
 
     def __init__(
         self,
@@ -104,10 +95,10 @@ class ForcedEnd:
         self._kill_id = f"killing-{self._launch_key}"
 
     def come_to(self) -> ForcedStop:
-        """End the driver, prove its end, and keep it; what it came to by itself, where it did.
+        """End the driver, prove its end, and keep it; a clean end of its own, where it has one.
 
         Raises:
-            ConflictError: it cannot be ended from here; its end cannot be taken over; somebody else moved the stream.
+            ConflictError: it cannot be ended from here; its end cannot be taken over; the stream was moved.
             DataError: a checkpoint is damaged.
         """
         try:
@@ -115,7 +106,7 @@ class ForcedEnd:
                 try:
                     return self._try()
                 except VersionConflictError:
-                    continue  # somebody moved the register: look again who, and decide again
+                    continue  # another controller changed the register: read it again, and decide again
             raise someone_was_first(self._control)
         finally:
             self._release()
@@ -128,12 +119,12 @@ class ForcedEnd:
         self._hold()
         if not _is_proven_dead(seen):
             self._end_driver(seen)
-            seen = self._look()  # its last word may have come in the end
+            seen = self._look()  # its terminal event may have come while it was ended
             clean = self._clean_end(seen)
             if clean is not None:
                 return clean
         self._context.endings.prove(self._control, seen)
-        self._hold()  # that may have taken longer than an intent is good for
+        self._hold()  # the proof may have taken longer than an intent lasts
         manifest = take_over(
             self._context.home,
             self._control,
@@ -158,11 +149,7 @@ class ForcedEnd:
         return self._context.observer.observe(self._control.stream_id, self._deployment_id)
 
     def _clean_end(self, seen: Observation) -> ForcedStop | None:
-        """What became of it where it ended by itself after all.
-
-        Raises:
-            ConflictError: another deployment or attempt is current.
-        """
+        """Its end, where it ended by itself after all; raises ConflictError where another attempt is current."""
         end = decide_end(seen, StopRequest.kind)
         if end is not None and end.is_what_was_ordered:
             return ForcedStop(self._watching.outcome(seen, end, self._command_id))
@@ -183,7 +170,7 @@ class ForcedEnd:
             )
 
     def _hold(self) -> None:
-        """Say in the register what is about to happen, so that nobody resumes or deploys meanwhile (1a.8)."""
+        """Put the intent into the register, so that no other controller resumes or deploys meanwhile (1a.8)."""
         now = self._context.clock.now()
 
         def hold(register: StreamRegister) -> StreamRegister:
@@ -195,7 +182,7 @@ class ForcedEnd:
             if intent is not None and intent.request_id == self._intent_id:
                 age_seconds = (now - intent.requested_at).total_seconds()
                 if age_seconds < INTENT_SECONDS / 2:
-                    return register  # of another, perhaps, who stops it just so: it is the same intent
+                    return register  # perhaps of another controller that forces the same end: one intent for both
             mine = Intent(self._intent_id, self._deployment_id, now, self._context.requested_by)
             return replace(register, intent=mine)
 
@@ -211,19 +198,19 @@ class ForcedEnd:
             return
         is_resumed = register.deployment_id == self._deployment_id and register.attempt > self._attempt
         raise (ResumedError if is_resumed else VersionConflictError)(
-            "the stream was moved by somebody else", stream_id=register.stream_id
+            "another controller moved the stream", stream_id=register.stream_id
         )
 
     def _end_driver(self, seen: Observation) -> None:
         if seen.terminal is None:
-            # Before the act: whoever comes later knows that it did not die by itself (Law 1).
-            wish = digest_of({"verb": "kill"})
-            self._attempts.record_request(self._control, self._kill_id, "kill", wish, seen, self._launch_key)
+            # Recorded before the kill (Law 1): later controllers then know that it did not die by itself.
+            digest = digest_of({"verb": "kill"})
+            self._attempts.record_request(self._control, self._kill_id, "kill", digest, seen, self._launch_key)
         try:
             self._attempts.end_driver(seen, KILL_GRACE_SECONDS)
         except ConflictError as error:
             raise ConflictError(
-                f"it has not stopped by its deadline, and {error.message}",
+                f"the driver has not stopped by the deadline, and {error.message}",
                 **error.context,
                 command_id=self._command_id,
                 order="stands",
@@ -232,20 +219,15 @@ class ForcedEnd:
 
     def _taken_over(self, seen: Observation, manifest: SnapshotManifest) -> ForcedStop:
         positions = {name: query.position for name, query in sorted(manifest.queries.items())}
-        cut = {
-            name: position.planned_batch_id
-            for name, position in positions.items()
-            if position.planned_batch_id is not None
-        }
+        planned = {name: position.planned_batch_id for name, position in positions.items()}
+        cut = {name: batch_id for name, batch_id in planned.items() if batch_id is not None}
         is_killed = self._control.request(self._kill_id) is not None
         outcome = Outcome(
             stream_id=seen.stream_id,
             deployment_id=seen.deployment_id,
             outcome="killed" if is_killed else "failed",
             state=seen.state,
-            snapshot=SnapshotFacts(
-                manifest.snapshot_id, manifest.snapshot_kind, manifest.files_count, manifest.size_bytes
-            ),
+            snapshot=SnapshotFacts.of(manifest),
             queries=positions,
             reason="; ".join([_how_it_ended(seen, is_killed=is_killed), *_describe_cut(cut)]),
             command_id=self._command_id,
@@ -261,7 +243,7 @@ def _is_proven_dead(seen: Observation) -> bool:
 
 def _how_it_ended(seen: Observation, *, is_killed: bool) -> str:
     if is_killed:
-        return "it had not stopped by its deadline, so its driver was ended"
+        return "the driver had not stopped by the deadline and was ended"
     end = decide_end(seen)
     why = "" if end is None else redacted(seen, end.reason)
     return f"it had ended before it could be stopped: {why}"
@@ -275,22 +257,8 @@ def _describe_cut(cut: Mapping[str, int]) -> list[str]:
     ]
 
 
-OnDeadline = Literal["fail", "kill"]
-ON_DEADLINE: tuple[OnDeadline, ...] = ("fail", "kill")
-WITHDRAW_TRIES = 3
-"""An order that is still there after them is past its deadline, and not begun for that."""
-
-
 class ForcedStops:
-    """Stops streams by a deadline.
-
-    Args:
-        means: of the controller.
-        attempts: ends drivers.
-        orders: gives the order.
-        watching: turns what was seen into outcomes.
-        waits: waits until the deadline.
-    """
+    """Stops streams by a deadline."""
 
     def __init__(
         self, context: ControllerContext, attempts: Attempts, orders: Orders, watching: Watching, waits: Waits
@@ -312,40 +280,20 @@ class ForcedStops:
         request_id: str,
         reason: str = "",
     ) -> CommandView | None:
-        """Order such a stop and do not wait: ``stop`` with the same request id goes on from there. As
-        ``Controller.stop``, but None for a ``kill`` of what has died: there is nothing to order, and its end is to be
-        kept."""
+        """Order such a stop without waiting; ``stop`` with the same request id continues from there.
+
+        As ``Controller.stop``, but None for a ``kill`` of a dead driver: there is nothing to order.
+        """
         control = self._context.home.control(stream_id)
         if on_deadline == "kill" and self._dead(control, deployment_id, request_id) is not None:
             return None
-        return self._give(
-            stream_id,
-            deadline_seconds=deadline_seconds,
-            on_deadline=on_deadline,
-            deployment_id=deployment_id,
-            request_id=request_id,
-            reason=reason,
-        )
-
-    def _give(
-        self,
-        stream_id: str,
-        *,
-        deadline_seconds: float,
-        on_deadline: OnDeadline,
-        deployment_id: str | None,
-        request_id: str,
-        reason: str,
-    ) -> CommandView:
-        # One that would be withdrawn at the deadline is not begun after it either, whoever has died by then.
-        expires_in_seconds = deadline_seconds if on_deadline == "fail" else None
         return self._orders.order(
             stream_id,
             "stop",
             deployment_id=deployment_id,
             request_id=request_id,
             reason=reason,
-            expires_in_seconds=expires_in_seconds,
+            expires_in_seconds=_expiry(deadline_seconds, on_deadline),
         )
 
     def stop(
@@ -359,24 +307,23 @@ class ForcedStops:
         reason: str = "",
         on_progress: Report | None = None,
     ) -> ForcedStop:
-        """Order a stop, wait until it is complete, and do at the deadline what was asked for.
+        """Order a stop, wait until it is complete, and act at the deadline.
 
         Args:
-            stream_id: the stream.
-            deadline_seconds: how long it may take, from the moment the order is recorded.
-            on_deadline: ``fail`` withdraws an order that is not obeyed yet; ``kill`` ends the driver, and takes its end
-                over. Also the end of a driver that had died before.
+            deadline_seconds: from the moment the order is recorded.
+            on_deadline: ``fail`` withdraws an order that no driver obeys yet; ``kill`` ends the driver and takes its
+                end over, also that of a driver that had died before.
             deployment_id: None for the current deployment.
-            request_id: names the request over all its tries; None for a new one.
+            request_id: one for all tries of a request; None for a new one.
             reason: kept with the order.
-            on_progress: told what is seen while waiting.
+            on_progress: called while waiting with what was seen.
 
         Raises:
-            StreamNotFoundError, DeploymentNotFoundError: there is none.
-            DeadlineExceededError: of ``fail``: it has not stopped; says whether the order is withdrawn.
-            DeploymentFailedError: of ``fail``: it failed.
-            ConflictError: nobody would obey; it cannot be ended from here; its end cannot be taken over; somebody else
-                moved the stream.
+            StreamNotFoundError, DeploymentNotFoundError: it does not exist.
+            DeadlineExceededError: for ``fail``: it has not stopped; says whether the order is withdrawn.
+            DeploymentFailedError: for ``fail``: it failed.
+            ConflictError: no driver would obey; it cannot be ended from here; its end cannot be taken over; the stream
+                was moved.
             DataError: a checkpoint is damaged.
         """
         context, control = self._context, self._context.home.control(stream_id)
@@ -385,13 +332,13 @@ class ForcedStops:
         if dead is not None:
             refuse_during_upgrade(control, control.need_register().value, None)
             return self._force(control, *dead)
-        order = self._give(
+        order = self._orders.order(
             stream_id,
-            deadline_seconds=deadline_seconds,
-            on_deadline=on_deadline,
+            "stop",
             deployment_id=deployment_id,
             request_id=request_id,
             reason=reason,
+            expires_in_seconds=_expiry(deadline_seconds, on_deadline),
         )
         attempt, age_seconds = self._ordered(control, order)
         left_seconds = max(0.0, deadline_seconds - age_seconds)
@@ -409,12 +356,11 @@ class ForcedStops:
         return self._force(control, order.deployment_id, attempt, order.command_id)
 
     def _dead(self, control: StreamControl, deployment_id: str | None, request_id: str) -> tuple[str, int, str] | None:
-        """Deployment, attempt and order of this request ("" for none yet), where the driver has died: nobody would
-        obey, and there is nothing to wait for."""
+        """Deployment, attempt and order ("" for none yet) of this request, where the driver has failed; else None."""
         command_id, record = "", control.request(request_id)
         if record is not None:
             if record.verb != "stop":
-                return None  # the order is refused for it
+                return None  # the order will be refused for that
             deployment_id, command_id = record.deployment_id, record.command_id or ""
         seen = self._observer.observe(control.stream_id, deployment_id)
         if not seen.is_current or seen.state != "failed":
@@ -422,17 +368,15 @@ class ForcedStops:
         return seen.deployment_id, seen.attempt, command_id
 
     def _ordered(self, control: StreamControl, order: CommandView) -> tuple[int, float]:
-        """For which attempt a stop was ordered, and how many seconds ago."""
+        """The attempt for which a stop was ordered, and how many seconds ago."""
         seen = self._observer.observe(order.stream_id, order.deployment_id)
         command = read_command(control, seen, order.command_id)
         if not isinstance(command, StopRequest):
             return seen.attempt, 0.0  # answered without having been written
         return command.attempt, (self._context.clock.now() - command.requested_at).total_seconds()
 
-    # fail
-
     def _withdraw(self, control: StreamControl, order: CommandView, deadline_seconds: float) -> ForcedStop:
-        """Take the order back where nobody has begun to obey it, and say where the stream stands now."""
+        """Delete the order where no driver has begun to obey it; its end, else an error with the stream's state."""
         journal = control.journal(order.deployment_id)
         for _try in range(WITHDRAW_TRIES):
             found = [
@@ -440,7 +384,7 @@ class ForcedStops:
             ]
             if not found:
                 break
-            with contextlib.suppress(OutcomeUnknownError, VersionConflictError):  # the next look tells (Law 8)
+            with contextlib.suppress(OutcomeUnknownError, VersionConflictError):  # read back by the next try (Law 8)
                 journal.delete_command(found[0])
         seen = self._observer.observe(order.stream_id, order.deployment_id)
         end = decide_command_outcome(seen, order.command_id, StopRequest.kind)
@@ -450,22 +394,26 @@ class ForcedStops:
             raise self._waits.error_of(seen, end)
         return ForcedStop(self._watching.outcome(seen, end, order.command_id))
 
-    # kill
-
     def _refuse_unobeyed(self, order: CommandView) -> None:
-        """An order of an earlier try that had expired was not to be begun, so nothing is ended for it."""
+        """Raise for an order of an earlier try that expired: it was not to be begun, so nothing is ended for it."""
         seen = self._observer.observe(order.stream_id, order.deployment_id)
         end = decide_command_outcome(seen, order.command_id, StopRequest.kind)
         if end is not None and end.outcome == "expired":
             raise self._waits.error_of(seen, end)
 
     def _force(self, control: StreamControl, deployment_id: str, attempt: int, command_id: str) -> ForcedStop:
-        end = ForcedEnd(self._context, self._attempts, self._watching, control, deployment_id, attempt, command_id)
-        return end.come_to()
+        return ForcedEnd(
+            self._context, self._attempts, self._watching, control, deployment_id, attempt, command_id
+        ).come_to()
+
+
+def _expiry(deadline_seconds: float, on_deadline: OnDeadline) -> float | None:
+    """An order that is to be withdrawn expires at the deadline: the controller may have died by then."""
+    return deadline_seconds if on_deadline == "fail" else None
 
 
 def _late(seen: Observation, order: CommandView, deadline_seconds: float) -> DeadlineExceededError:
-    """The deadline has passed: whether the order stands, and where the stream does."""
+    """The error at the deadline: whether the order stands, and the state of the stream."""
     state = seen.state
     is_begun = seen.command_status(order.command_id).is_begun
     if is_begun:
@@ -473,11 +421,11 @@ def _late(seen: Observation, order: CommandView, deadline_seconds: float) -> Dea
     elif state in ("stopping", "draining"):
         fact = "this order is withdrawn, and an earlier one is being obeyed"
     elif state == "lost":
-        fact = "the order is withdrawn, and nobody can say whether its driver runs"
+        fact = "the order is withdrawn, and whether its driver runs is not known"
     else:
         fact = "the order is withdrawn, and the stream runs on"
     return DeadlineExceededError(
-        f"it has not stopped by its deadline; {fact}",
+        f"the driver has not stopped by the deadline; {fact}",
         stream_id=seen.stream_id,
         deployment_id=seen.deployment_id,
         attempt=seen.attempt,

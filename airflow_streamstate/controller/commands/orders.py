@@ -1,7 +1,7 @@
-"""Stop and drain: orders to a deployment. Recorded here, obeyed by its agent. Snapshots: ``snapshot_requests``.
+"""Orders to stop, to drain and to cancel a drain, recorded for the agent of a deployment.
 
-A command's id follows from the request id alone, so that asking twice is asking once, also after the command was
-answered and cleaned up (Law 2).
+A command's id follows from the request id alone, so a repeated request is one order, also after the command was
+answered and deleted (Law 2).
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ _NAMESPACE = uuid.UUID("6d7b7a52-0a0b-5d3c-9b53-7f7d0c6a2f10")
 
 @dataclass(frozen=True)
 class Answered:
-    """What was ordered is so already."""
+    """What was ordered has happened already."""
 
     end: End
 
 
 @dataclass(frozen=True)
 class Write:
-    """Write the command; ``launch``: then start the driver that the current attempt never got."""
+    """Write the command; ``launch``: then start a driver for the current attempt, which has none."""
 
     launch: bool = False
 
 
 @dataclass(frozen=True)
 class LaunchToDrain:
-    """The deployment is dead: start an attempt of it that does nothing but flush."""
+    """The deployment is dead: start an attempt that only flushes."""
 
 
 def decide_order(seen: Observation, verb: Verb, request_id: str) -> Answered | Write | LaunchToDrain | Refused:
-    """What an order to a deployment comes to."""
+    """What to do about an order to a deployment."""
     state = seen.state
     end = decide_end(seen, KIND_OF[verb])
     has_end = end is not None and end.is_what_was_ordered
@@ -75,7 +75,7 @@ def decide_order(seen: Observation, verb: Verb, request_id: str) -> Answered | W
     if not seen.is_current:
         return Refused(_not_current(seen))
     if verb == "cancel":
-        return Write()  # of what is dead, too: a drain that was begun goes on with its next attempt
+        return Write()  # also for a dead deployment: its next attempt would finish a drain that was begun
     if state in ALIVE:
         return Write(launch=verb == "drain" and seen.is_unlaunched)
     if verb == "drain" and state != "lost":
@@ -89,13 +89,7 @@ def command_id_for(stream_id: str, verb: EndingVerb, request_id: str) -> str:
 
 
 class Orders:
-    """Gives orders.
-
-    Args:
-        means: of the controller.
-        attempts: starts the attempt that flushes a dead deployment.
-        watching: says what became of an order.
-    """
+    """Records orders, and starts the attempt that flushes a dead deployment."""
 
     def __init__(self, context: ControllerContext, attempts: Attempts, watching: Watching) -> None:
         self._context = context
@@ -115,8 +109,7 @@ class Orders:
         terms: DrainTerms = DEFAULT_TERMS,
         upgrade_id: str | None = None,
     ) -> CommandView:
-        """As ``Controller.stop`` and ``.drain``; ``upgrade_id``: the upgrade that this is a step of, None where it is
-        of none."""
+        """As ``Controller.stop`` and ``.drain``; ``upgrade_id``: the upgrade that this is a step of; None for none."""
         control = self._context.home.control(stream_id)
         command_id = command_id_for(stream_id, verb, request_id)
         digest = _order_digest(verb, deployment_id, terms)
@@ -148,27 +141,11 @@ class Orders:
         if isinstance(decision, LaunchToDrain) or decision.launch:
             self._context.drivers.launch(control, seen.spec, attempt)
             seen = self._observer.observe(stream_id, seen.deployment_id)
-        return CommandView(
-            stream_id=stream_id,
-            deployment_id=seen.deployment_id,
-            command_id=command_id,
-            number=number,
-            key=key,
-            state=seen.state,
-            verb=verb,
-        )
+        return CommandView(stream_id, seen.deployment_id, command_id, number, key, seen.state, verb)
 
     def _answered(self, seen: Observation, verb: EndingVerb, command_id: str, end: End) -> CommandView:
-        return CommandView(
-            stream_id=seen.stream_id,
-            deployment_id=seen.deployment_id,
-            command_id=command_id,
-            number=None,
-            key=None,
-            state=end.state,
-            verb=verb,
-            outcome=self._watching.outcome(seen, end, command_id),
-        )
+        outcome = self._watching.outcome(seen, end, command_id)
+        return CommandView(seen.stream_id, seen.deployment_id, command_id, None, None, end.state, verb, outcome)
 
     def _command(
         self,
@@ -185,7 +162,7 @@ class Orders:
         within_seconds = terms.batches_within_seconds
         batches_by_at = None if within_seconds is None else now + timedelta(seconds=within_seconds)
         if terms.on_deadline == "fail":
-            deadline_at = deadline_at or batches_by_at  # what would be taken back then is not begun after it, either
+            deadline_at = deadline_at or batches_by_at  # a drain that is called off then is not begun after it, either
         head = (command_id, seen.stream_id, seen.deployment_id, now, deadline_at, self._context.requested_by, reason)
         if verb == "drain":
             return DrainNotification(
@@ -203,7 +180,7 @@ class Orders:
 
 def _order_digest(verb: EndingVerb, deployment_id: str | None, terms: DrainTerms) -> str:
     asked: dict[str, object] = {"verb": verb, "mode": terms.mode, "deployment_id": deployment_id}
-    # As the environment in a deploy: earlier digests stay.
+    # Only what differs from the defaults: digests that earlier releases recorded stay valid.
     if (terms.rehearse, terms.discard_state) != (DEFAULT_TERMS.rehearse, DEFAULT_TERMS.discard_state):
         asked |= {"rehearse": terms.rehearse, "discard_state": terms.discard_state}
     limits = ("batches_within_seconds", "on_deadline", "flush_within_seconds", "on_flush_deadline")
@@ -212,7 +189,7 @@ def _order_digest(verb: EndingVerb, deployment_id: str | None, terms: DrainTerms
 
 
 def _refuse_cancel(control: StreamControl, seen: Observation, verb: EndingVerb) -> None:
-    """See, of a cancel, that there is a drain to take back, and that it is not too late for that."""
+    """Refuse a cancel where no drain is under way, or its flush has begun."""
     if verb != "cancel":
         return
     drain = pending_drain(seen, control.journal(seen.deployment_id).commands())
@@ -242,7 +219,7 @@ def agreed_protocol(seen: Observation) -> int:
 
 def _not_current(seen: Observation) -> ConflictError:
     return ConflictError(
-        "this deployment is not the stream's current one any more, so nobody would obey",
+        "deployment is not the stream's current one any more: command not sent",
         stream_id=seen.stream_id,
         deployment_id=seen.deployment_id,
         current_deployment_id=seen.register.deployment_id,
@@ -258,7 +235,7 @@ def _not_running(seen: Observation, verb: Verb, state: str) -> StreamStateError:
         "drain": "Only when its driver is surely dead: `resume --assume-dead`, then drain.",
     }
     return ConflictError(
-        f"the stream is {state}, so nobody would obey",
+        f"stream is {state}: command not sent",
         stream_id=seen.stream_id,
         deployment_id=seen.deployment_id,
         attempt=seen.attempt,

@@ -1,8 +1,8 @@
-"""Requests for snapshots: asked once, asked again while no driver answers, and one snapshot however often.
+"""Requests for snapshots: repeated while no driver answers, and at most one snapshot per request (Law 2).
 
-A look at a request tells that it is to be asked again: no driver has taken the command up in time, or another
-deployment or attempt is current by now. A step of a wait does that. All of it goes by the request id alone, so that any
-process can go on where another one died.
+A request becomes a command to the current attempt. Where no driver takes it up in time it is dated anew; where another
+attempt or deployment is current by then, that gets a command of its own under the same request id. A look decides this,
+a step of a wait does it. All ids follow from the request id, so any process can continue where another one died.
 """
 
 from __future__ import annotations
@@ -38,19 +38,13 @@ from airflow_streamstate.protocol.records import NO_SNAPSHOTS, RequestRecord, Sn
 from airflow_streamstate.snapshot.placing import no_snapshots
 from airflow_streamstate.snapshot.requested import requested_snapshot
 
-# What is to be done about a request for a snapshot: pure, from what was observed.
-#
-# A request becomes a command to the attempt that is current. Where that is replaced or restarted before it has taken
-# the snapshot, the next one is asked anew, by a command of its own under the same request id, until the first one is
-# ready.
-
 _NAMESPACE = uuid.UUID("0c9f3d4e-5b0a-5a44-8f37-2f1d6f0b9a11")
 Slots = Callable[[], Sequence[CommandSlot]]
 
 
 @dataclass(frozen=True)
 class Came:
-    """It is there: its own snapshot, or the one at the end of what was to be snapshotted."""
+    """The snapshot exists: its own, or the one at the end of the deployment."""
 
     end: End
 
@@ -72,28 +66,28 @@ class Pending:
 
 @dataclass(frozen=True)
 class Ask:
-    """Ask the current attempt; ``slot``: put the same command with a later date in the place of this one."""
+    """Send the command to the current attempt; ``slot``: replace this object by the same command with a later date."""
 
     command_id: str
     slot: CommandSlot | None = None
 
 
 def asking_command_id(stream_id: str, request_id: str, deployment_id: str, attempt: int, tries: int = 1) -> str:
-    """The id of the command that a request becomes for an attempt; ``tries``: for which time, from 1 (Law 2)."""
+    """The id of the command of a request to an attempt, by the number of the try, from 1 (Law 2)."""
     return str(uuid.uuid5(_NAMESPACE, f"{stream_id}/{request_id}/{deployment_id}/{attempt}/{tries}"))
 
 
 def decide_asking(
-    seen: Observation, record: RequestRecord, wish: SnapshotWish, slots: Slots, *, anew: bool = False
+    seen: Observation, record: RequestRecord, request: SnapshotWish, slots: Slots, *, anew: bool = False
 ) -> Came | Over | Pending | Ask:
-    """What is to be done about a request that is recorded.
+    """What to do about a recorded request. Pure.
 
     Args:
         seen: the current deployment.
         record: of the request.
-        wish: how it was asked for.
-        slots: the commands that lie there, looked at only where that matters.
-        anew: somebody asks for it again by himself, so that an earlier no is no answer.
+        request: its terms.
+        slots: the commands of the deployment, read only where that matters.
+        anew: a client repeats the request, so an earlier refusal does not count.
     """
     ready = ready_of(seen, record)
     if ready is not None:
@@ -104,19 +98,19 @@ def decide_asking(
     command_id, before = _open_try(seen, record.request_id)
     if seen.command_status(command_id).is_begun:
         return Pending(command_id)
-    refusal = _refusal(seen, wish, before, anew=anew)
+    refusal = _refusal(seen, request, before, anew=anew)
     if refusal is not None:
         return refusal
     slot = next((one for one in slots() if one.command is not None and one.command.command_id == command_id), None)
     if slot is None:
         return Ask(command_id)
-    if wish.requested_at is None and slot.command is not None and _is_unheard(seen, slot.command):
+    if request.requested_at is None and slot.command is not None and _is_unheard(seen, slot.command):
         return Ask(command_id, slot)
     return Pending(command_id, slot)
 
 
 def ready_of(seen: Observation, record: RequestRecord) -> End | None:
-    """The snapshot that the observed deployment has taken for a request, as it told of it; None for none."""
+    """The snapshot of the observed deployment for a request, by its events; None for none."""
     for entry in seen.events:
         event = entry.event
         if not isinstance(event, SnapshotReady):
@@ -128,7 +122,7 @@ def ready_of(seen: Observation, record: RequestRecord) -> End | None:
 
 
 def _is_try(seen: Observation, request_id: str, event: SnapshotReady) -> bool:
-    """Whether this is about the first command to its attempt: older agents do not say what it was asked under."""
+    """Whether this answers the first command to its attempt: events of older agents have no request id."""
     ids = (seen.stream_id, request_id, seen.deployment_id, event.attempt)
     return not event.request_id and event.command_id == asking_command_id(*ids)
 
@@ -139,14 +133,13 @@ def _after_the_end(seen: Observation) -> Came | Over | Pending:
         return Pending("")
     if end.is_what_was_ordered and end.snapshot_id is not None:
         return Came(end)
-    # Somebody may be about to start it again: it is asked again after as long as at any other time.
+    # It may be started again: the request stays open for the usual time.
     ended_at = seen.silent_since_at if seen.terminal is None else seen.terminal.at
-    patience = timedelta(seconds=seen.spec.settings.snapshot_request_timeout_seconds)
-    return Pending("") if seen.observed_at - ended_at < patience else Over(end)
+    return Pending("") if seen.observed_at - ended_at < _timeout(seen) else Over(end)
 
 
 def _open_try(seen: Observation, request_id: str) -> tuple[str, str | None]:
-    """The command to the current attempt that has no end yet, written or not; and the one before it."""
+    """The first command to the current attempt that has no end, written or not; and the one before it."""
     ids = (seen.stream_id, request_id, seen.deployment_id, seen.attempt)
     tries, before = 1, None
     while seen.command_status(command_id := asking_command_id(*ids, tries)).is_ended:
@@ -154,8 +147,8 @@ def _open_try(seen: Observation, request_id: str) -> tuple[str, str | None]:
     return command_id, before
 
 
-def _refusal(seen: Observation, wish: SnapshotWish, before: str | None, *, anew: bool) -> Over | Pending | None:
-    """What the end of the last command means for the next one; None where there may be one."""
+def _refusal(seen: Observation, request: SnapshotWish, before: str | None, *, anew: bool) -> Over | Pending | None:
+    """What the end of the last command means for the request; None where it may be sent again."""
     if before is None:
         return None
     said = seen.command_status(before).end
@@ -168,27 +161,22 @@ def _refusal(seen: Observation, wish: SnapshotWish, before: str | None, *, anew:
         return None if anew else Over(end)
     command = command_in(said)
     is_ahead = command is not None and command.requested_at > said.at
-    if wish.requested_at is not None or (is_ahead and not anew):
-        return Over(end)  # the date is the user's, or our clock is wrong: it would be ignored again
-    timeout = timedelta(seconds=seen.spec.settings.snapshot_request_timeout_seconds)
-    return None if anew or seen.observed_at - said.at >= timeout else Pending(before)
+    if request.requested_at is not None or (is_ahead and not anew):
+        return Over(end)  # the date is the client's, or this clock is wrong: it would be ignored again
+    return None if anew or seen.observed_at - said.at >= _timeout(seen) else Pending(before)
 
 
 def _is_unheard(seen: Observation, command: object) -> bool:
-    """Whether nobody has taken a command up for so long that it is to be asked again."""
-    timeout = timedelta(seconds=seen.spec.settings.snapshot_request_timeout_seconds)
-    return isinstance(command, SnapshotRequest) and seen.observed_at - command.requested_at >= timeout
+    """Whether no driver has taken a command up in time."""
+    return isinstance(command, SnapshotRequest) and seen.observed_at - command.requested_at >= _timeout(seen)
+
+
+def _timeout(seen: Observation) -> timedelta:
+    return timedelta(seconds=seen.spec.settings.snapshot_request_timeout_seconds)
 
 
 class SnapshotRequests:
-    """Asks for snapshots.
-
-    Args:
-        means: of the controller.
-        attempts: records requests.
-        watching: turns what was seen into outcomes.
-        waits: has looks at requests as part of its own.
-    """
+    """Requests snapshots; its look is registered with ``waits``."""
 
     def __init__(self, context: ControllerContext, attempts: Attempts, watching: Watching, waits: Waits) -> None:
         self._context = context
@@ -222,27 +210,19 @@ class SnapshotRequests:
         if seen.spec.snapshots == NO_SNAPSHOTS:
             raise no_snapshots(seen.deployment_id)
         command_id = asking_command_id(stream_id, request_id, seen.deployment_id, seen.attempt)
-        wish = self._wish(terms, reason, expires_in_seconds)
-        self._attempts.record_request(control, request_id, "snapshot", digest, seen, command_id, wish)
+        request = self._request_now(terms, reason, expires_in_seconds)
+        self._attempts.record_request(control, request_id, "snapshot", digest, seen, command_id, request)
         if isinstance(decision, Answered):
             return self._view(seen, request_id, command_id, self._outcome(seen, decision.end))
-        return self._give(control, seen, request_id, wish, Ask(command_id))
+        return self._give(control, seen, request_id, request, Ask(command_id))
 
     def look(self, condition: WaitCondition) -> WaitResult:
-        """One look at a request that was asked for, of whichever deployment is current.
-
-        Due is to ask again, where no driver has taken the command up within ``snapshot_request_timeout_seconds``, or
-        where another deployment or attempt is current than the one that was asked.
-
-        Raises:
-            InvalidRequestError: it was not asked for.
-            StreamNotFoundError: there is no such stream.
-        """
+        """One look at a recorded request; the due write sends it again. Raises InvalidRequestError for no request."""
         seen, request_id = self._observer.observe(condition.stream_id), condition.request_id or ""
         control = self._context.home.control(seen.stream_id)
         record = self._need_record(control, request_id)
-        wish = self._wish_of(record)
-        decision = decide_asking(seen, record, wish, control.journal(seen.deployment_id).commands)
+        request = self._request_in(record)
+        decision = decide_asking(seen, record, request, control.journal(seen.deployment_id).commands)
         pending = self._waits.result_of(condition, seen, None)
         if isinstance(decision, Came):
             return self._waits.result_of(condition, seen, decision.end, self._outcome(seen, decision.end))
@@ -254,20 +234,22 @@ class SnapshotRequests:
         if isinstance(decision, Over):
             return self._waits.result_of(condition, seen, decision.end, self._outcome(seen, decision.end))
         if isinstance(decision, Ask):
-            return dataclasses.replace(pending, due=partial(self._ask_again, control, seen, request_id, wish, decision))
+            return dataclasses.replace(
+                pending, due=partial(self._ask_again, control, seen, request_id, request, decision)
+            )
         return pending
 
     def _ask_again(
-        self, control: StreamControl, seen: Observation, request_id: str, wish: SnapshotWish, ask: Ask
+        self, control: StreamControl, seen: Observation, request_id: str, request: SnapshotWish, ask: Ask
     ) -> None:
-        with contextlib.suppress(OutcomeUnknownError):  # the next look tells (Law 8)
-            self._give(control, seen, request_id, wish, ask)
+        with contextlib.suppress(OutcomeUnknownError):  # the next look reads it back (Law 8)
+            self._give(control, seen, request_id, request, ask)
 
     def _ask_recorded(self, control: StreamControl, record: RequestRecord) -> CommandView:
-        """It was asked for before: it is what it has become, or is asked again."""
+        """What a repeated request has become, or the command that repeats it."""
         seen, request_id = self._observer.observe(control.stream_id), record.request_id
-        wish, first_id = self._wish_of(record), record.command_id or ""
-        decision = decide_asking(seen, record, wish, control.journal(seen.deployment_id).commands, anew=True)
+        request, first_id = self._request_in(record), record.command_id or ""
+        decision = decide_asking(seen, record, request, control.journal(seen.deployment_id).commands, anew=True)
         if isinstance(decision, Came):
             return self._view(seen, request_id, first_id, self._outcome(seen, decision.end))
         kept = self._kept(control, seen, request_id)
@@ -279,40 +261,41 @@ class SnapshotRequests:
         if isinstance(decision, Over):
             return self._view(seen, request_id, first_id, self._outcome(seen, decision.end))
         if isinstance(decision, Ask):
-            return self._give(control, seen, request_id, wish, decision)
+            return self._give(control, seen, request_id, request, decision)
         view = self._view(seen, request_id, decision.command_id)
         if decision.slot is None:
-            return dataclasses.replace(view, number=_accepted_number(seen, decision.command_id))
+            accepted = seen.command_status(decision.command_id).accepted
+            return dataclasses.replace(view, number=None if accepted is None else accepted.command_number)
         return dataclasses.replace(view, number=decision.slot.number, key=decision.slot.key)
 
     def _give(
-        self, control: StreamControl, seen: Observation, request_id: str, wish: SnapshotWish, ask: Ask
+        self, control: StreamControl, seen: Observation, request_id: str, request: SnapshotWish, ask: Ask
     ) -> CommandView:
         settings = seen.spec.settings
         command = SnapshotRequest(
             command_id=ask.command_id,
             stream_id=seen.stream_id,
             deployment_id=seen.deployment_id,
-            requested_at=wish.requested_at or self._context.clock.now(),
-            deadline_at=wish.deadline_at,
-            requested_by=wish.requested_by,
-            reason=wish.reason,
+            requested_at=request.requested_at or self._context.clock.now(),
+            deadline_at=request.deadline_at,
+            requested_by=request.requested_by,
+            reason=request.reason,
             attempt=seen.attempt,
             request_id=request_id,
-            ttl_seconds=settings.snapshot_ttl_seconds if wish.ttl_seconds is None else wish.ttl_seconds,
-            consistent=wish.consistent,
+            ttl_seconds=settings.snapshot_ttl_seconds if request.ttl_seconds is None else request.ttl_seconds,
+            consistent=request.consistent,
         )
         journal, protocol = control.journal(seen.deployment_id), agreed_protocol(seen)
         if ask.slot is None:
             number, key = journal.write_command(command, protocol)
         else:
             number, key = ask.slot.number or 0, ask.slot.key
-            with contextlib.suppress(VersionConflictError):  # taken up this very moment
+            with contextlib.suppress(VersionConflictError):  # a driver took it up meanwhile
                 journal.renew_command(ask.slot, command, protocol)
         return dataclasses.replace(self._view(seen, request_id, ask.command_id), number=number, key=key)
 
     def _kept(self, control: StreamControl, seen: Observation, request_id: str) -> tuple[End, Outcome] | None:
-        """The snapshot that a deployment or an attempt has taken which could not tell of it, or is not current."""
+        """The snapshot of this request by a driver that wrote no event, or by a deployment that is not current."""
         events = [entry.event for entry in seen.events]
         manifest = requested_snapshot(control, request_id, seen.deployment_id, events)
         if manifest is None:
@@ -343,7 +326,7 @@ class SnapshotRequests:
             request_id=request_id,
         )
 
-    def _wish(self, terms: SnapshotTerms, reason: str, expires_in_seconds: float | None) -> SnapshotWish:
+    def _request_now(self, terms: SnapshotTerms, reason: str, expires_in_seconds: float | None) -> SnapshotWish:
         now = self._context.clock.now()
         return SnapshotWish(
             requested_at=terms.requested_at,
@@ -354,8 +337,8 @@ class SnapshotRequests:
             consistent=terms.consistent,
         )
 
-    def _wish_of(self, record: RequestRecord) -> SnapshotWish:
-        return record.snapshot or self._wish(DEFAULT_SNAPSHOT_TERMS, "", None)
+    def _request_in(self, record: RequestRecord) -> SnapshotWish:
+        return record.snapshot or self._request_now(DEFAULT_SNAPSHOT_TERMS, "", None)
 
     def _need_record(self, control: StreamControl, request_id: str) -> RequestRecord:
         record = control.request(request_id)
@@ -369,31 +352,27 @@ class SnapshotRequests:
         return record
 
 
-def _accepted_number(seen: Observation, command_id: str) -> int | None:
-    """The number of a command that a driver has taken up; None where none has."""
-    accepted = seen.command_status(command_id).accepted
-    return None if accepted is None else accepted.command_number
-
-
 def _check_terms(terms: SnapshotTerms) -> None:
     if terms.requested_at is not None and terms.requested_at.tzinfo is None:
         raise InvalidRequestError(
-            "the time of asking has no time zone",
+            "requested_at has no time zone",
             requested_at=terms.requested_at.isoformat(),
             next_step="Give it with one, as 2026-03-01T10:05:00Z.",
         )
     if terms.ttl_seconds is not None and not 0 < terms.ttl_seconds < float("inf"):
         raise InvalidRequestError(
-            "this is no time to live", ttl_seconds=str(terms.ttl_seconds), next_step="Give a number of seconds above 0."
+            "a time to live is a positive number of seconds",
+            ttl_seconds=str(terms.ttl_seconds),
+            next_step="Give a number of seconds above 0.",
         )
 
 
 def _digest(terms: SnapshotTerms) -> str:
-    asked: dict[str, object] = {"verb": "snapshot", "mode": "default", "deployment_id": None}
-    if terms.requested_at is not None:  # without any, the digest is the one that earlier versions recorded
-        asked["requested_at"] = format_time(terms.requested_at)
+    plain: dict[str, object] = {"verb": "snapshot", "mode": "default", "deployment_id": None}
+    if terms.requested_at is not None:  # without terms, the digest is the one that earlier releases recorded
+        plain["requested_at"] = format_time(terms.requested_at)
     if terms.ttl_seconds is not None:
-        asked["ttl_seconds"] = terms.ttl_seconds
+        plain["ttl_seconds"] = terms.ttl_seconds
     if terms.consistent:
-        asked["consistent"] = True
-    return digest_of(asked)
+        plain["consistent"] = True
+    return digest_of(plain)

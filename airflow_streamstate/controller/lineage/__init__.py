@@ -1,1 +1,1 @@
-"""Whether every deployment began exactly where its predecessor ended, by what evidence."""
+"""The audit of a stream: handovers, repeated batches, downtimes, periods in which nothing ran."""

@@ -1,7 +1,7 @@
 """The downtime of each query at each handover: last commit of one deployment to first commit of the next.
 
-Commit files say when they came to be, by the clock of their store. Spark removes old ones of a log that goes on, so the
-first batch of a deployment is told by its heartbeat, too. What lies between is told by events, heartbeats and records.
+The times of commits are those of their files, by the store's clock. Spark removes old files of a log, so heartbeats
+report the first batch of a deployment, too. The phases between come from events, heartbeats and records.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Claimed, QueryS
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 
 BEFORE_THE_RUN = ("latestOffset", "walCommit", "getBatch", "queryPlanning")
-"""What a trigger does before it runs its batch, by Spark's names of ``durationMs``."""
+"""The phases of a trigger before it runs its batch, by Spark's names in ``durationMs``."""
 
 
 def downtime_json(one: Downtime) -> dict[str, object]:
-    """``query from_deployment_id to_deployment_id from_at until_at seconds has_ended idle_seconds state_load_ms
-    waterfall[]``; ``until_at`` and ``seconds`` are null while the new deployment has committed nothing, and where
-    ``has_ended`` alone is known. Of a waterfall: ``phase at clock after_seconds``, from the last commit on."""
+    """The JSON of a downtime; its waterfall counts from the last commit on.
+
+    ``until_at`` and ``seconds`` are null while the new deployment has committed nothing, or where that time is unknown.
+    """
     return {
         "query": one.query_name,
         "from_deployment_id": one.from_deployment_id,
@@ -68,16 +69,10 @@ def downtimes(
     events: Sequence[Event],
     signs: Mapping[str, Heartbeat],
 ) -> list[Downtime]:
-    """The downtimes of these deployments, in their order. What cannot be read is left out.
+    """The downtimes of these deployments, oldest first. What cannot be read is left out.
 
-    A deployment that committed nothing of a query is no end of a downtime, unless it is the last one that started it.
-
-    Args:
-        home: where the checkpoints lie.
-        control: the stream.
-        deployment_ids: oldest first.
-        events: of all of them.
-        signs: the last heartbeat of each that has one.
+    A deployment that committed nothing of a query ends no downtime, unless it is the last one that started it.
+    ``events``: of all of them; ``signs``: the last heartbeat of each that has one.
     """
     reader = _Reader(home, control, events, signs)
     left: dict[str, _Ran] = {}
@@ -103,8 +98,8 @@ class _Ran:
     """One query in one deployment.
 
     Attributes:
-        started: the start of the attempt that committed its first batch; else its last one.
-        first, last: when its first and its last batch of its own were committed, by clock; empty for none.
+        started: the start of the attempt that committed its first batch; else its last start.
+        first, last: when its own first and last batch were committed, by clock; empty for none.
     """
 
     deployment_id: str
@@ -127,14 +122,12 @@ class _Reader:
             self._events.setdefault(event.deployment_id, []).append(event)
 
     def query_names(self, deployment_id: str) -> list[str]:
-        """The queries that were started in a deployment, sorted."""
         return sorted({event.query_name for event in self._starts(deployment_id)})
 
     def _starts(self, deployment_id: str) -> list[QueryStarted]:
         return [event for event in self._events.get(deployment_id, ()) if isinstance(event, QueryStarted)]
 
     def ran(self, deployment_id: str, name: str) -> _Ran:
-        """A query that was started in this deployment."""
         starts = [event for event in self._starts(deployment_id) if event.query_name == name]
         beat = self._signs.get(deployment_id)
         told = None if beat is None else beat.first_batches.get(name)
@@ -143,7 +136,7 @@ class _Reader:
         first, last = self._commits(deployment_id, name, first_id)
         if told is not None:
             first = {} if told.committed_at is None else {STORE: told.committed_at}
-            if told.seen_at != told.committed_at:  # else no driver saw it
+            if told.seen_at != told.committed_at:  # equal where no driver saw the commit
                 first[DRIVER] = told.seen_at
         query = None if beat is None else beat.queries.get(name)
         if query is not None and query.batch_id is not None and query.batch_id >= first_id and query.committed_at:
@@ -151,7 +144,7 @@ class _Reader:
         return _Ran(deployment_id, name, (before or starts)[-1], told, first, last)
 
     def _commits(self, deployment_id: str, name: str, first_id: int) -> tuple[dict[str, datetime], dict[str, datetime]]:
-        """When the first and the last batch were committed, by the files that lie there; empty where none tells."""
+        """When the first and the last batch were committed, by the files that exist; empty where none tells."""
         folder = layout.checkpoint_folder(self._control.stream_id, deployment_id, name)
         checkpoint = Checkpoint(self._home.checkpoints, folder)
         with suppress(StreamStateError):
@@ -162,7 +155,7 @@ class _Reader:
         return {}, {}
 
     def downtime(self, before: _Ran, after: _Ran) -> Downtime | None:
-        """Between two deployments; None where it is not known when the first of them committed last."""
+        """The downtime between two deployments; None where the last commit of the first is unknown."""
         clock = next((one for one in (STORE, DRIVER) if one in before.last and one in after.first), None)
         from_clock = clock or next((one for one in (STORE, DRIVER) if one in before.last), None)
         if from_clock is None:

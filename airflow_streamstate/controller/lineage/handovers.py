@@ -1,7 +1,6 @@
-"""One handover of one query: whether the successor began exactly where the predecessor ended (pure).
+"""One handover of one query: whether the successor began exactly where the predecessor ended. Pure.
 
-What an end and a beginning are is read elsewhere (``custody``); here they are held against each other, source by
-source, by the connectors that know what an offset means.
+``lineage`` reads the two edges; this module compares them, source by source, by the connectors that know the offsets.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from airflow_streamstate.protocol.positions import SourceIdentity
 
 BreakKind = Literal["gap", "overlap", "undone", "backwards"]
 Evidence = Literal["logs", "records"]
-"""By what an end or a beginning is known: Spark's own logs, or what was written down of it when it was there."""
+"""Whether an edge was read in Spark's own logs, or in manifests and events of its time."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +27,11 @@ class Edge:
 
     Attributes:
         batch_id: the last committed batch; None for none.
-        lines: per source, the offset up to which it was read, as Spark wrote it; () where nobody knows.
-        names: of sources that have names, one for each line.
-        identities: what each source is; shorter where unknown.
+        lines: per source, the offset up to which it was read, as Spark wrote it; () where unknown.
+        names: of named sources, one for each line.
+        identities: of the sources; shorter where unknown.
         planned_batch_id: a batch that was planned over fixed bounds and not committed; None for none.
-        planned_lines: its bounds; () where nobody knows.
-        evidence: by what all this is known.
+        planned_lines: its bounds; () where unknown.
     """
 
     batch_id: int | None
@@ -47,14 +45,14 @@ class Edge:
 
 @dataclass(frozen=True)
 class Break:
-    """Where a chain does not hold: input that nobody counted (gap), or that two deployments did (overlap).
+    """A break in the chain.
 
-    Or where it was taken back on purpose: batches that are out of the sink again (undone). Or where a source's position
-    went backwards within a deployment.
+    Input that no deployment read (gap), or that two read (overlap); batches that were taken out of the sink on purpose
+    (undone); a source whose position went backwards within a deployment.
 
     Attributes:
         deployment_id: the one that began, or in whose log it is.
-        source: which source, or part of it; "" where it is about batches.
+        source: which source, or part of it; "" for batches.
         ended_at, began_at: the two offsets, or batch ids, as text.
         detail: one sentence.
         accepted: it was asked for by name (``--accept-lost-input``, ``--allow-new-query``, ``--start fresh``,
@@ -71,7 +69,7 @@ class Break:
     accepted: bool = False
 
     def to_json(self) -> dict[str, object]:
-        """``deployment_id query source ended_at began_at detail accepted``."""
+        """The fields without the kind, by which a report groups them."""
         return {
             "deployment_id": self.deployment_id,
             "query": self.query_name,
@@ -85,12 +83,7 @@ class Break:
 
 @dataclass(frozen=True)
 class Compared:
-    """What came of holding two edges against each other.
-
-    Attributes:
-        breaks: empty where the one began exactly where the other ended.
-        uncompared: sources of which nobody can say whether one is the other, in words; "" for none.
-    """
+    """The breaks between two edges; ``uncompared``: sources that cannot be matched, in words, "" for none."""
 
     breaks: tuple[Break, ...]
     uncompared: str = ""
@@ -106,25 +99,18 @@ def compare_edges(
     keeps_places: bool = False,
     accepted: bool = False,
 ) -> Compared:
-    """Hold where a query began against where it had ended.
+    """Compare the end of a query in the predecessor with its start in this deployment.
 
-    A source that only one of the two has is no break: it begins where its options say, or is left where it was.
+    A source of only one edge is no break: it begins where its options say, or is left at its offset.
 
     Args:
-        end: of the predecessor.
-        start: of the successor.
-        deployment_id: the successor.
-        query_name: the query.
-        connectors: which say how offsets lie to each other.
-        keeps_places: it was restored, so that each source goes on from the offset in its own place.
-        accepted: whether lost input was accepted by name.
+        keeps_places: the query was restored, so each source continues from the offset in its own place.
+        accepted: lost input was accepted by name.
     """
     if end.batch_id != start.batch_id:
         return Compared((_of_batches(end.batch_id, start.batch_id, deployment_id, query_name),))
     pairs, uncompared = _pairs(end, start, keeps_places=keeps_places)
-    found: list[Break] = []
-    for pair in pairs:
-        found += _of_source(pair, connectors, deployment_id, query_name)
+    found = [each for pair in pairs for each in _of_source(pair, connectors, deployment_id, query_name)]
     found += _of_planned(end, start, deployment_id, query_name)
     return Compared(tuple(replace(one, accepted=accepted) for one in found), uncompared)
 
@@ -132,15 +118,12 @@ def compare_edges(
 def undone_break(
     deployment_id: str, query_name: str, began: int | None, ended: int, holder_id: str, means: UndoneBy | None
 ) -> Break:
-    """What a start that went back to an older snapshot made of the batches behind it.
+    """What became of the batches behind an older snapshot that a deployment started from.
 
     Args:
-        deployment_id: that went back.
-        query_name: the query.
         began: the last batch in the snapshot; None for none.
-        ended: the last batch that was committed before.
-        holder_id: the deployment that committed it.
-        means: by what its sink was undone; None where no event says that it was.
+        ended: the last batch that was committed before, by ``holder_id``.
+        means: how the sink was undone; None where no event tells.
     """
     which = f"{_listed((-1 if began is None else began) + 1, ended)}, up to those of {holder_id},"
     kind: BreakKind = "overlap" if means in (None, "doubled") else "undone"
@@ -153,10 +136,9 @@ def undone_break(
 
 
 def moves_in(events: Collection[Event | None]) -> list[Skipped | Repositioned]:
-    """What these events of one deployment tell of input that was passed over or is read again, in their order.
+    """The events of one deployment about input that was passed over or read again, in their order.
 
-    A query begins elsewhere once at most: a start that was cut off before its checkpoint was built may have found other
-    offsets than the one that built it, so that of each query the last word holds.
+    Of each query only the last ``Repositioned`` counts: an earlier start was cut off before it built the checkpoint.
     """
     last = {event.query_name: event for event in events if isinstance(event, Repositioned)}
     return [
@@ -167,7 +149,7 @@ def moves_in(events: Collection[Event | None]) -> list[Skipped | Repositioned]:
 
 
 def move_breaks(event: Skipped | Repositioned) -> list[Break]:
-    """The gaps and overlaps with a name: input that was passed over, or is read again, as was asked for."""
+    """The accepted gaps and overlaps of an event: input that was passed over, or read again, as was asked for."""
     why = (
         f"batch {event.batch_id} was skipped, as {event.requested_by} asked for"
         if isinstance(event, Skipped)
@@ -181,14 +163,14 @@ def move_breaks(event: Skipped | Repositioned) -> list[Break]:
             if count == 0 or (count is None and (move.from_offset == move.to_offset or kind == "overlap")):
                 continue
             much = "" if count is None else f" ({counted(count, move.unit)})"
-            places = event.deployment_id, event.query_name, move.source, move.from_offset, move.to_offset
-            found.append(Break(kind, *places, f"{detail}{much}", accepted=True))
+            edges = event.deployment_id, event.query_name, move.source, move.from_offset, move.to_offset
+            found.append(Break(kind, *edges, f"{detail}{much}", accepted=True))
     return found
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """One source on both sides."""
+    """One source in both edges."""
 
     source: str
     ended_at: str
@@ -212,7 +194,8 @@ def _of_source(pair: _Pair, connectors: Iterable[SourceConnector], deployment_id
     order = _order(pair, connectors)
     if order == "same":
         return []
-    if pair.began_at == NO_OFFSET and _sends_once(pair, connectors):
+    sends_once = {one.name for one in connectors if isinstance(one, SendingOnceConnector)}
+    if pair.began_at == NO_OFFSET and pair.connector_name in sends_once:
         detail = "the source sends each row once, so it began without an offset: what was sent between the two is lost"
         return [Break("gap", deployment_id, query_name, pair.source, pair.ended_at, pair.began_at, detail)]
     parts = _parts(pair.ended_at, pair.began_at) or [("", pair.ended_at, pair.began_at, order)]
@@ -220,13 +203,6 @@ def _of_source(pair: _Pair, connectors: Iterable[SourceConnector], deployment_id
         Break(_KINDS[lies], deployment_id, query_name, part or pair.source, before, after, _SENTENCES[lies])
         for part, before, after, lies in parts
     ]
-
-
-def _sends_once(pair: _Pair, connectors: Iterable[SourceConnector]) -> bool:
-    return any(
-        connector.name == pair.connector_name and isinstance(connector, SendingOnceConnector)
-        for connector in connectors
-    )
 
 
 _KINDS: Mapping[OffsetOrder, BreakKind] = {"ahead": "overlap", "behind": "gap", "apart": "gap"}
@@ -238,7 +214,7 @@ _SENTENCES: Mapping[OffsetOrder, str] = {
 
 
 def _of_planned(end: Edge, start: Edge, deployment_id: str, query_name: str) -> list[Break]:
-    """1a.6: a batch that was planned is run first, over the same bounds (Law 14)."""
+    """A planned batch is run first, over the same bounds (1a.6, Law 14)."""
     if end.planned_batch_id is None or not end.planned_lines or not start.planned_lines:
         return []
     before, after = sorted(map(_plain, end.planned_lines)), sorted(map(_plain, start.planned_lines))
@@ -250,7 +226,7 @@ def _of_planned(end: Edge, start: Edge, deployment_id: str, query_name: str) -> 
 
 
 def _pairs(end: Edge, start: Edge, *, keeps_places: bool) -> tuple[list[_Pair], str]:
-    """The sources that are on both sides; and, in words, those of which that cannot be told."""
+    """The sources of both edges; and, in words, those that cannot be matched."""
     before, after = _sources(end), _sources(start)
     if not before or not after:
         return [], ""
@@ -270,7 +246,7 @@ def _pairs(end: Edge, start: Edge, *, keeps_places: bool) -> tuple[list[_Pair], 
         else:
             left.remove(same)
             pairs.append(_paired(same, source))
-    # What is gone and what is new may be one source in other words.
+    # A source that is gone and one that is new may be the same under another description.
     new = [source for source in new if source.line != NO_OFFSET]
     words = f"{_whats(left)} ended, and {_whats(new)} began, behind an offset" if left and new else ""
     return pairs, words
@@ -278,7 +254,7 @@ def _pairs(end: Edge, start: Edge, *, keeps_places: bool) -> tuple[list[_Pair], 
 
 @dataclass(frozen=True)
 class _Source:
-    """One line of an edge, and what it is of."""
+    """One line of an edge, with its source."""
 
     key: str
     line: str
@@ -304,14 +280,14 @@ def _whats(sources: Iterable[_Source]) -> str:
 
 
 def _order(pair: _Pair, connectors: Iterable[SourceConnector]) -> OffsetOrder:
-    """How the first lies to the second; "apart" where nobody can tell and they are not equal."""
+    """How the first offset lies to the second; "apart" where they differ and their order is unknown."""
     if _plain(pair.ended_at) == _plain(pair.began_at):
         return "same"
     for connector in connectors:
         if connector.name == pair.connector_name:
             try:
                 return connector.compare(pair.ended_at, pair.began_at)
-            except Exception:  # a connector of anybody: whatever it raises, it does not know
+            except Exception:  # third-party connectors may raise anything: then the order is unknown
                 break
     parts = _parts(pair.ended_at, pair.began_at)
     orders = {lies for *_, lies in parts} if parts else set()
@@ -319,7 +295,7 @@ def _order(pair: _Pair, connectors: Iterable[SourceConnector]) -> OffsetOrder:
 
 
 def _parts(first: str, second: str) -> list[tuple[str, str, str, OffsetOrder]]:
-    """The parts in which two offsets differ, where both are numbers under the same names; else none."""
+    """The parts in which two offsets differ, where both have numbers under the same names; else none."""
     before, after = _numbers(first), _numbers(second)
     if not before or set(before) != set(after):
         return []
@@ -331,7 +307,7 @@ def _parts(first: str, second: str) -> list[tuple[str, str, str, OffsetOrder]]:
 
 
 def _numbers(offset: str) -> dict[str, int]:
-    """``topic[partition]`` to number, of an offset as Kafka's; "" to number, of one that is a single number."""
+    """By part, the numbers of an offset: ``topic[partition]`` for one like Kafka's, "" for a single number."""
     try:
         content = json.loads(offset)
     except ValueError:
@@ -347,7 +323,7 @@ def _numbers(offset: str) -> dict[str, int]:
 
 
 def _plain(offset: str) -> str:
-    """The same text for the same JSON."""
+    """One text for equal JSON."""
     if offset == NO_OFFSET:
         return offset
     try:

@@ -1,8 +1,8 @@
-"""The chain of custody of a stream: every deployment began exactly where its predecessor ended, by the logs alone.
+"""The lineage of a stream: whether every deployment began exactly where its predecessor ended (Laws 9 and 14).
 
-Nothing is believed that can be read: where a query ended is in the offset and commit logs of the deployment that ran
-it last, where it began in its own. Spark removes old entries of a log that goes on; then the manifest and the events of
-the time speak, and the report says so (``evidence``).
+The evidence is Spark's own logs: a query's end is read in those of the deployment that ran it last, its beginning in
+its own. Where Spark has removed the old entries of a log, the manifest and events of that time count, and the report
+says so (``evidence``).
 """
 
 from __future__ import annotations
@@ -48,13 +48,8 @@ from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.retention import SettledCustody
 
-# Positions that went backwards: an end offset lower than the one before, in the log of one deployment.
-#
-# Spark writes what a source tells it. A source that was connected anew, or made anew, may tell less than before: then
-# a good position is gone, and what was read is read again, or input is passed over in silence.
-
 Path = tuple[str | int, ...]
-"""Where a number stands in an offset: the keys and the places from outside to it."""
+"""The keys and indices that lead to a number in an offset, outermost first."""
 
 
 def backward_breaks(
@@ -65,14 +60,13 @@ def backward_breaks(
     connectors: Iterable[SourceConnector],
     accepted_to: int | None,
 ) -> list[Break]:
-    """The steps of a log at which a source went back; as far as Spark has kept it.
+    """The steps of a log at which the end offset of a source went back, as far as Spark has kept the log.
+
+    A source that was connected or created anew may report a lower offset; then input was read again or passed over.
 
     Args:
-        checkpoint: of the query.
-        deployment_id, query_name: whose it is.
-        identities: what each source is, in the order of the offsets; shorter where unknown.
-        connectors: which say how offsets lie to each other.
-        accepted_to: up to this batch a step back was asked for by name, where it began; None for never.
+        identities: of the sources, in the order of the offsets; shorter where unknown.
+        accepted_to: up to this batch a step back was asked for by name; None for never.
 
     Raises:
         DataError, UnsupportedCheckpointError: an entry cannot be read.
@@ -82,7 +76,7 @@ def backward_breaks(
     entries = [(number, checkpoint.read_offset(number)) for number in checkpoint.offset_ids()]
     for (before_id, before), (number, entry) in pairwise(entries):
         if before is None or entry is None:
-            continue  # Spark has removed it meanwhile
+            continue  # removed by Spark meanwhile
         for place, first, second in _pairs(before, entry):
             identity = identities[place] if place < len(identities) else SourceIdentity("", "")
             part = _went_back(first, second, known.get(identity.adapter))
@@ -99,7 +93,7 @@ def backward_breaks(
 
 
 def _pairs(before: OffsetEntry, entry: OffsetEntry) -> list[tuple[int, str, str]]:
-    """The sources that both have: by their keys where they have some, else by their places."""
+    """The sources of both entries, by key where they have keys, else by place."""
     if before.source_keys and entry.source_keys:
         old = dict(zip(before.source_keys, before.source_lines, strict=True))
         both = enumerate(zip(entry.source_keys, entry.source_lines, strict=True))
@@ -111,7 +105,7 @@ def _pairs(before: OffsetEntry, entry: OffsetEntry) -> list[tuple[int, str, str]
 
 
 def _went_back(first: str, second: str, connector: SourceConnector | None) -> str | None:
-    """Which part of the second offset is behind the first, in words, "" for all of it; None where none is."""
+    """The part of the second offset that is behind the first, in words, "" for all of it; None for none."""
     if first in (second, NO_OFFSET):
         return None
     if second == NO_OFFSET:
@@ -121,13 +115,15 @@ def _went_back(first: str, second: str, connector: SourceConnector | None) -> st
         return lowered
     try:
         return "" if connector.compare(second, first) == "behind" else None
-    except Exception:  # a connector of anybody: whatever it raises, it does not know
+    except Exception:  # third-party connectors may raise anything: then the order is unknown
         return None
 
 
 def _lowered(first: str, second: str, *, is_known: bool) -> str | None:
-    """The first count that is lower in the second offset, in words; None for none. ``is_known``: a connector knows the
-    fields of the source, and compares them better."""
+    """The first number that is lower in the second offset, in words; None for none.
+
+    ``is_known``: a connector knows the fields of the source, and compares them better.
+    """
     before, after = _counts(first), _counts(second)
     common = [path for path in before if path in after]
     fields = {path for path in common if len(common) > 1 and _is_field(path)}
@@ -140,13 +136,15 @@ def _lowered(first: str, second: str, *, is_known: bool) -> str | None:
 
 
 def _is_field(path: Path) -> bool:
-    """Whether this is a named number of the offset itself: one of a version and an index, of which the second begins
-    anew whenever the first one rises. Numbers of lists, of partitions and of what is nested stand for themselves."""
+    """Whether this is a named number at the top of the offset, such as a version or an index.
+
+    An index restarts whenever its version rises; numbers in lists, partitions and nested objects stand alone.
+    """
     return len(path) == 1 and not str(path[0]).isdigit()
 
 
 def _counts(offset: str) -> dict[Path, int]:
-    """Every whole number of an offset, by where it stands in it; {} where it is of another form."""
+    """Every integer of an offset by its path; {} where the offset is not JSON."""
     try:
         return dict(_numbers((), json.loads(offset)))
     except ValueError:
@@ -162,51 +160,36 @@ def _numbers(path: Path, content: object) -> Iterator[tuple[Path, int]]:
             yield from _numbers((*path, key), part)
 
 
-# Batches that were skipped by a driver that died before it could tell, and that no later attempt has told of.
-#
-# The next attempt does; but where a successor is deployed instead there is none, and the gap has a name all the same.
-
-
 def untold_skips(events: Collection[Event], query_name: str, checkpoint: Checkpoint | None) -> list[Skipped]:
-    """What would have been told of them, with attempt 0 and the time of asking: nobody said it.
+    """The skips that a driver committed and died before it wrote their event, where no later attempt wrote it.
 
-    Args:
-        events: of a deployment, all attempts.
-        query_name: the query.
-        checkpoint: its own in that deployment; None where it is gone.
-
-    Raises:
-        DataError, UnsupportedCheckpointError: an entry of its logs cannot be read.
+    Each as the event that is missing, with attempt 0 and the time of the request. ``events``: of all attempts;
+    ``checkpoint``: None where it is gone. Raises DataError, UnsupportedCheckpointError for an unreadable log.
     """
     if checkpoint is None:
         return []
     return [
         Skipped(
-            stream_id=wish.stream_id,
-            deployment_id=wish.deployment_id,
+            stream_id=request.stream_id,
+            deployment_id=request.deployment_id,
             attempt=0,
-            at=wish.requested_at,
+            at=request.requested_at,
             write_id="",
-            command_id=wish.command_id,
+            command_id=request.command_id,
             command_number=number,
             query_name=query_name,
-            batch_id=wish.batch_id,
-            moves=moves_of_batch(checkpoint, wish.batch_id, ()) or (),
-            requested_by=wish.requested_by,
-            reason=wish.reason,
+            batch_id=request.batch_id,
+            moves=moves_of_batch(checkpoint, request.batch_id, ()) or (),
+            requested_by=request.requested_by,
+            reason=request.reason,
         )
-        for wish, number in begun_skips(fold((), events))
-        if wish.query_name == query_name and checkpoint.is_committed(wish.batch_id)
+        for request, number in begun_skips(fold((), events))
+        if request.query_name == query_name and checkpoint.is_committed(request.batch_id)
     ]
 
 
-# Where a query began and ended in one deployment: by its logs as far as they reach, else by what was written down.
-#
-# Nothing is believed that can be read: each edge says by what it is known (``evidence``).
-
-
 def end_of(holder: Checkpoint | None, known: QuerySnapshot | None) -> Edge | None:
-    """Where a query had ended: by the log of who ran it last, else by the manifest of the time; None: nobody knows."""
+    """Where a query had ended: by the log of its last holder, else by the manifest of that time; None where unknown."""
     identities = () if known is None else known.identities
     if holder is None:
         if known is None:
@@ -226,7 +209,7 @@ def end_of(holder: Checkpoint | None, known: QuerySnapshot | None) -> Edge | Non
 
 
 def end_in_snapshot(holder: Checkpoint | None, known: QuerySnapshot) -> Edge:
-    """Where a query stood in a snapshot, however far its deployment went on behind it."""
+    """Where a query stood in a snapshot, however far its deployment ran after that."""
     position = known.position
     entry = None if holder is None or position.batch_id is None else holder.read_offset(position.batch_id)
     planned_id = position.planned_batch_id
@@ -245,10 +228,10 @@ def end_in_snapshot(holder: Checkpoint | None, known: QuerySnapshot) -> Edge:
 def start_of(
     checkpoint: Checkpoint | None, first: QueryStarted, known: QuerySnapshot | None, end: Edge | None
 ) -> Edge | None:
-    """Where a query began: by its own log where that reaches back so far, else by what was written down."""
+    """Where a query began: by its own log as far as that reaches back, else by the records; None where unknown."""
     batch_id = None if known is None else known.position.batch_id
     if first.how != "continued":
-        batch_id = first.batch_id  # of a start that told nothing, a later one is the first that is known
+        batch_id = first.batch_id  # of the first start that an event tells
     elif known is None:
         return None
     entry = None if checkpoint is None or batch_id is None else checkpoint.read_offset(batch_id)
@@ -273,7 +256,7 @@ class QueryCustody:
     Attributes:
         began_behind: the last batch that was committed before it began; None for none.
         ended_with: the last batch that it committed; None for none.
-        evidence: ``logs`` where both where it began and what it went on from are read in Spark's own logs.
+        evidence: ``logs`` where its beginning and its predecessor's end are both read in Spark's logs.
     """
 
     began_behind: int | None
@@ -283,7 +266,7 @@ class QueryCustody:
 
 @dataclass(frozen=True)
 class DeploymentCustody:
-    """One deployment in the chain; ``queries`` are those that were started in it."""
+    """One deployment in the chain, with the queries that were started in it."""
 
     deployment_id: str
     predecessor_id: str | None
@@ -308,13 +291,12 @@ class Lineage:
 
     Attributes:
         deployments: oldest first.
-        breaks: gaps and overlaps, and what was undone by a start that went back to an older snapshot.
-        not_running: the periods in which no query of the stream ran, oldest first.
+        breaks: gaps and overlaps, steps backwards, and batches that a return to an older snapshot undid.
+        not_running, repeats: oldest first.
         downtimes: per query and handover, oldest first.
         unread: what could not be read, one sentence each: nothing is proved of it.
-        repeats: batches that ran again after a kill, oldest first.
-        sent_once: sources that cannot be read again, of each deployment.
-        settled: what was found of the first deployments before a prune removed the evidence; None for none.
+        sent_once: sources of each deployment that cannot be read again.
+        settled: the result for the first deployments, from before a prune removed their evidence; None for none.
     """
 
     stream_id: str
@@ -329,37 +311,23 @@ class Lineage:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every handover was read and is exact, but for what was asked for by name."""
+        """Whether every handover was read and is exact, except for accepted breaks."""
         was_whole = self.settled is None or self.settled.is_whole
         return all(one.accepted for one in self.breaks) and not self.unread and was_whole
 
     def to_json(self) -> dict[str, object]:
-        """``stream_id ok deployments[] gaps[] overlaps[] undone[] backwards[] sent_once[] may_be_doubled[]
-        not_doubled[] not_running[] downtimes[] unread[] settled``."""
+        """The report; the breaks by kind."""
+        breaks: dict[str, list[dict[str, object]]] = {"gap": [], "overlap": [], "undone": [], "backwards": []}
+        for one in self.breaks:
+            breaks[one.kind].append(one.to_json())
         return {
             "stream_id": self.stream_id,
             "ok": self.is_whole,
-            "deployments": [
-                {
-                    "deployment_id": one.deployment_id,
-                    "predecessor_id": one.predecessor_id,
-                    "mode": one.mode,
-                    "snapshot_id": one.snapshot_id,
-                    "queries": {
-                        name: {
-                            "began_behind": query.began_behind,
-                            "ended_with": query.ended_with,
-                            "evidence": query.evidence,
-                        }
-                        for name, query in one.queries.items()
-                    },
-                }
-                for one in self.deployments
-            ],
-            "gaps": [one.to_json() for one in self.breaks if one.kind == "gap"],
-            "overlaps": [one.to_json() for one in self.breaks if one.kind == "overlap"],
-            "undone": [one.to_json() for one in self.breaks if one.kind == "undone"],
-            "backwards": [one.to_json() for one in self.breaks if one.kind == "backwards"],
+            "deployments": [asdict(deployment) for deployment in self.deployments],
+            "gaps": breaks["gap"],
+            "overlaps": breaks["overlap"],
+            "undone": breaks["undone"],
+            "backwards": breaks["backwards"],
             "sent_once": [asdict(one) for one in self.sent_once],
             "may_be_doubled": [one.to_json() for one in self.repeats if one.may_be_doubled],
             "not_doubled": [one.to_json() for one in self.repeats if not one.may_be_doubled],
@@ -379,18 +347,14 @@ class Lineage:
 def lineage_of(
     home: Home, stream_id: str, since: str | None = None, through: str | None = None, *, every_entry: bool = True
 ) -> Lineage:
-    """Audit a stream, running or not; nothing is written.
+    """Audit a stream, running or not; writes nothing.
 
     Args:
-        home: where it lies.
-        stream_id: the stream.
-        since: the deployment whose start is looked at first; None for the stream's first.
-        through: the one whose start is looked at last; None for the newest.
-        every_entry: read each entry of the offset logs, for positions that went backwards; False where the handovers
-            alone are asked about.
+        since, through: the deployments whose starts are audited first and last; None for the oldest and the newest.
+        every_entry: read each entry of the offset logs, for positions that went backwards; False for handovers alone.
 
     Raises:
-        StreamNotFoundError, DeploymentNotFoundError: there is none.
+        StreamNotFoundError, DeploymentNotFoundError: it does not exist.
     """
     control = home.need_stream(stream_id)
     control.need_register()
@@ -406,11 +370,11 @@ def _settled(control: StreamControl) -> SettledCustody | None:
     try:
         return Retention(control).read().settled
     except DataError:
-        return None  # then what is gone is told as such
+        return None  # then the report names the missing evidence
 
 
 class _Reader:
-    """Reads the chain, and gathers what it finds."""
+    """Reads the chain, and collects the findings."""
 
     def __init__(
         self,
@@ -454,7 +418,7 @@ class _Reader:
         )
 
     def _repeats(self, deployment_id: str) -> list[Repeat]:
-        """Also of what is settled: its events stay, whatever was pruned."""
+        """Also for settled deployments: a prune keeps events."""
         events = self._events(deployment_id)
         return repeats_of(self._control, deployment_id, events, partial(self._checkpoint, deployment_id))
 
@@ -462,7 +426,7 @@ class _Reader:
         return self._settled is not None and order_of(deployment_id) <= order_of(self._settled.through)
 
     def _spec(self, deployment_id: str) -> DeploymentSpec | None:
-        """The record; None where there is none: a folder without a record was never begun."""
+        """The record; None for a folder without one, whose deployment never began."""
         if deployment_id not in self._specs:
             self._specs[deployment_id] = None
             try:
@@ -518,7 +482,7 @@ class _Reader:
         return checkpoint if checkpoint.exists() else None
 
     def _query(self, spec: DeploymentSpec, first: QueryStarted, known: QuerySnapshot | None) -> QueryCustody:
-        """One query of a deployment, held against the deployment that ran it last before."""
+        """One query of a deployment, compared with the deployment that ran it last before."""
         name = first.query_name
         checkpoint = self._checkpoint(spec.deployment_id, name)
         commits = [] if checkpoint is None else checkpoint.commit_ids()
@@ -533,7 +497,7 @@ class _Reader:
         holder = None if holder_id is None else self._checkpoint(holder_id, name)
         end = end_of(holder, known)
         if known is not None and (spec.start.undoes is not None or self._undone_event(spec.deployment_id, name)):
-            # It begins at its snapshot, and what came after that is out of the sink, or should be (Law 14).
+            # It begins at its snapshot; later batches are out of the sink, or should be (Law 14).
             self._breaks += self._undone(
                 spec.deployment_id, name, holder_id, None if end is None else end.batch_id, known
             )
@@ -544,12 +508,12 @@ class _Reader:
             return QueryCustody(None, last, "logs")
         start = start_of(checkpoint, first, known, end)
         if start is None or end is None:
-            self._unread.append(f"{spec.deployment_id}, query {name}: nobody knows any more where it began")
+            self._unread.append(f"{spec.deployment_id}, query {name}: where it began is not known any more")
             return QueryCustody(None, last, "records")
         if first.how == "seeded" and end.batch_id is None:
-            end = replace(end, batch_id=start.batch_id)  # a seed always has an entry to go on from
+            end = replace(end, batch_id=start.batch_id)  # a seed always has an entry to start from
         compared = compare_edges(
-            replace(end, lines=()) if is_moved else end,  # where it stood, and where it begins, is told by the event
+            replace(end, lines=()) if is_moved else end,  # the event tells both offsets
             start,
             spec.deployment_id,
             name,
@@ -559,14 +523,14 @@ class _Reader:
         )
         self._breaks += compared.breaks
         if compared.uncompared:
-            self._unread.append(f"{spec.deployment_id}, query {name}: {compared.uncompared}: nobody can compare them")
+            self._unread.append(f"{spec.deployment_id}, query {name}: {compared.uncompared}: they cannot be compared")
         by_logs = start.evidence == end.evidence == "logs"
         return QueryCustody(start.batch_id, last, "logs" if by_logs else "records")
 
     def _look_back(self, spec: DeploymentSpec, first: QueryStarted, checkpoint: Checkpoint | None) -> None:
-        """What its own log, and its sources, tell of the positions in it."""
+        """Its sources that send rows once, and the steps backwards in its own log."""
         name, deployment_id = first.query_name, spec.deployment_id
-        lines = [""] * len(first.identities)  # any that is no beginning
+        lines = [""] * len(first.identities)  # any offset that is no beginning
         self._sent_once += [
             SentOnce(deployment_id, name, what, why)
             for what, why in sending_once(first.identities, lines, self._connectors).items()
@@ -589,9 +553,9 @@ class _Reader:
     def _undone(
         self, deployment_id: str, name: str, holder_id: str | None, ended: int | None, known: QuerySnapshot
     ) -> list[Break]:
-        """What the deployments between the snapshot and this one committed, and what became of it."""
+        """The batches that the deployments between the snapshot and this one committed, and what became of them."""
         began, said = known.position.batch_id, self._undone_event(deployment_id, name)
-        # Where the logs are gone, the driver that undid it has found in the sink how far it had come.
+        # Where the logs are gone, the driver that undid them read the last batch in the sink.
         known_ends = [each for each in (ended, None if said is None else said.last_batch_id) if each is not None]
         ended = max(known_ends, default=None)
         if ended is None or holder_id is None or ended <= (-1 if began is None else began):
@@ -599,12 +563,12 @@ class _Reader:
         return [undone_break(deployment_id, name, began, ended, holder_id, None if said is None else said.means)]
 
     def _undone_event(self, deployment_id: str, name: str) -> Undone | None:
-        """Also of a start that did what one before it had been meant to do, and had not come to."""
+        """The undo of this deployment, also where it did what an earlier start had not come to."""
         told = [event for event in self._events(deployment_id) if isinstance(event, Undone)]
         return next((event for event in told if event.query_name == name), None)
 
     def _holder(self, before: str | None, name: str) -> str | None:
-        """The deployment, from this one down, that ran the query last; one that never started it left it as it was."""
+        """The last deployment, from this one back, that ran the query."""
         seen = set()
         while before is not None and before not in seen:
             seen.add(before)
@@ -621,5 +585,5 @@ def _passed_over(deployment_id: str, name: str, batch_id: int) -> Break:
 
 
 def _fresh(deployment_id: str, name: str, batch_id: int) -> Break:
-    detail = "it was started with nothing, as was asked by name: where its input begins, its options say"
+    detail = "it was started with nothing, as was asked by name: its options say where its input begins"
     return Break("gap", deployment_id, name, "", f"batch {batch_id}", "none", detail, accepted=True)

@@ -1,4 +1,4 @@
-"""The periods in which no query of a stream ran, by the events and signs of life of its attempts (pure)."""
+"""The periods in which no query of a stream ran, by the events and heartbeats of its attempts. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ class NotRunning:
     """A period in which no query of the stream ran.
 
     Attributes:
-        after, before: the attempts around it that ran a query, or its flush, as ``d-0001 attempt 1 (drained)``;
-            ``before`` is "" while it lasts.
-        from_at: the end of the last query of the one; where its driver did not say that, its last word (its final
-            snapshot is complete by then), or its last sign of life.
-        until_at: the first query of the other, or its flush; None while it lasts.
-        at_most: the one had no last word, so that it may have run longer.
+        after, before: the attempts around it that ran a query, or a flush, as ``d-0001 attempt 1 (drained)``;
+            ``before`` is "" while the period lasts.
+        from_at: the end of the last query of ``after``; where unknown, its terminal event or its last sign of life.
+        until_at: the first query of ``before``, or its flush; None while the period lasts.
+        at_most: ``after`` has no terminal event, so it may have run longer.
     """
 
     after: str
@@ -32,29 +31,24 @@ class NotRunning:
     at_most: bool = False
 
     def to_json(self) -> dict[str, object]:
-        """``after before from_at until_at seconds at_most``; until and seconds are null while it lasts."""
-        seconds = None if self.until_at is None else round((self.until_at - self.from_at).total_seconds(), 3)
-        until = None if self.until_at is None else format_time(self.until_at)
+        """The fields and the seconds; ``until_at`` and ``seconds`` are null while the period lasts."""
+        until_at = self.until_at
         return {
-            "after": self.after,
-            "before": self.before,
+            **vars(self),
             "from_at": format_time(self.from_at),
-            "until_at": until,
-            "seconds": seconds,
-            "at_most": self.at_most,
+            "until_at": None if until_at is None else format_time(until_at),
+            "seconds": None if until_at is None else round((until_at - self.from_at).total_seconds(), 3),
         }
 
 
 def not_running(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list[NotRunning]:
     """The periods between the last query of one attempt and the first query of the next, oldest first.
 
-    An attempt that never started a query, nor flushed one, is no end of such a period, and no beginning: nothing ran in
-    it.
+    An attempt that neither started nor flushed a query is no border of such a period.
 
     Args:
         events: of all deployments of a stream.
-        signs: the last sign of life of each deployment; that of an earlier attempt is told by the event ``Claimed`` of
-            the one after it.
+        signs: the last heartbeat of each deployment; that of an earlier attempt is in the ``Claimed`` of the next one.
     """
     beats = _beats(events, signs)
     attempts: dict[tuple[str, int], list[Event]] = {}
@@ -77,7 +71,7 @@ def not_running(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list
 
 
 def _beats(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> Mapping[tuple[str, int], datetime]:
-    """The last sign of life of each attempt, as far as known: the next attempt's heartbeat takes its place."""
+    """The last heartbeat of each attempt, as far as known: the next attempt overwrites it."""
     told = {(beat.deployment_id, beat.attempt): beat.at for beat in signs.values()}
     for event in events:
         if isinstance(event, Claimed) and event.earlier_attempt is not None and event.earlier_beat_at is not None:
@@ -86,8 +80,11 @@ def _beats(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> Mapping[t
 
 
 def _last_at(said: Sequence[Event], beats: Mapping[tuple[str, int], datetime]) -> datetime:
-    """What is said behind the last word (a copy at a mirror, an order that came too late) is not of a query. Of one
-    without a last word a deploy may say long after it which order nobody has begun."""
+    """When the last query of an attempt ended, as far as known.
+
+    Events behind the terminal one (copies at a mirror, late orders) are not of a query. A deploy may write ``Ignored``
+    for a dead attempt long after its end.
+    """
     last_word = next((event for event in said if isinstance(event, TERMINAL_EVENTS)), None)
     if last_word is not None:
         ends = getattr(last_word, "ends", {}).values()

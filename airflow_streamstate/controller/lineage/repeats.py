@@ -1,7 +1,7 @@
-"""Batches that ran again after a kill, and whether their rows may be there twice.
+"""Batches that ran again after a kill, and whether their rows may be in the sink twice.
 
-A batch that was planned and not committed runs again over the same bounds. A sink that knows its batches skips it where
-it holds it; of another one it is not known how much of it the run before had written. So it is named, with its offsets.
+A batch that was planned and not committed runs again over the same bounds. A sink that knows its batches skips one that
+it holds; for other sinks it is unknown how much the earlier run wrote, so the batch is named with its offsets.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _TABLE = "table:"
 
 @dataclass(frozen=True)
 class Repeat:
-    """A batch that ran again, or that is about to.
+    """A batch that ran again, or that will.
 
     Attributes:
         attempt: the one that ran it again.
-        sink: that it went to, for people.
+        sink: in words.
         means: what that sink makes of it.
         moves: per source, the offsets between which it reads; empty where they are gone.
-        is_flush: it is the flush of a drain, which reads no input.
-        at: when, RFC 3339; "" for one that is about to.
+        is_flush: the flush of a drain, which reads no input.
+        at: RFC 3339; "" for a batch that will run again.
     """
 
     deployment_id: str
@@ -58,13 +58,13 @@ class Repeat:
 
     @property
     def rows_at_most(self) -> int | None:
-        """The rows of input that the batch reads; None where the offsets do not tell."""
+        """The rows that the batch reads; None where the offsets do not tell."""
         if not self.moves or any(move.unit != "rows" or move.passed_over is None for move in self.moves):
             return None
         return sum(move.passed_over or 0 for move in self.moves)
 
     def to_json(self) -> dict[str, object]:
-        """``deployment_id attempt query batch_id sink means at is_flush rows_at_most moves[]``."""
+        """The fields, and the rows at most."""
         return {
             "deployment_id": self.deployment_id,
             "attempt": self.attempt,
@@ -87,13 +87,11 @@ def repeats_of(
 ) -> list[Repeat]:
     """The batches that ran again in a deployment, oldest first.
 
-    A driver of an older release says only which batch it found planned (``QueryStarted.planned_batch_id``): its sink is
-    then read in the recorded plan, its offsets in the log, as far as that reaches back.
+    An older driver reports only the batch that it found planned (``QueryStarted.planned_batch_id``): then the sink is
+    read in the recorded plan, and the offsets in the log, as far as that reaches back.
 
     Args:
-        control: the stream.
-        deployment_id: the deployment.
-        events: of it, all attempts.
+        events: of the deployment, all attempts.
         checkpoint_of: a query's own checkpoint in that deployment; None where it is gone.
 
     Raises:
@@ -118,14 +116,7 @@ def repeats_of(
 def repeats_to_come(
     control: StreamControl, deployment_id: str, attempt: int, events: Iterable[Event], logs: Mapping[str, Checkpoint]
 ) -> list[Repeat]:
-    """The batches that the next attempt of a deployment runs again first.
-
-    Args:
-        control: the stream.
-        deployment_id: the deployment, whose last attempt has ended.
-        attempt: the next one.
-        events: of the deployment.
-        logs: its own checkpoints, by query.
+    """The batches that the next attempt of an ended deployment runs again first; ``logs``: its checkpoints by query.
 
     Raises:
         DataError, UnsupportedCheckpointError: a log cannot be read.
@@ -144,7 +135,7 @@ def repeats_to_come(
 
 
 def describe_repeats(stream_id: str, repeats: Sequence[Repeat]) -> str:
-    """What a person should know of batches that ran again, or are about to: one sentence; "" for none."""
+    """One sentence on batches that ran again, or will; "" for none."""
     if not repeats:
         return ""
     doubled = [one for one in repeats if one.may_be_doubled]
@@ -195,7 +186,7 @@ def _derived(
     *,
     next_attempt: int | None = None,
 ) -> Repeat:
-    """By what a start of the query said, its plan and its log; ``next_attempt``: it is yet to run again."""
+    """From a start of the query, its plan and its log; ``next_attempt``: the one that will run it again."""
     sink, place = _sink_of(start.sink, plans.get(start.query_name))
     moves: tuple[SourceMove, ...] | None = None
     with suppress(StreamStateError):  # its offsets are unknown then
@@ -213,7 +204,7 @@ def _derived(
 
 
 def _sink_of(kind: str, plan: QueryPlan | None) -> tuple[Sink, str]:
-    """The sink of a query, and its words for people: by the recorded plan, else by what its writer said it is."""
+    """The sink of a query, and its description: by the recorded plan, else by the kind that its writer reported."""
     planned = None if plan is None else plan.sink
     if planned is not None and planned.kind == kind:
         place = f"{kind} {planned.target}" if planned.target and not kind.startswith(_TABLE) else kind

@@ -1,1 +1,1 @@
-"""What the stores and the launcher say of a deployment, and what that means: read once, then pure."""
+"""Observing a deployment: what the stores and the launcher tell of it, and what follows (pure)."""

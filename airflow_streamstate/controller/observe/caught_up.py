@@ -1,6 +1,6 @@
-"""Caught up is defined, not hoped: nothing left to read at a look of this attempt, or a trigger that found no input.
+"""Whether a query has caught up: its sources reported no lag in this attempt, or its newest trigger found no input.
 
-What nobody can tell is never a yes; it is said why. Pure, from what was observed.
+An unknown lag is never a yes. Pure.
 """
 
 from __future__ import annotations
@@ -18,24 +18,14 @@ from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
 
 @dataclass(frozen=True)
 class CaughtUp:
-    """Whether a query, or a deployment, has read what there is.
-
-    Attributes:
-        is_so: it has.
-        why: one lower-case clause, either way.
-    """
+    """Whether a query, or a deployment, has caught up; ``why``: one lower-case clause, either way."""
 
     is_so: bool
     why: str
 
 
 def decide_caught_up(seen: Observation, at_most: int = 0) -> CaughtUp:
-    """Whether each query of the current attempt has caught up.
-
-    Args:
-        seen: the deployment.
-        at_most: so much may be left of each source, in its own unit.
-    """
+    """Whether each query of the current attempt has a lag of at most ``at_most`` in each source, in its own unit."""
     if seen.state == "finished":
         return CaughtUp(True, "it has come to its end by itself")
     beat = seen.heartbeat
@@ -47,47 +37,47 @@ def decide_caught_up(seen: Observation, at_most: int = 0) -> CaughtUp:
         return CaughtUp(False, f"its last sign of life is {age_seconds:.0f} s old")
     found = {name: query_caught_up(beat.queries.get(name), at_most) for name in names}
     missing = {name: one for name, one in found.items() if not one.is_so}
-    return CaughtUp(not missing, _listed(missing or found))
+    return CaughtUp(not missing, "; ".join(f"query {name}: {one.why}" for name, one in (missing or found).items()))
 
 
 def query_caught_up(query: QueryBeat | None, at_most: int = 0) -> CaughtUp:
-    """The same of one query, by the last sign of life of its attempt; None: that does not know it."""
+    """The same for one query, by the last heartbeat of its attempt; None: the heartbeat does not know it."""
     if query is None:
         return CaughtUp(False, "it has not run yet")
     if query.is_idle:
         return CaughtUp(True, "its newest trigger found no input")
     lags = lags_of(query)
     if not lags:
-        return CaughtUp(False, "nobody knows yet how far it is behind")
+        return CaughtUp(False, "how far it is behind is not known yet")
     untold = [f"{lag.source}: {lag.untold}" for lag in lags if lag.behind is None]
     if untold:
-        return CaughtUp(False, f"nobody can tell how far it is behind ({'; '.join(untold)})")
-    # Of a source that never pauses something is always behind: least right after a commit, which no look need meet.
+        return CaughtUp(False, f"how far it is behind cannot be told ({'; '.join(untold)})")
+    # A source that never pauses always has a lag: smallest right after a commit, when no look may happen.
     is_so = all((left := left_at_least(lag)) is not None and left <= at_most for lag in lags)
     return CaughtUp(is_so, describe_behind(lags))
 
 
 def has_some_left(query: QueryBeat) -> bool:
-    """Whether it is known that there is something left to read; no where nobody can tell."""
+    """Whether something is known to be left to read; False where the lag is unknown."""
     return not query.is_idle and any(lag.behind for lag in lags_of(query))
 
 
 def lags_of(query: QueryBeat) -> tuple[SourceLag, ...]:
-    """What its sources said; of a driver that knew rows alone, these."""
+    """The lags of its sources; of an older driver, which counts rows only, one lag for all."""
     if query.lags or query.rows_behind is None:
         return query.lags
     return (SourceLag("its sources", query.rows_behind, "rows"),)
 
 
 def asked_at(query: QueryBeat) -> datetime | None:
-    """When its sources said so; None where nobody asked them."""
+    """When the lags were asked for; None for never."""
     return query.lags_at or query.rows_behind_at
 
 
 def describe_behind(lags: Sequence[SourceLag]) -> str:
-    """How far behind, and until when: ``120 files behind, about 40 s``; "" where nobody can tell.
+    """How far behind, and for how long: ``120 files behind, about 40 s``; "" where unknown.
 
-    Where less was behind at one of the newest batches, that is said, too: ``900 rows behind, 20 at the least``.
+    A smaller lag at one of the newest batches is named, too: ``900 rows behind, 20 at the least``.
     """
     told = [(lag.behind, left_at_least(lag) or 0, lag.unit) for lag in lags if lag.behind is not None]
     if not told:
@@ -105,7 +95,7 @@ def describe_behind(lags: Sequence[SourceLag]) -> str:
 
 
 def describe_since_snapshot(batches: int | None, lags: Sequence[SourceLag]) -> str:
-    """What whoever goes back to the newest snapshot reads again: ``3 batches, 120 files``; "" where none is known."""
+    """What a return to the newest snapshot reads again: ``3 batches, 120 files``; "" where unknown."""
     if batches is None:
         return ""
     sums: dict[str, int] = {}
@@ -116,10 +106,6 @@ def describe_since_snapshot(batches: int | None, lags: Sequence[SourceLag]) -> s
 
 
 def seconds_to_zero(lags: Sequence[SourceLag]) -> float | None:
-    """Until no source has anything left, as it went lately; None where one of them does not say."""
+    """Seconds until no source has anything left, at the recent pace; None where one of them does not tell."""
     told = [lag.seconds_to_zero for lag in lags]
     return max((each for each in told if each is not None), default=None) if None not in told else None
-
-
-def _listed(found: dict[str, CaughtUp]) -> str:
-    return "; ".join(f"query {name}: {one.why}" for name, one in found.items())

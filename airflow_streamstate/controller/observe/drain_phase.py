@@ -1,4 +1,4 @@
-"""How far a drain of a deployment has come with each of its queries: from its events alone."""
+"""How far a drain of a deployment has come with each query, by its events alone."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ DrainPhase = Literal["accepted", "flushing", "drained", "failed"]
 
 
 def drain_phases(seen: Observation) -> dict[str, DrainPhase]:
-    """Where the last drain of the deployment stands, per query; queries that it has nothing to do with are left out.
+    """Where the last drain of the deployment stands, per query; queries that it does not concern are left out.
 
     ``accepted``: the query reads nothing new, or ends its batch · ``flushing``: its flush batch was announced ·
-    ``drained``: that batch is committed · ``failed``: it is what the drain failed at. A drain that was rejected or
-    called off, or that the deployment outlived in a later attempt, leaves nothing.
+    ``drained``: that batch is committed · ``failed``: the drain failed at this query. A drain that was rejected or
+    called off, or after which a later attempt runs, gives nothing.
     """
     status = seen.command_status(_last_drain(seen))
     if not (status.is_begun or status.is_flushing) or _means_nothing(status, seen):
@@ -37,18 +37,19 @@ def drain_phases(seen: Observation) -> dict[str, DrainPhase]:
     phases: dict[str, DrainPhase] = dict.fromkeys(_started_queries(seen, status), "accepted")
     phases |= dict.fromkeys(flushes, "flushing")
     phases |= dict.fromkeys(status.failed_queries, "failed")
-    for end in _ends(seen):
+    ends = [entry.event for entry in seen.events if isinstance(entry.event, Drained | Stopped | Finished)]
+    for end in ends:
         for name, position in end.queries.items():
             # Where the deployment ended says which flushes are committed (Law 13).
             if name in flushes and position.batch_id == flushes[name]:
                 phases[name] = "drained"
             elif isinstance(end, Drained):
-                phases.pop(name, None)  # carried on unflushed, or nothing was there to flush
+                phases.pop(name, None)  # carried on unflushed, or there was nothing to flush
     return phases
 
 
 def _last_drain(seen: Observation) -> str:
-    """The command that began last to be obeyed as a drain; "" for none."""
+    """The drain command that was begun last; "" for none."""
     for event in seen.of_kind(Event, any_attempt=True):
         if isinstance(event, Draining) or (
             isinstance(event, Accepted) and event.command.get("kind") == DrainNotification.kind
@@ -68,15 +69,9 @@ def _means_nothing(status: CommandStatus, seen: Observation) -> bool:
 
 
 def _started_queries(seen: Observation, status: CommandStatus) -> Iterator[str]:
-    """The queries that had started when the drain failed; of one that did not fail, all."""
+    """The queries that had started when the drain failed; all where it did not fail."""
     for entry in seen.events:
         if entry.event is status.end and isinstance(entry.event, DrainFailed):
             return
         if isinstance(entry.event, QueryStarted):
             yield entry.event.query_name
-
-
-def _ends(seen: Observation) -> Iterator[Drained | Stopped | Finished]:
-    for entry in seen.events:
-        if isinstance(entry.event, Drained | Stopped | Finished):
-            yield entry.event

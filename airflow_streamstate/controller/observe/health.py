@@ -1,7 +1,7 @@
-"""Healthy is defined, not hoped: batches past the handover, no restart, and a pace that is not far below the old one's.
+"""Whether a new version is healthy: batches past the handover, no restart, and a pace not far below the old one's.
 
-A version that is only slower is kept, with a warning; one that fails, or stands still, is not. No single sample of what
-is behind decides: it depends on how much of a batch has passed (``pace``).
+A version that is only slower is kept, with a warning; a version that fails, or stands still, is not. No single sample
+of the lag decides: it depends on how much of a batch has passed (``pace``).
 """
 
 from __future__ import annotations
@@ -15,38 +15,33 @@ from airflow_streamstate.controller.observe.pace import decide_slower, left_at_l
 from airflow_streamstate.protocol.events import Failed, QueryStarted
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 
 Beats = Mapping[str, QueryBeat]
-"""By query, what its last sign of life said."""
+"""By query, its part of the last heartbeat."""
 STILL_SHARE = 0.5
-"""A query stands still that has committed nothing for so much of the time it has to prove itself,"""
+"""A query stands still where it committed nothing for this share of the time that it has to prove itself,"""
 STILL_BATCHES = 3.0
-"""and for as long as so many of its batches, or of the old version's, take."""
+"""and for at least this many times the duration of a batch, of its own or of the old version's."""
 
 
 @dataclass(frozen=True)
 class Healthy:
-    """It has proven itself.
-
-    Attributes:
-        warnings: what a person should know of it all the same, in sentences.
-    """
+    """It has proven itself; ``warnings``: sentences for people."""
 
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class NotYet:
-    """It may still; ``text``: what is missing."""
+    """It may still prove itself; ``text``: what is missing."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Unhealthy:
-    """It cannot any more."""
+    """It cannot prove itself any more."""
 
     reason: str
 
@@ -56,23 +51,10 @@ Health = Healthy | NotYet | Unhealthy
 
 @dataclass(frozen=True)
 class _Doubt:
-    """What speaks against a query.
-
-    Attributes:
-        text: a clause.
-        is_fatal: the version is given up for it when its time is over; else it is kept, and that is said.
-    """
+    """A clause against a query; when time is over, a fatal one gives the version up, another is a warning."""
 
     text: str
     is_fatal: bool
-
-
-@dataclass(frozen=True)
-class _BatchTime:
-    """How long a batch takes; None where nothing tells. ``bound``: before the figure, where it takes that or longer."""
-
-    seconds: float | None
-    bound: str
 
 
 def decide_health(
@@ -86,16 +68,16 @@ def decide_health(
 
     Args:
         seen: the deployment.
-        handover: what it started from; None for nothing.
-        wanted: when it has.
-        old_beats: how the queries of the version before went; None where nobody knows.
-        waited_seconds: since it was launched.
+        handover: the snapshot that it started from; None for none.
+        wanted: when it counts as healthy.
+        old_beats: the queries of the version before; None where unknown.
+        waited_seconds: since its launch.
     """
     state = seen.state
     if state == "finished":
-        return Healthy()  # by itself: a script that reads what there is, and ends
-    failed = next(seen.of_kind(Failed), None)
+        return Healthy()  # a script that reads what there is, and ends by itself
     if state in ("failed", "fenced", "stopped", "drained", "degraded"):
+        failed = next(seen.of_kind(Failed), None)
         why = failed.sentence if failed is not None else seen.why
         return Unhealthy(f"it is {state}: {why}")
     missing = _not_begun(seen, handover) if state in ALIVE else f"it is {state}"
@@ -120,15 +102,14 @@ def has_begun(seen: Observation, handover: SnapshotManifest | None) -> bool:
 def _doubts(
     seen: Observation, handover: SnapshotManifest | None, wanted: HealthyWhen, old_beats: Beats
 ) -> Iterator[_Doubt]:
-    """What speaks against each query that has begun."""
     queries = beats_of(seen)
     for name in _started(seen):
         query, before = queries[name], old_beats.get(name)
         committed = _committed(query, handover, name)
-        took = _BatchTime(query.batch_seconds, "")
-        if took.seconds is None and committed > 0:
-            took = _BatchTime(_least_batch_seconds(seen, name, query, committed, wanted), "at least ")
-        doubt = _doubt_of(query, before, committed, took, wanted)
+        took_seconds, bound = query.batch_seconds, ""
+        if took_seconds is None and committed > 0:
+            took_seconds, bound = _least_batch_seconds(seen, name, query, committed, wanted), "at least "
+        doubt = _doubt_of(query, before, committed, took_seconds, bound, wanted)
         if doubt is None:
             continue
         still_seconds = _stands_still(seen, query, before, wanted) if committed > 0 else 0.0
@@ -139,10 +120,10 @@ def _doubts(
 def _least_batch_seconds(
     seen: Observation, name: str, query: QueryBeat, committed: int, wanted: HealthyWhen
 ) -> float | None:
-    """How long a batch takes at the least, of a query of which no two commits were seen; None where nothing tells.
+    """A lower bound for the duration of a batch where no two commits were seen; None where unknown.
 
-    The batch that runs has lasted since the last commit. The first one is counted only where it took as long as a query
-    may stand still: opening the state is in it, and what came while no version ran.
+    The running batch has lasted since the last commit. The first batch counts only where it took as long as a query may
+    stand still: it opens the state, and reads what came while no version ran.
     """
     beat = seen.heartbeat
     if beat is None or query.committed_at is None:
@@ -156,12 +137,17 @@ def _least_batch_seconds(
 
 
 def _doubt_of(
-    query: QueryBeat, before: QueryBeat | None, committed: int, took: _BatchTime, wanted: HealthyWhen
+    query: QueryBeat,
+    before: QueryBeat | None,
+    committed: int,
+    took_seconds: float | None,
+    bound: str,
+    wanted: HealthyWhen,
 ) -> _Doubt | None:
     """What speaks against a query, by its batches and by its pace.
 
-    No batch at all is standing still. Some, and not as many as are wanted, are a slower version, which may have its
-    reason: a trigger that is set to minutes, or a machine that is busy.
+    No batch at all is fatal. Fewer batches than wanted are a slower version, which may have a reason: a trigger that is
+    set to minutes, or a busy machine.
     """
     pace = _doubt_of_pace(query, before, wanted)
     if committed >= wanted.batches or _is_idle(query):
@@ -171,10 +157,10 @@ def _doubt_of(
         return _Doubt(text, is_fatal=True)
     took_before = None if before is None else before.batch_seconds
     is_slower = False
-    if took.seconds is not None and took_before is not None:
-        text += f": one in {took.bound}{took.seconds:.3g} s, and the version before one in {took_before:.3g} s"
+    if took_seconds is not None and took_before is not None:
+        text += f": one in {bound}{took_seconds:.3g} s, and the version before one in {took_before:.3g} s"
         limit = wanted.roll_back_if_slower
-        is_slower = limit is not None and pace is not None and took.seconds >= took_before * limit
+        is_slower = limit is not None and pace is not None and took_seconds >= took_before * limit
     if pace is None:
         return _Doubt(text, is_fatal=False)
     return _Doubt(f"{text}; it {pace.text}", pace.is_fatal or is_slower)
@@ -199,7 +185,7 @@ def _doubt_of_pace(query: QueryBeat, before: QueryBeat | None, wanted: HealthyWh
 
 
 def _has_no_more_left(query: QueryBeat, before: QueryBeat | None) -> bool:
-    """Whether at its newest batches a query had no more left of any source than the version before had of that unit."""
+    """Whether the lag of a query at its newest batches was in no unit above that of the version before."""
     if before is None or not query.lags:
         return False
     had = {unit: pace.least for unit, pace in paces_of(before).items()}
@@ -213,9 +199,10 @@ def _has_no_more_left(query: QueryBeat, before: QueryBeat | None) -> bool:
 
 
 def _stands_still(seen: Observation, query: QueryBeat, before: QueryBeat | None, wanted: HealthyWhen) -> float:
-    """For how many seconds nothing was committed although input waits; 0 where that is not long enough to say so."""
-    beat = seen.heartbeat
-    if beat is None or query.committed_at is None or _has_nothing_left(query):
+    """For how many seconds nothing was committed although input may wait; 0 where that is not long enough."""
+    beat, lags = seen.heartbeat, lags_of(query)
+    has_nothing_left = query.is_idle or (bool(lags) and all(lag.behind == 0 for lag in lags))
+    if beat is None or query.committed_at is None or has_nothing_left:
         return 0.0
     took = max(query.batch_seconds or 0.0, (before.batch_seconds if before is not None else None) or 0.0)
     still_seconds = (beat.at - query.committed_at).total_seconds()
@@ -223,16 +210,8 @@ def _stands_still(seen: Observation, query: QueryBeat, before: QueryBeat | None,
     return still_seconds if is_long else 0.0
 
 
-def _has_nothing_left(query: QueryBeat) -> bool:
-    """Whether it is known that there was nothing to read after its last commit; no where nobody can tell."""
-    if query.is_idle:
-        return True
-    lags = lags_of(query)
-    return bool(lags) and all(lag.behind == 0 for lag in lags)
-
-
 def _not_begun(seen: Observation, handover: SnapshotManifest | None) -> str:
-    """Which of its queries has not begun; "" where each has."""
+    """Which query has not begun; "" where each has."""
     started, beat = _started(seen), seen.heartbeat
     known = set() if handover is None else set(handover.queries)
     if not started or beat is None or beat.attempt != seen.attempt:
@@ -253,22 +232,19 @@ def _started(seen: Observation) -> list[str]:
 
 
 def _committed(query: QueryBeat, handover: SnapshotManifest | None, name: str) -> int:
-    """Batches past the handover."""
+    """Batches past the handover. A batch that the handover had planned is none of the new version's own (1a.6)."""
     before = None if handover is None else handover.queries.get(name)
-    begun_at = None if before is None else _first_start_runs_to(before.position)
+    begun_at = None if before is None else before.position.planned_batch_id
+    if before is not None and begun_at is None:
+        begun_at = before.position.batch_id
     return 0 if query.batch_id is None else query.batch_id - (-1 if begun_at is None else begun_at)
 
 
-def _first_start_runs_to(position: QueryPosition) -> int | None:
-    """The planned batch is none of the new version's own: its start runs that, whatever the code can do."""
-    return position.batch_id if position.planned_batch_id is None else position.planned_batch_id
-
-
 def _is_idle(query: QueryBeat) -> bool:
-    """It looked for input and found none."""
+    """Whether it looked for input and found none."""
     return query.idle_triggers > 0 and not has_some_left(query)
 
 
 def beats_of(seen: Observation) -> Beats:
-    """How its queries stand now."""
+    """The queries of the last heartbeat."""
     return {} if seen.heartbeat is None else dict(seen.heartbeat.queries)

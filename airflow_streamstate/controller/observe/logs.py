@@ -1,4 +1,4 @@
-"""Reading the log of a driver piece by piece, whole lines at a time, secrets hidden."""
+"""Reads the log of a driver as it grows, in whole lines, secrets hidden."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class LogReader:
 
     Args:
         path: the log on this machine; None where there is none.
-        tail_bytes: how far before its end the first read begins; the line that this cuts in two is left out.
-        secrets: what must not be shown, asked for once there is something to show; raises where nobody can tell.
+        tail_bytes: how far before the end of the log the first read begins; a line that this cuts in two is left out.
+        secrets: what must not be shown, asked for once there is something to show; raises where that is unknown.
         has_ended: whether the driver writes no more.
     """
 
@@ -26,8 +26,7 @@ class LogReader:
         self._secrets_of = secrets
         self._has_ended = has_ended
         self._rest = b""
-        # One byte earlier, to see whether a line begins there: half a line could begin with half a secret, which would
-        # not be recognised.
+        # One byte earlier, to see whether a line begins there: half a line may begin with half a secret.
         self._offset = max(0, _size(path) - tail_bytes - 1)
         self._is_within_line = self._offset > 0
 
@@ -41,12 +40,11 @@ class LogReader:
         return self._hidden(body)
 
     def read_new(self) -> str:
-        """The whole lines that came since the last call; at first the last ``tail_bytes``. After the end, all of it."""
+        """The whole lines since the last call; at first the last ``tail_bytes``. After the end, everything."""
         if self.has_ended():
             return self.read_all()
         body = self._rest + self._read()
-        # A secret that is cut in two would not be recognised: lines are kept whole.
-        cut = body.rfind(b"\n") + 1
+        cut = body.rfind(b"\n") + 1  # whole lines: a secret that is cut in two would not be recognised
         self._rest = body[cut:]
         return self._hidden(body[:cut])
 

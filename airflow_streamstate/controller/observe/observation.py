@@ -1,7 +1,7 @@
 """What was seen of one deployment at one moment, and what follows from it alone.
 
-The state of a deployment is one pure function of (register, last event, launcher status, age of the sign of life):
-``STATE_TABLE``, of which the first row that holds decides. docs/reference/states.md is written from it.
+The state of a deployment is a pure function of (register, last event, launcher status, age of the last sign of life):
+the first row of ``STATE_TABLE`` that holds. docs/reference/states.md is written from it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 from airflow_streamstate.control import command_status
 from airflow_streamstate.control.command_status import NEVER_SEEN, CommandStatus, fold
@@ -37,44 +37,27 @@ from airflow_streamstate.protocol.records import Claim, DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
-
-
 State = Literal[
-    "launching",
-    "running",
-    "degraded",
-    "draining",
-    "drained",
-    "stopping",
-    "stopped",
-    "finished",
-    "failed",
-    "lost",
-    "fenced",
-]
-STATES: tuple[State, ...] = (
     "launching", "running", "degraded", "draining", "drained", "stopping", "stopped", "finished", "failed", "lost",
     "fenced",
-)  # fmt: skip
+]  # fmt: skip
+STATES: tuple[State, ...] = get_args(State)
 ALIVE: frozenset[State] = frozenset({"launching", "running", "degraded", "draining", "stopping"})
 ENDED: frozenset[State] = frozenset({"drained", "stopped", "finished", "failed", "fenced"})
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One deployment as it was looked at; the launcher was asked before the events were read, so that the last word of
-    a driver that has ended is among them.
+    """One deployment at one moment. The launcher was asked before the events were read, so the terminal event of a
+    driver that had ended is among them.
 
     Attributes:
-        register, register_version: the stream's register; the version is what a compare-and-swap must name.
-        spec: the deployment.
-        attempt: the current attempt of the current deployment; the last one that is known of another.
+        register_version: what a compare-and-swap of the register must name.
+        attempt: the current attempt of the current deployment; of another deployment, the last known one.
         events: every event of the deployment, in order.
-        handle: the launch of the attempt; None where none is known.
-        launch_status: how its driver is; None where no launch is known.
+        handle, launch_status: the launch of the attempt; None where none is known.
         claim: the driver that is the attempt; None while there is none.
-        heartbeat: the last sign of life of any attempt.
-        observed_at: when.
+        heartbeat: the last one of any attempt.
     """
 
     register: StreamRegister
@@ -90,12 +73,12 @@ class Observation:
 
     @property
     def stream_id(self) -> str:
-        """The stream."""
+        """As in the spec."""
         return self.spec.stream_id
 
     @property
     def deployment_id(self) -> str:
-        """The deployment."""
+        """As in the spec."""
         return self.spec.deployment_id
 
     @property
@@ -106,7 +89,11 @@ class Observation:
     @property
     def state(self) -> State:
         """The state of the deployment: the first row of ``STATE_TABLE`` that holds."""
-        return _deciding_row(self).state
+        return self._row.state
+
+    @property
+    def _row(self) -> Row:
+        return next(row for row in STATE_TABLE if row.holds(self))
 
     @property
     def why(self) -> str:
@@ -131,7 +118,7 @@ class Observation:
         return self.commands_with(())
 
     def commands_with(self, slots: Iterable[CommandSlot]) -> dict[str, CommandStatus]:
-        """The status of each command of the deployment that an event names, or that lies in one of these objects."""
+        """The status of each command of the deployment that an event names, or that one of these objects holds."""
         return fold(slots, (entry.event for entry in self.events))
 
     def command_status(self, command_id: str) -> CommandStatus:
@@ -163,30 +150,29 @@ class Observation:
 
     @property
     def drained(self) -> Drained | None:
-        """The drain of this deployment, by whichever attempt: the first, since a deployment is drained once."""
-        *_, first = (None, *self.of_kind(Drained, any_attempt=True))  # they come newest first
-        return first
+        """The drain of this deployment, by any attempt: the first, since a deployment is drained once."""
+        return next((entry.event for entry in self.events if isinstance(entry.event, Drained)), None)
 
     @property
     def is_closed(self) -> bool:
-        """Whether a controller took the place of the driver, so that none can ever be this attempt."""
-        return self.claim is not None and is_tombstone(self.claim)
+        """Whether a controller wrote the claim (pid 0), so that no driver can ever be this attempt."""
+        return self.claim is not None and self.claim.pid == 0
 
     @property
     def is_claimed(self) -> bool:
         """Whether a driver is this attempt."""
-        return self.claim is not None and not is_tombstone(self.claim)
+        return self.claim is not None and self.claim.pid != 0
 
     @property
     def is_unlaunched(self) -> bool:
-        """Whether no driver was started for this attempt as far as anyone knows; a launch by its key is safe."""
+        """Whether no driver is known to be started for this attempt, so that a launch by its key is safe."""
         never = self.launch_status is None or self.launch_status.state == "pending"
         return never and self.claim is None and self.terminal is None
 
     @property
     def has_started(self) -> bool:
-        """Whether the Spark session of this attempt is there."""
-        return any(True for _ in self.of_kind(Started)) or any(True for _ in self.of_kind(QueryStarted))
+        """Whether this attempt has a Spark session."""
+        return any(isinstance(event, Started | QueryStarted) for event in self.of_kind(Event))
 
     def accepted(self, kind: str) -> Accepted | None:
         """The last command of this kind that this attempt obeys."""
@@ -194,7 +180,7 @@ class Observation:
 
     @property
     def is_draining(self) -> bool:
-        """Whether this attempt has begun to drain, and was not made to run on after all."""
+        """Whether this attempt has begun to drain, and does not run on after all."""
         called_off = {event.command_id for event in self.of_kind(DrainFailed) if event.then == "runs_on"}
         obeyed = {event.command_id for event in self.of_kind(Draining)} | {
             event.command_id for event in self.of_kind(Accepted) if event.command.get("kind") == DrainNotification.kind
@@ -205,7 +191,7 @@ class Observation:
 
     @property
     def silent_since_at(self) -> datetime:
-        """The last sign of life of this attempt; the launch or the register's move where it never gave one."""
+        """The last sign of life of this attempt: event, heartbeat or claim; else the time of the register or spec."""
         signs = [event.at for event in self.of_kind(Event)][:1]
         if self.heartbeat is not None and self.heartbeat.attempt == self.attempt:
             signs.append(self.heartbeat.at)
@@ -214,18 +200,8 @@ class Observation:
         return max(signs, default=self.register.updated_at if self.is_current else self.spec.created_at)
 
 
-def is_tombstone(claim: Claim) -> bool:
-    """Whether this claim was written by a controller to close an attempt that no driver had claimed."""
-    return claim.pid == 0
-
-
 def pending_drain(observation: Observation, slots: Iterable[CommandSlot]) -> DrainNotification | None:
-    """The drain of this deployment that holds; None where there is none.
-
-    Args:
-        observation: the deployment.
-        slots: the commands that lie there.
-    """
+    """The drain that holds for this deployment; None for none. ``slots``: its recorded commands."""
     found = command_status.pending_drain(
         observation.commands_with(slots),
         stream_id=observation.stream_id,
@@ -237,13 +213,7 @@ def pending_drain(observation: Observation, slots: Iterable[CommandSlot]) -> Dra
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table.
-
-    Attributes:
-        state: what holds where this row is the first that does.
-        when: the condition, in words.
-        holds: the condition.
-    """
+    """One row of the table: the state, and its condition in words and as a function."""
 
     state: State
     when: str
@@ -276,30 +246,19 @@ STATE_TABLE: tuple[Row, ...] = (
 )
 
 
-def _deciding_row(observation: Observation) -> Row:
-    return next(row for row in STATE_TABLE if row.holds(observation))
-
-
 def _explained(observation: Observation) -> str:
-    row = _deciding_row(observation)
+    row = observation._row
     status = observation.launch_status
     if row.state == "launching" and observation.is_unlaunched:
         return "it is recorded, but no driver was started for it yet; resume starts one"
     if row.state == "degraded":
-        return describe_failed(observation)
+        return "; ".join(_describe_failed(event) for event in observation.failed_queries.values())
     if row.state == "failed" and observation.is_closed and observation.claim is not None:
         return observation.claim.agent_version
-    if row.state == "failed" and status is not None and observation.terminal is None:
+    if row.state in ("failed", "lost") and status is not None and observation.terminal is None:
         said = f"{row.when}: {status.reason}" if status.reason else row.when
-        return f"{said}{_perhaps_unread(observation)}"
-    if row.state == "lost" and status is not None:
-        return f"{row.when}: {status.reason}" if status.reason else row.when
+        return said if row.state == "lost" else f"{said}{_perhaps_unread(observation)}"
     return row.when if row.when != "otherwise" else "its driver has not started its Spark session yet"
-
-
-def describe_failed(observation: Observation) -> str:
-    """Which queries have failed, and why, in one sentence; "" where none has."""
-    return "; ".join(_describe_failed(event) for event in observation.failed_queries.values())
 
 
 def _describe_failed(event: QueryFailed) -> str:
@@ -324,7 +283,7 @@ def _has_ended(seen: Observation) -> bool:
 
 
 def _is_unknown(seen: Observation) -> bool:
-    # Claimed, and no launch known here: its controller died before it recorded the launch.
+    # Claimed without a known launch: its controller died before it recorded the launch.
     return seen.is_claimed if seen.launch_status is None else seen.launch_status.state == "unknown"
 
 

@@ -1,4 +1,4 @@
-"""Looking at a deployment: the reads behind every decision, with as few of them as repeat themselves."""
+"""Reads of a deployment, behind every decision; what cannot change is read once."""
 
 from __future__ import annotations
 
@@ -28,13 +28,8 @@ MAX_REMEMBERED = 4096
 class Observer:
     """Reads deployments. Specs, claims, launches and events never change once written, so each is read once.
 
-    A stream may be deleted, and another one get its name, with deployments of the same ids. So a spec is read again
-    where the register has changed; where that is another's, nothing is remembered of the deployment.
-
-    Args:
-        home: where they lie.
-        launcher: answers for their drivers.
-        clock: for the time of an observation.
+    A stream may be deleted and created anew under its name, with deployments of the same ids. So a spec is read again
+    where the register has changed; where it is another spec, the cache of that deployment is dropped.
     """
 
     def __init__(self, home: Home, launcher: Launcher, clock: Clock) -> None:
@@ -49,11 +44,7 @@ class Observer:
         self._handles: OrderedDict[tuple[str, str], LaunchHandle] = OrderedDict()
 
     def observe(self, stream_id: str, deployment_id: str | None = None) -> Observation:
-        """Look at a deployment; at the current one where none is named.
-
-        Raises:
-            StreamNotFoundError, DeploymentNotFoundError: there is none.
-        """
+        """Look at a deployment, by default the current one; raises StreamNotFoundError, DeploymentNotFoundError."""
         control = self._home.control(stream_id)
         stored = control.need_register()
         return self.look(control, stored, deployment_id or str(stored.value.deployment_id))
@@ -87,10 +78,10 @@ class Observer:
         status = None if handle is None else self.status(handle)
         claim = self.claim(control, deployment_id, attempt)
         if handle is not None and status is not None and status.state == "running" and claim is None:
-            # Launched and waiting, but not told: it is launched again, which tells it, or closed (LaunchStatus).
+            # A warm driver that waits for its order: a launch by its key gives it, so it counts as pending.
             status = replace(status, state="pending") if awaits_handover(control, handle) else status
         heartbeat = control.heartbeat(deployment_id)
-        # Last: a driver that has ended by now has said its last word before (state.py).
+        # Events are read last: a driver that had ended when the launcher was asked has written its terminal event.
         events = self.events(control, deployment_id)
         return Observation(
             register=stored.value,
@@ -121,18 +112,18 @@ class Observer:
         return spec
 
     def _forget(self, stream_id: str, deployment_id: str) -> None:
-        """Called with the lock held."""
+        """Drop the cache of a deployment; the caller holds the lock."""
         self._events.pop((stream_id, deployment_id), None)
         for memory in (self._claims, self._handles):
             for key in [key for key in memory if key[0] == stream_id and key[1].startswith(f"{deployment_id}-a")]:
                 del memory[key]
 
     def events(self, control: StreamControl, deployment_id: str) -> tuple[NumberedEvent, ...]:
-        """Every event of the deployment; what was read before is not read again."""
+        """Every event of the deployment."""
         key = (control.stream_id, deployment_id)
         with self._guard:
             known = self._events.get(key, ())
-        # A number may be missing below the highest for a moment only if two writers raced; numbers are never reused.
+        # A number below the highest is missing only for a moment, while two writers race; numbers are never reused.
         after = known[-1].number if known else 0
         found = (*known, *control.journal(deployment_id).events(after))
         with self._guard:
@@ -141,7 +132,7 @@ class Observer:
         return found
 
     def claim(self, control: StreamControl, deployment_id: str, attempt: int) -> Claim | None:
-        """Who is the attempt; None for nobody yet. Created once, so it is read once."""
+        """The claim of the driver that is the attempt; None for none yet."""
         key = (control.stream_id, launch_key_for(deployment_id, attempt))
         with self._guard:
             known = self._claims.get(key)

@@ -1,29 +1,28 @@
-"""Of an observed deployment: which of its queries cannot go on in their own checkpoints, since a source of theirs sends
-each row once."""
+"""Queries of an observed deployment that cannot resume in their own checkpoints: a source of them sends rows once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
 
-from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.connectors.measuring import known_sources
 from airflow_streamstate.connectors.replaying import sending_once
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.observe.repeating import checkpoint_of
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import QueryStarted
 
 OneTimeSources = Mapping[str, Mapping[str, str]]
-"""By query, the sources that it cannot go on from: what each is -> why."""
+"""By query, the sources that it cannot resume from: what each is -> why."""
 
 
 def one_time_sources(home: Home, seen: Observation) -> OneTimeSources:
-    """The queries that no attempt of this deployment can start again: they have committed an offset that means nothing
-    to the next connection, and a resume never changes a checkpoint.
+    """The queries that no attempt of this deployment can start again.
 
-    By the newest start of each query, and its log; what cannot be read is left out, and its driver decides.
+    They have committed an offset that means nothing to the next connection, and a resume never changes a checkpoint.
+    Sources are those of the newest start of each query. A query whose log cannot be read is left out: its driver
+    decides.
     """
     starts: dict[str, QueryStarted] = {}
     for event in seen.of_kind(QueryStarted, any_attempt=True):  # newest first
@@ -39,18 +38,17 @@ def one_time_sources(home: Home, seen: Observation) -> OneTimeSources:
 
 def _lines(home: Home, seen: Observation, name: str) -> tuple[str, ...]:
     """The offsets of the last committed batch; none before the first."""
-    folder = layout.checkpoint_folder(seen.stream_id, seen.deployment_id, name)
-    checkpoint = Checkpoint(home.checkpoints, folder)
+    checkpoint = checkpoint_of(home, seen, name)
     batch_id = checkpoint.position().batch_id if checkpoint.exists() else None
     entry = None if batch_id is None else checkpoint.read_offset(batch_id)
     return () if entry is None else entry.source_lines
 
 
 def describe_why(found: OneTimeSources) -> str:
-    """Why they cannot, one clause."""
+    """Why they cannot resume, as one clause."""
     return "; ".join(f"query {name} reads {what}: {why}" for name in found for what, why in found[name].items())
 
 
 def consent(found: OneTimeSources) -> str:
-    """The options with which a deploy goes on all the same."""
+    """The options with which a deploy starts them, with lost input."""
     return " ".join(f"--accept-lost-input {name}" for name in found)

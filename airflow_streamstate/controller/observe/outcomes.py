@@ -1,6 +1,6 @@
-"""What became of an order, and how a deployment ended: pure, from what was observed.
+"""What became of an order, and how a deployment ended. Pure.
 
-Nobody ever waits for what cannot come: each end of an order and of a deployment has an outcome here.
+Each end of an order and of a deployment has an outcome, so that no wait is for what cannot come (Law 6).
 """
 
 from __future__ import annotations
@@ -42,11 +42,17 @@ _END_OF_STATE: Mapping[State, OutcomeKind] = {
     "fenced": "fenced",
     "lost": "lost",
 }
+_GOOD_ENDS: Mapping[str, OutcomeKind] = {
+    Drained.kind: "drained",
+    Stopped.kind: "stopped",
+    Finished.kind: "finished",
+    SnapshotReady.kind: "snapshot_ready",
+}
 FULFILLED_BY: Mapping[str, frozenset[OutcomeKind]] = {
     DrainNotification.kind: frozenset({"drained"}),
     CancelRequest.kind: frozenset({"cancelled"}),
     StopRequest.kind: frozenset({"stopped", "finished", "drained"}),
-    # A snapshot at the end of what was to be snapshotted is as good, and newer.
+    # A snapshot at the end of the deployment is as good, and newer.
     SnapshotRequest.kind: frozenset({"snapshot_ready", "stopped", "finished", "drained"}),
     SkipRequest.kind: frozenset({"skipped"}),
     "": frozenset({"drained", "stopped", "finished", "snapshot_ready", "skipped"}),
@@ -59,13 +65,10 @@ class End:
     """An end, before the snapshot's manifest was looked up.
 
     Attributes:
-        outcome: which.
-        state: of the deployment.
         event, number: what said so; None and 0 where the state alone does.
-        snapshot_id: the snapshot that the end made; None for none.
         queries: where each query ended.
-        reason, error, traceback: one sentence; the job's own words.
-        command_kind: the kind of the order; "" where unknown or where it is the end of a deployment.
+        reason, traceback: one sentence; the job's own words.
+        command_kind: the kind of the order; "" where unknown, or for the end of a deployment.
     """
 
     outcome: OutcomeKind
@@ -80,17 +83,14 @@ class End:
 
     @property
     def is_what_was_ordered(self) -> bool:
-        """Whether the order was fulfilled, if perhaps by another end."""
+        """Whether the order was fulfilled, perhaps by another end."""
         return self.outcome in FULFILLED_BY.get(self.command_kind, FULFILLED_BY[""])
 
 
 def decide_command_outcome(seen: Observation, command_id: str, command_kind: str = "") -> End | None:
     """What became of a command; None while it is under way.
 
-    Args:
-        seen: the deployment that it was for.
-        command_id: the command.
-        command_kind: its kind, where it is known although no event has named it yet.
+    ``command_kind``: its kind, where it is known although no event has named it yet.
     """
     state = seen.state
     status = seen.command_status(command_id)
@@ -115,18 +115,15 @@ def decide_end(seen: Observation, command_kind: str = "") -> End | None:
     if outcome is None:
         return None
     event: Event | None = seen.drained or seen.terminal
-    reason = seen.why
     if event is None:
-        return End(outcome, state, reason=reason, command_kind=command_kind)
+        return End(outcome, state, reason=seen.why, command_kind=command_kind)
     return _from_event(event, seen.number_of(event), state, command_kind)
 
 
 def decide_drain_outcome(seen: Observation, *, is_pending: bool) -> End | None:
-    """What a drain of this deployment, by whomever, has come to; None while one may still come.
+    """What the drain of this deployment, by any client, came to; None while one may still come.
 
-    Args:
-        seen: the deployment.
-        is_pending: a drain of it waits to be obeyed.
+    ``is_pending``: a drain waits to be obeyed.
     """
     end = decide_end(seen, DrainNotification.kind)
     if end is not None and end.outcome == "drained":
@@ -152,20 +149,12 @@ def _is_word_on_drain(event: Event) -> bool:
 
 def _from_event(event: Event, number: int, state: State, kind: str) -> End:
     if isinstance(event, Drained | Stopped | Finished | SnapshotReady):
-        outcome: OutcomeKind = (
-            "drained"
-            if isinstance(event, Drained)
-            else "stopped"
-            if isinstance(event, Stopped)
-            else "finished"
-            if isinstance(event, Finished)
-            else "snapshot_ready"
-        )
+        outcome = _GOOD_ENDS[event.kind]
         return End(outcome, state, event, number, event.snapshot_id, event.queries, command_kind=kind)
     if isinstance(event, Failed):
         return End("failed", state, event, number, reason=event.sentence, traceback=event.traceback, command_kind=kind)
     if isinstance(event, Fenced):
-        reason = f"replaced by {event.current_deployment_id or 'nobody'} attempt {event.current_attempt}"
+        reason = f"replaced by {event.current_deployment_id or 'no deployment'} attempt {event.current_attempt}"
         return End("fenced", state, event, number, reason=reason, command_kind=kind)
     return End("failed", state, event, number, reason=event.kind, command_kind=kind)
 
@@ -173,7 +162,7 @@ def _from_event(event: Event, number: int, state: State, kind: str) -> End:
 def _drain_failed(
     seen: Observation, event: DrainFailed, number: int, state: State, kind: str = DrainNotification.kind
 ) -> End | None:
-    """Not before it is known where the deployment stands after it."""
+    """None until it is known where the deployment stands after the failed drain."""
     end = decide_end(seen)
     if end is None and event.then != "runs_on" and event.cause != "cancelled":
         return None
@@ -196,7 +185,7 @@ def _drain_failed(
 def _unobeyed(seen: Observation, event: Ignored | Rejected | Expired, number: int, state: State, kind: str) -> End:
     end = decide_end(seen, kind)
     if isinstance(event, Ignored) and end is not None and end.is_what_was_ordered:
-        return end  # it came too late to be obeyed, because what it asked for had happened
+        return end  # ignored because what it asked for had happened already
     if isinstance(event, Ignored) and end is not None and end.outcome == "fenced":
         return End("fenced", state, event, number, reason=event.reason, command_kind=kind)
     if isinstance(event, Expired):

@@ -1,7 +1,7 @@
-"""How fast a query reads, beside how fast its input comes and how fast another version read.
+"""How fast a query reads, compared with its input and with another version. Pure.
 
-Judged by a window of batches (``LagTrend``). What is behind at one moment is no measure: between two commits it grows
-from the least to the most, however fast the query is. Pure.
+Rates come from a window of batches (``LagTrend``): between two commits the lag grows from its least to its most,
+however fast the query is, so a single sample says nothing.
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ from airflow_streamstate.connectors.moving import counted
 from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
 
 NOISE = 1.1
-"""Rates that differ by less are taken for the same."""
+"""Rates that differ by less than this factor count as equal."""
 LEVEL_BATCHES = 2
-"""A query that keeps up has no more left than so many of its batches read: one that runs, and one to be planned."""
+"""The lag of a query that keeps up, in batches, is at most this: one that runs, and one to be planned."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How a query went with all its sources of one unit.
+    """The pace of a query over all its sources of one unit.
 
     Attributes:
-        unit: of the counts.
-        read_per_second: what the query read; None where the offsets do not tell.
-        came_per_second: what came to its sources; None as ``read_per_second``.
-        least_before, least: the least that was behind in the older and in the newer half of the window.
+        read_per_second, came_per_second: what the query read, and what came to its sources; None where the offsets do
+            not tell.
+        least_before, least: the smallest lag in the older and in the newer half of the window.
     """
 
     unit: str
@@ -38,7 +37,7 @@ class Pace:
 
     @property
     def falls_behind(self) -> bool:
-        """Whether even the least that is behind grows, and less is read than comes, as far as that is known."""
+        """Whether the smallest lag grows, and less is read than comes, as far as the rates are known."""
         if self.least <= self.least_before:
             return False
         if self.read_per_second is None or self.came_per_second is None:
@@ -48,11 +47,11 @@ class Pace:
 
 @dataclass(frozen=True)
 class Slower:
-    """A query falls behind, and reads less than the one of the version before, or nobody knows what that read.
+    """A query that falls behind, and reads less than in the version before, or than an unknown rate.
 
     Attributes:
         text: both rates, as a clause: ``reads 5 rows/s while 10 rows/s come, and the version before read 10 rows/s``.
-        factor: how many times as much the version before read; None where that is not known.
+        factor: rate of the version before divided by the rate of this one; None where unknown.
     """
 
     text: str
@@ -60,7 +59,7 @@ class Slower:
 
 
 def paces_of(query: QueryBeat) -> Mapping[str, Pace]:
-    """How a query goes, by unit; sources of which no trend is known are left out."""
+    """The pace of a query by unit; sources without a known trend are left out."""
     found: dict[str, Pace] = {}
     for lag in query.lags:
         if lag.trend is None or lag.behind is None:
@@ -71,28 +70,29 @@ def paces_of(query: QueryBeat) -> Mapping[str, Pace]:
 
 
 def left_at_least(lag: SourceLag) -> int | None:
-    """The least that was behind one source at the newest three batches; what is behind now where the least grows."""
+    """The smallest lag of one source at the newest three batches; the lag of now where the query falls behind."""
     if lag.behind is None or lag.trend is None or _pace_of(lag.unit, lag.trend).falls_behind:
         return lag.behind
     return min(lag.behind, lag.trend.least_lately)
 
 
 def decide_slower(query: QueryBeat, before: QueryBeat | None) -> Slower | None:
-    """Whether a query is slower than in the version before; None where it keeps up, has no more left than that version
-    had, or reads as much as that did: then it is the input that is faster.
+    """Whether a query is slower than in the version before.
 
-    Args:
-        query: of the new version.
-        before: the same query as the version before last told of it; None where it did not.
+    None where it keeps up, where its lag is not larger than that version's, or where it reads as much: then the input
+    got faster. ``before``: the query as the version before last reported it; None where it did not.
     """
     known = {} if before is None else paces_of(before)
     found = [_slower(pace, known.get(unit)) for unit, pace in paces_of(query).items()]
-    return max((one for one in found if one is not None), key=_factor, default=None)
+    told = [one for one in found if one is not None]
+    return max(told, key=lambda slower: 0.0 if slower.factor is None else slower.factor, default=None)
 
 
 def keeps_level(query: QueryBeat) -> bool:
-    """Whether a query that is never without input keeps up with it, and has no more left than two of its batches read.
-    No where nobody can tell."""
+    """Whether a query that is never without input keeps up, with a lag of at most ``LEVEL_BATCHES`` batches.
+
+    False where no source tells.
+    """
     told = [lag for lag in query.lags if lag.behind is not None]
     return bool(told) and all(_is_level(lag) for lag in told)
 
@@ -146,7 +146,3 @@ def _together(one: Pace, other: Pace) -> Pace:
 
 def _sum(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else one + other
-
-
-def _factor(slower: Slower) -> float:
-    return 0.0 if slower.factor is None else slower.factor

@@ -1,4 +1,4 @@
-"""The orders to a deployment that have not had their end: what waits, what is obeyed, and what becomes of it (pure)."""
+"""The orders to a deployment that have not ended: what each waits for. Pure."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ class PendingOrder:
     """An order without its end.
 
     Attributes:
-        verb: of the shell.
         number: of its object; 0 where it has none.
-        phase: ``ordered``: it lies there; ``accepted``: a driver has begun to obey it.
+        phase: ``ordered``: recorded; ``accepted``: a driver has begun to obey it.
         why: what it waits for, in one lower-case sentence.
     """
 
@@ -52,7 +51,7 @@ class PendingOrder:
     why: str
 
     def to_json(self) -> dict[str, object]:
-        """``verb command_id number requested_at requested_by reason expires_at phase why``."""
+        """The fields, times in RFC 3339."""
         return {
             **vars(self),
             "requested_at": format_time(self.requested_at),
@@ -61,13 +60,7 @@ class PendingOrder:
 
 
 def pending_orders(seen: Observation, slots: Iterable[CommandSlot], state: State) -> tuple[PendingOrder, ...]:
-    """The orders to this deployment that have not had their end, in the order of their numbers.
-
-    Args:
-        seen: the deployment.
-        slots: the commands that lie there.
-        state: of the deployment.
-    """
+    """The orders to this deployment that have not ended, by number; ``slots``: its recorded commands."""
     statuses = seen.commands_with(slots)
     taken_back = {
         drain.command_id
@@ -97,7 +90,7 @@ def pending_orders(seen: Observation, slots: Iterable[CommandSlot], state: State
 
 
 def _ends_with(command: Command, seen: Observation) -> bool:
-    """Whether an order that was begun is over with the attempt, or the deployment, that began it."""
+    """Whether an order that was begun is over because its attempt, or its deployment, is."""
     if not seen.is_current or seen.drained is not None:
         return True
     if not isinstance(command, StopRequest | SnapshotRequest):
@@ -106,12 +99,11 @@ def _ends_with(command: Command, seen: Observation) -> bool:
 
 
 def _why(command: Command, seen: Observation, state: State, *, is_begun: bool) -> str:
-    """What becomes of it as things stand."""
     owner = (command.stream_id, command.deployment_id)
     if owner != (seen.stream_id, seen.deployment_id):
-        return f"it is meant for deployment {command.deployment_id} of stream {command.stream_id}: nobody obeys it"
+        return f"it is meant for deployment {command.deployment_id} of stream {command.stream_id}: no driver obeys it"
     if not seen.is_current or state == "drained":
-        return "nobody will obey it: this deployment is over"
+        return "no driver will obey it: this deployment is over"
     if is_begun and state in ALIVE:
         return "it is being obeyed"
     if not is_begun and is_late(command, seen.observed_at):
@@ -127,7 +119,7 @@ def _why(command: Command, seen: Observation, state: State, *, is_begun: bool) -
 
 def _why_of_an_attempt(command: StopRequest | SnapshotRequest, seen: Observation, state: State) -> str:
     if command.attempt < seen.attempt:
-        return f"it is meant for attempt {command.attempt}: nobody obeys it"
+        return f"it is meant for attempt {command.attempt}: no driver obeys it"
     if state not in ALIVE:
-        return "the driver that it is meant for has ended: nobody obeys it"
+        return "the driver that it is meant for has ended: no driver obeys it"
     return "the driver has not taken it up yet"

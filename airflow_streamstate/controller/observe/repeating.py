@@ -1,4 +1,4 @@
-"""Of an observed deployment: which batches ran again after a kill, and which the next attempt runs again first."""
+"""Batches of an observed deployment that ran again after a kill, and those that its next attempt runs again first."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ from airflow_streamstate.protocol.events import QueryStarted
 def repeated(home: Home, seen: Observation) -> tuple[Repeat, ...]:
     """The batches of this deployment that ran again, oldest first."""
     control = home.control(seen.stream_id)
-    found = repeats_of(control, seen.deployment_id, _events(seen), lambda name: _checkpoint(home, seen, name))
-    return tuple(found)
+    return tuple(repeats_of(control, seen.deployment_id, _events(seen), lambda name: checkpoint_of(home, seen, name)))
 
 
 def describe_foreseen(home: Home, seen: Observation) -> str:
-    """What the next attempt of an ended deployment runs again, as one sentence; "" for nothing, or where the logs
-    cannot be read."""
+    """What the next attempt of an ended deployment runs again, as one sentence; "" for nothing or unreadable logs."""
     events = _events(seen)
     names = {event.query_name for event in events if isinstance(event, QueryStarted)}
     with suppress(StreamStateError):
-        found = {name: _checkpoint(home, seen, name) for name in names}
+        found = {name: checkpoint_of(home, seen, name) for name in names}
         there = {name: checkpoint for name, checkpoint in found.items() if checkpoint.exists()}
         control = home.control(seen.stream_id)
         coming = repeats_to_come(control, seen.deployment_id, seen.attempt + 1, events, there)
@@ -35,9 +33,10 @@ def describe_foreseen(home: Home, seen: Observation) -> str:
     return ""
 
 
+def checkpoint_of(home: Home, seen: Observation, query_name: str) -> Checkpoint:
+    """The checkpoint of a query of the observed deployment, whether it exists or not."""
+    return Checkpoint(home.checkpoints, layout.checkpoint_folder(seen.stream_id, seen.deployment_id, query_name))
+
+
 def _events(seen: Observation) -> list[Event]:
     return [entry.event for entry in seen.events if entry.event is not None]
-
-
-def _checkpoint(home: Home, seen: Observation, name: str) -> Checkpoint:
-    return Checkpoint(home.checkpoints, layout.checkpoint_folder(seen.stream_id, seen.deployment_id, name))

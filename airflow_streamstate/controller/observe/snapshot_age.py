@@ -1,4 +1,4 @@
-"""How old a snapshot may be that something starts from: who has set a bound is not surprised by last week's state."""
+"""The bound on the age of a snapshot that a deployment starts from (``--max-snapshot-age``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check_max_age(seconds: float | None) -> None:
     """Raises InvalidRequestError where this is no bound."""
     if seconds is not None and not 0 < seconds <= MAX_SECONDS:
         raise InvalidRequestError(
-            "this is no age of a snapshot",
+            "a maximum age of a snapshot is a positive number of seconds",
             max_snapshot_age_seconds=seconds,
             next_step="Use a number of seconds above 0.",
         )
@@ -24,26 +24,17 @@ def check_max_age(seconds: float | None) -> None:
 def refuse_old_end(
     seen: Observation, kept: SnapshotManifest | None, max_age_seconds: float | None, now: datetime
 ) -> None:
-    """See that the end of a deployment is young enough to start from.
+    """Refuse the end of a deployment that is too old to start from; raises IncompatibleUpgradeError.
 
-    Args:
-        seen: the deployment.
-        kept: the snapshot at its end; None where nobody kept one, so that its last sign of life counts. So it does
-            where a controller took it, however long after.
-        max_age_seconds: the bound; None for none.
-        now: when it would start.
-
-    Raises:
-        IncompatibleUpgradeError: it is older.
+    ``kept``: the snapshot at that end. Where there is none, or a controller took it (perhaps long after), the last
+    heartbeat counts.
     """
-    if kept is not None and kept.taken_by == "agent":
-        refuse_old(kept.taken_at, kept.snapshot_id, max_age_seconds, now)
-    else:
-        refuse_old(seen.silent_since_at, None if kept is None else kept.snapshot_id, max_age_seconds, now)
+    taken_at = kept.taken_at if kept is not None and kept.taken_by == "agent" else seen.silent_since_at
+    refuse_old(taken_at, None if kept is None else kept.snapshot_id, max_age_seconds, now)
 
 
 def refuse_old(taken_at: datetime, snapshot_id: str | None, max_age_seconds: float | None, now: datetime) -> None:
-    """See that what was taken then is not older than this; raises as ``refuse_old_end``."""
+    """Refuse what was taken before this bound, None for no bound; raises IncompatibleUpgradeError."""
     age_seconds = (now - taken_at).total_seconds()
     if max_age_seconds is None or age_seconds <= max_age_seconds:
         return

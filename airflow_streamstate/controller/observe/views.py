@@ -1,4 +1,4 @@
-"""What the verbs answer: frozen, plain, and with one JSON form each (``to_json``). No view holds a secret."""
+"""What the verbs answer: frozen views, each with one JSON form (``to_json``; docs/reference/verbs.md). No secrets."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from airflow_streamstate.protocol.codec import format_time, to_json
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.heartbeat import SourceLag
+from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import StartPlan
 
@@ -27,12 +28,7 @@ OutcomeKind = Literal[
 
 @dataclass(frozen=True)
 class DeploymentView:
-    """A deployment, as the verb that just acted on it leaves it.
-
-    Attributes:
-        start: how it starts: the choice, before anything runs.
-        notes: what a person should know about that choice, in sentences.
-    """
+    """A deployment behind the verb that acted on it; ``notes``: sentences on how it starts, for people."""
 
     stream_id: str
     deployment_id: str
@@ -42,25 +38,23 @@ class DeploymentView:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        """``stream_id deployment_id attempt state start{mode,snapshot_id,predecessor_id} notes``."""
-        return {
-            "stream_id": self.stream_id,
-            "deployment_id": self.deployment_id,
-            "attempt": self.attempt,
-            "state": self.state,
-            "start": start_json(self.start),
-            "notes": list(self.notes),
-        }
+        """The fields."""
+        return {**vars(self), "start": start_json(self.start), "notes": list(self.notes)}
 
 
 @dataclass(frozen=True)
 class SnapshotFacts:
-    """What a snapshot is, in short."""
+    """A snapshot, in short."""
 
     snapshot_id: str
     kind: str
     files: int
     size_bytes: int
+
+    @classmethod
+    def of(cls, manifest: SnapshotManifest) -> SnapshotFacts:
+        """Of a complete snapshot."""
+        return cls(manifest.snapshot_id, manifest.snapshot_kind, manifest.files_count, manifest.size_bytes)
 
 
 @dataclass(frozen=True)
@@ -68,11 +62,10 @@ class CommandView:
     """An order as it is recorded.
 
     Attributes:
-        command_id: names it.
-        number, key: where it lies; None where it was answered without being written.
+        number, key: of its object; None where it was answered without being written.
         state: of the deployment, when the order was recorded.
         outcome: what answers it, where that is known already.
-        request_id: of a snapshot, what it was asked under; "" for all else.
+        request_id: of a snapshot; "" for other orders.
     """
 
     stream_id: str
@@ -86,8 +79,7 @@ class CommandView:
     request_id: str = ""
 
     def to_json(self) -> dict[str, object]:
-        """``stream_id deployment_id command_id state``, of a snapshot ``request_id`` too; of an answered one also what
-        ``Outcome.to_json`` has."""
+        """Ids and state; for a snapshot also ``request_id``; for an answered order also ``Outcome.to_json``."""
         plain: dict[str, object] = {
             "stream_id": self.stream_id,
             "deployment_id": self.deployment_id,
@@ -104,9 +96,8 @@ class Outcome:
     """The end of an order, or of a deployment.
 
     Attributes:
-        outcome: which end; only ``lost`` may still change by itself.
-        state: of the deployment.
-        snapshot: the snapshot that the end made; None where it made none.
+        outcome: only ``lost`` may still change by itself.
+        snapshot: the snapshot that the end made; None for none.
         queries: where each query ended.
         reason: one sentence, where the end is not the one that was ordered.
         traceback: the script's own, of a failure.
@@ -128,11 +119,11 @@ class Outcome:
 
     @property
     def snapshot_id(self) -> str | None:
-        """The snapshot that the end made."""
+        """Of ``snapshot``."""
         return None if self.snapshot is None else self.snapshot.snapshot_id
 
     def to_json(self) -> dict[str, object]:
-        """``deployment_id state outcome snapshot_id kind files bytes queries{NAME:{batch_id,…}} reason``."""
+        """The end, with kind, files and bytes of the snapshot where there is one."""
         plain: dict[str, object] = {
             "stream_id": self.stream_id,
             "deployment_id": self.deployment_id,
@@ -153,21 +144,18 @@ class QueryStatus:
     """Where a running query stands, or where a checkpoint was left.
 
     Attributes:
-        batch_id: last committed batch, as the heartbeat or the end said; None for none.
+        batch_id: last committed batch, as the heartbeat or the end reported it; None for none.
         committed_at: when that was seen; None where it was not seen.
         state_rows: None before the first progress.
         skipped_batches: batches of the current attempt that moved offsets and read nothing (``BatchesSkipped``).
-        rows_behind: what its sources have and it has not read, by asking them; None where that cannot be told.
-        drain_phase: how far the last drain has come with it; None where none has to do with it.
-        lags: how far each source is ahead, in its own unit, and what was read of it since the newest snapshot.
-        lags_at: when the sources were asked; None for not yet.
-        behind_age_seconds: how long ago that was; None where it does not run: then nobody asks any more, and what was
-            behind then is not said of now.
-        caught_up, caught_up_why: whether it has read what there is, and by what that is known; None and "" where it
-            does not run.
+        rows_behind: rows that its sources have and it has not read; None where that is unknown.
+        drain_phase: how far the last drain has come with it; None where no drain concerns it.
+        lags, lags_at: the lag of each source in its own unit, and when the sources were asked; None for not yet.
+        behind_age_seconds: how long ago that was; None where the query does not run: an old lag says nothing of now.
+        caught_up, caught_up_why: None and "" where the query does not run.
         batches_since_snapshot: committed batches that are not in the newest snapshot.
         batch_seconds: from one commit to the next, over the last batches; None before there were two.
-        error: why it has failed in the current attempt, in one line; "" for a query that has not.
+        error: why it failed in the current attempt, in one line; "" for a query that has not.
     """
 
     batch_id: int | None
@@ -189,31 +177,17 @@ class QueryStatus:
     error: str = ""
 
     def to_json(self) -> dict[str, object]:
-        """``batch_id committed_at state_rows watermark_at idle_triggers is_active drain_phase skipped_batches
-        rows_behind lags[] lags_at behind behind_age_seconds seconds_to_zero caught_up caught_up_why
-        batches_since_snapshot since_snapshot batch_seconds error``."""
+        """The fields, and the lag in words."""
         is_told = self.behind_age_seconds is not None
         return {
-            "batch_id": self.batch_id,
+            **vars(self),
             "committed_at": _time(self.committed_at),
-            "state_rows": self.state_rows,
             "watermark_at": _time(self.watermark_at),
-            "idle_triggers": self.idle_triggers,
-            "is_active": self.is_active,
-            "drain_phase": self.drain_phase,
-            "skipped_batches": self.skipped_batches,
-            "rows_behind": self.rows_behind,
             "lags": [asdict(lag) for lag in self.lags],
             "lags_at": _time(self.lags_at),
             "behind": (describe_behind(self.lags) or None) if is_told else None,
-            "behind_age_seconds": self.behind_age_seconds,
             "seconds_to_zero": seconds_to_zero(self.lags) if is_told else None,
-            "caught_up": self.caught_up,
-            "caught_up_why": self.caught_up_why,
-            "batches_since_snapshot": self.batches_since_snapshot,
             "since_snapshot": describe_since_snapshot(self.batches_since_snapshot, self.lags) or None,
-            "batch_seconds": self.batch_seconds,
-            "error": self.error,
         }
 
 
@@ -222,27 +196,24 @@ class StreamStatus:
     """Where a stream stands.
 
     Attributes:
-        state: ``Observation.state``; ``unreadable`` in a list, of a stream whose control objects
-            cannot be read: nobody can tell where it stands.
+        state: ``Observation.state``; in a list, ``unreadable`` for a stream whose control objects cannot be read.
         why: one lower-case sentence on that state.
         is_current: whether this deployment is the stream's current one.
-        heartbeat_age_seconds: of the current attempt; None where it never beat.
+        heartbeat_age_seconds: of the current attempt; None for no heartbeat.
         snapshot_age_seconds: of the newest snapshot of this deployment, or of what it started from; None for none.
         last_event, last_event_number: None and 0 where there is none.
-        error: of a failed, degraded or unreadable one, its words, the cause first; "" otherwise.
-        traceback: of a failed one, the script's own; of a degraded one, what Spark said of the query.
+        error: of a failed, degraded or unreadable one, the cause first; "" otherwise.
+        traceback: of a failed one, the script's own; of a degraded one, Spark's for the query.
         next_step: of a failed or degraded one, what can be done about it; "" otherwise.
-        intent: who is about to deploy; "" for nobody.
-        attempt_reason: why the attempt was asked for, of its deploy, resume, drain or skip; "" where nothing was said.
-        upgrade: the upgrade that holds the stream, how far it has come, and whose it is; "" for none.
-        moves: batches of this deployment that were skipped, and queries that began elsewhere, as was asked for: the
-            named gaps, and what was read again.
-        orders: orders to this deployment that have not had their end.
-        unreadable: events and orders of it that cannot be read: by key, what is wrong with each.
+        intent: the controller that is about to deploy; "" for none.
+        attempt_reason: why the attempt was asked for, by deploy, resume, drain or skip; "" for no reason given.
+        upgrade: the upgrade that holds the stream, its progress and its owner; "" for none.
+        moves: skipped batches and repositioned queries of this deployment: named gaps, and input that was read again.
+        orders: orders to this deployment that have not ended.
+        unreadable: by key, what is wrong with each event or order that cannot be read.
         repeats: batches of this deployment that ran again after a kill.
-        remarks: per query, what a person should know of how it was started last, and of how its sources are read.
-        proofs: of one that was waited for until it is healthy: by query, the batch that it has committed, or why none
-            was due.
+        remarks: per query, what a person should know of its last start, and of how its sources are read.
+        proofs: after a wait for healthy: by query, the batch that it committed, or why none was due.
     """
 
     stream_id: str
@@ -282,32 +253,14 @@ class StreamStatus:
         last = None
         if self.last_event is not None:
             last = {"number": self.last_event_number, **to_json(self.last_event)}
-        return {
-            "stream_id": self.stream_id,
-            "deployment_id": self.deployment_id,
-            "attempt": self.attempt,
-            "state": self.state,
-            "why": self.why,
+        plain = {
+            **vars(self),
             "start": start_json(self.start),
             "queries": {name: query.to_json() for name, query in self.queries.items()},
-            "is_current": self.is_current,
-            "fencing_token": self.fencing_token,
-            "version_label": self.version_label,
-            "application": self.application,
             "created_at": _time(self.created_at),
-            "heartbeat_age_seconds": self.heartbeat_age_seconds,
-            "snapshot_age_seconds": self.snapshot_age_seconds,
-            "snapshot_id": self.snapshot_id,
             "last_event": last,
-            "error": self.error,
-            "traceback": self.traceback,
-            "application_id": self.application_id,
-            "intent": self.intent,
-            "attempt_reason": self.attempt_reason,
-            "upgrade": self.upgrade,
             "moves": [move_json(event) for event in self.moves],
             "running_since_at": _time(self.running_since_at),
-            "next_step": self.next_step,
             "orders": [order.to_json() for order in self.orders],
             "unreadable": dict(self.unreadable),
             "may_be_doubled": [one.to_json() for one in self.repeats if one.may_be_doubled],
@@ -315,10 +268,12 @@ class StreamStatus:
             "remarks": {name: list(said) for name, said in self.remarks.items()},
             "proofs": dict(self.proofs),
         }
+        del plain["last_event_number"]
+        return plain
 
 
 def move_json(event: Skipped | Repositioned) -> dict[str, object]:
-    """A named gap, or what was read again, as JSON: ``query batch_id skipped at reason moves[]``."""
+    """A named gap, or input that was read again, as JSON."""
     return {
         "query": event.query_name,
         "batch_id": event.batch_id,
@@ -337,17 +292,10 @@ def start_json(start: StartPlan) -> dict[str, object]:
 def position_json(position: QueryPosition) -> dict[str, object]:
     """Where a query ended, as JSON."""
     return {
-        "batch_id": position.batch_id,
+        **vars(position),
         "end_offsets": list(position.end_offsets),
-        "planned_batch_id": position.planned_batch_id,
         "watermark_at": _time(position.watermark_at),
-        "state_rows_left": position.state_rows_left,
-        "state_left": [
-            {"operator": left.operator, "operator_id": left.operator_id, "rows": left.rows, "reason": left.reason}
-            for left in position.state_left
-        ],
-        "rows_written_early": position.rows_written_early,
-        "rows_dropped": position.rows_dropped,
+        "state_left": [asdict(left) for left in position.state_left],
         "open_windows_from_at": _time(position.open_windows_from_at),
         "open_windows_until_at": _time(position.open_windows_until_at),
     }

@@ -1,1 +1,1 @@
-"""Reading the state in snapshots: which one, on what fork, by what driver, and what is told of it."""
+"""Reading the state in snapshots, by a driver of its own on a fork."""

@@ -1,4 +1,4 @@
-"""What is read: which snapshot, which of its queries, and where an export may go. Pure."""
+"""What a reading reads: the snapshot, its queries, and where an export may go. Pure."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ LOCAL_MASTER = "local[*]"
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingRequest:
-    """What somebody wants to know of the state of a stream.
+    """A question about the state of a stream.
 
     Attributes:
-        snapshot_id: which snapshot; None for the newest one with state.
-        query_name: this query alone; None for all of them.
-        since_snapshot_id: an older snapshot: what became of its rows is compared, or exported.
+        snapshot_id: None for the newest one with state.
+        query_name: None for all queries.
+        since_snapshot_id: an older snapshot, from which changes are compared or exported.
         key: columns of the state's keys and their values: these rows are shown.
-        out: a folder or URI that tables are written to; None for none.
-        format, overwrite: how, and whether an earlier export is replaced.
-        limit: how many rows are shown at most, of each table.
-        master: of the driver that reads; it needs none of the deployment's.
-        conf, packages: laid over those of the deployment that the snapshot is of.
-        deadline_seconds: after so long the reading is ended.
+        out: a folder or URI for exported tables; None for no export.
+        format, overwrite: of the export; ``overwrite`` replaces an earlier one.
+        limit: the rows shown of each table, at most.
+        master: of the driver that reads; independent of the deployment's.
+        conf, packages: added to those of the snapshot's deployment, and win over them.
+        deadline_seconds: then the reading is ended.
     """
 
     stream_id: str
@@ -54,15 +54,9 @@ class ReadingRequest:
 def newest_with_state(
     manifests: Sequence[SnapshotManifest], stream_id: str, query_name: str | None
 ) -> SnapshotManifest:
-    """The newest snapshot in which a query, or that query, has not been flushed.
+    """The newest snapshot, of these from oldest to newest, in which a query, or that query, was not flushed.
 
-    Args:
-        manifests: the complete snapshots, oldest first.
-        stream_id: for what is said.
-        query_name: as in the request.
-
-    Raises:
-        SnapshotNotFoundError: there is none.
+    Raises SnapshotNotFoundError.
     """
     for manifest in reversed(manifests):
         queries = manifest.queries if query_name is None else {query_name: manifest.queries.get(query_name)}
@@ -78,7 +72,7 @@ def newest_with_state(
 
 
 def queries_with_state(manifest: SnapshotManifest, query_name: str | None) -> dict[str, QuerySnapshot]:
-    """The queries of a snapshot that are looked at: those that were not flushed.
+    """The queries of a snapshot that were not flushed.
 
     Raises:
         InvalidRequestError: it has no such query, or positions only.
@@ -96,15 +90,15 @@ def queries_with_state(manifest: SnapshotManifest, query_name: str | None) -> di
 
 
 def is_stateful(query: QuerySnapshot) -> bool:
-    """Whether there is state of it to be read."""
+    """Whether it has state that can be read."""
     return query.position.batch_id is not None and bool(operators_in(query.files))
 
 
 def check_pair(before: SnapshotManifest, after: SnapshotManifest) -> None:
-    """Refuse to compare a snapshot with itself, by name."""
+    """Refuse to compare a snapshot with itself."""
     if before.snapshot_id == after.snapshot_id:
         raise InvalidRequestError(
-            "a snapshot was to be compared with itself",
+            "a snapshot cannot be compared with itself",
             snapshot_id=after.snapshot_id,
             next_step="Name two snapshots; `streamstate snapshot list` lists them.",
         )
@@ -113,11 +107,7 @@ def check_pair(before: SnapshotManifest, after: SnapshotManifest) -> None:
 def shared_queries(
     before: Mapping[str, QuerySnapshot], after: Mapping[str, QuerySnapshot]
 ) -> tuple[list[str], dict[str, str]]:
-    """The queries that both have with state; and of the others in which one they are.
-
-    Raises:
-        InvalidRequestError: they share none.
-    """
+    """The queries with state in both; the others with ``before`` or ``after``. Raises InvalidRequestError for none."""
     first, second = ({name for name, query in side.items() if is_stateful(query)} for side in (before, after))
     alone = {name: ("before" if name in first else "after") for name in sorted(first ^ second)}
     if not first & second:
@@ -131,11 +121,7 @@ def shared_queries(
 
 
 def parse_key(text: str) -> dict[str, Any]:
-    """The columns and values in this JSON object.
-
-    Raises:
-        InvalidRequestError: it is none, or an empty one.
-    """
+    """The columns and values in this JSON object; raises InvalidRequestError for another text, or an empty object."""
     try:
         found = parse_exactly(text)
     except (ValueError, RecursionError):
@@ -150,11 +136,10 @@ def parse_key(text: str) -> dict[str, Any]:
 
 
 def export_uri(out: str, kept: Sequence[str]) -> str:
-    """Where tables are to be written, as Spark is to be told it.
+    """The folder or URI ``out`` as Spark needs it.
 
     Args:
-        out: a folder of this machine, or a URI.
-        kept: the URIs of the stores of the home, of its places and mirrors: nothing is ever exported into them.
+        kept: the URIs of the home, of its places and mirrors: an export never overlaps with them (Law 4).
 
     Raises:
         InvalidRequestError: it lies in one of them, or one of them in it.

@@ -1,7 +1,7 @@
-"""State in the open: looked at, read by key, exported and compared, by a driver of its own on a fork of a snapshot.
+"""Reads the state of a snapshot: counts, rows by key, exports and differences, by a short-lived driver on a fork.
 
-The stream may run meanwhile; nothing of it is touched. A reading is recorded before anything else of it, with the time
-until when its driver may live, so that whoever reads next removes what a killed shell left behind.
+The stream may run meanwhile; a reading touches nothing of it. It is recorded first (Law 1), with the deadline of its
+driver, so that a later reading removes what a killed shell left behind.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from airflow_streamstate.checkpoint.entries import (
 )
 from airflow_streamstate.checkpoint.fork import checkpoint_uri, fork, wipe
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
 from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
@@ -66,14 +67,23 @@ from airflow_streamstate.snapshot.state_sizes import bytes_by_partition, operato
 from airflow_streamstate.snapshot.verify import Problem
 from airflow_streamstate.store.base import Store
 
-# What is told of a reading: what the driver counted, beside what the manifest says of bytes and positions. Pure.
-
+Report = Callable[[str], None]
 NO_METADATA = "Spark kept no metadata of this operator, so its readers do not know it"
+_TABLE_KEYS = ("table", "name", "kind", "has_ttl", "rows", "columns")
 _TIMES = {"ProcessingTimeTimeout": "processing_time", "EventTimeTimeout": "event_time"}
+_RECORD = "reading.json"
+_ERRORS: Mapping[str, type[StreamStateError]] = {
+    cls.__name__: cls for cls in (InvalidRequestError, ConflictError, DataError, UnavailableError)
+}
+# Spark reads the change feed from the files of each batch: ``<v>.delta`` of the HDFS-backed store, ``<v>.changelog`` of
+# RocksDB with changelog checkpointing. A snapshot holds those since its newest full version; batch N leaves N + 1.
+_VERSION = re.compile(r"(state/[0-9]+/[0-9]+(?:/[^/]+)?)/([1-9][0-9]*)(?:_[0-9a-f-]+)?\.(zip|changelog|delta|snapshot)")
+_CHANGES = ("changelog", "delta")
+_NO_COMMIT = "the snapshot does not hold the commit of the feed's first batch, which names the files of its state"
 
 
 def snapshot_facts(manifest: SnapshotManifest, now: datetime) -> dict[str, Any]:
-    """Which snapshot, and how old."""
+    """The snapshot and its age."""
     return {
         "snapshot_id": manifest.snapshot_id,
         "kind": manifest.snapshot_kind,
@@ -88,9 +98,9 @@ def query_report(query: QuerySnapshot, read: Mapping[str, Any] | None, plan: Que
     """One query: operators with partitions, rows, bytes, skew, tables and timers, and what could not be read.
 
     Args:
-        query: in the manifest.
-        read: what the driver says of it; None where there was nothing to read.
-        plan: as recorded; None where it is not known.
+        query: in the manifest, which tells bytes and positions.
+        read: what the driver counted; None where there was nothing to read.
+        plan: as recorded; None where unknown.
     """
     position = query.position
     tables = _by_operator(read["tables"] if read is not None else [])
@@ -114,11 +124,9 @@ def query_report(query: QuerySnapshot, read: Mapping[str, Any] | None, plan: Que
 
 @dataclass(frozen=True)
 class LoadedState:
-    """What Spark made of the state of a snapshot.
+    """The state of a snapshot as Spark loaded it, and what it could not load.
 
-    Attributes:
-        queries: by name their ``operators``: ``operator_id``, ``name`` and ``rows``, null where Spark has no reader.
-        problems: what Spark could not load.
+    ``queries``: by name their ``operators``: ``operator_id``, ``name`` and ``rows``, null where Spark has no reader.
     """
 
     queries: Mapping[str, Any]
@@ -126,11 +134,7 @@ class LoadedState:
 
 
 def loaded_state(reports: Mapping[str, Mapping[str, Any]]) -> LoadedState:
-    """What the reports of queries say of loading alone. Spark having no reader of an operator is no fault of its state.
-
-    Args:
-        reports: by query name, each of ``query_report``.
-    """
+    """The loading alone, of these ``query_report`` by name. An operator that Spark has no reader for is no problem."""
     queries, problems = {}, []
     for name, report in reports.items():
         problems += [
@@ -162,17 +166,13 @@ def _operator(
         "rows_by_partition": rows,
         "bytes_by_partition": [sizes.get(partition, 0) for partition in range(max([len(rows) - 1, *sizes]) + 1)],
         "skew": None if skew is None else skew.to_json(),
-        "tables": [_table(table) for table in tables],
+        "tables": [{key: table[key] for key in _TABLE_KEYS} for table in tables],
         "timers": timers,
     }
 
 
-def _table(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: table[key] for key in ("table", "name", "kind", "has_ttl", "rows", "columns")}
-
-
 def _time_of(time: str, number: int, plan: QueryPlan | None) -> str:
-    """Of timeouts Spark's state does not say which time they are of; the plan does."""
+    """The kind of time of a timeout: Spark's state does not tell it, the plan does."""
     operators = [] if plan is None else [each for each in plan.operators if each.operator_id == number]
     return next((_TIMES[each.timeout] for each in operators if each.timeout in _TIMES), time)
 
@@ -197,31 +197,8 @@ def _summed(lists: Sequence[Sequence[int]]) -> list[int]:
     return [sum(one[at] for one in lists if at < len(one)) for at in range(size)]
 
 
-# Forks of snapshots that a reading reads: the snapshot itself is never opened by Spark (Law 4).
-#
-# Links on a disk, copies on the server on S3. Two files may be made anew. Spark's readers take the number of
-# partitions from the entry of the offset log, and find none in those of version 2 before a query's first restart
-# (4.2.0: None.get); and for the change feed they ask for the commit of its first batch, of which they want nothing
-# but that it is there.
-
-# Whether Spark's change feed reaches from one snapshot to a later one of the same deployment.
-#
-# The feed is read from what each batch left: ``<v>.delta`` of the HDFS-backed store, ``<v>.changelog`` of RocksDB
-# with changelog checkpointing. A snapshot holds those since its newest full version, and batch N leaves version N +
-# 1.
-
-_VERSION = re.compile(r"(state/[0-9]+/[0-9]+(?:/[^/]+)?)/([1-9][0-9]*)(?:_[0-9a-f-]+)?\.(zip|changelog|delta|snapshot)")
-_CHANGES = ("changelog", "delta")
-
-
 def feed_gap(before: QuerySnapshot, after: QuerySnapshot, *, same_deployment: bool) -> str:
-    """Why the feed cannot tell what happened between two snapshots of a query, in words; "" where it can.
-
-    Args:
-        before: of the query, in the older snapshot.
-        after: of the query, in the newer one.
-        same_deployment: both were taken of one deployment, so that the one came from the other.
-    """
+    """Why Spark's change feed does not reach from one snapshot of a query to a later one; "" where it does."""
     first, last = before.position.batch_id, after.position.batch_id
     if first is None or last is None or not same_deployment:
         return "the feed is of one deployment's batches"
@@ -238,7 +215,7 @@ def feed_gap(before: QuerySnapshot, after: QuerySnapshot, *, same_deployment: bo
 
 
 def _versions(query: QuerySnapshot) -> Mapping[str, set[int]]:
-    """Of each store's folder the versions whose changes are there; ways of another try of a batch may be among them."""
+    """By folder of a state store, the versions whose changes exist, perhaps of another try of a batch."""
     found: dict[str, set[int]] = {}
     for entry in query.files:
         match = _VERSION.fullmatch(entry.path)
@@ -249,21 +226,18 @@ def _versions(query: QuerySnapshot) -> Mapping[str, set[int]]:
     return found
 
 
-PARTITIONS = "spark.sql.shuffle.partitions"
-_NO_COMMIT = "the snapshot does not hold the commit of the feed's first batch, which names the files of its state"
-
-
 def fork_for_reading(
     checkpoints: Store, manifest: SnapshotManifest, query_name: str, reading_id: str, since: SnapshotManifest | None
 ) -> StatePlace:
-    """Build the fork of one query.
+    """Build the fork of one query that a reading reads: Spark never opens the snapshot itself (Law 4).
+
+    Links on a disk, server-side copies on S3. Two files may be written anew. Spark's readers take the number of
+    partitions from the entry of the offset log, which is missing there in version 2 before a query's first restart
+    (4.2.0: None.get). For the change feed they need the commit of its first batch to exist, and read nothing of it.
 
     Args:
-        checkpoints: where snapshots and forks lie.
-        manifest: of the snapshot.
-        query_name: which query; it has committed a batch.
-        reading_id: whose folder the fork lies in.
-        since: the older snapshot from which changes are wanted; None for none.
+        query_name: a query that has committed a batch.
+        since: the older snapshot for a change feed; None for none.
 
     Raises:
         SnapshotIncompleteError, SnapshotCorruptError: the snapshot is not whole.
@@ -307,7 +281,7 @@ def _feed(manifest: SnapshotManifest, since: SnapshotManifest | None, query_name
 
 
 def _without_planned(files: dict[str, str], batch_id: int) -> dict[str, str]:
-    """Without the entry of a batch that was planned and not committed, so that the fork stands at its last commit."""
+    """Without the entry of a planned batch, so that the fork ends at its last commit."""
     planned = {f"offsets/{batch_id + 1}", f"offsets/.{batch_id + 1}.crc"}
     return {path: key for path, key in files.items() if path not in planned}
 
@@ -319,16 +293,9 @@ def _body(store: Store, files: dict[str, str], path: str) -> bytes:
     return stored.body
 
 
-Report = Callable[[str], None]
-_RECORD = "reading.json"
-_ERRORS: Mapping[str, type[StreamStateError]] = {
-    cls.__name__: cls for cls in (InvalidRequestError, ConflictError, DataError, UnavailableError)
-}
-
-
 @dataclass(frozen=True)
 class _Wanted:
-    """What one reading reads: snapshots, and the queries of them."""
+    """What one reading reads."""
 
     manifest: SnapshotManifest
     queries: Mapping[str, QuerySnapshot]
@@ -336,11 +303,7 @@ class _Wanted:
 
 
 class Readings:
-    """Reads state.
-
-    Args:
-        means: of the controller.
-    """
+    """Reads the state of snapshots."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
@@ -348,17 +311,15 @@ class Readings:
         self._clock = context.clock
 
     def look(self, request: ReadingRequest, on_progress: Report | None = None) -> dict[str, Any]:
-        """What is in the state of a snapshot: operators, rows, bytes, skew, variables, timers; rows by key; exports.
+        """The state of a snapshot: operators, rows, bytes, skew, variables, timers; rows by key; exports.
 
-        Args:
-            request: what is wanted. With ``since_snapshot_id`` changes are exported, and nothing else is looked at.
-            on_progress: told where it stands.
+        With ``since_snapshot_id`` only changes are exported.
 
         Raises:
-            StreamNotFoundError, SnapshotNotFoundError: there is none.
+            StreamNotFoundError, SnapshotNotFoundError: it does not exist.
             InvalidRequestError: the snapshot holds positions only; no state has such key columns; the export cannot
                 lie there.
-            ConflictError: something lies where it was to be exported to.
+            ConflictError: the target of the export exists.
             SnapshotIncompleteError, SnapshotCorruptError, DataError: the snapshot is not whole, or not understood.
             DeadlineExceededError: it was not read in time, and has been ended.
             DeploymentFailedError: its driver ended without an answer; with the end of its log.
@@ -382,17 +343,13 @@ class Readings:
             "key": None if request.key is None else dict(request.key),
             "found": found,
             "limit": request.limit,
-            "export": self._export_of(request, answer),
+            "export": _export_of(request.out, answer.get("export")),
         }
 
     def load(self, request: ReadingRequest, on_progress: Report | None = None) -> LoadedState:
-        """Whether Spark loads the state of a snapshot: every row of every partition is counted.
+        """Whether Spark loads the state of a snapshot: it counts every row of every partition.
 
-        Args:
-            request: with the snapshot; nothing of it is shown or exported.
-            on_progress: told where it stands.
-
-        Raises as ``look``, but of a snapshot that holds positions only: nothing is loaded then.
+        Raises as ``look``, except for a snapshot that holds positions only: nothing is loaded then.
         """
         control = self._home.need_stream(request.stream_id)
         manifest = control.need_manifest(request.snapshot_id or "")
@@ -401,9 +358,9 @@ class Readings:
         return loaded_state(self.look(request, on_progress)["queries"])
 
     def diff(self, request: ReadingRequest, on_progress: Report | None = None) -> dict[str, Any]:
-        """Which rows were added, changed and are gone since an older snapshot, with the first of each.
+        """The rows that were added, changed and removed since an older snapshot, with the first of each.
 
-        Raises as ``look``; InvalidRequestError also where the two have not the same operators.
+        Raises as ``look``; InvalidRequestError also where the two have different operators.
         """
         control = self._home.need_stream(request.stream_id)
         wanted = self._wanted(control, request)
@@ -423,16 +380,14 @@ class Readings:
         }
 
     def sweep(self, stream_id: str) -> None:
-        """Remove what readings left whose time is over: their shells were killed."""
+        """Remove what expired readings left, whose shells were killed."""
         control = self._home.control(stream_id)
         for reading_id in control.reading_ids():
-            with suppress(StreamStateError):  # the next reading tries again, and none is refused for it
+            with suppress(StreamStateError):  # the next reading tries again
                 reading = control.reading(reading_id)
                 other_clock = self._clock.now() - timedelta(seconds=CLOCKS_DIFFER_SECONDS)
                 if reading is None or is_late(reading.deadline_at, other_clock):
                     self._remove(control, reading_id)
-
-    # choosing
 
     def _wanted(self, control: StreamControl, request: ReadingRequest) -> _Wanted:
         if request.snapshot_id is None:
@@ -452,8 +407,6 @@ class Readings:
         if wanted.since is None:
             return [name for name, query in wanted.queries.items() if is_stateful(query)], {}
         return shared_queries(queries_with_state(wanted.since, request.query_name), wanted.queries)
-
-    # reading
 
     def _read(
         self,
@@ -476,14 +429,14 @@ class Readings:
         spec = control.spec(wanted.manifest.deployment_id)
         reading = self._record(control, request, wanted)
         try:
-            self._say(on_progress, "a fork of the snapshot is made")
+            _say(on_progress, "a fork of the snapshot is made")
             order = self._order(request, wanted, names, verb, export, reading)
             handle = self._context.drivers.launch_reader(
                 reader_spec(spec, request, reading.reading_id), order.to_json()
             )
             return self._answer(spec, handle, order, on_progress)
         finally:
-            with suppress(StreamStateError):  # the next reading removes it, too
+            with suppress(StreamStateError):  # else the next reading removes it
                 self._remove(control, reading.reading_id)
 
     def _export(self, control: StreamControl, request: ReadingRequest, about: Mapping[str, Any]) -> StateExport | None:
@@ -551,14 +504,14 @@ class Readings:
         def look() -> bool | None:
             if (folder / RESULT).exists() or self._context.observer.status(handle).has_ended:
                 return True
-            self._say(on_progress, _text(folder / PROGRESS) or "its driver starts")
+            _say(on_progress, _text(folder / PROGRESS) or "its driver starts")
             return None
 
         seconds = order.deadline_seconds
         poll(self._clock, look, timeout_seconds=seconds, pause_seconds=lambda: POLL_SECONDS)
         text = _text(folder / RESULT)
         if text:
-            return self._result(json.loads(text))
+            return _result(json.loads(text))
         status = self._context.observer.status(handle)
         if not status.has_ended:
             raise DeadlineExceededError(
@@ -569,30 +522,11 @@ class Readings:
                 next_step="Give a later --deadline, or read one query with --query.",
             )
         raise DeploymentFailedError(
-            "the driver that was to read the state ended without an answer",
+            "the driver that reads the state ended without an answer",
             stream_id=spec.stream_id,
             reason=status.reason,
             log_tail=log_tail_of(self._context.launcher, self._home, spec, handle),
         )
-
-    def _result(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        error = raw.get("error")
-        if error is None:
-            return dict(raw["result"])
-        raise _ERRORS.get(error["type"], DataError)(error["message"], next_step=error["next_step"], **error["context"])
-
-    def _export_of(self, request: ReadingRequest, answer: Mapping[str, Any]) -> dict[str, Any] | None:
-        export = answer.get("export")
-        if export is None:
-            return None
-        told = ("format", "complete", "tables", "problems", "only_in")
-        return {"uri": request.out, **{key: export[key] for key in told}}
-
-    def _say(self, on_progress: Report | None, words: str) -> None:
-        if on_progress is not None:
-            on_progress(words)
-
-    # removing
 
     def _remove(self, control: StreamControl, reading_id: str) -> None:
         driver = self._driver(control, reading_id)
@@ -601,7 +535,7 @@ class Readings:
 
 
 def reader_spec(spec: DeploymentSpec, request: ReadingRequest, reading_id: str) -> DeploymentSpec:
-    """What the reading's driver is given of the deployment's: configuration, packages, jars and environment."""
+    """The spec of a reading's driver: configuration, packages, jars and environment of the deployment."""
     return replace(
         spec,
         deployment_id=reading_id,
@@ -614,6 +548,24 @@ def reader_spec(spec: DeploymentSpec, request: ReadingRequest, reading_id: str) 
         packages=(*spec.packages, *(one for one in request.packages if one not in spec.packages)),
         spark_conn_id=None,
     )
+
+
+def _result(raw: Mapping[str, Any]) -> dict[str, Any]:
+    error = raw.get("error")
+    if error is None:
+        return dict(raw["result"])
+    raise _ERRORS.get(error["type"], DataError)(error["message"], next_step=error["next_step"], **error["context"])
+
+
+def _export_of(out: str | None, export: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if export is None:
+        return None
+    return {"uri": out, **{key: export[key] for key in ("format", "complete", "tables", "problems", "only_in")}}
+
+
+def _say(on_progress: Report | None, words: str) -> None:
+    if on_progress is not None:
+        on_progress(words)
 
 
 def _text(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Whether a snapshot is whole: byte for byte, and to the depth of what Spark makes of its state."""
+"""Whether a snapshot is whole: byte for byte, and by loading its state in Spark."""
 
 from __future__ import annotations
 
@@ -18,25 +18,18 @@ def verify_snapshot(
     deep: bool = False,
     on_progress: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Read every byte of a snapshot; with ``deep`` have Spark load its state, too.
-
-    Args:
-        snapshots, readings: of the controller.
-        request: with the snapshot; of the driver that loads.
-        deep: load it, where every byte is the one that was captured.
-        on_progress: told where the loading stands.
+    """Read every byte of a snapshot; with ``deep``, Spark loads its state, too, where every byte is as captured.
 
     Returns:
         ``{snapshot_id, ok, problems[{kind, query, path, detail}], loaded}``; ``loaded`` is None where nothing was.
 
     Raises:
-        StreamNotFoundError, SnapshotNotFoundError: there is none.
+        StreamNotFoundError, SnapshotNotFoundError: it does not exist.
         DataError: its manifest is not understood.
         DeadlineExceededError, DeploymentFailedError: with ``deep``: as ``Readings.look``.
     """
     snapshot_id = request.snapshot_id or ""
     problems = snapshots.verify(request.stream_id, snapshot_id)
-    # Of bytes that are not the captured ones it is known already that they are no state.
     loaded = readings.load(request, on_progress) if deep and not problems else None
     rows = [problem.to_json() for problem in (*problems, *(() if loaded is None else loaded.problems))]
     told = None if loaded is None else loaded.queries

@@ -1,1 +1,1 @@
-"""Watching a stream: what it is said to be, waiting until it is so, and what is marked as well on the way."""
+"""Views of a deployment, and waits for a condition of it."""

@@ -1,10 +1,10 @@
-"""What is waited for, and what one look at it saw: the same for the shell, operators, sensors and the trigger."""
+"""What is waited for, and the result of one look: the same for the shell, operators, sensors and the trigger."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from airflow_streamstate.controller.observe.outcomes import FULFILLED_BY, End
 from airflow_streamstate.controller.observe.views import CommandView, Outcome, StreamStatus
@@ -21,22 +21,10 @@ from airflow_streamstate.protocol.data_events import Skipped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 
 Wanted = Literal[
-    "drained",
-    "cancelled",
-    "stopped",
-    "snapshot",
-    "healthy",
-    "caught_up",
-    "finished",
-    "skipped",
-    "rehearsed",
-    "upgrade",
-    "free",
-]
-WANTED: tuple[Wanted, ...] = (
     "drained", "cancelled", "stopped", "snapshot", "healthy", "caught_up", "finished", "skipped", "rehearsed",
     "upgrade", "free",
-)  # fmt: skip
+]  # fmt: skip
+WANTED: tuple[Wanted, ...] = get_args(Wanted)
 _KIND_OF: Mapping[Wanted, str] = {
     "drained": DrainNotification.kind,
     "cancelled": CancelRequest.kind,
@@ -53,7 +41,7 @@ _WANTED_BY: Mapping[str, Wanted] = {
     "skip": "skipped",
 }
 UNANSWERED = "unanswered"
-"""The fact of a ``DeadlineExceededError`` of which nothing was seen at the deadline: why the home gave no answer."""
+"""The key of a ``DeadlineExceededError`` that says why the home gave no answer at the deadline."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +49,15 @@ class WaitCondition:
     """What is waited for. Plain JSON, so that a trigger can carry it through a database.
 
     Attributes:
-        wanted: the deployment drained, its drain cancelled, the deployment stopped, healthy, caught up or ended, a
-            snapshot of it complete, a batch of it skipped, a rehearsal over, something to be done of an upgrade, or no
-            upgrade that holds the stream.
-        stream_id: the stream.
-        deployment_id: whose end or snapshot it is; of ``rehearsed`` the rehearsal, of ``upgrade`` the upgrade, of
-            ``free`` the upgrade that held the stream when the wait began.
-        command_id: the order, to know its own ends too; None for an order of any client.
-        snapshot_id: for ``snapshot``: that one; None for any.
-        request_id: for ``snapshot``: what it was asked under, of whichever deployment it comes; None for no such.
-        max_lag: for ``caught_up``: so much may be left of each source.
+        wanted: the deployment drained, its drain cancelled, the deployment stopped, healthy, caught up or finished, a
+            snapshot complete, a batch skipped, a rehearsal over, an action due in an upgrade, or the stream free of
+            upgrades.
+        deployment_id: for ``rehearsed`` the rehearsal, for ``upgrade`` the upgrade, for ``free`` the upgrade that held
+            the stream when the wait began.
+        command_id: the order, whose own ends count too; None for an order of any client.
+        snapshot_id: for ``snapshot``; None for any.
+        request_id: for ``snapshot``: the request, answered by any deployment; None for no request.
+        max_lag: for ``caught_up``: the lag that each source may have.
     """
 
     wanted: Wanted
@@ -83,7 +70,7 @@ class WaitCondition:
 
     @classmethod
     def of(cls, order: CommandView) -> WaitCondition:
-        """That an order is fulfilled."""
+        """The condition that an order is fulfilled."""
         return cls(
             _WANTED_BY[order.verb],
             order.stream_id,
@@ -94,26 +81,21 @@ class WaitCondition:
 
     @property
     def command_kind(self) -> str:
-        """The kind of command that brings it about; "" where none does."""
+        """The kind of command that leads to it; "" for none."""
         return _KIND_OF.get(self.wanted, "")
 
     def is_fulfilled_by(self, end: End) -> bool:
         """Whether an end is what is waited for."""
-        if self.wanted == "snapshot" and end.snapshot_id is None:
-            return False
-        return end.outcome in FULFILLED_BY[self.command_kind]
+        is_missing = self.wanted == "snapshot" and end.snapshot_id is None
+        return not is_missing and end.outcome in FULFILLED_BY[self.command_kind]
 
     def to_json(self) -> dict[str, Any]:
-        """The condition as a plain JSON object."""
+        """The fields."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, raw: Any) -> WaitCondition:
-        """The condition in this object; unknown fields are ignored (Law 7).
-
-        Raises:
-            ValueError: it is none.
-        """
+        """The condition in this object; unknown fields are ignored (Law 7). Raises ValueError for another object."""
         if not isinstance(raw, Mapping) or raw.get("wanted") not in WANTED:
             raise ValueError("no known wait condition")
         values: dict[str, Any] = {each.name: raw.get(each.name) for each in fields(cls)}
@@ -121,15 +103,11 @@ class WaitCondition:
             raise ValueError("a wait condition without stream or deployment")
         ids = [values[name] for name in ("command_id", "snapshot_id", "request_id")]
         if not all(each is None or isinstance(each, str) for each in ids):
-            raise ValueError("a wait condition whose ids are no texts")
-        values["max_lag"] = values["max_lag"] or 0  # one of before there was any
+            raise ValueError("a wait condition with an id that is no text")
+        values["max_lag"] = values["max_lag"] or 0  # absent in conditions of earlier releases
         if type(values["max_lag"]) is not int:
-            raise ValueError("a wait condition whose bound is no number")
+            raise ValueError("a wait condition with a max_lag that is no number")
         return cls(**values)
-
-
-def _nothing() -> None:
-    """Nothing is due."""
 
 
 @dataclass(frozen=True)
@@ -138,12 +116,12 @@ class WaitResult:
 
     Attributes:
         outcome: ``pending``: it may still come; ``done``: it came; ``over``: it cannot come any more.
-        result: of ``done``; plain JSON, the same in every process that looks.
-        error: of ``over``: why.
+        result: for ``done``; plain JSON, the same in every process that looks.
+        error: for ``over``: why.
         last_seen: where it stands, in a line for people.
-        found: of ``done`` and ``over``: how the deployment stands, or how the order or the deployment ended.
-        pause_seconds: how long until the next look is worth it, by the settings of the deployment; None for no matter.
-        due: the write that is due by what was seen; a look does not do it.
+        found: for ``done`` and ``over``: the status of the deployment, or the end of the order or the deployment.
+        pause_seconds: how long to wait before the next look, by the settings of the deployment; None for no preference.
+        due: the write that is due after this look; the look itself writes nothing.
     """
 
     outcome: Literal["pending", "done", "over"]
@@ -152,24 +130,24 @@ class WaitResult:
     last_seen: str = field(default="", compare=False)
     found: StreamStatus | Outcome | None = field(default=None, compare=False)
     pause_seconds: float | None = field(default=None, compare=False)
-    due: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
+    due: Callable[[], None] = field(default=lambda: None, compare=False, repr=False)
 
     @property
     def status(self) -> StreamStatus:
-        """How the deployment stands; of ``healthy`` and ``caught_up``."""
+        """The status of the deployment, for ``healthy`` and ``caught_up``; raises TypeError for others."""
         if not isinstance(self.found, StreamStatus):
             raise TypeError("this look saw no status")
         return self.found
 
     @property
     def end(self) -> Outcome:
-        """How the order or the deployment ended."""
+        """The end of the order or the deployment; raises TypeError where there is none."""
         if not isinstance(self.found, Outcome):
             raise TypeError("this look saw no end")
         return self.found
 
     def need_result(self) -> dict[str, Any]:
-        """The result; raises the error where there is none."""
+        """The result; raises the error of ``over``."""
         if self.error is not None:
             raise self.error
         return dict(self.result or {})
@@ -181,8 +159,8 @@ PENDING = WaitResult("pending")
 def end_result(outcome: Outcome) -> dict[str, Any]:
     """``{deployment_id, snapshot_id, end_offsets, watermark_at, state_rows_left}`` of an ended deployment.
 
-    Offsets per query, one text per source; the earliest watermark of a query that has one; rows over all queries, None
-    where those of a query that has committed a batch were not counted.
+    Offsets by query, one text per source; the earliest watermark of all queries; the sum of their rows, None where one
+    that has committed a batch was not counted.
     """
     positions = outcome.queries
     watermarks = [position.watermark_at for position in positions.values() if position.watermark_at is not None]
@@ -213,7 +191,7 @@ def skip_result(outcome: Outcome) -> dict[str, Any]:
     """``{deployment_id, query, batch_id, moves}`` of a skipped batch."""
     skipped = outcome.event
     if not isinstance(skipped, Skipped):
-        raise TypeError("what says that a batch was skipped is no Skipped")
+        raise TypeError("the end of a skip has no event Skipped")
     return {
         "deployment_id": outcome.deployment_id,
         "query": skipped.query_name,

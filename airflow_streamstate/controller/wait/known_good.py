@@ -1,4 +1,4 @@
-"""The last known good version: marked when it has proven itself, by whoever saw that first."""
+"""The last known good version: marked by the first controller that sees it healthy."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from airflow_streamstate.controller.observe.caught_up import has_some_left
 from airflow_streamstate.controller.observe.health import Healthy, beats_of, decide_health
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.pace import keeps_level
-from airflow_streamstate.errors import DataError, StreamStateError
+from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 
 log = logging.getLogger(__name__)
 
 
 def mark_known_good(context: ControllerContext, stream_id: str, deployment_id: str) -> None:
-    """Record that a version has been healthy; what cannot be recorded now holds nobody up: the next prune looks."""
+    """Record that a version has been healthy. A failed write is only logged: the next prune marks it."""
     try:
         Retention(context.home.control(stream_id), context.requested_by).mark_good(deployment_id)
     except StreamStateError as error:
@@ -25,16 +25,14 @@ def mark_known_good(context: ControllerContext, stream_id: str, deployment_id: s
 
 
 def has_proven_itself(context: ControllerContext, seen: Observation) -> bool:
-    """Whether a deployment is healthy as an upgrade would have it by default, without waiting for anything."""
-    control, snapshot_id = context.home.control(seen.stream_id), seen.spec.start.snapshot_id
-    try:
-        handover = None if snapshot_id is None else control.manifest(snapshot_id)
-    except DataError:
-        handover = None
+    """Whether a deployment is healthy by an upgrade's defaults, without waiting for anything."""
     # A deployment that still catches up is not known good yet. One whose input never pauses always has some left: it is
-    # where that is no more than a batch or two. Where a source cannot tell, that alone is no reason against it: else a
-    # stream of such sources would keep everything for ever.
+    # known good where that is no more than a batch or two. A source that cannot tell its lag does not count against it:
+    # otherwise a stream of such sources would keep everything.
     is_over = seen.state == "finished"
     if not is_over and any(has_some_left(query) and not keeps_level(query) for query in beats_of(seen).values()):
         return False
+    snapshot_id = seen.spec.start.snapshot_id
+    control = context.home.control(seen.stream_id)
+    handover = None if snapshot_id is None else control.readable_manifest(snapshot_id)
     return isinstance(decide_health(seen, handover, HealthyWhen(), None, 0.0), Healthy)

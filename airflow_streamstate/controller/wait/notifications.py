@@ -1,4 +1,4 @@
-"""Commands as objects, for hooks: reading one back, also after its end, and cleaning up what nobody will obey."""
+"""Commands as objects: reading one back, also after its end, and deleting those that no driver will obey."""
 
 from __future__ import annotations
 
@@ -16,42 +16,32 @@ _REPLACED = "another deployment took the place of this one before it was begun"
 
 
 class Notifications:
-    """The orders to a deployment.
-
-    Args:
-        means: of the controller.
-    """
+    """The orders to a deployment, for hooks. Raises StreamNotFoundError, DeploymentNotFoundError."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
 
     def read(self, stream_id: str, command_id: str, deployment_id: str | None = None) -> Command | None:
-        """The content of an order, also after it was obeyed and cleaned up; None where nobody knows it.
-
-        Raises StreamNotFoundError, DeploymentNotFoundError: there is none.
-        """
+        """The content of an order, also after it was obeyed and deleted; None where unknown."""
         seen = self._context.observer.observe(stream_id, deployment_id)
         return read_command(self._context.home.control(stream_id), seen, command_id)
 
     def clean_up(self, stream_id: str, deployment_id: str | None = None) -> list[str]:
-        """Delete orders that are answered, or that nobody will ever obey; the keys of the deleted. Events keep them.
-
-        Raises as ``read``.
-        """
+        """Delete orders that are answered, or that no driver will obey; their keys. Events keep their content."""
         seen = self._context.observer.observe(stream_id, deployment_id)
         return clean_up(self._context.home.control(stream_id), seen)
 
 
 def read_command(control: StreamControl, seen: Observation, command_id: str) -> Command | None:
-    """The content of a command: as it lies there, or as the event that took it up keeps it; None where unknown."""
+    """The content of a command, by its object or by the event that took it up; None where unknown."""
     statuses = seen.commands_with(control.journal(seen.deployment_id).commands())
     return None if command_id not in statuses else statuses[command_id].command
 
 
 def clean_up(control: StreamControl, seen: Observation) -> list[str]:
-    """Delete the commands of a deployment that are answered, or that nobody will ever obey; the keys of the deleted.
+    """Delete the commands of a deployment that are answered, or that no driver will obey; their keys.
 
-    One that waits for the next attempt of the current deployment stays.
+    A command that waits for the next attempt of the current deployment stays.
     """
     if not seen.is_current:
         return retire_commands(control, seen.deployment_id)
@@ -66,9 +56,9 @@ def clean_up(control: StreamControl, seen: Observation) -> list[str]:
 
 
 def retire_commands(control: StreamControl, deployment_id: str) -> list[str]:
-    """Delete what a deployment that is no longer current was still told: nobody will obey it. The keys of the deleted.
+    """Delete the commands of a deployment that is not current any more; their keys.
 
-    A drain held for the deployment, whichever attempt had read it: its end is told, since it has no other.
+    A drain holds for the deployment, so one that no attempt had begun gets the event ``Ignored`` as its end.
     """
     journal = control.journal(deployment_id)
     slots = journal.commands()
@@ -78,13 +68,13 @@ def retire_commands(control: StreamControl, deployment_id: str) -> list[str]:
 
 
 def _tell_replaced(control: StreamControl, journal: Journal, slots: list[CommandSlot]) -> None:
-    """Before the order is deleted (Law 1), and once (Law 2)."""
+    """Write the events before the commands are deleted (Law 1), each once (Law 2)."""
     entries = list(journal.events())
     events = [entry.event for entry in entries if entry.event is not None]
     number = max((entry.number for entry in entries), default=0)
     for status in fold(slots, events).values():
         command = status.command
-        # Stops and snapshots are over with their attempt; the controller that asks again tells the end of a skip.
+        # Stops and snapshots end with their attempt; the end of a skip is written by the controller that repeats it.
         is_held = status.slot is not None and isinstance(command, DrainNotification | CancelRequest)
         if command is None or not is_held or status.is_ended or status.is_begun:
             continue
@@ -106,5 +96,5 @@ def _delete(journal: Journal, slot: CommandSlot) -> bool:
     try:
         journal.delete_command(slot)
     except VersionConflictError:
-        return False  # changed this very moment: whoever did that looks after it
+        return False  # the writer that changed it meanwhile deletes it
     return True

@@ -1,4 +1,4 @@
-"""Waits: every one has a timeout, and its end says what was last seen (Law 6)."""
+"""Waits: each has a timeout, and its error says what was last seen (Law 6)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.observe.caught_up import decide_caught_up
 from airflow_streamstate.controller.observe.observation import ENDED, Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import End
-from airflow_streamstate.controller.observe.views import Outcome, StreamStatus
+from airflow_streamstate.controller.observe.views import Outcome, OutcomeKind, StreamStatus
 from airflow_streamstate.controller.wait.condition import (
     UNANSWERED,
     WaitCondition,
@@ -28,7 +28,6 @@ from airflow_streamstate.controller.wait.notifications import clean_up
 from airflow_streamstate.controller.wait.watching import Watching, redacted
 from airflow_streamstate.errors import (
     ConflictError,
-    DataError,
     DeadlineExceededError,
     DeploymentFailedError,
     ExpiredError,
@@ -43,22 +42,23 @@ from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Finished, QueryStarted, SnapshotReady, Stopped
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 
-# The one loop under every wait: looks, pauses, and an end (Law 6).
+log = logging.getLogger(__name__)
+
+PASSING = (UnavailableError, OutcomeUnknownError, ObjectExistsError, VersionConflictError)
+"""Errors of a step that say nothing about the stream: the next step may succeed."""
+Report = Callable[[str], None]
+Look = Callable[[WaitCondition], WaitResult]
+Result = TypeVar("Result")
+MIN_POLL_SECONDS = 0.1
+MAX_POLL_SECONDS = 2.0
 
 
 def poll(
     clock: Clock, look: Callable[[], Result | None], *, timeout_seconds: float, pause_seconds: Callable[[], float]
 ) -> Result | None:
-    """Look again and again until there is something to see; None where the time was up first.
+    """Look until there is a result; None where the time was up first. The one loop under every wait (Law 6).
 
-    Args:
-        clock: for the waiting.
-        look: one look; None for nothing yet. It looks at least once, and once more when the time is up.
-        timeout_seconds: how long.
-        pause_seconds: asked for before each pause.
-
-    Raises:
-        whatever ``look`` raises.
+    It looks at least once, and once more when the time is up. ``pause_seconds`` is called before each pause.
     """
     end = clock.monotonic_seconds() + timeout_seconds
     while True:
@@ -71,24 +71,8 @@ def poll(
         clock.sleep(min(pause_seconds(), left))
 
 
-log = logging.getLogger(__name__)
-
-PASSING = (UnavailableError, OutcomeUnknownError, ObjectExistsError, VersionConflictError)
-"""What a step of a wait raises that says nothing about the stream: the next one may do better."""
-Report = Callable[[str], None]
-Look = Callable[[WaitCondition], WaitResult]
-Result = TypeVar("Result")
-MIN_POLL_SECONDS = 0.1
-MAX_POLL_SECONDS = 2.0
-
-
 class Waits:
-    """Waits.
-
-    Args:
-        means: of the controller.
-        watching: turns what was seen into views and errors.
-    """
+    """Looks at wait conditions, and waits for them."""
 
     def __init__(self, context: ControllerContext, watching: Watching) -> None:
         self._context = context
@@ -109,11 +93,9 @@ class Waits:
         }
 
     def add(self, what: str, look: Look) -> None:
-        """Have the look of a verb that is imported above this room be part of ``look``.
+        """Register the look of a module that imports this one; it only reads.
 
-        Args:
-            what: ``rehearsed``, ``upgrade``, ``free``, or ``snapshot request``.
-            look: its look; reads only.
+        ``what``: ``rehearsed``, ``upgrade``, ``free``, or ``snapshot request``.
         """
         self._looks[what] = look
 
@@ -121,18 +103,18 @@ class Waits:
         """One look at what is waited for; writes nothing.
 
         Raises:
-            StreamNotFoundError, DeploymentNotFoundError: there is no such thing to wait for.
-            InvalidRequestError: no snapshot was asked for under this request id.
+            StreamNotFoundError, DeploymentNotFoundError: it does not exist.
+            InvalidRequestError: no snapshot was requested under this request id.
             UnavailableError: the home did not answer, which says nothing about the stream.
         """
         is_request = condition.wanted == "snapshot" and condition.request_id is not None
         return self._looks["snapshot request" if is_request else condition.wanted](condition)
 
     def advance(self, condition: WaitCondition) -> WaitResult:
-        """One step of a wait: a look, and the write that is due by it.
+        """One step of a wait: a look, and the write that is due after it. Raises as ``look``.
 
-        Due are: a snapshot that no driver has taken up in time is asked for again, a command that has had its end is
-        deleted, a version that has proven itself is marked as known good. Raises as ``look``.
+        Such a write repeats a snapshot request that no driver took up in time, deletes a command that has ended, or
+        marks a healthy version as known good.
         """
         result = self.look(condition)
         result.due()
@@ -146,19 +128,19 @@ class Waits:
         *,
         poll_interval_seconds: float | None = None,
     ) -> WaitResult:
-        """Wait until it is there. The work goes on, however the wait ends.
+        """Wait until the condition holds. The work goes on, however the wait ends.
 
         Args:
             condition: what is waited for.
-            timeout_seconds: how long.
-            on_progress: told what was seen, each time.
-            poll_interval_seconds: how often to look; None: as the settings of the deployment say.
+            timeout_seconds: how long to wait.
+            on_progress: called after each look with what was seen.
+            poll_interval_seconds: None: by the settings of the deployment.
 
         Raises:
             DeploymentFailedError: the deployment or its flush failed; with the script's traceback and its log.
             ConflictError: it cannot come any more.
             DeadlineExceededError: not within the timeout; says what was last seen (Law 6).
-            ExpiredError: the order had expired when it was read.
+            ExpiredError: the order had expired when the driver read it.
             StreamNotFoundError, DeploymentNotFoundError, InvalidRequestError: as ``look``.
         """
         pause_seconds = MIN_POLL_SECONDS
@@ -168,7 +150,7 @@ class Waits:
             try:
                 result = self.advance(condition)
             except PASSING as error:
-                log.info("this look went wrong, which says nothing about the stream: %s", error)
+                log.info("a look failed, which says nothing about the stream: %s", error)
                 result = WaitResult("pending", last_seen=str(error), pause_seconds=pause_seconds)
             if result.pause_seconds is not None:
                 pause_seconds = min(max(result.pause_seconds, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
@@ -191,19 +173,13 @@ class Waits:
         return found
 
     def out_of_time(self, condition: WaitCondition, **limit: object) -> DeadlineExceededError:
-        """The error of a wait that ended; says what there was to see at its end (Law 6).
+        """The error of a wait that timed out, with what was last seen (Law 6).
 
-        Args:
-            condition: what was waited for.
-            limit: the fact that says how long: ``timeout_seconds`` or ``deadline_at``.
+        ``limit``: ``timeout_seconds`` or ``deadline_at``.
         """
         wanted = condition.wanted.replace("_", " ")
         message = f"what was waited for ({wanted}) did not come in time; the work goes on"
-        facts: dict[str, object] = {
-            "stream_id": condition.stream_id,
-            "deployment_id": condition.deployment_id,
-            **limit,
-        }
+        facts: dict[str, object] = {"stream_id": condition.stream_id, "deployment_id": condition.deployment_id, **limit}
         try:
             facts["last_seen"] = self.look(condition).last_seen
         except StreamStateError as error:
@@ -218,7 +194,6 @@ class Waits:
     # looks
 
     def _look_for_end(self, condition: WaitCondition) -> WaitResult:
-        """Of an order, or of a deployment."""
         seen = self._observe(condition)
         if condition.command_id is not None:
             end = self._watching.command_end(seen, condition.command_id, condition.command_kind)
@@ -229,7 +204,6 @@ class Waits:
         return self.result_of(condition, seen, end)
 
     def _look_for_snapshot(self, condition: WaitCondition) -> WaitResult:
-        """Of an order, of an id, or any."""
         if condition.command_id is not None:
             return self._look_for_end(condition)
         seen, control = self._observe(condition), self._home.control(condition.stream_id)
@@ -260,15 +234,11 @@ class Waits:
     def result_of(
         self, condition: WaitCondition, seen: Observation, end: End | None, outcome: Outcome | None = None
     ) -> WaitResult:
-        """What it means for a wait that an order, or a deployment, ended like this; None: it has not.
+        """The result of a wait whose order, or deployment, ended like this; ``end`` None: it has not ended.
 
-        Args:
-            condition: what is waited for.
-            seen: the deployment.
-            end: of the order or of the deployment.
-            outcome: the same as a view, where it is that of another deployment.
+        ``outcome``: the end as a view, where it is that of another deployment.
         """
-        if end is None or end.outcome == "lost":  # lost is what may still change by itself
+        if end is None or end.outcome == "lost":  # a lost driver may come back
             return self._pending(seen)
         if not condition.is_fulfilled_by(end):
             return self._over(condition, seen, end)
@@ -307,7 +277,7 @@ class Waits:
         )
 
     def _clean_up_after(self, condition: WaitCondition, seen: Observation, end: End) -> Callable[[], None]:
-        """The agent cleans up after itself; one that died between event and clean-up cannot."""
+        """For an agent that died between its event and its clean-up."""
 
         def clean() -> None:
             if condition.command_id is not None and end.state in ENDED:
@@ -325,8 +295,7 @@ class Waits:
     def status_if_healthy(self, seen: Observation) -> StreamStatus | None:
         """The status, if each query has committed a batch or found no input; None while that may still come.
 
-        Raises:
-            DeploymentFailedError, ConflictError: it cannot come any more.
+        Raises DeploymentFailedError, ConflictError where it cannot come any more.
         """
         if is_healthy(seen) and not self._awaits_another_start(seen):
             return dataclasses.replace(self._watching.status(seen), proofs=proofs_of(seen))
@@ -338,17 +307,16 @@ class Waits:
         raise self.error_of(seen, end)
 
     def _mark_known_good(self, seen: Observation) -> None:
-        """Once for each version; of one that an upgrade still watches, that is for the upgrade to say."""
+        """Once for each version, unless an upgrade still decides about it."""
         one = (seen.stream_id, seen.deployment_id)
         if one not in self._marked and seen.register.upgrade_id is None:
             mark_known_good(self._context, *one)
             self._marked.add(one)
 
     def _awaits_another_start(self, seen: Observation) -> bool:
-        """Whether a query of the snapshot that the deployment started from may still be started.
+        """Whether the script may still start a query of the snapshot that the deployment started from.
 
-        A script that starts its queries one after the other has ``exit_grace_seconds`` after each, as in a drain. Both
-        times are of the driver's clock.
+        It has ``exit_grace_seconds`` after each start, as in a drain. Both times are of the driver's clock.
         """
         snapshot_id, beat = seen.spec.start.snapshot_id, seen.heartbeat
         newest = next(seen.of_kind(QueryStarted), None)
@@ -356,15 +324,12 @@ class Waits:
             return False
         if (beat.at - newest.at).total_seconds() > seen.spec.settings.exit_grace_seconds:
             return False
-        try:
-            manifest = self._home.control(seen.stream_id).manifest(snapshot_id)
-        except DataError:
-            return False
+        manifest = self._home.control(seen.stream_id).readable_manifest(snapshot_id)
         known = set() if manifest is None else set(manifest.queries)
         return bool(known - {event.query_name for event in seen.of_kind(QueryStarted)})
 
     def error_of(self, seen: Observation, end: End) -> StreamStateError:
-        """The error of an end that is not the one that was waited for."""
+        """The error of an end that is not what was waited for."""
         is_late = isinstance(end.event, DrainFailed) and end.event.is_late
         if end.outcome in ("failed", "drain_failed") and not is_late:
             return self._watching.failure(seen, end)
@@ -376,30 +341,11 @@ class Waits:
             "reason": end.reason,
             "snapshot_id": end.snapshot_id,
         }
-        if end.outcome == "expired":
-            return ExpiredError(
-                "the order had expired when it was read, and was not begun",
-                **facts,
-                next_step="Give it again with a longer --expires-in.",
-            )
         if is_late:
             return late_drain(facts)
-        if end.outcome == "cancelled":
-            return ConflictError(
-                "the drain was taken back", **facts, next_step="Drain again, if it is wanted after all."
-            )
-        if end.outcome == "rejected":
-            return ConflictError(
-                "the job cannot obey this order, and runs on",
-                **facts,
-                next_step="Change what the reason names, or wait for it, and give the order again.",
-            )
-        if end.outcome == "ignored":
-            return ConflictError(
-                "the order was meant for another attempt or deployment, came too late, or was out of date",
-                **facts,
-                next_step="Look again.",
-            )
+        if end.outcome in _UNOBEYED:
+            error, message, next_step = _UNOBEYED[end.outcome]
+            return error(message, **facts, next_step=next_step)
         if end.outcome == "fenced":
             facts["current_deployment_id"] = seen.register.deployment_id
         if end.command_kind == DrainNotification.kind and self._holds_drain(seen):
@@ -420,6 +366,27 @@ class Waits:
         return seen.is_current and pending_drain(seen, slots) is not None
 
 
+_UNOBEYED: Mapping[OutcomeKind, tuple[type[StreamStateError], str, str]] = {
+    "expired": (
+        ExpiredError,
+        "the order had expired when it was read, and was not begun",
+        "Give it again with a longer --expires-in.",
+    ),
+    "cancelled": (ConflictError, "the drain was taken back", "Drain again, if it is wanted after all."),
+    "rejected": (
+        ConflictError,
+        "the job cannot obey this order, and runs on",
+        "Change what the reason names, or wait for it, and give the order again.",
+    ),
+    "ignored": (
+        ConflictError,
+        "the order was meant for another attempt or deployment, came too late, or was out of date",
+        "Look again.",
+    ),
+}
+"""The errors of orders that no driver obeyed: class, message and next step."""
+
+
 def _newest_snapshot(seen: Observation) -> str | None:
     for event in seen.of_kind(Event, any_attempt=True):
         if isinstance(event, SnapshotReady | Drained | Stopped | Finished) and event.snapshot_id:
@@ -428,50 +395,36 @@ def _newest_snapshot(seen: Observation) -> str | None:
 
 
 def late_drain(facts: Mapping[str, object]) -> DeadlineExceededError:
-    """The error of a drain that came to a deadline of its own.
-
-    Args:
-        facts: what is known of it; ``stream_id`` is.
-    """
+    """The error of a drain that reached a deadline of its own; ``facts``: its context, with ``stream_id``."""
     return DeadlineExceededError(
-        "the drain came to a deadline of its own and was called off",
+        "the drain reached its deadline and was called off",
         **facts,
         next_step=f"`streamstate logs {facts['stream_id']}` shows what took so long; drain again with a later one.",
     )
 
 
 def is_healthy(seen: Observation) -> bool:
-    """Whether each query of the current attempt committed a batch of its own in it, behind the one that was planned
-    before its start, or finished a trigger that found no input.
-
-    A job that has finished by itself is healthy, too.
-    """
+    """Whether each query of the current attempt has a proof, or the job has finished by itself."""
     state = seen.state
     if state == "finished":
         return True
     if state not in ("running", "draining", "stopping") or not seen.is_current:
         return False
-    started: dict[str, QueryStarted] = {}
-    for event in seen.of_kind(QueryStarted):
-        started[event.query_name] = event  # ends with the oldest of this attempt
-    beat = seen.heartbeat
-    if not started or beat is None or beat.attempt != seen.attempt:
-        return False
-    return all(_proof(event, beat.queries.get(name)) for name, event in started.items())
+    proofs = proofs_of(seen)
+    return bool(proofs) and all(proofs.values())
 
 
 def proofs_of(seen: Observation) -> dict[str, str]:
-    """By query, what shows that it runs: a batch of its own, or that none was due; "" for nothing yet."""
+    """By query of this attempt, what shows that it runs: a batch of its own, or that none was due; "" for nothing."""
     beat = seen.heartbeat
     if beat is None or beat.attempt != seen.attempt:
         return {}
-    return {
-        event.query_name: _proof(event, beat.queries.get(event.query_name)) for event in seen.of_kind(QueryStarted)
-    }  # ends with the oldest of this attempt
+    starts = {event.query_name: event for event in seen.of_kind(QueryStarted)}  # the first start of each
+    return {name: _proof(event, beat.queries.get(name)) for name, event in starts.items()}
 
 
 def _proof(event: QueryStarted, query: QueryBeat | None) -> str:
-    """The batch that was planned before the start is none of its own: a start runs that whatever the code can do."""
+    """A batch that was planned before the start proves nothing: every start runs it, whatever the code can do."""
     if query is None:
         return ""
     done = -1 if query.batch_id is None else query.batch_id
@@ -488,7 +441,7 @@ def _proof(event: QueryStarted, query: QueryBeat | None) -> str:
 
 
 def describe(seen: Observation) -> str:
-    """Where a deployment stands, in a line for people who wait."""
+    """Where a deployment stands, in a line for people."""
     state = seen.state
     parts = [f"{state} ({seen.why})"]
     last = seen.last_event
@@ -497,10 +450,9 @@ def describe(seen: Observation) -> str:
     beat = seen.heartbeat
     if beat is not None and beat.attempt == seen.attempt:
         age_seconds = max(0.0, (seen.observed_at - beat.at).total_seconds())
-        batches = ", ".join(f"{name} {_at(query.batch_id)}" for name, query in sorted(beat.queries.items()))
+        batches = ", ".join(
+            f"{name} {'before its first batch' if query.batch_id is None else f'at batch {query.batch_id}'}"
+            for name, query in sorted(beat.queries.items())
+        )
         parts.append(f"heartbeat {age_seconds:.0f} s ago{': ' + batches if batches else ''}")
     return "; ".join(parts)
-
-
-def _at(batch_id: int | None) -> str:
-    return "before its first batch" if batch_id is None else f"at batch {batch_id}"

@@ -1,10 +1,10 @@
-"""Status, outcomes, logs and notifications: everything that only looks, and turns what was seen into views."""
+"""Turns what was seen of a deployment into views and errors: status, outcomes, advice, log tail. Writes nothing."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -43,7 +43,6 @@ from airflow_streamstate.launch.command import DRIVER_CONFIG
 from airflow_streamstate.launch.handed_over import handed_over_secrets
 from airflow_streamstate.launch.interface import Launcher, LaunchHandle
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.data_events import Repositioned, Skipped
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Claimed,
@@ -62,22 +61,21 @@ from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 
-# What a person can do about a deployment that failed: by what is known of how it came to that.
-
+AnyEvent = TypeVar("AnyEvent", bound=Event)
+LOG_TAIL_BYTES = 8_192
+LOG_TAIL_LINES = 20
 _ENDED_ITSELF = "SystemExit: "
 _OF_A_QUERY = "[STREAM_FAILED]"
-"""In Spark's words for a query that failed; a hint for people, by which nothing is decided (Law 13)."""
+"""In Spark's words for a query that failed; used for advice only, nothing is decided by it (Law 13)."""
 _SIGNALS_FROM = 128
 
 
 def next_step_of(seen: Observation, state: State, repeats: str = "", one_time: OneTimeSources | None = None) -> str:
-    """What can be done, one sentence, the first of it what is most likely wanted; "" where nothing has to be.
+    """What can be done about a failed or degraded deployment, the likeliest step first; "" for any other state.
 
     Args:
-        seen: the deployment.
-        state: of it.
         repeats: what a resume runs again, in words (``repeating.describe_foreseen``).
-        one_time: queries of it that no resume can start again; None for none.
+        one_time: queries that no resume can start again; None for none.
     """
     if state not in ("failed", "degraded"):
         return ""
@@ -90,7 +88,7 @@ def next_step_of(seen: Observation, state: State, repeats: str = "", one_time: O
 
 
 def _of_one_time_sources(seen: Observation, state: State, one_time: OneTimeSources) -> str:
-    """A resume, or a rollback, would be refused: a deploy alone goes on, and says what it loses."""
+    """Resume and rollback would be refused; only a deploy continues, and the sentence says what it loses."""
     is_cut_off = state == "failed" and not isinstance(seen.terminal, Failed)
     begin = "" if is_cut_off else "Mend what the error names, then "
     verb = "deploy" if state == "failed" else "upgrade"
@@ -102,7 +100,7 @@ def _of_one_time_sources(seen: Observation, state: State, one_time: OneTimeSourc
 
 
 def _of_failed_queries(seen: Observation) -> str:
-    """The other queries run: what starts the failed one again stops them first, between two batches."""
+    """The other queries run; a restart of the failed one stops them first, between two batches."""
     stream_id, failed = seen.stream_id, seen.failed_queries.values()
     skip = ""
     if any(event.planned_batch_id is not None for event in failed):
@@ -115,12 +113,7 @@ def _of_failed_queries(seen: Observation) -> str:
 
 
 def next_step_of_drain(seen: Observation, event: object) -> str:
-    """The same of a drain that came to nothing.
-
-    Args:
-        seen: the deployment.
-        event: what said so; only a ``DrainFailed`` has choices.
-    """
+    """What can be done about a drain that failed; ``event``: its end, where only a ``DrainFailed`` has choices."""
     has_choices = isinstance(event, DrainFailed) and bool(event.choices)
     what = "Do one of what the error names" if has_choices else f"`streamstate status {seen.stream_id}` shows it"
     return f"{what}; {_log(seen)}."
@@ -142,8 +135,7 @@ def _of_words(seen: Observation, failed: Failed) -> str:
 
 
 def _has_planned_batch(seen: Observation, failed: Failed) -> bool:
-    """Whether a query that failed had planned a batch, which alone can be skipped; of older drivers, whether a query
-    failed at all."""
+    """Whether a failed query had planned a batch: only that can be skipped. Older drivers tell only that one failed."""
     told = list(seen.of_kind(QueryFailed))
     if told:
         return any(event.planned_batch_id is not None for event in seen.failed_queries.values())
@@ -151,7 +143,7 @@ def _has_planned_batch(seen: Observation, failed: Failed) -> bool:
 
 
 def _of_no_last_word(seen: Observation, repeats: str) -> str:
-    """It was cut off, or its driver never came to the script: then that is what is to be mended."""
+    """For a driver that was cut off, or that ended before it ran the script."""
     resume, status = f"`streamstate resume {seen.stream_id}`", seen.launch_status
     if seen.is_closed:
         return f"{resume} starts another driver for it."
@@ -168,23 +160,14 @@ def _log(seen: Observation) -> str:
 
 
 def _back(spec: DeploymentSpec) -> str:
-    """Where there is a version before that may be well; of one that was gone back from nobody knows that."""
+    """The rollback, where a version before exists; not where a rollback has just left that version."""
     if spec.start.predecessor_id is None or upgrade_of_return(spec.request_id) is not None:
         return ""
     return f", or `streamstate rollback {spec.stream_id}` to the version before"
 
 
-AnyEvent = TypeVar("AnyEvent", bound=Event)
-LOG_TAIL_BYTES = 8_192
-LOG_TAIL_LINES = 20
-
-
 class Watching:
-    """Looks.
-
-    Args:
-        means: of the controller.
-    """
+    """Views and errors of observed deployments."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._home = context.home
@@ -197,8 +180,7 @@ class Watching:
         last = seen.last_event
         intent = seen.register.intent
         snapshot_id, snapshot_at = self._last_snapshot(seen)
-        state = seen.state
-        why = seen.why
+        state, why = seen.state, seen.why
         error, traceback = _describe_failure(seen, state, why)
         started = next(seen.of_kind(Started), None)
         beat = seen.heartbeat if seen.heartbeat is not None and seen.heartbeat.attempt == seen.attempt else None
@@ -227,7 +209,7 @@ class Watching:
             upgrade=describe_upgrade(self._home.control(seen.stream_id), seen.register),
             intent="" if intent is None else f"{intent.deployment_id} by {intent.requested_by}",
             attempt_reason=redacted(seen, _attempt_reason(seen)),
-            moves=tuple(_moves(seen)),
+            moves=tuple(redacted_event(seen, event) for event in moves_in([entry.event for entry in seen.events])),
             running_since_at=None if started is None else started.at,
             next_step=self._next_step(seen, state),
             orders=tuple(
@@ -240,7 +222,7 @@ class Watching:
         )
 
     def unreadable(self, stream_id: str, error: DataError) -> StreamStatus:
-        """What is shown of a stream whose control objects cannot be read, in one line."""
+        """The view of a stream whose control objects cannot be read."""
         short = {name: fact for name, fact in error.context.items() if "\n" not in str(fact)}
         return StreamStatus(
             stream_id=stream_id,
@@ -256,7 +238,7 @@ class Watching:
         )
 
     def outcome(self, seen: Observation, end: End, command_id: str = "") -> Outcome:
-        """The end as a view, with what its snapshot is."""
+        """The end as a view, with the facts of its snapshot."""
         return Outcome(
             stream_id=seen.stream_id,
             deployment_id=seen.deployment_id,
@@ -273,19 +255,19 @@ class Watching:
 
     def command_end(self, seen: Observation, command_id: str, kind: str = "") -> End | None:
         """What became of a command; None while it is under way."""
-        return decide_command_outcome(seen, command_id, kind or self.command_kind(seen, command_id))
+        return decide_command_outcome(seen, command_id, kind or self._command_kind(seen, command_id))
 
-    def command_kind(self, seen: Observation, command_id: str) -> str:
-        """The kind of a command that still lies there; "" where it does not."""
+    def _command_kind(self, seen: Observation, command_id: str) -> str:
+        """The kind of a command whose object exists and that no event names; "" for others."""
         if any(getattr(entry.event, "command_id", None) == command_id for entry in seen.events):
-            return ""  # the events know it
+            return ""
         for slot in self._home.control(seen.stream_id).journal(seen.deployment_id).commands():
             if slot.command is not None and slot.command.command_id == command_id:
                 return slot.command.kind
         return ""
 
     def drain_end(self, seen: Observation) -> End | None:
-        """What a drain by whomever has come to; None while one may come."""
+        """What the drain by any client came to; None while one may still come."""
         end = decide_drain_outcome(seen, is_pending=False)
         if end is not None and (end.outcome in ("expired", "rejected") or end.state in ALIVE):
             slots = self._home.control(seen.stream_id).journal(seen.deployment_id).commands()
@@ -293,7 +275,7 @@ class Watching:
         return end
 
     def failure(self, seen: Observation, end: End) -> DeploymentFailedError:
-        """The error that tells how a deployment failed: its words, the script's traceback, the end of its log."""
+        """The error of a failed deployment or drain: its words, the script's traceback, the end of its log."""
         is_drain = end.outcome == "drain_failed"
         return DeploymentFailedError(
             "the drain failed" if is_drain else "the deployment failed",
@@ -309,7 +291,7 @@ class Watching:
         )
 
     def query_failure(self, seen: Observation) -> DeploymentFailedError:
-        """The error that tells of queries that failed while the others run on."""
+        """The error of a degraded deployment: queries that failed while the others run on."""
         error, traceback = _describe_failure(seen, "degraded", seen.why)
         return DeploymentFailedError(
             "a query of the deployment has failed, and the others run on",
@@ -341,13 +323,8 @@ class Watching:
     def _facts(self, control: StreamControl, snapshot_id: str | None) -> SnapshotFacts | None:
         if snapshot_id is None:
             return None
-        try:
-            manifest = control.manifest(snapshot_id)
-        except DataError:
-            manifest = None
-        if manifest is None:
-            return SnapshotFacts(snapshot_id, "unreadable", 0, 0)
-        return SnapshotFacts(snapshot_id, manifest.snapshot_kind, manifest.files_count, manifest.size_bytes)
+        manifest = control.readable_manifest(snapshot_id)
+        return SnapshotFacts(snapshot_id, "unreadable", 0, 0) if manifest is None else SnapshotFacts.of(manifest)
 
     def _last_snapshot(self, seen: Observation) -> tuple[str | None, datetime | None]:
         for entry in reversed(seen.events):
@@ -357,15 +334,12 @@ class Watching:
         start = seen.spec.start.snapshot_id
         if start is None:
             return None, None
-        try:
-            manifest = self._home.control(seen.stream_id).manifest(start)
-        except DataError:
-            manifest = None
+        manifest = self._home.control(seen.stream_id).readable_manifest(start)
         return start, None if manifest is None else manifest.taken_at
 
 
 def _remarks(seen: Observation) -> dict[str, tuple[str, ...]]:
-    """Per query, what its last start said beside the facts; those that said nothing are left out."""
+    """Per query, the remarks of its last start, where there are any."""
     starts = {event.query_name: event for event in reversed(list(seen.of_kind(QueryStarted, any_attempt=True)))}
     return {
         name: tuple(redacted(seen, one) for one in start.remarks) for name, start in starts.items() if start.remarks
@@ -375,7 +349,7 @@ def _remarks(seen: Observation) -> dict[str, tuple[str, ...]]:
 def log_tail_of(
     launcher: Launcher, home: Home, spec: DeploymentSpec, handle: LaunchHandle | None, *, is_alive: bool = False
 ) -> str:
-    """The last lines of a driver's log, as ``Watching.log_tail``; ``is_alive``: it may be writing its last one."""
+    """The last lines of a driver's log, as ``Watching.log_tail``; ``is_alive``: the driver may write its last line."""
     if handle is None or handle.launcher != launcher.name:
         return ""
     try:
@@ -383,9 +357,9 @@ def log_tail_of(
     except StreamStateError:
         return ""
     if len(text.encode(errors="replace")) >= LOG_TAIL_BYTES:
-        text = text.partition("\n")[2]  # cut in two, it could begin with half a secret
+        text = text.partition("\n")[2]  # a line cut in two may begin with half a secret
     if is_alive:
-        text = text[: text.rfind("\n") + 1]  # and a line that is still being written could end with one
+        text = text[: text.rfind("\n") + 1]  # a line that is still being written may end with one
     try:
         text = redact_text(text, secrets_in_log(spec, handle, home)) if text else ""
     except DataError as error:
@@ -394,24 +368,24 @@ def log_tail_of(
 
 
 def secrets_seen(spec: DeploymentSpec, handle: LaunchHandle | None) -> tuple[str, ...]:
-    """What must not be shown of a deployment; of what its record only refers to, as far as it is known here.
+    """The secrets of a deployment; those that its record only refers to, as far as they are known here.
 
-    Enough for what its agent said, which has hidden all of them before it said it.
+    Enough for the texts of its agent, which has hidden all of them itself.
     """
     return secrets_of(spec.conf, spec.arguments, spec.environment, _handed_over(spec, handle) or ())
 
 
 def secrets_in_log(spec: DeploymentSpec, handle: LaunchHandle | None, home: Home) -> tuple[str, ...]:
-    """What must not be shown of a driver's log, in which nobody has hidden anything; what it reaches its home with too.
+    """The secrets that may be in a driver's log, in which nothing is hidden; with its credentials for the home.
 
     Raises:
-        DataError: its record refers to secrets, and what they stood for at this launch cannot be read.
+        DataError: the record refers to secrets, and their values at this launch cannot be read.
     """
     looked_up = _handed_over(spec, handle)
     if looked_up is None:
         path = None if handle is None else handle.data.get("log_path")
         raise DataError(
-            "this log cannot be shown without the driver's secrets, since what they are cannot be read here",
+            "this log cannot be shown without the driver's secrets, and these cannot be read here",
             log=path,
             next_step=f"Read the log itself, as its owner on the machine that launched the driver; {DRIVER_CONFIG} "
             "beside it is damaged, gone, or another user's.",
@@ -429,7 +403,7 @@ def redacted(seen: Observation, text: str) -> str:
 
 
 def redacted_event(seen: Observation, event: AnyEvent) -> AnyEvent:
-    """The event without the secrets of this deployment; its agent has hidden those that it knew itself."""
+    """The event without the secrets of this deployment."""
     secrets = secrets_seen(seen.spec, seen.handle)
     if not secrets:
         return event
@@ -463,18 +437,12 @@ def _describe_failure(seen: Observation, state: State, why: str) -> tuple[str, s
 
 
 def _attempt_reason(seen: Observation) -> str:
-    """Why the attempt was asked for: as the register says, or the record of the deployment for its first one; of a
-    deployment that is not current any more, as its driver said."""
+    """Why the attempt was asked for: by the register, the spec for a first attempt, or the claim for a replaced one."""
     said = seen.register.attempt_reason if seen.is_current else ""
     if seen.attempt == 1:
         return said or seen.spec.reason
     claimed = next(seen.of_kind(Claimed), None)
     return (claimed.reason if claimed is not None else "") or said
-
-
-def _moves(seen: Observation) -> Iterator[Skipped | Repositioned]:
-    for event in moves_in([entry.event for entry in seen.events]):
-        yield redacted_event(seen, event)
 
 
 def _queries(seen: Observation, state: State, now: datetime) -> dict[str, QueryStatus]:
@@ -484,7 +452,6 @@ def _queries(seen: Observation, state: State, now: datetime) -> dict[str, QueryS
         for name, query in beat.queries.items():
             is_active = query.is_active and beat.attempt == seen.attempt and state in ALIVE
             caught_up = query_caught_up(query)
-            asked = asked_at(query) or beat.at
             found[name] = QueryStatus(
                 batch_id=query.batch_id,
                 committed_at=query.committed_at,
@@ -500,7 +467,7 @@ def _queries(seen: Observation, state: State, now: datetime) -> dict[str, QueryS
                 caught_up_why=caught_up.why if is_active else "",
                 batches_since_snapshot=query.batches_since_snapshot,
                 batch_seconds=query.batch_seconds,
-                behind_age_seconds=_age(now, asked) if is_active and query.lags else None,
+                behind_age_seconds=_age(now, asked_at(query) or beat.at) if is_active and query.lags else None,
             )
     end = seen.drained or seen.terminal
     if isinstance(end, Drained | Stopped | Finished):
@@ -515,7 +482,7 @@ def _queries(seen: Observation, state: State, now: datetime) -> dict[str, QueryS
 
 
 def _ended(position: QueryPosition, known: QueryStatus | None) -> QueryStatus:
-    """What the end says; what it does not say is as the last sign of life had it, if that was of the same batch."""
+    """The status by the end; what that does not tell is from the last heartbeat, where that was of the same batch."""
     skipped = 0 if known is None else known.skipped_batches
     if known is None or known.batch_id != position.batch_id:
         known = QueryStatus(position.batch_id)

@@ -55,7 +55,7 @@ def test_a_driver_that_reads_no_order_is_ended_and_its_end_kept(desk: Desk) -> N
     assert first.json["cut_batches"] == {}
     assert (first.err, second.json["outcome"]) == ("", "killed")
     human = shell("stop", "flights", "--deadline", 0.3, "--on-deadline", "kill").out
-    assert "it had not stopped by its deadline, so its driver was ended" in human
+    assert "the driver had not stopped by the deadline and was ended" in human
     assert "snapshot d-0001-stopped-000001 (stopped," in human
     app = scripted_driver.script(desk.base, "runs", name="v2.py")
     deployed = shell("deploy", "flights", "--app", app, "--timeout", 30, "--json")
@@ -67,7 +67,10 @@ def test_a_driver_of_elsewhere_is_refused_and_the_order_stands(desk: Desk) -> No
     desk.stream().deploy().runs()
     answer = shell("stop", "flights", "--deadline", 0.3, "--on-deadline", "kill", "--json")
     assert (answer.status, answer.error["type"]) == (4, "ConflictError")
-    assert "it has not stopped by its deadline, and this driver cannot be ended from here" in answer.error["message"]
+    assert (
+        "the driver has not stopped by the deadline, and this driver cannot be ended from here"
+        in answer.error["message"]
+    )
     assert answer.error["context"]["order"] == "stands"
     assert len(commands(desk)) == 1
 

@@ -54,7 +54,7 @@ def test_what_has_stopped_is_answered_at_once(named: NamedHome, context: MakeCon
 def test_what_has_failed_cannot_be_stopped_unless_that_does_not_matter(named: NamedHome, context: MakeContext) -> None:
     """An upgrade of a failed version goes on; its deploy takes the snapshot itself."""
     named.stream().deploy().runs().failed("ValueError: boom")
-    with pytest.raises(AirflowFailException, match="nobody would obey"):
+    with pytest.raises(AirflowFailException, match="command not sent"):
         stop().execute(context())
     result = stop(ignore_if_not_running=True).execute(context())
     assert (result["deployment_id"], result["snapshot_id"]) == ("d-0001", None)

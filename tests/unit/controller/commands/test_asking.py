@@ -1,4 +1,4 @@
-"""What is to be done about a request for a snapshot, as it stands: pure, and the same for the same observation."""
+"""What to do about a recorded request for a snapshot: one decision table."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from support.sim_stage import STREAM, Stage
 
 REQUEST = "r-1"
 RECORD = RequestRecord(REQUEST, STREAM, "snapshot", "0" * 64, "d-0001", "w", START_AT, command_id="c-first")
-WISH = SnapshotWish(None, None, None, "tests", "")
-DATED = replace(WISH, requested_at=START_AT)
+ASKED = SnapshotWish(None, None, None, "tests", "")
+DATED = replace(ASKED, requested_at=START_AT)
 FIRST, SECOND, THIRD = (asking_command_id(STREAM, REQUEST, "d-0001", 1, tries) for tries in (1, 2, 3))
 PATIENCE = timedelta(seconds=15)
 
@@ -61,8 +61,8 @@ def slot(stage: Stage, command_id: str, **changes: Any) -> CommandSlot:
     return CommandSlot(1, f"commands/{command_id}", "v", command, None)
 
 
-def decided(stage: Stage, *slots: CommandSlot, wish: SnapshotWish = WISH, anew: bool = False) -> object:
-    return decide_asking(stage.seen(), RECORD, wish, lambda: slots, anew=anew)
+def decided(stage: Stage, *slots: CommandSlot, request: SnapshotWish = ASKED, anew: bool = False) -> object:
+    return decide_asking(stage.seen(), RECORD, request, lambda: slots, anew=anew)
 
 
 def say(stage: Stage, kind: type[Event], command_id: str, **fields: Any) -> Event:
@@ -74,15 +74,12 @@ def ready(stage: Stage, command_id: str, **fields: Any) -> Event:
 
 
 def test_each_try_has_an_id_of_its_own() -> None:
-    """The same one for whoever computes it; a change of any part is another. (Law 2)"""
+    """The same in every process; a change of any part gives another. (Law 2)"""
     parts: tuple[Any, ...] = (STREAM, REQUEST, "d-0001", 1, 1)
     assert asking_command_id(*parts) == asking_command_id(*parts[:4]) == "a79580b4-6013-56cc-b2cd-04b7cd694a72"
     others = {asking_command_id(*parts[:place], other, *parts[place + 1 :])
               for place, other in enumerate(("o", "r-2", "d-0002", 2, 2))}  # fmt: skip
     assert len(others - {asking_command_id(*parts)}) == 5
-
-
-# a driver that lives
 
 
 def test_the_current_attempt_is_asked_once(running: Stage) -> None:
@@ -98,21 +95,21 @@ def test_the_current_attempt_is_asked_once(running: Stage) -> None:
     assert decided(running, *others, own) == Pending(FIRST, own)
 
 
-def test_a_command_that_nobody_takes_up_is_dated_anew(running: Stage) -> None:
+def test_a_command_that_no_driver_takes_up_is_dated_anew(running: Stage) -> None:
     """After as long as the setting says; a date that the user gave stays."""
     own = slot(running, FIRST)
     running.clock.advance(PATIENCE.total_seconds() - 0.001)
     assert decided(running, own) == Pending(FIRST, own)
     running.clock.advance(0.001)
     assert decided(running, own) == Ask(FIRST, own)
-    assert decided(running, own, wish=DATED) == Pending(FIRST, own)
+    assert decided(running, own, request=DATED) == Pending(FIRST, own)
 
 
 def test_a_command_that_was_taken_up_is_waited_for(running: Stage) -> None:
     """However long it takes; what lies there is not looked at."""
     say(running, Accepted, FIRST, command={})
     running.clock.advance(1_000)
-    found = decide_asking(running.seen(), RECORD, WISH, lambda: pytest.fail("nobody has to look"))
+    found = decide_asking(running.seen(), RECORD, ASKED, lambda: pytest.fail("no need to look"))
     assert found == Pending(FIRST)
 
 
@@ -136,18 +133,18 @@ def test_a_no_is_an_answer_unless_it_is_asked_anew(
     else:
         assert isinstance(found, Over)
         assert (found.end.outcome, found.end.event, found.end.command_kind) == (expected, event, SnapshotRequest.kind)
-        assert decide_asking(running.seen(), RECORD, WISH, tuple) == found
+        assert decide_asking(running.seen(), RECORD, ASKED, tuple) == found
 
 
 def test_a_request_that_was_out_of_date_is_asked_again_in_its_time(running: Stage) -> None:
-    """At once where somebody asks anew; never where its date is the user's, and would be ignored again."""
-    command = to_json(slot(running, FIRST).command)  # type: ignore[arg-type]
+    """At once where a client repeats it; never where the client gave its date: it would be ignored again."""
+    command = to_json(slot(running, FIRST).command)
     say(running, Ignored, FIRST, command=command, reason="out of date")
     running.clock.advance(PATIENCE.total_seconds() - 0.001)
     assert decided(running) == Pending(FIRST)
     assert decided(running, anew=True) == Ask(SECOND)
     for anew in (False, True):
-        over = decided(running, wish=DATED, anew=anew)
+        over = decided(running, request=DATED, anew=anew)
         assert isinstance(over, Over)
         assert over.end.outcome == "ignored"
     running.clock.advance(0.001)
@@ -159,9 +156,9 @@ def test_a_request_that_was_out_of_date_is_asked_again_in_its_time(running: Stag
 
 
 def test_a_clock_that_is_ahead_ends_the_request(running: Stage) -> None:
-    """The next try would be ignored as this one was; whoever asks anew may have set it right."""
+    """The next try would be ignored, too; a client that repeats the request may have set its clock."""
     ahead = slot(running, FIRST, requested_at=running.clock.now() + timedelta(seconds=1))
-    say(running, Ignored, FIRST, command=to_json(ahead.command), reason="in the future")  # type: ignore[arg-type]
+    say(running, Ignored, FIRST, command=to_json(ahead.command), reason="in the future")
     running.clock.advance(1_000)
     over = decided(running)
     assert isinstance(over, Over)
@@ -175,9 +172,6 @@ def test_a_command_whose_content_cannot_be_read_was_not_ahead(running: Stage) ->
     assert decided(running) == Pending(FIRST)
     running.clock.advance(PATIENCE.total_seconds())
     assert decided(running) == Ask(SECOND)
-
-
-# it is there
 
 
 @pytest.mark.parametrize(
@@ -206,18 +200,14 @@ def test_a_snapshot_is_the_requests_by_what_it_was_asked_under(
     assert ready_of(seen, replace(RECORD, command_id=None, request_id="r-3")) is None
 
 
-def test_a_snapshot_that_nobody_asked_for_is_nobody_s(running: Stage) -> None:
+def test_a_snapshot_of_no_request_answers_none(running: Stage) -> None:
     """Neither of a request that has no command."""
     ready(running, "")
     assert ready_of(running.seen(), replace(RECORD, command_id=None)) is None
     ready(running, "c-other", request_id="r-2")
     event = ready(running, "c-any", request_id=REQUEST)
     found = ready_of(running.seen(), replace(RECORD, command_id=None))
-    assert found is not None
     assert found.event == event
-
-
-# a driver that has ended
 
 
 @pytest.mark.parametrize(
@@ -252,7 +242,7 @@ def test_the_snapshot_at_the_end_is_as_good(
 
 
 def test_a_driver_that_vanished_has_as_long_to_come_back(running: Stage) -> None:
-    """From its last sign of life; one that nobody can ask about is waited for."""
+    """From its last sign of life; a driver that cannot be asked is waited for."""
     running.beat()
     running.end(state="gone")
     assert decided(running) == Pending("")

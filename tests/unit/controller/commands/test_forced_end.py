@@ -1,4 +1,4 @@
-"""The end of an attempt that would not end, where the verb that asks for it cannot bring it about."""
+"""The forced end of an attempt, while other writers change the register or the stream."""
 
 from __future__ import annotations
 
@@ -24,14 +24,8 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path, store=HookedStore())
 
 
-def hooked(stage: Stage) -> HookedStore:
-    """Its store."""
-    assert isinstance(stage.store, HookedStore)
-    return stage.store
-
-
 def stuck(stage: Stage) -> ForcedEnd:
-    """d-0001 is in batch 4 for ever; what ends it."""
+    """d-0001 is stuck in batch 4; the object that ends it."""
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     plan_stateful(stage.run_batches(3), 4)
@@ -42,27 +36,26 @@ def stuck(stage: Stage) -> ForcedEnd:
 
 
 def touched(stage: Stage) -> Callable[[], None]:
-    """Somebody writes the register, and changes nothing that matters."""
+    """Another controller writes the register, without a change that matters."""
     key = layout.register_key(STREAM)
 
     def touch() -> None:
-        stored = MemoryStore.get(hooked(stage), key)
-        assert stored is not None
-        MemoryStore.replace(hooked(stage), key, stored.body + b" ", stored.version)
+        stored = MemoryStore.get(stage.store, key)
+        MemoryStore.replace(stage.store, key, stored.body + b" ", stored.version)
 
     return touch
 
 
 def test_a_register_that_was_moved_is_looked_at_again(stage: Stage) -> None:
-    """Who loses the compare-and-swap decides anew, and comes to its end all the same. (Law 4)"""
+    """A controller that loses the compare-and-swap decides anew, and ends the driver. (Law 4)"""
     forced = stuck(stage)
-    hooked(stage).before = once(touched(stage), "replace", "stream.json")
+    stage.store.before = once(touched(stage), "replace", "stream.json")
     assert forced.come_to().outcome.outcome == "killed"
     assert len(stage.checkpoint().position().barriers) == 1
 
 
 def test_a_register_that_never_rests_is_told(stage: Stage) -> None:
-    """It is tried so often, and then says who moves it. (Law 6)"""
+    """After its tries the error names the other writer. (Law 6)"""
     forced = stuck(stage)
     tries = []
 
@@ -71,7 +64,7 @@ def test_a_register_that_never_rests_is_told(stage: Stage) -> None:
             tries.append(key)
             touched(stage)()
 
-    hooked(stage).before = always
+    stage.store.before = always
     with pytest.raises(UnavailableError, match=r"other writers keep changing this register.*updated_by="):
         forced.come_to()
     assert len(tries) == EDIT_TRIES
@@ -86,7 +79,7 @@ def test_a_fence_that_comes_after_a_resume_is_taken_back(stage: Stage) -> None:
         stage.clock.advance(INTENT_SECONDS + 1)
         stage.another_controller().resume(STREAM)
 
-    hooked(stage).before = once(paused_for_long, "create", "/offsets/5")
+    stage.store.before = once(paused_for_long, "create", "/offsets/5")
     with pytest.raises(ConflictError, match="moved since this stop was ordered"):
         forced.come_to()
     assert stage.control.need_register().value.attempt == 2
@@ -101,16 +94,15 @@ def test_an_old_intent_is_made_young_before_the_logs_are_touched(stage: Stage) -
 
     def slowly(*words: object) -> object:
         stage.clock.advance(INTENT_SECONDS - 1)
-        return end(*words)  # type: ignore[arg-type]
+        return end(*words)
 
-    stage.launcher.kill = slowly  # type: ignore[assignment]
+    stage.launcher.kill = slowly
     ages: list[float] = []
 
     def look() -> None:
         intent = stage.control.need_register().value.intent
-        assert intent is not None
         ages.append((stage.clock.now() - intent.requested_at).total_seconds())
 
-    hooked(stage).before = once(look, "create", "/offsets/5")
+    stage.store.before = once(look, "create", "/offsets/5")
     assert forced.come_to().outcome.outcome == "killed"
     assert ages == [0.0]

@@ -1,4 +1,4 @@
-"""``stop --deadline``: withdrawn, or the driver ended and its end kept; whoever dies, the same verb goes on."""
+"""``stop --deadline``: withdrawn, or the driver ended and its end kept; the same verb continues after any crash."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
     DeploymentFailedError,
-    StreamNotFoundError,
     UnavailableError,
 )
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchStatus
 from airflow_streamstate.protocol.commands import StopRequest
+from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Draining, Expired, Failed, Finished, Stopped
 from airflow_streamstate.protocol.register import Intent
-from airflow_streamstate.store.memory import MemoryStore
 from support.acting_clock import ActingClock
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
@@ -33,22 +32,23 @@ SNAPSHOT = "d-0001-stopped-000001"
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    """A stage on which others act while somebody waits."""
+def fresh(tmp_path: Path) -> Stage:
+    """A stage on which drivers and other controllers act during a wait."""
     return Stage(tmp_path, clock=ActingClock())
 
 
-def acting(stage: Stage) -> ActingClock:
-    """The stage's clock."""
-    assert isinstance(stage.clock, ActingClock)
-    return stage.clock
+@pytest.fixture
+def stage(fresh: Stage) -> Stage:
+    """The same, stuck."""
+    return stuck(fresh)
 
 
-def stuck(stage: Stage) -> None:
+def stuck(stage: Stage) -> Stage:
     """d-0001 runs, has committed batch 3, and is in batch 4 for ever."""
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     plan_stateful(stage.run_batches(3), 4)
+    return stage
 
 
 def stop(stage: Stage, **more: Any) -> ForcedStop:
@@ -64,58 +64,56 @@ def kill(stage: Stage, **more: Any) -> ForcedStop:
 def command(stage: Stage) -> StopRequest:
     """The one order that lies there."""
     (slot,) = stage.control.journal("d-0001").commands()
-    assert isinstance(slot.command, StopRequest)
     return slot.command
 
 
 def obeys(stage: Stage) -> None:
-    """The driver reads the order, and says so."""
+    """The driver accepts the order."""
     stage.accept(command(stage))
 
 
-# in time
+def killed(stage: Stage) -> bool:
+    return any(call.startswith("kill") for call in stage.launcher.calls)
+
+
+def is_untouched(stage: Stage) -> bool:
+    """Whether there is neither a fence nor a snapshot of the end, nor an intent."""
+    has_fence = bool(stage.checkpoint().position().barriers)
+    return (
+        not has_fence
+        and stage.control.manifest(SNAPSHOT) is None
+        and stage.control.need_register().value.intent is None
+    )
 
 
 @pytest.mark.parametrize("on_deadline", ["fail", "kill"])
 def test_a_stream_that_stops_in_time_ends_like_in_any_stop(stage: Stage, on_deadline: Any) -> None:
     """Nothing is killed, nothing is cut, and the snapshot is the driver's own. (Law 6)"""
-    stuck(stage)
 
     def stops() -> None:
         stage.say(Stopped, snapshot_id=SNAPSHOT, queries={}, command_id=command(stage).command_id, command_number=1)
 
-    acting(stage).after(4, stops)
+    stage.clock.after(4, stops)
     found = stop(stage, on_deadline=on_deadline, reason="because")
     assert (found.outcome.outcome, found.outcome.snapshot_id, found.cut_batches) == ("stopped", SNAPSHOT, {})
     assert found.to_json()["cut_batches"] == {}
-    assert not [call for call in stage.launcher.calls if call.startswith("kill")]
+    assert not killed(stage)
     assert stage.clock.monotonic_seconds() < 10
 
 
 @pytest.mark.parametrize("on_deadline", ["fail", "kill"])
-def test_what_has_ended_is_answered_at_once(stage: Stage, on_deadline: Any) -> None:
+def test_what_has_ended_is_answered_at_once(fresh: Stage, on_deadline: Any) -> None:
     """Asked again after its end, nothing is ordered and nothing is ended. (Law 2)"""
-    stage.deploy()
-    event = stage.stopped()
-    found = stop(stage, on_deadline=on_deadline)
+    fresh.deploy()
+    event = fresh.stopped()
+    found = stop(fresh, on_deadline=on_deadline)
     assert (found.outcome.outcome, found.outcome.snapshot_id) == ("stopped", event.snapshot_id)
-    assert stage.control.journal("d-0001").commands() == []
-    assert stage.clock.monotonic_seconds() == 0
+    assert fresh.control.journal("d-0001").commands() == []
+    assert fresh.clock.monotonic_seconds() == 0
 
 
-def test_a_stream_that_was_never_deployed_is_refused(stage: Stage) -> None:
-    """As by every verb."""
-    stage.home.begin("tests")
-    with pytest.raises(StreamNotFoundError):
-        kill(stage)
-
-
-# fail
-
-
-def test_an_order_that_nobody_obeys_is_withdrawn(stage: Stage) -> None:
+def test_an_order_that_no_driver_obeys_is_withdrawn(stage: Stage) -> None:
     """The agent is silent: at the deadline the order is gone, and the stream runs on. (Law 6)"""
-    stuck(stage)
     with pytest.raises(DeadlineExceededError, match="the order is withdrawn, and the stream runs on") as late:
         stop(stage)
     context = late.value.context
@@ -126,61 +124,50 @@ def test_an_order_that_nobody_obeys_is_withdrawn(stage: Stage) -> None:
     assert stage.controller.status(STREAM).state == "running"
 
 
-def test_an_order_that_is_obeyed_stands_and_that_is_said(stage: Stage) -> None:
-    """What a driver has begun cannot be taken back: it goes on stopping. (Law 6)"""
-    stuck(stage)
-    acting(stage).after(3, lambda: obeys(stage))
-    with pytest.raises(DeadlineExceededError, match="the order stands") as late:
+@pytest.mark.parametrize("is_earlier", [False, True])
+def test_an_order_that_is_obeyed_is_named(stage: Stage, is_earlier: bool) -> None:
+    """A driver that stops cannot be told to run on: this order stands, or an earlier one is being obeyed. (Law 6)"""
+    if is_earlier:
+        stage.controller.stop(STREAM)
+        obeys(stage)
+    else:
+        stage.clock.after(3, lambda: obeys(stage))
+    says = "an earlier one is being obeyed" if is_earlier else "the order stands"
+    with pytest.raises(DeadlineExceededError, match=says) as late:
         stop(stage)
-    assert (late.value.context["order"], late.value.context["state"]) == ("stands", "stopping")
+    context = late.value.context
+    assert (context["order"], context["state"]) == ("withdrawn" if is_earlier else "stands", "stopping")
     assert "--on-deadline kill" in late.value.next_step
+    assert len(stage.control.journal("d-0001").commands()) == int(is_earlier)
 
 
-def test_an_earlier_order_that_is_obeyed_is_named(stage: Stage) -> None:
-    """This order is withdrawn, and yet the stream does not run on: that is said. (Law 6)"""
-    stuck(stage)
-    stage.controller.stop(STREAM)
-    obeys(stage)
-    with pytest.raises(DeadlineExceededError, match="an earlier one is being obeyed") as late:
-        stop(stage)
-    assert (late.value.context["order"], late.value.context["state"]) == ("withdrawn", "stopping")
-    assert len(stage.control.journal("d-0001").commands()) == 1
-
-
-def test_where_nobody_can_ask_the_driver_that_is_said(stage: Stage) -> None:
-    """Whether it runs on nobody knows. (Law 6)"""
-    stuck(stage)
+def test_a_lost_driver_is_named(stage: Stage) -> None:
+    """Whether it runs on is not known. (Law 6)"""
     stage.end(state="unknown")
-    acting(stage).after(1, lambda: stage.clock.advance(stage.spec().settings.lost_after_seconds + 1))
-    with pytest.raises(DeadlineExceededError, match="nobody can say whether its driver runs"):
+    stage.clock.after(1, lambda: stage.clock.advance(stage.spec().settings.lost_after_seconds + 1))
+    with pytest.raises(DeadlineExceededError, match="whether its driver runs is not known"):
         stop(stage)
 
 
 def test_an_order_that_would_be_withdrawn_is_not_begun_after_its_deadline(stage: Stage) -> None:
-    """Whoever ordered it may be dead by then: the driver itself does not begin it. (Law 6; 1a.13)"""
-    stuck(stage)
+    """The controller may be dead by then: the driver itself does not begin the order. (Law 6; 1a.13)"""
     stage.controller.forced_stops.order(STREAM, deadline_seconds=10, request_id="r-1")
     order = command(stage)
-    assert order.deadline_at is not None
     assert (order.deadline_at - order.requested_at).total_seconds() == 10
 
 
 def test_a_driver_that_read_it_too_late_has_not_begun_it(stage: Stage) -> None:
-    """Its clock may be ahead: what it said counts."""
-    stuck(stage)
-    acting(stage).after(
-        9, lambda: stage.say(Expired, command_id=command(stage).command_id, command_number=1, command={})
-    )
+    """Its clock may be ahead: its event counts."""
+    stage.clock.after(9, lambda: stage.say(Expired, command_id=command(stage).command_id, command_number=1, command={}))
     with pytest.raises(DeadlineExceededError, match="was not begun"):
         stop(stage, request_id="r-1")
     with pytest.raises(DeadlineExceededError, match="was not begun"):
         kill(stage, request_id="r-1")
-    assert not [call for call in stage.launcher.calls if call.startswith("kill")]
+    assert not killed(stage)
 
 
 def test_a_withdrawn_order_can_be_given_again(stage: Stage) -> None:
     """A retry of the same request orders anew, with all its time. (Law 2)"""
-    stuck(stage)
     for _ in range(2):
         began = stage.clock.monotonic_seconds()
         with pytest.raises(DeadlineExceededError, match="withdrawn"):
@@ -189,43 +176,36 @@ def test_a_withdrawn_order_can_be_given_again(stage: Stage) -> None:
 
 
 def test_a_stop_that_comes_true_at_the_deadline_is_no_failure(stage: Stage) -> None:
-    """What happened between the last look and the withdrawal counts."""
-    stuck(stage)
+    """Between the last look and the withdrawal the driver may stop."""
     store = stage.store
-    assert isinstance(store, MemoryStore)
     delete = store.delete
 
     def delete_late(key: str, version: str | None = None) -> None:
         stage.say(Stopped, snapshot_id=SNAPSHOT, queries={}, command_id=command(stage).command_id, command_number=1)
         delete(key, version)
 
-    store.delete = delete_late  # type: ignore[method-assign]
+    store.delete = delete_late
     assert stop(stage).outcome.outcome == "stopped"
 
 
 def test_a_failure_before_the_deadline_is_told_as_in_any_stop(stage: Stage) -> None:
-    """Whoever did not ask for a forced end hears that it failed. (Law 6)"""
-    stuck(stage)
+    """Without ``kill`` the error is that of the failure. (Law 6)"""
 
     def fails() -> None:
         stage.say(Failed, error="ValueError: no")
         stage.end()
 
-    acting(stage).after(3, fails)
+    stage.clock.after(3, fails)
     with pytest.raises(DeploymentFailedError):
         stop(stage)
-    with pytest.raises(ConflictError, match="nobody would obey"):
+    with pytest.raises(ConflictError, match="command not sent"):
         stop(stage)
-
-
-# kill
 
 
 def test_a_stuck_driver_is_ended_and_its_end_is_kept(stage: Stage) -> None:
     """At the deadline: killed, fenced, and the last committed batch in a snapshot; the batch that was cut is named, and
     the next start has it. (1a.6, 1a.8)"""
-    stuck(stage)
-    acting(stage).after(3, lambda: obeys(stage))
+    stage.clock.after(3, lambda: obeys(stage))
     found = kill(stage)
     assert found.outcome.outcome == "killed"
     assert (found.outcome.snapshot_id, found.cut_batches) == (SNAPSHOT, {"counts": 4})
@@ -233,7 +213,6 @@ def test_a_stuck_driver_is_ended_and_its_end_is_kept(stage: Stage) -> None:
     assert stage.launcher.calls[-1] == "kill d-0001-a0001"
     assert stage.clock.monotonic_seconds() == pytest.approx(10, abs=0.5)
     (fence,) = stage.checkpoint().position().barriers
-    assert fence.entry.mark is not None
     assert fence.entry.mark.kind == "fence"
     position = stage.control.need_manifest(SNAPSHOT).queries["counts"].position
     assert (position.batch_id, position.planned_batch_id) == (3, 4)
@@ -243,32 +222,25 @@ def test_a_stuck_driver_is_ended_and_its_end_is_kept(stage: Stage) -> None:
     assert any("first runs batch 4" in note for note in deployed.notes)
 
 
-def test_a_silent_agent_is_no_hindrance(stage: Stage) -> None:
-    """Nobody ever read the order: the driver is ended all the same."""
-    stuck(stage)
-    assert kill(stage).outcome.outcome == "killed"
-    assert kill(stage).outcome.outcome == "killed"
-
-
-def test_the_driver_may_still_end_by_itself_while_it_is_being_ended(stage: Stage) -> None:
-    """Its last word counts: a clean end is none that was forced. (Law 13)"""
-    stuck(stage)
-    ends_with(stage, lambda: stage.say(Finished, snapshot_id=SNAPSHOT, queries={}))
-    assert kill(stage).outcome.outcome == "finished"
-    assert stage.checkpoint().position().barriers == ()
-    assert stage.control.need_register().value.intent is None
-
-
-def test_a_driver_that_fails_because_it_is_ended_was_killed(stage: Stage) -> None:
-    """A script to which Spark went away under its hands says so; that it was ended was recorded before. (Law 1)"""
-    stuck(stage)
-    ends_with(stage, lambda: stage.say(Failed, error="Py4JNetworkError"))
+@pytest.mark.parametrize(
+    ("kind", "fields", "outcome"),
+    [
+        (Finished, {"snapshot_id": SNAPSHOT, "queries": {}}, "finished"),
+        (Failed, {"error": "Py4JNetworkError"}, "killed"),
+    ],
+)
+def test_what_the_driver_says_while_it_is_ended(
+    stage: Stage, kind: type[Event], fields: dict[str, Any], outcome: str
+) -> None:
+    """A clean end was not forced (Law 13); a script that Spark left was killed, as recorded before the act. (Law 1)"""
+    ends_with(stage, lambda: stage.say(kind, **fields))
     for _ in range(2):
-        assert kill(stage).outcome.outcome == "killed"
+        assert kill(stage).outcome.outcome == outcome
+    assert is_untouched(stage) is (outcome == "finished")
 
 
 def ends_with(stage: Stage, word: Callable[[], object]) -> None:
-    """The driver says this when it is ended."""
+    """The driver writes this event when it is ended."""
     end = stage.launcher.kill
 
     def kill(handle: LaunchHandle, grace_seconds: float) -> LaunchStatus:
@@ -277,65 +249,54 @@ def ends_with(stage: Stage, word: Callable[[], object]) -> None:
             word()
         return end(handle, grace_seconds)
 
-    stage.launcher.kill = kill  # type: ignore[method-assign]
+    stage.launcher.kill = kill
 
 
-@pytest.mark.parametrize("has_last_word", [True, False])
-def test_the_end_of_a_driver_that_had_died_is_kept(stage: Stage, has_last_word: bool) -> None:
-    """Nothing is waited for; what comes out says that nobody killed it, and why it died."""
-    stuck(stage)
+@pytest.mark.parametrize(("has_last_word", "is_gone"), [(False, True), (True, True), (True, False)])
+def test_the_end_of_a_failed_driver_is_kept(stage: Stage, has_last_word: bool, is_gone: bool) -> None:
+    """Without a wait, and once the driver is proven dead; the outcome is a failure, with its cause. (1a.8)"""
     if has_last_word:
         stage.say(Failed, error="ValueError: no")
-    stage.end(state="gone")
+    if is_gone:
+        stage.end(state="gone")
     found = kill(stage)
     assert (found.outcome.outcome, found.outcome.state, found.outcome.snapshot_id) == ("failed", "failed", SNAPSHOT)
     assert ("ValueError: no" if has_last_word else "it is gone") in found.outcome.reason
+    assert stage.launcher.states["d-0001-a0001"] == "gone"
     assert stage.clock.monotonic_seconds() == 0
     assert stage.control.journal("d-0001").commands() == []
 
 
 def test_the_end_of_a_driver_that_dies_meanwhile_is_kept_at_once(stage: Stage) -> None:
-    """Its end is what was asked for; nothing else can come."""
-    stuck(stage)
-    acting(stage).after(3, lambda: stage.end(state="gone"))
+    """Without waiting for the deadline."""
+    stage.clock.after(3, lambda: stage.end(state="gone"))
     assert kill(stage).outcome.outcome == "failed"
     assert stage.clock.monotonic_seconds() < 5
 
 
-def test_a_driver_that_said_its_last_word_and_lives_on_is_ended(stage: Stage) -> None:
-    """Its end is proven before anything is taken over. (1a.8)"""
-    stuck(stage)
-    stage.say(Failed, error="ValueError: no")
-    assert kill(stage).outcome.outcome == "failed"
-    assert stage.launcher.states["d-0001-a0001"] == "gone"
-
-
-def test_an_attempt_that_never_got_a_driver_is_given_up(stage: Stage) -> None:
+def test_an_attempt_that_never_got_a_driver_is_given_up(fresh: Stage) -> None:
     """It never started a query: the snapshot at its end holds none."""
-    stage.launcher.refusal = UnavailableError("busy")
+    fresh.launcher.refusal = UnavailableError("busy")
     with pytest.raises(UnavailableError):
-        stage.deploy()
-    found = kill(stage)
+        fresh.deploy()
+    found = kill(fresh)
     assert (found.outcome.outcome, found.outcome.queries, found.cut_batches) == ("killed", {}, {})
-    assert stage.seen().is_closed
+    assert fresh.seen().is_closed
 
 
 def test_an_end_is_proven_before_anything_is_taken_over(stage: Stage) -> None:
-    """That it was killed is not enough: while the launcher says that it runs, no log is touched. (1a.8)"""
-    stuck(stage)
-    stage.launcher.kill = lambda *_: LaunchStatus("gone", None, "killed", stage.clock.now())  # type: ignore[method-assign]
+    """A kill is no proof: while the launcher reports it as running, no log is touched. (1a.8)"""
+    stage.launcher.kill = lambda *_: LaunchStatus("gone", None, "killed", stage.clock.now())
     with pytest.raises(ConflictError, match="the driver is still running"):
         kill(stage)
-    assert stage.checkpoint().position().barriers == ()
-    assert stage.control.manifest(SNAPSHOT) is None
+    assert is_untouched(stage)
 
 
 @pytest.mark.parametrize("elsewhere", [True, False])
 def test_what_cannot_be_ended_from_here_is_refused_and_the_order_stands(stage: Stage, elsewhere: bool) -> None:
-    """Launched by another launcher, or elsewhere: refused with what to do, and nothing is taken over. (1a.8)"""
-    stuck(stage)
+    """Launched by another launcher, or elsewhere: nothing is taken over until it was ended there. (Law 2; 1a.8)"""
     if elsewhere:
-        stage.launcher.name = "another"  # type: ignore[misc]
+        stage.launcher.name = "another"
     else:
         stage.launcher.dies_when_killed = False
     with pytest.raises(ConflictError, match="cannot be ended from here") as refused:
@@ -343,38 +304,31 @@ def test_what_cannot_be_ended_from_here_is_refused_and_the_order_stands(stage: S
     assert refused.value.context["order"] == "stands"
     assert refused.value.next_step.startswith("End it where it runs")
     assert command(stage).attempt == 1
-    assert stage.control.manifest(SNAPSHOT) is None
-    assert stage.checkpoint().position().barriers == ()
-    assert stage.control.need_register().value.intent is None
+    assert is_untouched(stage)
+    if not elsewhere:
+        stage.end(state="gone")
+        assert kill(stage).outcome.snapshot_id == SNAPSHOT
 
 
-def test_the_end_of_what_was_ended_elsewhere_is_then_kept(stage: Stage) -> None:
-    """The same verb again goes on. (Law 2)"""
-    test_what_cannot_be_ended_from_here_is_refused_and_the_order_stands(stage, elsewhere=False)
-    stage.end(state="gone")
-    assert kill(stage).outcome.snapshot_id == SNAPSHOT
-
-
-def test_a_drain_in_its_flush_is_ended_and_finished_by_a_drain(stage: Stage) -> None:
-    """The sink may hold its batch: no snapshot is made of that, and what finishes it is said. (Law 14)"""
-    stage.deploy()
-    stage.come_to_life(queries=("counts",))
-    stage.run_batches(3)
-    drain = stage.controller.drain(STREAM)
-    stage.accept(stage.drain_of())
-    stage.put_barrier("drain")
-    stage.say(Draining, command_id=drain.command_id, snapshot_id=None, flush_batch_ids={"counts": 4})
+def test_a_drain_in_its_flush_is_ended_and_finished_by_a_drain(fresh: Stage) -> None:
+    """The sink may hold its batch: no snapshot is made, and the next step finishes the drain. (Law 14)"""
+    fresh.deploy()
+    fresh.come_to_life(queries=("counts",))
+    fresh.run_batches(3)
+    drain = fresh.controller.drain(STREAM)
+    fresh.accept(fresh.drain_of())
+    fresh.put_barrier("drain")
+    fresh.say(Draining, command_id=drain.command_id, snapshot_id=None, flush_batch_ids={"counts": 4})
     with pytest.raises(ConflictError, match="cut short in its flush") as refused:
-        kill(stage)
+        kill(fresh)
     assert "streamstate drain orders" in refused.value.next_step
-    assert stage.launcher.states["d-0001-a0001"] == "gone"
-    assert stage.control.manifest(SNAPSHOT) is None
-    assert stage.control.need_register().value.intent is None
+    assert fresh.launcher.states["d-0001-a0001"] == "gone"
+    assert fresh.control.manifest(SNAPSHOT) is None
+    assert fresh.control.need_register().value.intent is None
 
 
 def test_a_resume_after_it_goes_on_from_the_log(stage: Stage) -> None:
-    """The fence is in nobody's way: the deployment can be resumed as after any death. (1a.7)"""
-    stuck(stage)
+    """The fence is removed: the deployment resumes as after any death. (1a.7)"""
     kill(stage)
     assert stage.controller.resume(STREAM).attempt == 2
     report = repair_before_start(stage.checkpoint(), "d-0001")
@@ -383,25 +337,22 @@ def test_a_resume_after_it_goes_on_from_the_log(stage: Stage) -> None:
 
 
 def test_a_stop_of_one_attempt_never_ends_the_next(stage: Stage) -> None:
-    """Resumed meanwhile, it is another driver: it runs on. (Law 4)"""
-    stuck(stage)
+    """A driver that was resumed meanwhile runs on. (Law 4)"""
 
     def dies_and_is_resumed() -> None:
         stage.end(state="gone")
         stage.another_controller().resume(STREAM)
 
-    acting(stage).after(3, dies_and_is_resumed)
-    with pytest.raises(ConflictError, match="moved since this stop was ordered"):
-        kill(stage, request_id="r-1")
-    with pytest.raises(ConflictError, match="moved since this stop was ordered"):
-        kill(stage, request_id="r-1")
+    stage.clock.after(3, dies_and_is_resumed)
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="moved since this stop was ordered"):
+            kill(stage, request_id="r-1")
     assert stage.launcher.states["d-0001-a0002"] == "running"
     assert stage.control.manifest(SNAPSHOT) is None
 
 
 def test_a_request_never_ends_a_later_deployment(stage: Stage) -> None:
-    """The same request is about the deployment that it was about. (Law 2)"""
-    stuck(stage)
+    """A request keeps the deployment that it was recorded for. (Law 2)"""
     first = kill(stage, request_id="r-1")
     stage.deploy("print('v2')\n")
     stage.end("d-0002", state="gone")
@@ -412,8 +363,7 @@ def test_a_request_never_ends_a_later_deployment(stage: Stage) -> None:
 
 
 def test_a_request_id_of_another_verb_is_refused(stage: Stage) -> None:
-    """One id is one wish, of a dead stream too. (Law 2)"""
-    stuck(stage)
+    """One id is one request, also for a dead stream. (Law 2)"""
     stage.controller.drain(STREAM, request_id="r-1")
     stage.end(state="gone")
     with pytest.raises(ConflictError, match="used for something else"):
@@ -422,20 +372,18 @@ def test_a_request_id_of_another_verb_is_refused(stage: Stage) -> None:
 
 
 def test_a_deploy_that_is_under_way_is_not_disturbed(stage: Stage) -> None:
-    """Somebody else is about to take it over: nothing is done beside them. (1a.8)"""
-    stuck(stage)
+    """Another controller holds the intent to take it over. (1a.8)"""
     stage.end(state="gone")
-    intent = Intent("other", "d-0002", stage.clock.now(), "somebody else")
-    stage.control.update_register(lambda now: replace(now, intent=intent), by="somebody else")
+    intent = Intent("other", "d-0002", stage.clock.now(), "another")
+    stage.control.update_register(lambda now: replace(now, intent=intent), by="another")
     with pytest.raises(ConflictError, match="under way"):
         kill(stage)
     assert stage.control.need_register().value.intent == intent
     assert stage.checkpoint().position().barriers == ()
 
 
-def test_nobody_resumes_or_deploys_while_its_driver_is_being_ended(stage: Stage) -> None:
+def test_no_resume_or_deploy_while_its_driver_is_being_ended(stage: Stage) -> None:
     """The intent is in the register before the act, and gone after it. (Law 1; 1a.8)"""
-    stuck(stage)
 
     def others_try() -> None:
         stage.end(state="gone")
@@ -450,7 +398,6 @@ def test_nobody_resumes_or_deploys_while_its_driver_is_being_ended(stage: Stage)
 
 def test_the_deadline_counts_from_the_order(stage: Stage) -> None:
     """A retry has what is left, not all of it again. (Law 2)"""
-    stuck(stage)
     stage.controller.forced_stops.order(STREAM, deadline_seconds=10, on_deadline="kill", request_id="r-1")
     assert command(stage).deadline_at is None
     stage.clock.advance(8)
@@ -460,7 +407,6 @@ def test_the_deadline_counts_from_the_order(stage: Stage) -> None:
 
 def test_two_at_once_are_one(stage: Stage) -> None:
     """While one ends the driver, another comes with the same: one kill is recorded, one snapshot, one fence. (Law 2)"""
-    stuck(stage)
     others: list[ForcedStop] = []
 
     def meanwhile() -> None:
@@ -496,9 +442,9 @@ def struck(folder: Path, number: int, fault: Fault, on_deadline: Any) -> tuple[S
 @pytest.mark.full
 @pytest.mark.parametrize("same_request", [True, False])
 @pytest.mark.parametrize("fault", KILL_POINTS)
-def test_whoever_dies_at_any_write_the_same_verb_goes_on(tmp_path: Path, fault: Fault, same_request: bool) -> None:
-    """Killed before or after any write, or its reply lost: asked again, at once and under another request id too, the
-    driver is ended once, and one end is kept. (Laws 1, 2, 3 and 8)"""
+def test_a_crash_at_any_write_is_continued_by_the_same_verb(tmp_path: Path, fault: Fault, same_request: bool) -> None:
+    """Killed before or after any write, or its reply lost: the same request, or another one, ends the driver once and
+    keeps one end. (Laws 1, 2, 3 and 8)"""
     _, calm = struck(tmp_path / "calm", 0, fault, "kill")
     assert len(calm.writes) > 8
     for number in range(1, len(calm.writes) + 1):
@@ -512,13 +458,12 @@ def test_whoever_dies_at_any_write_the_same_verb_goes_on(tmp_path: Path, fault: 
 
 
 @pytest.mark.parametrize("fault", KILL_POINTS)
-def test_whoever_dies_while_it_is_withdrawn_leaves_nothing_that_is_begun(tmp_path: Path, fault: Fault) -> None:
-    """After its deadline no order of it can be begun, whether its object is there or not. (Laws 1 and 6)"""
+def test_a_crash_while_it_is_withdrawn_leaves_no_order_to_begin(tmp_path: Path, fault: Fault) -> None:
+    """After its deadline no driver begins an order, whether its object exists or not. (Laws 1 and 6)"""
     _, calm = struck(tmp_path / "calm", 0, fault, "fail")
     for number in range(1, len(calm.writes) + 1):
         stage, _ = struck(tmp_path / str(number), number, fault, "fail")
         for slot in stage.control.journal("d-0001").commands():
-            assert slot.command is not None
             assert slot.command.deadline_at is not None
         stage.clock.advance(60)
         for _ in range(2):

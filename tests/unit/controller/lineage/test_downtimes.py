@@ -26,6 +26,33 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path, ClockedStore(clock.now), clock)
 
 
+def first_version(stage: Stage) -> None:
+    """d-0001 runs, and has committed batch 3."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+
+
+def next_version(stage: Stage, number: int, last: int = 3) -> str:
+    """This deployment runs, restored behind this batch."""
+    deployment_id = f"d-000{number}"
+    stage.deploy(f"print('v{number}')\n", start="restore")
+    stage.come_to_life(deployment_id)
+    stage.start_query("counts", deployment_id, batch_id=last, how="restored")
+    return deployment_id
+
+
+def reports(stage: Stage, first: FirstBatch, attempt: int = 1, **beats: QueryBeat) -> None:
+    """A heartbeat of d-0002 with its first batch."""
+    stage.control.put_heartbeat(Heartbeat(STREAM, "d-0002", attempt, stage.clock.now(), beats, {"counts": first}))
+
+
+def removed(stage: Stage, up_to: int) -> None:
+    """Spark keeps only the last commits of d-0002."""
+    for batch_id in range(up_to):
+        stage.store.delete(layout.checkpoint_folder(STREAM, "d-0002", "counts") + f"/commits/{batch_id}")
+
+
 def stop(stage: Stage, deployment_id: str = "d-0001", names: tuple[str, ...] = ("counts",), **fields: Any) -> None:
     """The last word of a deployment whose queries have all committed."""
     manifest = stage.keep("stopped", deployment_id, names=names)
@@ -35,7 +62,7 @@ def stop(stage: Stage, deployment_id: str = "d-0001", names: tuple[str, ...] = (
 
 
 def found(stage: Stage) -> list[Downtime]:
-    """What an audit tells."""
+    """By an audit."""
     return list(lineage_of(stage.home, STREAM).downtimes)
 
 
@@ -63,25 +90,21 @@ def test_a_version_that_committed_nothing_ends_no_downtime(stage: Stage) -> None
     stage.deploy()
     stage.stopped()
     for number in (2, 3):
-        stage.deploy(f"print('v{number}')\n", start="restore")
-        stage.come_to_life(f"d-000{number}")
-        stage.start_query("counts", f"d-000{number}", batch_id=3, how="restored")
-        stage.run_batches(3, deployment_id=f"d-000{number}")  # built of its predecessor's
+        deployment_id = next_version(stage, number)
+        stage.run_batches(3, deployment_id=deployment_id)  # built of its predecessor's
         (lasting,) = found(stage)
-        assert (lasting.to_deployment_id, lasting.until_at, lasting.seconds) == (f"d-000{number}", None, None)
+        assert (lasting.to_deployment_id, lasting.until_at, lasting.seconds) == (deployment_id, None, None)
         stage.clock.advance(10)
-        stage.end(f"d-000{number}", state="gone")
+        stage.end(deployment_id, state="gone")
     stage.run_batches(4, deployment_id="d-0003")
     (one,) = found(stage)
     assert (one.from_deployment_id, one.to_deployment_id, one.seconds) == ("d-0001", "d-0003", 20.0)
 
 
 def test_what_lies_between_is_told_with_its_clock(stage: Stage) -> None:
-    """Every phase that was recorded, in its order; the first batch also where Spark has removed its commit file."""
+    """Every recorded phase, in order; the first batch also where Spark has removed its commit file."""
     clock, at = stage.clock, {}
-    stage.deploy()
-    stage.come_to_life(queries=("counts",))
-    stage.run_batches(3)
+    first_version(stage)
     at["last_commit"] = clock.now()
 
     def later(phase: str) -> Any:
@@ -110,14 +133,13 @@ def test_what_lies_between_is_told_with_its_clock(stage: Stage) -> None:
     later("batch_planned")
     later("first_batch_run")
     stage.run_batches(9, deployment_id="d-0002")
-    for batch_id in range(5):
-        stage.store.delete(f"{STREAM}/deployments/d-0002/checkpoints/counts/commits/{batch_id}")
+    removed(stage, up_to=5)
     committed_at = later("first_commit")
     first = FirstBatch(
         4, later("seen"), committed_at, triggered_at, {"walCommit": 600, "queryPlanning": 400, "addBatch": 1000}, 7
     )
     beat = QueryBeat(9, clock.now(), is_active=True)
-    stage.control.put_heartbeat(Heartbeat(STREAM, "d-0002", 1, clock.now(), {"counts": beat}, {"counts": first}))
+    reports(stage, first, counts=beat)
     (one,) = found(stage)
     assert [mark.phase for mark in one.marks] == list(PHASES)
     assert {mark.phase: mark.at for mark in one.marks} == {phase: at[phase] for phase in PHASES}
@@ -127,77 +149,51 @@ def test_what_lies_between_is_told_with_its_clock(stage: Stage) -> None:
     assert (one.seconds, one.idle_seconds, one.state_load_ms) == (13.0, 1.0, 7)
 
 
-def test_a_store_that_tells_no_times_is_made_up_for_by_heartbeats(tmp_path: Path) -> None:
-    """When an agent saw the commits: both ends by the same kind of clock."""
+def test_heartbeats_tell_the_times_that_a_store_does_not(tmp_path: Path) -> None:
+    """When the agent saw the commits: both ends by the same kind of clock."""
     stage = Stage(tmp_path)
-    stage.deploy()
-    stage.come_to_life(queries=("counts",))
-    stage.run_batches(3)
+    first_version(stage)
     committed_at = stage.clock.now()
     stage.clock.advance(2)
     stage.beat(counts=QueryBeat(3, committed_at, is_active=True))
     stop(stage)
-    stage.deploy("print('v2')\n", start="restore")
-    stage.come_to_life("d-0002")
-    stage.start_query("counts", "d-0002", batch_id=3, how="restored")
+    next_version(stage, 2)
     stage.run_batches(4, deployment_id="d-0002")
     assert [one.seconds for one in found(stage)] == [None]
     stage.clock.advance(3)
-    seen_at = stage.clock.now()
-    stage.control.put_heartbeat(
-        Heartbeat(STREAM, "d-0002", 1, seen_at, {}, {"counts": FirstBatch(4, seen_at - timedelta(seconds=1))})
-    )
+    reports(stage, FirstBatch(4, stage.clock.now() - timedelta(seconds=1)))
     assert [one.seconds for one in found(stage)] == [4.0]
 
 
-def removed(stage: Stage, deployment_id: str, up_to: int) -> None:
-    """Spark keeps the last batches of a log alone."""
-    for batch_id in range(up_to):
-        stage.store.delete(layout.checkpoint_folder(STREAM, deployment_id, "counts") + f"/commits/{batch_id}")
-
-
 def test_a_deployment_that_committed_at_a_time_not_known_is_not_down(stage: Stage) -> None:
-    """Its agent was of a release that kept no first batch, and Spark has removed that commit: the downtime has ended,
-    nothing tells when, and the next one is counted from its own last commit."""
-    stage.deploy()
-    stage.come_to_life(queries=("counts",))
-    stage.run_batches(3)
+    """An older agent kept no first batch, and Spark has removed that commit: the downtime has ended at an unknown time,
+    and the next one counts from its own last commit."""
+    first_version(stage)
     stage.clock.advance(2)
     stop(stage)
-    stage.deploy("print('v2')\n", start="restore")
-    stage.come_to_life("d-0002")
-    stage.start_query("counts", "d-0002", batch_id=3, how="restored")
+    next_version(stage, 2)
     stage.clock.advance(4)
     stage.run_batches(20, deployment_id="d-0002")
-    removed(stage, "d-0002", 12)
+    removed(stage, up_to=12)
     stage.beat("d-0002", counts=QueryBeat(20, stage.clock.now(), is_active=True))
     (one,) = found(stage)
     assert (one.to_deployment_id, one.until_at, one.seconds, one.has_ended) == ("d-0002", None, None, True)
     assert downtime_json(one)["has_ended"] is True
     stage.clock.advance(3)
     stop(stage, "d-0002")
-    stage.deploy("print('v3')\n", start="restore")
-    stage.come_to_life("d-0003")
-    stage.start_query("counts", "d-0003", batch_id=20, how="restored")
+    next_version(stage, 3, last=20)
     stage.run_batches(21, deployment_id="d-0003")
     assert [(one.to_deployment_id, one.seconds) for one in found(stage)] == [("d-0002", None), ("d-0003", 3.0)]
 
 
 def test_a_first_batch_that_no_driver_saw_has_the_time_of_the_store_alone(tmp_path: Path) -> None:
-    """An attempt noted it for one before: its own clock says nothing of it."""
+    """A later attempt noted it: its own clock does not count."""
     stage = Stage(tmp_path)
-    stage.deploy()
-    stage.come_to_life(queries=("counts",))
-    stage.run_batches(3)
+    first_version(stage)
     stage.beat(counts=QueryBeat(3, stage.clock.now(), is_active=True))
     stop(stage)
-    stage.deploy("print('v2')\n", start="restore")
-    stage.come_to_life("d-0002")
-    stage.start_query("counts", "d-0002", batch_id=3, how="restored")
+    next_version(stage, 2)
     stage.run_batches(4, deployment_id="d-0002")
     stage.clock.advance(3)
-    seen_at = stage.clock.now()
-    stage.control.put_heartbeat(
-        Heartbeat(STREAM, "d-0002", 2, seen_at, {}, {"counts": FirstBatch(4, seen_at, seen_at)})
-    )
+    reports(stage, FirstBatch(4, stage.clock.now(), stage.clock.now()), attempt=2)
     assert [(one.seconds, one.has_ended) for one in found(stage)] == [(None, True)]

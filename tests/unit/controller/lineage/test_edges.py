@@ -1,4 +1,4 @@
-"""Where a query began and ended: its log speaks, and what was written down only where that is gone."""
+"""Where a query began and ended: by its log, else by the records."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from support.snapshots import QUERY, Shelf, plan_stateful, run_stateful
 
 def started(how: str) -> QueryStarted:
     """The event of a start behind batch 3."""
-    event = example(QueryStarted)
-    assert isinstance(event, QueryStarted)
-    return replace(event, how=how, batch_id=3)
+    return replace(example(QueryStarted), how=how, batch_id=3)
 
 
 def snapshotted(shelf: Shelf) -> QuerySnapshot:
@@ -31,16 +29,14 @@ def test_an_end_is_where_the_log_ends_and_what_was_planned_behind_it() -> None:
     run_stateful(shelf.checkpoint(), 5, first=4)
     plan_stateful(shelf.checkpoint(), 6)
     found = end_of(shelf.checkpoint(), known)
-    assert found is not None
     assert (found.batch_id, found.planned_batch_id, found.evidence) == (5, 6, "logs")
     assert found.lines != known.position.end_offsets
 
 
 def test_without_a_log_an_end_is_what_was_recorded_and_says_so() -> None:
-    """And where nothing was recorded nobody knows it."""
+    """Without a record it is unknown."""
     known = snapshotted(Shelf())
     found = end_of(None, known)
-    assert found is not None
     assert (found.batch_id, found.lines, found.evidence) == (3, known.position.end_offsets, "records")
     assert end_of(None, None) is None
 
@@ -57,10 +53,9 @@ def test_an_end_in_a_snapshot_stays_where_it_was() -> None:
 
 
 def test_a_query_that_was_restored_began_where_its_first_start_said() -> None:
-    """By its own log; one that continued without a record of before began nobody knows where."""
+    """By its own log; without a record, the beginning of a query that continued is unknown."""
     shelf = Shelf()
     known = snapshotted(shelf)
     found = start_of(shelf.checkpoint(), started("restored"), known, None)
-    assert found is not None
     assert (found.batch_id, found.lines, found.evidence) == (3, known.position.end_offsets, "logs")
     assert start_of(shelf.checkpoint(), started("continued"), None, None) is None

@@ -1,4 +1,4 @@
-"""Two edges held against each other: what is a gap, what an overlap, and what is neither."""
+"""Two edges compared: gaps, overlaps, and neither."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_sources_are_matched_by_what_they_are() -> None:
     assert between(end, start) == []
 
 
-def test_offsets_that_nobody_can_order_are_a_gap() -> None:
-    """Another topic under the same place: what was read by whom cannot be told."""
+def test_offsets_without_an_order_are_a_gap() -> None:
+    """Another topic in the same place: the input between them is unknown."""
     (found,) = between(Edge(4, (kafka(5),)), Edge(4, ('{"other":{"0":5}}',)))
     assert (found.kind, found.source) == ("gap", "source 0")
     assert "not of the same input" in found.detail
@@ -123,7 +123,7 @@ def test_restored_sources_keep_their_places() -> None:
     assert (found.kind, found.source) == ("gap", "files of s3a://b/in")
 
 
-def test_what_nobody_can_match_is_said() -> None:
+def test_sources_that_cannot_be_matched_are_named() -> None:
     """One source is gone and another began behind an offset: it may be the same one in other words."""
     end = Edge(4, (files(5),), identities=(FILES,))
     found = compared(end, Edge(4, (files(9),), identities=(SourceIdentity("file", "files of /other"),)))
@@ -141,14 +141,8 @@ def test_named_sources_are_matched_by_their_names() -> None:
     assert (found.kind, found.ended_at, found.began_at) == ("gap", "20", "21")
 
 
-def test_what_was_accepted_by_name_is_told_as_such() -> None:
-    """Retention took it, and the user said to go on."""
-    (found,) = between(Edge(4, (kafka(5),)), Edge(4, (kafka(9),)), accepted=True)
-    assert (found.kind, found.accepted) == ("gap", True)
-
-
 def test_a_named_gap_is_a_break_that_was_accepted() -> None:
-    """With its offsets, how much it is, whose wish it was and why; what nobody can count is named all the same."""
+    """With its offsets, size, requester and reason; an unknown size is left out."""
     head = {"stream_id": "s", "deployment_id": "d-0001", "attempt": 1, "at": AT, "write_id": "w"}
     skipped = Skipped(
         **head, command_id="c", command_number=1, query_name="q", batch_id=4, requested_by="ada", reason="bad row",

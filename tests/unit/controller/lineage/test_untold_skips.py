@@ -1,4 +1,4 @@
-"""A batch that was skipped, and whose driver died before it could tell."""
+"""A batch that was skipped by a driver that died before it wrote the event."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from airflow_streamstate.protocol.events import Accepted, Rejected
 from support.checkpoints import commit_batch, memory_checkpoint, plan_batch, run_batches
 
 AT = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
-WISH = SkipRequest(
+REQUEST = SkipRequest(
     "c-1", "orders", "d-0001", AT, None, "ada", "a bad row", query_name="counts", batch_id=4, accepts_written=False
 )
-ACCEPTED = Accepted("orders", "d-0001", 2, AT, "w-1", command_id="c-1", command_number=1, command=to_json(WISH))
+ACCEPTED = Accepted("orders", "d-0001", 2, AT, "w-1", command_id="c-1", command_number=1, command=to_json(REQUEST))
 REJECTED = Rejected("orders", "d-0001", 3, AT, "w-2", command_id="c-1", command_number=1, key="", reason="a drain")
 
 
@@ -30,5 +30,5 @@ def test_what_was_committed_and_not_told_is_a_gap() -> None:
     assert told.moves[0].from_offset != told.moves[0].to_offset
     assert untold_skips([ACCEPTED, REJECTED], "counts", checkpoint) == []
     assert untold_skips([ACCEPTED], "other", checkpoint) == untold_skips([ACCEPTED], "counts", None) == []
-    other = replace(ACCEPTED, command=to_json(replace(WISH, batch_id=5)))
+    other = replace(ACCEPTED, command=to_json(replace(REQUEST, batch_id=5)))
     assert untold_skips([other], "counts", checkpoint) == []

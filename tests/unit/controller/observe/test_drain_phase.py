@@ -10,7 +10,6 @@ from support.sim_stage import STREAM, Stage
 
 def phases(stage: Stage) -> dict[str, object]:
     queries = stage.controller.status(STREAM).to_json()["queries"]
-    assert isinstance(queries, dict)
     return {name: query["drain_phase"] for name, query in queries.items()}
 
 

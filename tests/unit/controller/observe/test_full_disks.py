@@ -36,8 +36,7 @@ ROOM = {
 def test_a_disk_is_full_without_blocks_or_without_files(
     changed: dict[str, int], user_id: int, is_full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For who looks: root has what is kept back; a file system that counts no files is not full of them, and one that
-    counts nothing, as many in user space (FUSE) do, is not full at all."""
+    """Root may use the reserved blocks; what a file system does not count (files; anything with FUSE) is not full."""
 
     def statvfs(_folder: Any) -> SimpleNamespace:
         return SimpleNamespace(**{**ROOM, **changed})
@@ -50,6 +49,6 @@ def test_a_disk_is_full_without_blocks_or_without_files(
 
 
 def test_what_is_no_disk_or_not_there_is_not_full(tmp_path: Path) -> None:
-    """A home that nobody has written to yet, and one in memory."""
+    """A home before its first write, and one in memory."""
     nowhere = LocalStore(tmp_path / "none")
     assert full_disks(Home.of(nowhere, MemoryStore(), tmp_path / "none", SYSTEM_CLOCK)) == []

@@ -2,42 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.controller.observe.observation import pending_drain
-from airflow_streamstate.protocol.events import Drained, DrainFailed, Stopped
+from airflow_streamstate.protocol.events import Stopped
 from support.sim_stage import STREAM, Stage
-
-
-def drain_that_holds(stage: Stage) -> object:
-    """The drain that holds now."""
-    return pending_drain(stage.seen(), stage.control.journal("d-0001").commands())
-
-
-def test_a_drain_holds_until_it_has_its_end(stage: Stage) -> None:
-    """An ordered drain holds for the deployment until an event answers it. (1a.7)"""
-    stage.deploy()
-    stage.come_to_life()
-    assert drain_that_holds(stage) is None
-    order = stage.controller.drain(STREAM)
-    assert drain_that_holds(stage) == stage.drain_of()
-    stage.say(Drained, command_id="other", command_number=1, snapshot_id="s", queries={}, also_answers=())
-    assert drain_that_holds(stage) is not None
-    stage.say(DrainFailed, command_id=order.command_id, command_number=1, query_name="q", error="", withdrawn=True)
-    assert drain_that_holds(stage) is None
-
-
-def test_a_drain_past_its_deadline_holds_only_if_it_was_begun(stage: Stage) -> None:
-    """What was begun is ended, also after the deadline, and also where its object was deleted. (1a.13)"""
-    stage.deploy()
-    stage.come_to_life()
-    stage.controller.drain(STREAM, expires_in_seconds=5)
-    command = stage.drain_of()
-    stage.clock.advance(10)
-    assert drain_that_holds(stage) is None
-    stage.accept(command)
-    assert drain_that_holds(stage) == command
-    journal = stage.control.journal("d-0001")
-    journal.delete_command(journal.commands()[0])
-    assert drain_that_holds(stage) == command
 
 
 def test_the_words_of_an_attempt_are_its_own(stage: Stage) -> None:

@@ -39,7 +39,7 @@ def test_a_driver_that_ends_while_it_is_looked_at_has_said_its_last_word(stage: 
         stage.end()
         return asked(handle)
 
-    stage.launcher.status = status  # type: ignore[method-assign]
+    stage.launcher.status = status
     assert isinstance(stage.seen().terminal, Failed)
 
 
@@ -56,9 +56,8 @@ def test_an_unreadable_event_hides_nothing(stage: Stage) -> None:
 def test_another_launchers_driver_is_unknown(stage: Stage) -> None:
     """A driver that another launcher started cannot be asked, which never means dead. (1a.8)"""
     stage.deploy()
-    stage.launcher.name = "other"  # type: ignore[misc]
+    stage.launcher.name = "other"
     seen = stage.seen()
-    assert seen.launch_status is not None
     assert seen.launch_status.state == "unknown"
     assert "launched by still" in seen.launch_status.reason
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,24 @@ from support.snapshots import plan_stateful
 from support.upgrade_stage import SOCKET
 
 
-def test_a_socket_that_has_an_offset_is_one(tmp_path: Path) -> None:
-    """Which query reads it, and why that is in the way."""
-    stage = Stage(tmp_path, identities=(SOCKET,))
-    stage.deploy()
-    stage.come_to_life(queries=("counts",))
-    stage.run_batches(3)
+@pytest.fixture
+def reading(tmp_path: Path) -> Callable[..., Stage]:
+    """A deployment whose query reads this source, and has committed batches up to this one; None for no checkpoint."""
+
+    def begun(identity: SourceIdentity = SOCKET, last: int | None = 3) -> Stage:
+        stage = Stage(tmp_path, identities=(identity,))
+        stage.deploy()
+        stage.come_to_life(queries=("counts",))
+        if last is not None:
+            stage.run_batches(last)
+        return stage
+
+    return begun
+
+
+def test_a_socket_that_has_an_offset_is_one(reading: Callable[..., Stage]) -> None:
+    """With its query, and the reason."""
+    stage = reading()
     found = one_time_sources(stage.home, stage.seen())
     assert list(found) == ["counts"]
     assert consent(found) == "--accept-lost-input counts"
@@ -26,41 +39,30 @@ def test_a_socket_that_has_an_offset_is_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("identity", [SourceIdentity("file", "file /in"), SourceIdentity("", "")])
-def test_other_sources_are_none(tmp_path: Path, identity: SourceIdentity) -> None:
-    """They are read again, or no connector knows them."""
-    stage = Stage(tmp_path, identities=(identity,))
-    stage.deploy()
-    stage.come_to_life(queries=("counts",))
-    stage.run_batches(3)
+def test_other_sources_are_none(reading: Callable[..., Stage], identity: SourceIdentity) -> None:
+    """They can be read again, or no connector knows them."""
+    stage = reading(identity)
     assert one_time_sources(stage.home, stage.seen()) == {}
 
 
-def test_before_its_first_commit_it_is_none(tmp_path: Path) -> None:
+def test_before_its_first_commit_it_is_none(reading: Callable[..., Stage]) -> None:
     """No offset of it is kept: the next start begins as the first one did."""
-    stage = Stage(tmp_path, identities=(SOCKET,))
-    stage.deploy()
-    stage.come_to_life(queries=("counts",))
+    stage = reading(last=None)
     assert one_time_sources(stage.home, stage.seen()) == {}
     plan_stateful(stage.checkpoint(), 0)
     assert one_time_sources(stage.home, stage.seen()) == {}
 
 
-def test_the_newest_start_tells_what_its_sources_are(tmp_path: Path) -> None:
+def test_the_newest_start_tells_what_its_sources_are(reading: Callable[..., Stage]) -> None:
     """A script may read another source from one attempt to the next."""
-    stage = Stage(tmp_path, identities=(SOCKET,))
-    stage.deploy()
-    stage.come_to_life(queries=("counts",))
-    stage.run_batches(3)
+    stage = reading()
     stage.identities = (SourceIdentity("file", "file /in"),)
     stage.start_query(attempt=2)
     assert one_time_sources(stage.home, stage.seen()) == {}
 
 
-def test_a_log_that_cannot_be_read_is_left_to_its_driver(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_read_is_left_to_its_driver(reading: Callable[..., Stage]) -> None:
     """Nothing is refused for it here."""
-    stage = Stage(tmp_path, identities=(SOCKET,))
-    stage.deploy()
-    stage.come_to_life(queries=("counts",))
-    checkpoint = stage.run_batches(3)
-    stage.store.put(checkpoint.offset_key(3), b"half")
+    stage = reading()
+    stage.store.put(stage.checkpoint().offset_key(3), b"half")
     assert one_time_sources(stage.home, stage.seen()) == {}

@@ -51,13 +51,10 @@ def test_the_slowest_of_its_units_decides() -> None:
     """By how many times as much was read before; one that does not read at all is slower than any other."""
     before = beat(lag("rows", 1_000, least=(20, 20)), lag("files", 1_000, least=(20, 20)))
     found = decide_slower(beat(lag("rows", 500), lag("files", 250)), before)
-    assert found is not None
     assert (found.factor, found.text[:16]) == (4.0, "reads 2.5 files/")
     stands = decide_slower(beat(lag("rows", 0), lag("files", 250)), before)
-    assert stands is not None
     assert stands.factor == math.inf
     unknown = decide_slower(beat(lag("rows", 500), lag("bytes", 10)), before)
-    assert unknown is not None
     assert unknown.factor == 2.0
     assert decide_slower(beat(lag("rows", 500)), beat()) is not None
     assert decide_slower(beat(lag("rows", 910)), before) is None  # to a tenth
@@ -86,7 +83,7 @@ def test_the_least_that_is_left_is_that_of_the_newest_batches(source: SourceLag,
 
 
 def test_level_is_no_more_than_two_batches_read() -> None:
-    """Of each source that tells; where none does, nobody knows."""
+    """Of each source that tells; False where none does."""
     assert keeps_level(beat(lag("rows", 1_000, least=(20, 200))))
     assert not keeps_level(beat(lag("rows", 1_000, least=(20, 201))))
     assert not keeps_level(beat(lag("rows", 1_000, least=(20, 200)), SourceLag("one", 7, "rows")))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from airflow_streamstate.controller.observe.pending_orders import PendingOrder
-from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import DrainFailed, Expired, Failed
 from support.sim_stage import STREAM, Stage
 
 
-def orders(stage: Stage, deployment_id: str | None = None) -> tuple[PendingOrder, ...]:
+def orders(stage: Stage) -> tuple[PendingOrder, ...]:
     """As `status` shows them."""
-    return stage.controller.status(STREAM, deployment_id).orders
+    return stage.controller.status(STREAM).orders
 
 
 def told(stage: Stage, deployment_id: str | None = None) -> list[tuple[str, str, str]]:
-    """Of each what a person reads."""
-    return [(order.verb, order.phase, order.why) for order in orders(stage, deployment_id)]
+    found = stage.controller.status(STREAM, deployment_id).orders
+    return [(order.verb, order.phase, order.why) for order in found]
 
 
 def test_a_drain_is_seen_while_it_is_tried_and_while_it_waits_for_the_next_attempt(stage: Stage) -> None:
@@ -33,7 +32,7 @@ def test_a_drain_is_seen_while_it_is_tried_and_while_it_waits_for_the_next_attem
     stage.say(Failed, error="boom")
     held = "it holds for the next attempt of this deployment"
     assert told(stage)[0] == ("drain", "ordered", held)
-    assert told(stage)[1][2] == "the driver that it is meant for has ended: nobody obeys it"
+    assert told(stage)[1][2] == "the driver that it is meant for has ended: no driver obeys it"
     stage.end()
     notes = stage.controller.resume(STREAM).notes
     assert len(notes) == 1
@@ -41,11 +40,11 @@ def test_a_drain_is_seen_while_it_is_tried_and_while_it_waits_for_the_next_attem
     why = {"query_name": "", "error": "", "withdrawn": True}
     stage.say(DrainFailed, attempt=2, command_id=view.command_id, command_number=1, **why)
     assert [order.verb for order in orders(stage)] == ["stop"]
-    assert told(stage)[0][2] == "it is meant for attempt 1: nobody obeys it"
+    assert told(stage)[0][2] == "it is meant for attempt 1: no driver obeys it"
 
 
 def test_a_drain_that_is_taken_back_says_so(stage: Stage) -> None:
-    """Both orders wait for whoever obeys them."""
+    """Both orders wait for a driver."""
     stage.deploy()
     stage.come_to_life()
     stage.controller.drain(STREAM)
@@ -74,12 +73,11 @@ def test_what_is_obeyed_says_so_also_where_its_object_is_gone(stage: Stage) -> N
 
 
 def test_a_stop_that_was_begun_is_over_with_its_attempt(stage: Stage) -> None:
-    """A later resume is the newer wish."""
+    """A later resume is the newer request."""
     stage.deploy()
     stage.come_to_life()
     stage.controller.stop(STREAM)
     (slot,) = stage.control.journal("d-0001").commands()
-    assert isinstance(slot.command, StopRequest)
     stage.accept(slot.command)
     assert told(stage) == [("stop", "accepted", "it is being obeyed")]
     stage.say(Failed, error="boom")
@@ -94,8 +92,6 @@ def test_an_order_that_has_expired_is_not_begun_any_more(stage: Stage) -> None:
     view = stage.controller.snapshot(STREAM, expires_in_seconds=5)
     stage.clock.advance(10)
     assert told(stage) == [("snapshot", "ordered", "it has expired: it is not begun any more")]
-    (slot,) = stage.control.journal("d-0001").commands()
-    assert isinstance(slot.command, SnapshotRequest)
     stage.say(Expired, command_id=view.command_id, command_number=1, command={"kind": "SnapshotRequest"})
     assert told(stage) == []
 

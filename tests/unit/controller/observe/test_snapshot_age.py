@@ -74,7 +74,7 @@ def test_a_rollback_to_a_snapshot_has_the_same_bound(stage: Stage) -> None:
         stage.controller.upgrades.begin_rollback(request)
     with pytest.raises(InvalidRequestError, match="none was named"):
         RollbackRequest(STREAM, max_snapshot_age_seconds=60.0)
-    with pytest.raises(InvalidRequestError, match="no age"):
+    with pytest.raises(InvalidRequestError, match="maximum age"):
         RollbackRequest(STREAM, snapshot_id=manifest.snapshot_id, max_snapshot_age_seconds=-1.0)
 
 

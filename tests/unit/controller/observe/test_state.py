@@ -11,11 +11,15 @@ from airflow_streamstate.controller.observe.observation import (
     STATES,
     markdown_table,
 )
-from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
-from airflow_streamstate.protocol.events import Drained, Failed, Fenced, Finished
+from airflow_streamstate.protocol.events import Drained, Failed, Fenced, Finished, Stopped
 from airflow_streamstate.protocol.records import Claim
 from support.examples import example
 from support.sim_stage import STREAM, Stage
+
+
+def running(stage: Stage, *queries: str) -> None:
+    stage.deploy()
+    stage.come_to_life(queries=queries)
 
 
 def state_of(stage: Stage, deployment_id: str | None = None) -> str:
@@ -23,35 +27,21 @@ def state_of(stage: Stage, deployment_id: str | None = None) -> str:
     return stage.seen(deployment_id).state
 
 
-def test_recorded_and_launched_is_launching(stage: Stage) -> None:
-    """Until the session is there the state is launching, claimed or not. (1a.13)"""
+def test_launching_until_the_session_is_there_and_failed_after_an_exit_without_a_word(stage: Stage) -> None:
+    """Claimed or not; the launcher's reason says why it failed. (1a.13)"""
     stage.deploy()
     assert state_of(stage) == "launching"
     stage.come_to_life()
     assert state_of(stage) == "running"
-
-
-def test_a_driver_that_ended_without_a_word_has_failed(stage: Stage) -> None:
-    """An exit without a terminal event is a failure, and the launcher's reason says why. (1a.13)"""
-    stage.deploy()
-    stage.come_to_life()
     stage.end(state="gone")
     assert state_of(stage) == "failed"
     assert "it is gone" in stage.seen().why
 
 
-def test_the_last_word_of_a_driver_counts_more_than_its_exit(stage: Stage) -> None:
-    """A terminal event decides, whatever the process does afterwards. (1a.13)"""
-    stage.deploy()
-    stage.stopped()
-    assert state_of(stage) == "stopped"
-    stage.end(state="running")
-    assert state_of(stage) == "stopped"
-
-
 @pytest.mark.parametrize(
     ("kind", "fields", "state"),
     [
+        (Stopped, {"snapshot_id": "s", "queries": {}}, "stopped"),
         (Finished, {"snapshot_id": None, "queries": {}}, "finished"),
         (Failed, {"error": "ValueError: no"}, "failed"),
         (Fenced, {"current_deployment_id": "d-0002", "current_attempt": 1}, "fenced"),
@@ -59,56 +49,46 @@ def test_the_last_word_of_a_driver_counts_more_than_its_exit(stage: Stage) -> No
     ],
 )
 def test_each_terminal_event_is_a_state(stage: Stage, kind: type, fields: dict, state: str) -> None:
-    """Each terminal event has its state. (1a.13)"""
-    stage.deploy()
-    stage.come_to_life()
+    """It decides, whether the process runs or has ended. (1a.13)"""
+    running(stage)
     stage.say(kind, **fields)
-    assert state_of(stage) == state
+    for driver in ("running", "gone"):
+        stage.end(state=driver)
+        assert state_of(stage) == state
 
 
 def test_drained_stays_drained_whatever_a_later_attempt_says(stage: Stage) -> None:
     """A drain holds for the deployment, not for an attempt. (Law 11)"""
-    stage.deploy()
-    stage.come_to_life()
+    running(stage)
     stage.say(Drained, command_id="c", command_number=1, snapshot_id="s", queries={})
     stage.say(Failed, attempt=2, error="late")
     assert state_of(stage) == "drained"
 
 
-def test_accepted_commands_are_seen_in_the_state(stage: Stage) -> None:
-    """An accepted stop is stopping, an accepted drain draining; one that only lies there changes nothing. (1a.13)"""
-    stage.deploy()
-    stage.come_to_life()
-    stage.controller.stop(STREAM)
+@pytest.mark.parametrize(("verb", "state"), [("stop", "stopping"), ("drain", "draining")])
+def test_accepted_commands_are_seen_in_the_state(stage: Stage, verb: str, state: str) -> None:
+    """From the acceptance on; a command that was not accepted changes nothing. (1a.13)"""
+    running(stage)
+    getattr(stage.controller, verb)(STREAM)
     assert state_of(stage) == "running"
     (slot,) = stage.control.journal("d-0001").commands()
-    assert isinstance(slot.command, StopRequest)
     stage.accept(slot.command)
-    assert state_of(stage) == "stopping"
-
-
-def test_an_accepted_drain_is_draining(stage: Stage) -> None:
-    """From its acceptance on a drain is seen in the state. (1a.13)"""
-    stage.deploy()
-    stage.come_to_life()
-    stage.controller.drain(STREAM)
-    command = stage.drain_of()
-    assert isinstance(command, DrainNotification)
-    stage.accept(command)
-    assert state_of(stage) == "draining"
+    assert state_of(stage) == state
 
 
 def test_lost_needs_both_silence_and_a_launcher_that_cannot_ask(stage: Stage) -> None:
-    """Unknown never means dead: lost is an old sign of life from a driver that nobody can ask about. (1a.8)"""
-    stage.deploy()
-    stage.come_to_life()
+    """Unknown never means dead: lost is an old sign of life of a driver that cannot be asked. (1a.8)"""
+    running(stage)
     stage.beat()
     stage.clock.advance(3_600)
     assert state_of(stage) == "running"
     stage.end(state="unknown")
     assert state_of(stage) == "lost"
     stage.beat()
+    stage.clock.advance(stage.spec().settings.lost_after_seconds)
     assert state_of(stage) == "running"
+    stage.clock.advance(0.001)
+    assert state_of(stage) == "lost"
 
 
 def test_a_deployment_that_is_not_current_is_fenced(stage: Stage) -> None:
@@ -123,18 +103,9 @@ def test_a_deployment_that_is_not_current_is_fenced(stage: Stage) -> None:
     assert state_of(stage, "d-0002") == "fenced"
 
 
-def test_an_attempt_that_was_given_up_has_failed(stage: Stage) -> None:
-    """An attempt that a controller closed before a driver claimed it can never live. (1a.8)"""
-    stage.deploy()
-    stage.end(state="pending")
-    stage.controller.kill(STREAM)
-    assert state_of(stage) == "failed"
-
-
 def test_a_query_that_failed_makes_it_degraded_until_it_is_started_again(stage: Stage) -> None:
     """Named with its batch and cause; an end of the attempt, and a stop that is obeyed, count for more. (1a.13)"""
-    stage.deploy()
-    stage.come_to_life(queries=("counts", "other"))
+    running(stage, "counts", "other")
     stage.query_failed("counts")
     assert state_of(stage) == "degraded"
     why = stage.seen().why
@@ -150,8 +121,7 @@ def test_a_query_that_failed_makes_it_degraded_until_it_is_started_again(stage: 
 
 def test_a_failure_of_an_earlier_attempt_is_over(stage: Stage) -> None:
     """Each attempt starts its queries anew. (1a.13)"""
-    stage.deploy()
-    stage.come_to_life(queries=("counts",))
+    running(stage, "counts")
     stage.query_failed("counts")
     stage.end(state="gone")
     stage.controller.resume(STREAM)
@@ -163,83 +133,66 @@ def test_the_table_has_every_state_and_ends_with_otherwise() -> None:
     """The table is whole: some row always holds, and each state has one. (1a.13)"""
     assert {row.state for row in STATE_TABLE} == set(STATES)
     assert STATE_TABLE[-1].when == "otherwise"
-    assert markdown_table().count("\n") == len(STATE_TABLE) + 1
 
 
-def why(stage: Stage) -> str:
-    return stage.seen().why
-
-
-def describe_test_each_state_is_explained(stage: Stage) -> None:
+def test_each_state_is_explained(stage: Stage) -> None:
     """From the record of a deployment to its end."""
+
+    def why() -> str:
+        return stage.seen().why
+
     stage.deploy()
     stage.end(state="pending")
-    assert why(stage) == "it is recorded, but no driver was started for it yet; resume starts one"
+    assert why() == "it is recorded, but no driver was started for it yet; resume starts one"
     stage.end(state="running")
-    assert why(stage) == "its driver has not started its Spark session yet"
+    assert why() == "its driver has not started its Spark session yet"
     stage.come_to_life()
-    assert why(stage) == "the attempt said Started"
+    assert why() == "the attempt said Started"
     stage.query_failed("b")
     stage.query_failed("a", planned_batch_id=None)
     failed = "Unlucky: batch of bad luck"
-    assert why(stage) == f"query b has failed in batch 7: {failed}; query a has failed: {failed}"
+    assert why() == f"query b has failed in batch 7: {failed}; query a has failed: {failed}"
     stage.end(state="gone")
-    assert why(stage) == "the driver has ended without a last word: it is gone"
+    assert why() == "the driver has ended without a last word: it is gone"
     stage.say(Failed, error="no")
-    assert why(stage) == "the attempt said Failed"
+    assert why() == "the attempt said Failed"
 
 
 def test_a_last_word_that_cannot_be_read_is_told(stage: Stage) -> None:
     """By the numbers of the events that may be it. (Law 7)"""
-    stage.deploy()
-    stage.come_to_life()
+    running(stage)
     stage.end(state="exited")
     seen = stage.seen()
     unread = tuple(replace(entry, event=None) for entry in seen.events)
     ended = "the driver has ended without a last word: it is exited"
     assert seen.why == ended
     assert replace(seen, events=unread).why == (f"{ended}; event 1, 2 cannot be read, and may be that word")
-    assert seen.launch_status is not None
     silent = replace(seen, launch_status=replace(seen.launch_status, reason=""))
     assert silent.why == "the driver has ended without a last word"
 
 
 def test_a_driver_that_is_lost_is_explained_by_why_it_cannot_be_asked(stage: Stage) -> None:
     """Where anything is known of its launch."""
-    stage.deploy()
-    stage.come_to_life()
+    running(stage)
     stage.end(state="unknown")
     stage.clock.advance(3_600)
     seen = stage.seen()
     lost = "the driver cannot be asked about, and its sign of life is older than lost_after_seconds"
     assert seen.why == f"{lost}: it is unknown"
-    assert seen.launch_status is not None
     for status in (replace(seen.launch_status, reason=""), None):
         assert replace(seen, launch_status=status).why == lost
         assert replace(seen, launch_status=status).state == "lost"
 
 
-def test_an_attempt_that_was_given_up_says_by_whom(stage: Stage) -> None:
-    """In the place where a driver would have claimed it."""
+def test_an_attempt_that_was_given_up_has_failed_and_says_by_whom(stage: Stage) -> None:
+    """A controller closed it before a driver claimed it, so it can never live. (1a.8)"""
     stage.deploy()
     stage.end(state="pending")
-    claim = example(Claim)
-    assert isinstance(claim, Claim)
     by = "given up before a driver had claimed it, by ada"
-    closed = replace(stage.seen(), claim=replace(claim, pid=0, agent_version=by))
-    assert closed.state == "failed"
-    assert closed.why == by
-
-
-def test_silence_is_older_than_the_setting(stage: Stage) -> None:
-    """To the second."""
-    stage.deploy()
-    stage.come_to_life()
-    stage.end(state="unknown")
-    stage.clock.advance(stage.spec().settings.lost_after_seconds)
-    assert state_of(stage) == "running"
-    stage.clock.advance(0.001)
-    assert state_of(stage) == "lost"
+    closed = replace(stage.seen(), claim=replace(example(Claim), pid=0, agent_version=by))
+    assert (closed.state, closed.why) == ("failed", by)
+    stage.controller.kill(STREAM)
+    assert state_of(stage) == "failed"
 
 
 def test_the_table_is_written_row_by_row() -> None:

@@ -47,7 +47,7 @@ class Shop:
     controller: Controller
 
     def files(self) -> dict[str, bytes]:
-        """But for who reads what, which says when each snapshot was last read."""
+        """Without the record of leases, which has the time of the last read."""
         home = self.base / "home"
         found = {str(path.relative_to(home)): path for path in home.rglob("*") if path.is_file()}
         return {name: path.read_bytes() for name, path in found.items() if not name.endswith("/retention.json")}
@@ -141,8 +141,7 @@ def test_a_reading_that_fails_leaves_nothing(
 
 
 def test_the_next_reading_removes_what_a_killed_shell_left(shop: Shop) -> None:
-    """Once its time is over; one that may still be read by somebody is left alone, also where that one's clock is some
-    minutes behind ours."""
+    """Once its time is over; a reading that may still run is left alone, also where its clock is minutes behind."""
     before = shop.files()
     shop.left_behind("reading-000000000001", -CLOCKS_DIFFER_SECONDS - LATE_SECONDS - 1)
     shop.left_behind("reading-000000000002", 600)

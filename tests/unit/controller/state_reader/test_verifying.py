@@ -25,7 +25,7 @@ def test_what_is_altered_is_named_and_nothing_is_loaded(stage: Stage) -> None:
 
 
 def test_no_snapshot_is_no_whole_one(stage: Stage) -> None:
-    """Nor one that nobody named. (Law 3)"""
+    """It is refused; so is a request without a snapshot. (Law 3)"""
     stage.deploy()
     for snapshot_id, error in ((None, InvalidRequestError), ("d-0001-live-000001", SnapshotNotFoundError)):
         request = ReadingRequest(stream_id=STREAM, snapshot_id=snapshot_id)

@@ -1,4 +1,4 @@
-"""Commands as objects: read back after their end, cleaned up when nobody will obey."""
+"""Commands as objects: read back after their end, deleted when no driver will obey them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ def test_a_notification_is_read_back_before_and_after_its_end(stage: Stage) -> N
     stage.come_to_life()
     order = stage.controller.drain(STREAM, reason="new version")
     written = stage.controller.notifications.read(STREAM, order.command_id)
-    assert written is not None
     assert written.reason == "new version"
     stage.accept(stage.drain_of())
     stage.say(Drained, command_id=order.command_id, command_number=1, snapshot_id="s", queries={})
@@ -47,14 +46,13 @@ def test_a_drain_that_a_deploy_overtakes_is_told_its_end_before_it_is_deleted(st
     assert (told.command_id, told.command_number, told.attempt) == (held.command_id, 1, 1)
     assert "another deployment took the place" in told.reason
     outcome = stage.controller.outcome_of_command(STREAM, "d-0001", held.command_id)
-    assert outcome is not None
     assert (outcome.outcome, outcome.reason) == ("ignored", told.reason)
     retire_commands(stage.control, "d-0001")
     assert len(list(stage.seen("d-0001").of_kind(Ignored, any_attempt=True))) == 1
 
 
 def test_a_damaged_object_goes_when_it_was_rejected(stage: Stage) -> None:
-    """What nobody can read is cleaned up once the agent has said so. (Law 7)"""
+    """An object that the agent could not read is deleted once it has rejected it. (Law 7)"""
     stage.deploy()
     stage.come_to_life()
     key = layout.command_key(STREAM, "d-0001", 1)
