@@ -128,8 +128,8 @@ def test_a_stream_that_had_failed_is_kept_and_told_unless_that_is_ignored(
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ({"wait_for_completion": False}, "waits by itself"),
-        ({"expires_in_seconds": 5}, "waits by itself"),
+        ({"wait_for_completion": False}, "deadline_seconds excludes"),
+        ({"expires_in_seconds": 5}, "deadline_seconds excludes"),
         ({"on_deadline": "hope"}, "Use fail, kill"),
         ({"deadline_seconds": "soon"}, "number of seconds"),
     ],
