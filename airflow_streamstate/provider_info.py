@@ -1,11 +1,11 @@
-"""What Airflow is told about this provider. Imports nothing: provider discovery runs in every Airflow process."""
+"""The provider's description for Airflow. Imports nothing: provider discovery runs in every Airflow process."""
 
 
 def get_provider_info() -> dict[str, object]:
-    """The provider's description, as ``provider_info.schema.json`` of Airflow wants it."""
+    """The description in the form of Airflow's ``provider_info.schema.json``."""
     integration = "Spark Structured Streaming state"
 
-    def rooms(*modules: str) -> list[dict[str, object]]:
+    def under(*modules: str) -> list[dict[str, object]]:
         paths = [f"airflow_streamstate.{name}" for name in modules]
         return [{"integration-name": integration, "python-modules": paths}]
 
@@ -21,8 +21,8 @@ def get_provider_info() -> dict[str, object]:
                 "tags": ["software"],
             }
         ],
-        "hooks": rooms("hooks.streamstate"),
-        "operators": rooms(
+        "hooks": under("hooks.streamstate"),
+        "operators": under(
             "operators.deploy",
             "operators.resume",
             "operators.stop",
@@ -39,8 +39,8 @@ def get_provider_info() -> dict[str, object]:
             "operators.pin",
             "operators.retire",
         ),
-        "sensors": rooms("sensors.drain", "sensors.snapshot", "sensors.health"),
-        "triggers": rooms("triggers.streamstate"),
+        "sensors": under("sensors.drain", "sensors.snapshot", "sensors.health"),
+        "triggers": under("triggers.streamstate"),
         "connection-types": [_CONNECTION_TYPE],
     }
 
@@ -63,7 +63,7 @@ _CONNECTION_TYPE = {
         },
         "checkpoints_uri": {
             "label": "Checkpoints",
-            "description": "Where checkpoints and snapshots lie, if not under the home: a folder, or s3://bucket/prefix.",
+            "description": "Where checkpoints and snapshots are, if not under the home: a folder, or s3://bucket/prefix.",
             "schema": _OPTIONAL_TEXT,
         },
         "work_dir": {
@@ -84,7 +84,7 @@ _CONNECTION_TYPE = {
         },
         "aws_conn_id": {
             "label": "AWS connection",
-            "description": "Where credentials, region and endpoint come from, as far as they are not given here.",
+            "description": "Source of credentials, region and endpoint that this connection does not have.",
             "schema": _OPTIONAL_TEXT,
         },
     },

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import shutil
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Console
 
+import airflow_streamstate
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import StreamStateError
 from benchmarks import (
@@ -24,10 +27,8 @@ from benchmarks import (
     upgrade_gap,
     verify,
 )
-from benchmarks.machine import machine_facts
-from benchmarks.results import BenchmarkError, Result, write_results
+from benchmarks.results import BenchmarkError, Result, show, write_results
 from benchmarks.session import Session
-from benchmarks.table import show
 
 BENCHMARKS = {
     benchmark.NAME: benchmark.run
@@ -62,7 +63,7 @@ def main() -> int:
     facts: dict[str, object] = {
         "began_at": SYSTEM_CLOCK.now().isoformat(),
         "quick": options.quick,
-        "machine": machine_facts(),
+        "machine": _machine_facts(),
     }
     results, problems = _measure(session, options.only or list(BENCHMARKS))
     facts["load_average_after"] = [round(load, 2) for load in os.getloadavg()]
@@ -72,6 +73,18 @@ def main() -> int:
     if not problems:
         shutil.rmtree(work)
     return 1 if problems else 0
+
+
+def _machine_facts() -> dict[str, object]:
+    """Cores, load before the run, and the versions that matter."""
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "load_average_before": [round(load, 2) for load in os.getloadavg()],
+        "kernel": platform.release(),
+        "package": str(Path(airflow_streamstate.__file__).parent),
+        "python": platform.python_version(),
+        "pyspark": version("pyspark"),
+    }
 
 
 def _measure(session: Session, names: list[str]) -> tuple[list[Result], dict[str, str]]:

@@ -1,8 +1,8 @@
-"""What supervision costs: the agent's CPU against the driver's, and rows per second with us against without us.
+"""The cost of supervision: the agent's CPU against the driver's, and rows per second with us against without us.
 
-The same script runs over the same files, with us and bare in turns. CPU is counted between the commits of two batches
-at full load. What is ours is counted in two ways: the threads that carry our name; and everything that the Python
-process does in that time (the script only waits) with the JVM threads that serve it: that misses nothing of ours.
+The same script runs over the same files, supervised and bare in turns. CPU is counted between the commits of two
+batches at full load. The agent's part is counted in two ways: its own threads; and the whole Python process (the script
+only waits) with the JVM threads that serve it, which is an upper bound.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ OUR_THREADS = "streamstate-"
 
 @dataclass(frozen=True)
 class Run:
-    """What one run told.
+    """One run.
 
     Attributes:
         named_cpu_seconds: of the threads that carry our name; 0 in a bare run.
         python_cpu_seconds: of the whole Python process and the JVM threads that serve it.
         driver_cpu_seconds: of all processes of the driver.
-        window_seconds: over which CPU was counted.
     """
 
     rows_per_second: float

@@ -25,7 +25,6 @@ class CpuSample:
 
     Attributes:
         at_seconds: the moment, on the monotonic clock.
-        processes: by pid, ended threads included.
         java_gateway: of the JVM's threads that serve Python, by thread id.
         python_threads: of every thread of the Python driver, by thread id.
     """
@@ -40,7 +39,6 @@ def sample(session_id: int, python_pid: int) -> CpuSample:
     """Look at one driver now; what ends meanwhile is left out.
 
     Args:
-        session_id: of the driver's processes.
         python_pid: the process that runs the script.
     """
     processes: dict[int, float] = {}

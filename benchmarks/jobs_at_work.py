@@ -25,8 +25,6 @@ class BareRun:
 
     Args:
         script: of ``jobs/``.
-        arguments: of the script.
-        log_path: for everything that it prints.
     """
 
     def __init__(self, script: str, arguments: Sequence[str], log_path: Path) -> None:

@@ -1,6 +1,6 @@
 """How long it takes to compare two plans of 200 operators with state, each with a filter that differs.
 
-Against reading the two from their records: whoever compares has to read them first.
+Compared with reading the two plans from their records, which every comparison has to do first.
 """
 
 from __future__ import annotations

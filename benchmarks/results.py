@@ -1,4 +1,4 @@
-"""What a benchmark says: two sides, their ratio, the goal, and every round it was computed from."""
+"""The result of a benchmark: two sides, their ratio, the goal, and every round; and the table on the terminal."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from rich.console import Console
+from rich.table import Table
 
 Number = float | int | str | bool | None
 _HOLDS = {"<=": operator.le, ">=": operator.ge}
@@ -56,11 +59,10 @@ class Result:
     """One line of the table.
 
     Attributes:
-        of, against: the two things.
         ratio: of the first to the second, or the other way about, as ``ratio_means`` says.
         goal: None where the number stands beside another goal.
         rounds: everything that was measured, round by round.
-        notes: what a reader has to know, in sentences.
+        notes: sentences for the reader.
     """
 
     name: str
@@ -84,3 +86,41 @@ def write_results(path: Path, facts: Mapping[str, object], results: list[Result]
     """Write one JSON object: the machine, the results, and what could not be measured."""
     whole = {**facts, "results": [result.to_json() for result in results], "problems": dict(problems)}
     path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+
+
+def show(console: Console, results: list[Result]) -> None:
+    """Print one line per result, and its notes below."""
+    table = Table(title="speed, as ratios in one run (medians)")
+    for heading in ("benchmark", "this", "against that", "ratio", "goal", "measured", ""):
+        table.add_column(heading, overflow="fold")
+    for result in results:
+        goal = result.goal
+        table.add_row(
+            result.name,
+            _side(result.of),
+            _side(result.against),
+            f"{_number(result.ratio)} {result.ratio_means}",
+            goal.text if goal else "-",
+            f"{_number(goal.measured)} {goal.unit}" if goal else "-",
+            _verdict(goal),
+        )
+    console.print(table)
+    for result in results:
+        for note in result.notes:
+            console.print(f"{result.name}: {note}", highlight=False)
+
+
+def _side(side: Side) -> str:
+    return f"{side.label}: {_number(side.value)} {side.unit}"
+
+
+def _verdict(goal: Goal | None) -> str:
+    if goal is None:
+        return ""
+    return "[green]met[/]" if goal.is_met else "[red]missed[/]"
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
 
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
-from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Claimed, Drained, Draining, QueryStarted
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
 from benchmarks.session import Session
@@ -41,7 +39,6 @@ PHASES = (
     ("until_committed_seconds", "its first commit"),
 )
 """What is in those seconds, in order of time, each since the one before; the first one since ``Drained``."""
-_Found = TypeVar("_Found", bound=Event)
 
 
 def run(session: Session) -> list[Result]:
@@ -89,14 +86,14 @@ def _seeded(place: Path, number: int, count: int) -> dict[str, float]:
 def _found(streams: Streams, old: Running, view: UpgradeView) -> dict[str, float]:
     control = streams.home.control(old.stream_id)
     new = Running(streams, old.stream_id, str(view.state.last.new_deployment_id))
-    draining, drained = _only(old.events(), Draining), _only(old.events(), Drained)
+    draining, drained = old.first(Draining), old.first(Drained)
     before, after = commits_in(old.checkpoint_path(QUERY)), commits_in(new.checkpoint_path(QUERY))
     first_id = min(batch_id for batch_id in after if batch_id > max(before))
     sizes = [control.need_manifest(one).size_bytes for one in control.snapshot_ids() if "-pre-drain-" in one]
     moments = {
         "deployed": control.spec(new.deployment_id).created_at.timestamp(),
-        "claimed": _only(new.events(), Claimed).at.timestamp(),
-        "started": _only(new.events(), QueryStarted).at.timestamp(),
+        "claimed": new.first(Claimed).at.timestamp(),
+        "started": new.first(QueryStarted).at.timestamp(),
         "planned": (new.checkpoint_path(QUERY) / "offsets" / str(first_id)).stat().st_mtime,
         "committed": after[first_id],
     }
@@ -106,10 +103,6 @@ def _found(streams: Streams, old: Running, view: UpgradeView) -> dict[str, float
         "state_bytes": float(max(sizes)),
         **_phases(drained.at.timestamp(), moments),
     }
-
-
-def _only(events: list[Event], kind: type[_Found]) -> _Found:
-    return next(event for event in events if isinstance(event, kind))
 
 
 def _phases(at: float, moments: Mapping[str, float]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What every benchmark is given: where to put things, how long to take, and whom to tell."""
+"""What every benchmark gets: its folder, its length, and the console."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ class Session:
 
     Attributes:
         folder: for everything that is not the result; removed at the end.
-        quick: fewer rounds, less data.
     """
 
     folder: Path
@@ -26,7 +25,7 @@ class Session:
     console: Console
 
     def say(self, text: str) -> None:
-        """One line for the person who waits."""
+        """One line of progress."""
         self.console.print(text, highlight=False, soft_wrap=True)
 
     def flights(self) -> Path:

@@ -46,8 +46,6 @@ class Run:
     Attributes:
         cpu_seconds: of all processes of the driver, over the batches that count.
         python_cpu_seconds: of the one that the agent is in, where the script itself only waits.
-        snapshots: taken while it ran.
-        snapshot_bytes: of the last of them.
     """
 
     keys_per_second: float

@@ -1,10 +1,11 @@
-"""Real deployments for a benchmark: a home, the controller that everybody uses, and an end for every driver."""
+"""Real deployments for a benchmark: a home, its controller, and an end for every driver."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.clock import SYSTEM_CLOCK
@@ -23,14 +24,11 @@ JOBS = Path(__file__).resolve().parent / "jobs"
 MASTER = "local[2]"
 CONF = {"spark.ui.enabled": "false", "spark.log.level": "WARN"}
 POLL_SECONDS = 0.05
+EventT = TypeVar("EventT", bound=Event)
 
 
 class Streams:
-    """The streams of one benchmark; as a context manager it ends what still runs.
-
-    Args:
-        home: where they are kept.
-    """
+    """The streams of one benchmark; as a context manager it ends what still runs."""
 
     def __init__(self, home: HomeConfig) -> None:
         self.home = Home(home)
@@ -97,9 +95,16 @@ class Running:
         return Path(self.streams.home.checkpoints.uri) / self.checkpoint(query_name).prefix
 
     def events(self) -> list[Event]:
-        """What it said, oldest first."""
+        """Its events, oldest first."""
         found = self.controller.events(self.stream_id, self.deployment_id)
         return [entry.event for entry in found if entry.event is not None]
+
+    def first(self, kind: type[EventT]) -> EventT:
+        """Its first event of this kind."""
+        found = next((event for event in self.events() if isinstance(event, kind)), None)
+        if found is None:
+            raise BenchmarkError(f"{self.stream_id} has no event {kind.__name__}")
+        return found
 
     def python_pid(self) -> int | None:
         """The process that runs the script; None before it has claimed its attempt."""

@@ -13,21 +13,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
-from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Accepted, Claimed, QueryStarted, Stopped
 from benchmarks.jobs_at_work import BareRun
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
 from benchmarks.session import Session
 from benchmarks.streams import Running, Streams
 
-Found = TypeVar("Found", bound=Event)
 NAME = "upgrade-gap"
 SCRIPT = "delays_by_week.py"
 QUERY = "delays"
@@ -58,7 +55,7 @@ class Gap:
     Attributes:
         seconds: last commit of the old to first commit of the new.
         batch_seconds: between two commits of the old one, before it was told to end.
-        phases: where those seconds went; empty where nobody tells.
+        phases: seconds of each phase; empty if unknown.
     """
 
     seconds: float
@@ -67,7 +64,7 @@ class Gap:
 
 
 def run(session: Session) -> list[Result]:
-    """Measure pairs, and who comes first takes turns."""
+    """Measure pairs in alternating order."""
     bench = _Bench(session.folder / NAME, session.flights())
     pairs: list[tuple[Gap, Gap]] = []
     for number in range(1, (QUICK_PAIRS if session.quick else PAIRS) + 1):
@@ -152,8 +149,8 @@ def _moments(streams: Streams, old: Running, new: Running, view: UpgradeView) ->
     handover = control.handover(str(view.state.last.rehearsal_id))
     if handover is None:
         raise BenchmarkError("no driver waited, so it was no warm handover")
-    accepted, stopped = _only(old.events(), Accepted), _only(old.events(), Stopped)
-    claimed, started = _only(new.events(), Claimed), _only(new.events(), QueryStarted)
+    accepted, stopped = old.first(Accepted), old.first(Stopped)
+    claimed, started = new.first(Claimed), new.first(QueryStarted)
     return {
         "ordered": datetime.fromisoformat(str(accepted.command["requested_at"])).timestamp(),
         "accepted": accepted.at.timestamp(),
@@ -164,10 +161,6 @@ def _moments(streams: Streams, old: Running, new: Running, view: UpgradeView) ->
         "claimed": claimed.at.timestamp(),
         "started": started.at.timestamp(),
     }
-
-
-def _only(events: list[Event], kind: type[Found]) -> Found:
-    return next(event for event in events if isinstance(event, kind))
 
 
 def _phases(last_commit_at: float, moments: Mapping[str, float]) -> dict[str, float]:

@@ -57,7 +57,7 @@ class _Bench:
         self._paths = sorted(path for path in data.rglob("*") if path.is_file())
 
     def round(self, number: int) -> dict[str, float]:
-        """Each way once; who comes first takes turns."""
+        """Each way once, in alternating order."""
         ways = {"sealed": self._sealed, "unsealed": self._unsealed, "cat": self._cat}
         names = list(ways) if number % 2 else list(reversed(ways))
         found = {f"{name}_rate": self.size_bytes / 1e6 / ways[name]() for name in names}

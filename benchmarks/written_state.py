@@ -25,9 +25,6 @@ class WrittenState:
     """The state of one query, in so many files of 10 MB; each ``change`` is one batch more.
 
     Args:
-        store: where.
-        prefix: key of the checkpoint's folder.
-        files: how many.
         with_checksums: with Hadoop's checksum files, which S3A leaves out.
     """
 

@@ -1,9 +1,8 @@
 """### Upgrade a stream when a person has approved the plan
 
-The new version is rehearsed, and the plan waits for somebody under *Required Actions*: a yes means what the plan says,
-a drain or a hazard among it. What runs afterwards is what was approved: where the script, its arguments or the version
-that runs have changed meanwhile, nothing is stopped, and the task says so. A no, or a day without a word, changes
-nothing.
+The new version is rehearsed, and its plan waits for a person under *Required Actions*. An approval covers all that the
+plan names, including a drain or a hazard. If the script, its arguments or the running version have changed since, the
+task fails and nothing is stopped. A rejection, or a day without an answer, changes nothing.
 """
 
 import os
@@ -12,7 +11,7 @@ from pathlib import Path
 
 try:
     from airflow.providers.standard.operators.hitl import ApprovalOperator
-except Exception as missing:  # the provider raises an exception of its own where Airflow is too old
+except Exception as missing:  # the provider raises its own exception if Airflow is too old
     raise RuntimeError("approved_upgrade needs Airflow 3.1 or newer: older ones cannot ask a person") from missing
 
 from airflow.sdk import Param, dag

@@ -1,8 +1,7 @@
 """### Deploy a stream that needs secrets
 
-References stand where secrets would: they are looked up when the driver is launched, and again at each later start.
-Here the password of a connection is an argument, a variable is a setting of Spark, and an extra of the connection is in
-the environment.
+References take the place of secrets: the launcher looks them up at each start of the driver. Here the password of a
+connection is an argument, a variable is a Spark setting, and an extra of the connection is in the environment.
 """
 
 import os

@@ -1,9 +1,9 @@
 """### A back-fill that waits for a drain
 
-Another team's DAG. It must not begin before the stream has written everything that it held, and it has no part in
-draining it: it waits for the drain of the deployment that was current when the run began, whoever orders it, and it is
-not misled by the version that comes after. If that deployment ends in any other way, or is not
-drained within a day, the back-fill is skipped.
+Another team's DAG, which must not begin before the stream has written all its state, and does not order the drain
+itself. It waits for the drain of the deployment that was current when the run began, whatever orders it; a later
+version does not hide it. If that deployment ends in another way, or is not drained within a day, the back-fill is
+skipped.
 """
 
 from datetime import timedelta

@@ -1,8 +1,7 @@
 """### Every week a snapshot that is known to be good, at two places, and its state as tables
 
-What was taken is read byte for byte and loaded by Spark before anybody needs it, copied to another place, and written
-as tables for whoever wants to look into the state of that day. Then what nothing needs any more is removed. No task
-touches the stream, and each may be tried again.
+The snapshot is read byte for byte, loaded by Spark, copied to another place, and exported as tables. Then snapshots
+that are no longer needed are removed. No task touches the stream, and each can be retried.
 """
 
 import os

@@ -1,8 +1,8 @@
 """### Upgrade many streams, every night, a few at a time
 
-Reads a file that says what each stream is to run, and upgrades those that run something else: one mapped task each, two
-at a time. A stream whose new version does not fit, or does not prove itself, goes on with its old one; its task fails,
-and the others go on.
+Reads a file with the version of each stream, and upgrades the streams that run another one: one mapped task each, two
+at a time. If a new version does not fit, or does not become healthy, its stream continues with the old one; its task
+fails, and the other tasks continue.
 
 The file is JSON, by stream: `{"flights": {"application": "/code/count.py", "arguments": [], "master": "local[2]"}}`.
 """

@@ -1,9 +1,9 @@
 """### Plan an upgrade, then make it as the plan says
 
 The new version is rehearsed before anything is stopped: its script runs once beside the stream, on a fork of its state,
-without its sink. Where the state can be kept, the running version is stopped and the new one goes on with it. Where
-Spark cannot read the state, or would mix results in it, the running version is drained, if that is allowed here: open
-windows come out early. In all other cases the stream runs on as if nothing had been asked, and the task says why.
+without its sink. If the state can be kept, the running version is stopped and the new one continues with it. If Spark
+cannot read the state, or would mix results in it, the running version is drained, if the DAG allows it: open windows
+are written early. Otherwise the stream runs on unchanged, and the task fails with the reason.
 """
 
 import os

@@ -1,7 +1,7 @@
 """### End a stream for good
 
-Its state is kept in a last snapshot, which is copied to another place before the stream is marked as one that is not to
-run any more. With *Delete* nothing of it stays in its home; a deploy from the other place can bring it back.
+Its state is kept in a last snapshot, which is copied to another place before the stream is retired. With *Delete* the
+stream is removed from its home; a deploy from the other place can bring it back.
 """
 
 import os

@@ -1,8 +1,8 @@
 """### Take a snapshot of a stream every hour
 
-One task asks, the other one waits in the triggerer. While it waits it asks again under the same request id: a driver
-that was started again, or another version that runs by then, is asked anew, and one hour is one snapshot however often
-a task is tried. A run that comes so late that its request is out of date takes none.
+One task orders the snapshot, the other one waits in the triggerer. While it waits, it repeats the order under the same
+request id to a restarted driver or a newer version, so that one hour is one snapshot however often a task is tried. A
+run that is so late that its request is out of date takes none.
 """
 
 import os

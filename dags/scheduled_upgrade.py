@@ -1,7 +1,7 @@
 """### Bring what is in this folder into service, every night
 
-Compares the script, its arguments and its configuration with what runs, and upgrades the stream where they differ. The
-state is kept. Where nothing has changed, nothing is touched.
+Compares the script, its arguments and its configuration with what runs, and upgrades the stream if they differ. The
+state is kept. Without a change the stream is not touched.
 """
 
 import os

@@ -1,9 +1,9 @@
 """### Upgrade a stream, in one task
 
-The new version is rehearsed on a fork of the real state while the old one runs; where it cannot work, nothing is
-stopped, and the task says why. Else the old version ends after its batch in flight and the new one goes on with its
-state. One that does not commit its batches in time is given up, and the old one goes on, without a lost or doubled row.
-Each step is in the log of the task; a retry goes on where it was.
+The new version is rehearsed on a fork of the real state while the old one runs; if it cannot work, the task fails with
+the reason, and nothing is stopped. Otherwise the old version ends after its batch in flight and the new one continues
+with its state. If the new one does not commit its batches in time, it is given up, and the old one continues without a
+lost or doubled row. Each step is in the log of the task; a retry continues.
 """
 
 import os

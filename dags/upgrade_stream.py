@@ -1,13 +1,13 @@
 """### Upgrade a stream
 
-Brings the next version of a streaming job into service, started by hand (*Trigger DAG* asks for what follows, with the
-flights job as the default) or by a schedule.
+Starts the next version of a streaming job, manually (*Trigger DAG* has a form, with the flights job as the default) or
+on a schedule.
 
-- `state = drain`: the running version takes no new input, writes what it holds, and ends; the next one goes on at the
-  very next row with nothing kept. **Open windows are written early**, so this is for upgrades that the state cannot
-  survive: another grouping key, another aggregation.
-- `state = keep`: the running version ends after its batch in flight; the next one goes on with its state. Nothing is
-  written early. Whenever the new version can read the old state, this is what you want.
+- `state = drain`: the running version takes no new input, writes all its state, and ends; the next one continues at the
+  next row with empty state. **Open windows are written early**, so use this for upgrades that the state cannot survive:
+  another grouping key, another aggregation.
+- `state = keep`: the running version ends after its batch in flight; the next one continues with its state. Nothing is
+  written early. Use this whenever the new version can read the old state.
 
 The new version is in service when each of its queries has committed a batch, or has found no input.
 """

@@ -1,5 +1,5 @@
 """The whole life of a stream on real flights: deployed, snapshotted, upgraded twice, and every row compared.
 
-``python -m demo`` runs it; ``life`` is the story, ``feed`` the input, ``airflow_site`` a real Airflow on loopback,
-``compare`` the judge, ``timeline`` and ``page`` what the person sees.
+``python -m demo`` runs it: ``life`` has the sequence, ``feed`` the input, ``compare`` the comparison of rows,
+``timeline`` and ``page`` the report. Airflow runs on loopback.
 """

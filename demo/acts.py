@@ -1,4 +1,4 @@
-"""The acts of the life, one function each; every one says what it does and what came of it."""
+"""The acts of the life, one function each; each prints what it does and its result."""
 
 from __future__ import annotations
 

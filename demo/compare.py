@@ -1,6 +1,6 @@
-"""The judge: every output row against a plain batch computation over the same input.
+"""Compares every output row with a plain batch computation over the same input.
 
-Which files a version read is taken from the file source's own log in the snapshots, so the judge believes nobody.
+Which files a version read is taken from the file source's own log in the snapshots.
 """
 
 from __future__ import annotations
@@ -31,10 +31,6 @@ class Verdict:
     """One comparison.
 
     Attributes:
-        title: what was compared.
-        input_rows: flights that went in.
-        output_rows: rows that came out.
-        keys: different (day, …) keys.
         wrong: keys whose count or sum differs.
     """
 
@@ -70,7 +66,6 @@ def output(folder: Path, columns: Sequence[str], *, without: Sequence[str] = ())
     Batch ids go on over all versions, so all write to one folder; their columns tell them apart.
 
     Args:
-        folder: the sink's.
         columns: the keys beside the day, all of which a file must have.
         without: columns that a file must not have.
     """

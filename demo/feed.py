@@ -15,7 +15,6 @@ class Feed:
     Args:
         recording: gzipped NDJSON, in order of time.
         folder: where files appear; created here.
-        rows_per_file: how many flights each has.
         seconds_between_files: the pace at first; the file source orders by modification time, so every file has its
             own.
     """

@@ -1,4 +1,4 @@
-"""The story: one stream from its first deployment to its last drain, and the judgement of every row."""
+"""One stream from its first deployment to its last drain, and the comparison of every row."""
 
 from __future__ import annotations
 
@@ -118,10 +118,10 @@ def _judge(console: Console, controller: Controller, out: Path, where: Place, be
     verdicts = _verdicts(controller, out, first, last)
     lanes = lanes_of(controller, STREAM, where)
     found = lineage_of(controller.home, STREAM)
-    custody, moves = found.to_json(), [*moves_of(lanes, found, UPGRADES, where), without_us]
+    lineage, moves = found.to_json(), [*moves_of(lanes, found, UPGRADES, where), without_us]
     console.rule("every row compared")
     _print(console, verdicts, moves)
-    console.print(f"audit: {_verdict(custody)}", highlight=False)
+    console.print(f"audit: {_verdict(lineage)}", highlight=False)
     seconds = SYSTEM_CLOCK.monotonic_seconds() - began
     dropped = sum(lane.dropped_rows for lane in lanes)
     facts = {
@@ -130,19 +130,19 @@ def _judge(console: Console, controller: Controller, out: Path, where: Place, be
         "home": where.words,
         "snapshots": ", ".join(m.snapshot_id for m in controller.snapshots.all(STREAM)),
         "rows dropped as late, by Spark's count": str(dropped),
-        "audit": _verdict(custody),
+        "audit": _verdict(lineage),
         "whole life": f"{seconds:.0f} s",
     }
     target = out / "index.html"
     target.write_text(page(STREAM, lanes, moves, verdicts, facts, where.commit_note), encoding="utf-8")
     console.print(f"\nthe picture: [bold]{target}[/]   ({seconds:.0f} s)", highlight=False)
-    return all(verdict.exact for verdict in verdicts) and not dropped and bool(custody["ok"])
+    return all(verdict.exact for verdict in verdicts) and not dropped and bool(lineage["ok"])
 
 
-def _verdict(custody: Mapping[str, object]) -> str:
-    if custody["ok"]:
+def _verdict(lineage: Mapping[str, object]) -> str:
+    if lineage["ok"]:
         return "every deployment began exactly where its predecessor ended, by the logs alone"
-    return f"broken: {custody['gaps']} {custody['overlaps']}"
+    return f"broken: {lineage['gaps']} {lineage['overlaps']}"
 
 
 def _verdicts(
@@ -205,7 +205,7 @@ def _airflow(out: Path, where: Place) -> Iterator[Any]:
 
 
 def _end_drivers(controller: Controller) -> None:
-    # Whatever happened: nothing that was started stays behind.
+    # Nothing that was started stays behind.
     for status in controller.statuses():
         if status.state in ("launching", "running", "draining", "stopping"):
             controller.kill(status.stream_id, grace_seconds=5)

@@ -1,4 +1,4 @@
-"""Where a life takes place: control objects on S3, and checkpoints beside them or on local disk."""
+"""Where the demo runs: control objects on S3, and checkpoints beside them or on local disk."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ class Place:
     """Where things lie.
 
     Attributes:
-        config: of the home.
-        words: the same, for people.
         conf: what Spark must be told to reach it.
         written: keys below a folder of the checkpoints, and when each was written.
         commit_note: what is to be known of the times of commits; "" for nothing.
@@ -49,7 +47,7 @@ def place(out: Path, *, checkpoints_on_s3: bool) -> Iterator[Place]:
     sys.path.insert(0, str(ROOT / "tests"))
     from support import s3_server
 
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line per request is no news
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # no line per request
     serving = s3_server.real_s3_server if checkpoints_on_s3 else s3_server.s3_server
     with serving() as endpoint_url:
         os.environ.update(

@@ -1,4 +1,4 @@
-"""The same upgrade as everybody does it without us: the plain job is stopped by a signal, and submitted again."""
+"""The same upgrade without this package: the plain job is stopped by a signal, and submitted again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ def downtime_seconds(feed: Feed, old: Path, new: Path, folder: Path) -> float:
     Args:
         feed: not begun; its files arrive at the pace of those that the supervised stream reads.
         old, new: the two versions of the script.
-        folder: for what they write.
 
     Raises:
         LifeError: one of them did not run.

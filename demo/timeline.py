@@ -1,4 +1,4 @@
-"""What happened, from what the stream itself left: commits in its checkpoints, events in the home."""
+"""What happened, read from the stream's own files: commits in its checkpoints, events in the home."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_streamstate.protocol.records import DeploymentSpec
 from demo.acts import LifeError
 from demo.place import Place
 
-UNCOUNTED = 1  # an end that nobody counted is not an end without late rows
+UNCOUNTED = 1  # an uncounted end is not an end without late rows
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,7 @@ class Move:
     """A move from one version to the next.
 
     Attributes:
-        before, after: from what to what.
         downtime_seconds: from the last commit of the one to the first of the other.
-        how: for people.
         not_running_seconds: for how long of that no query ran; None where that is not known.
         downtime: with its phases; None of a move that was made without us.
     """
@@ -93,7 +91,7 @@ def lanes_of(controller: Controller, stream_id: str, place: Place) -> list[Lane]
     return lanes
 
 
-def moves_of(lanes: list[Lane], custody: Lineage, ways: Sequence[str], place: Place) -> list[Move]:
+def moves_of(lanes: list[Lane], lineage: Lineage, ways: Sequence[str], place: Place) -> list[Move]:
     """The downtime of each upgrade as the audit tells it, and the way it went.
 
     Raises:
@@ -102,14 +100,14 @@ def moves_of(lanes: list[Lane], custody: Lineage, ways: Sequence[str], place: Pl
     moves = []
     for (before, after), way in zip(itertools.pairwise(lanes), ways, strict=True):
         deployment_id, how = after.spec.deployment_id, f"{after.spec.start.mode}: {way}"
-        down = next((one for one in custody.downtimes if one.to_deployment_id == deployment_id), None)
+        down = next((one for one in lineage.downtimes if one.to_deployment_id == deployment_id), None)
         own = own_commits(before, after)
         if down is None or down.seconds is None or not own:
             raise LifeError(f"the audit tells no downtime of {deployment_id}")
         by_the_files = (own[0].at - before.commits[-1].at).total_seconds()
         if abs(by_the_files - down.seconds) > place.commit_seconds:
             raise LifeError(f"downtime of {deployment_id}: {down.seconds} s by the audit, {by_the_files} by the files")
-        still = [one for one in custody.not_running if one.before.startswith(f"{deployment_id} ")]
+        still = [one for one in lineage.not_running if one.before.startswith(f"{deployment_id} ")]
         seconds = [(one.until_at - one.from_at).total_seconds() for one in still if one.until_at is not None]
         moves.append(Move(before.spec.deployment_id, deployment_id, down.seconds, how, sum(seconds), down))
     return moves

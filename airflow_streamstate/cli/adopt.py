@@ -1,4 +1,4 @@
-"""``adopt``: a query that ran without streamstate goes on as a stream."""
+"""``adopt``: continue a query that ran without streamstate, as a stream."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -28,12 +27,10 @@ from airflow_streamstate.cli.options import (
     stream_argument,
 )
 from airflow_streamstate.cli.session import Session
-from airflow_streamstate.cli.start import HEALTHY, setting_option, settings_of, split, wait_and_emit
+from airflow_streamstate.cli.start import HEALTHY, deploy_request, setting_option, wait_and_emit
 from airflow_streamstate.controller.adopt.requests import DEADLINE_SECONDS, AdoptRequest, read_checkpoints
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.protocol.records import OnQueryFailure
 
 
 @click.command(cls=Order, waits_until=HEALTHY)
@@ -43,10 +40,10 @@ from airflow_streamstate.protocol.records import OnQueryFailure
     "foreign",
     multiple=True,
     metavar="[NAME=]URI",
-    help="The query's checkpoint. NAME as the script will start it, the folder's own by default. Repeatable.",
+    help="The query's checkpoint. NAME of the query in the script, by default the folder's name. Repeatable.",
 )
-@option("--app", "application", metavar="PATH", help="The PySpark script that goes on with it, unmodified.")
-@option("--stopped", "is_stopped", is_flag=True, help="Nothing runs on these checkpoints: you say so.")
+@option("--app", "application", metavar="PATH", help="The PySpark script that continues it, unmodified.")
+@option("--stopped", "is_stopped", is_flag=True, help="State that nothing runs on these checkpoints.")
 @option(
     "--deadline",
     "deadline_seconds",
@@ -54,9 +51,9 @@ from airflow_streamstate.protocol.records import OnQueryFailure
     default=DEADLINE_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="By when a running query must have met its barrier. An idle one does not. Then all is as it was.",
+    help="By when a running query must reach its barrier. An idle one does not; then nothing has changed.",
 )
-@option("--give-up", is_flag=True, help="Take the barriers back: the query may be started again as it was.")
+@option("--give-up", is_flag=True, help="Remove the barriers, so that the query can be started again as it was.")
 @master_option
 @code_options
 @label_option
@@ -70,46 +67,26 @@ def adopt(
     /,
     stream_id: str,
     foreign: tuple[str, ...],
-    application: str | None,
     is_stopped: bool,
     deadline_seconds: float,
     give_up: bool,
     ordering: Ordering,
-    arguments: tuple[str, ...],
-    py_files: tuple[str, ...],
-    files: tuple[str, ...],
-    packages: tuple[str, ...],
-    jars: tuple[str, ...],
-    settings: dict[str, str],
-    on_query_failure: OnQueryFailure | None,
-    **rest: Any,
+    **given: Any,
 ) -> None:
-    """Go on with a query that ran without streamstate, as the new STREAM: its state, its query id, its batch ids.
+    """Continue a query that ran without streamstate as the new STREAM, with its state, query id and batch ids.
 
-    A running query ends at a barrier behind its next batch; its checkpoint is copied, and --app goes on from there. The
-    original stays as it was, but for the barrier: Spark refuses to start over it. While the query is idle it does not
-    notice. Cut short, or asked for twice at once, the same command goes on where it was.
+    A running query ends at a barrier after its next batch; its checkpoint is copied, and --app continues from there.
+    The original stays as it was, except for the barrier: Spark refuses to start over it. An idle query does not reach
+    it. After an interruption the same command continues.
     """
     controller = session.controller()
     if give_up:
-        _give_up(session, controller, stream_id, is_alone=not (foreign or application))
+        _give_up(session, controller, stream_id, is_alone=not (foreign or given["application"]))
         return
-    if not foreign or application is None:
+    if not foreign or given["application"] is None:
         raise click.UsageError(f"Missing option '{'--app' if foreign else '--checkpoint'}'.")
     request = AdoptRequest(
-        deploy=DeployRequest(
-            stream_id=stream_id,
-            application=Path(application),
-            arguments=arguments,
-            py_files=tuple(Path(part) for part in split(py_files)),
-            files=tuple(Path(part) for part in split(files)),
-            packages=split(packages),
-            jars=split(jars),
-            settings=settings_of(session, settings),
-            on_query_failure=on_query_failure or "script",
-            **ordering.facts,
-            **rest,
-        ),
+        deploy=deploy_request(session, stream_id, ordering, **given),
         checkpoints=read_checkpoints(foreign),
         is_stopped=is_stopped,
         deadline_seconds=deadline_seconds,
@@ -126,9 +103,9 @@ def adopt(
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """A signal that asks this process to end acts as Ctrl-C: the barrier is taken back first (Law 12).
+    """SIGTERM and SIGHUP act as Ctrl-C, so that the barrier is taken back first (Law 12).
 
-    Only the first such signal counts: an init system sends SIGHUP right behind SIGTERM, and would end the taking back.
+    Only the first signal counts: an init system sends SIGHUP right after SIGTERM.
     """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -149,6 +126,6 @@ def _ended_in_order() -> Iterator[None]:
 
 def _give_up(session: Session, controller: Controller, stream_id: str, *, is_alone: bool) -> None:
     if not is_alone:
-        raise click.UsageError("--give-up takes back what was begun: it needs no checkpoint and no script.")
+        raise click.UsageError("--give-up only takes back what was begun: leave out --checkpoint and --app.")
     result = controller.adoptions.give_up(stream_id).to_json()
     session.emit(result, lambda console: render.given_up(console, result))

@@ -1,13 +1,12 @@
-"""The options that say what is to be new, of the verbs that change what a stream runs."""
+"""The options of the verbs that change what a stream runs: ``plan`` and ``upgrade``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.cli.options import (
-    Callback,
     Ordering,
     accept_lost_input_option,
     allow_new_query_option,
@@ -15,18 +14,17 @@ from airflow_streamstate.cli.options import (
     discard_state_option,
     on_query_failure_option,
     option,
+    options,
     script_arguments,
 )
-from airflow_streamstate.cli.start import split
+from airflow_streamstate.cli.start import LISTS, lists_of
 from airflow_streamstate.controller.request.changes import ChangeRequest
 
-_PATHS = ("py_files", "files")
-_LISTS = (*_PATHS, "packages", "jars")
 _OF_A_CHANGE = frozenset(
-    {"application", "arguments", "conf", "environment", "master", *_LISTS, "fresh_queries", "accept_lost_input"}
+    {"application", "arguments", "conf", "environment", "master", *LISTS, "fresh_queries", "accept_lost_input"}
     | {"discard_state", "on_query_failure"}
 )
-_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+change_options = options(
     option("--app", "application", metavar="PATH", help="The new PySpark script, unmodified."),
     option("--master", metavar="URL", help="Spark's master."),
     code_options,
@@ -39,29 +37,15 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-def change_options(callback: Callback) -> Callback:
-    """Give a verb every option that names something new; they arrive together, for ``change_of``."""
-    for one in reversed(_OPTIONS):
-        callback = one(callback)
-    return callback
-
-
 def names_anything(given: Mapping[str, Any]) -> bool:
-    """Whether something is to be new."""
+    """Whether any of the ``change_options`` is given."""
     return any(given.get(name) for name in _OF_A_CHANGE)
 
 
 def change_of(stream_id: str, given: Mapping[str, Any], ordering: Ordering) -> ChangeRequest:
-    """What is to be new; what is not given stays.
-
-    Raises:
-        InvalidRequestError: something of it cannot be.
-    """
+    """The request; omitted options leave the stream as it is. Raises InvalidRequestError for an invalid one."""
     named = {name: given[name] for name in _OF_A_CHANGE if given.get(name)}
-    for name in _LISTS:
-        if name in named:
-            parts = split(named[name])
-            named[name] = tuple(map(Path, parts)) if name in _PATHS else parts
+    named |= lists_of(named)
     if "application" in named:
         named["application"] = Path(named["application"])
     return ChangeRequest(

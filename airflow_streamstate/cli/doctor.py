@@ -1,4 +1,4 @@
-"""``home doctor``: what this machine lacks, and how to mend it. It needs no stream."""
+"""``home doctor``: checks this machine and the home, and says how to mend them."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ from airflow_streamstate.launch.spark_home import home_of, own_spark_submit, ver
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.store.local import LocalStore
 
-# What the python of drivers has, which need not be the one of the shell: it belongs to the Spark that is used.
-
 ASK_SECONDS = 30
 _ASK = """
 import importlib.metadata, json, sys
@@ -48,12 +46,12 @@ _BUILT_WITH = re.compile(r"^# Protobuf Python Version: ([0-9.]+)", re.MULTILINE)
 
 
 def driver_python(environ: Mapping[str, str]) -> str:
-    """The interpreter that a driver started from here runs in."""
+    """The interpreter of drivers, which need not be the shell's."""
     return environ.get("PYSPARK_DRIVER_PYTHON") or environ.get("PYSPARK_PYTHON") or sys.executable
 
 
 def versions_in(python: str, packages: Sequence[str]) -> dict[str, str] | None:
-    """The versions of those of these packages that an interpreter has; None where it does not answer."""
+    """The versions of the packages that an interpreter has; None if it does not answer."""
     try:
         done = subprocess.run(
             [python, "-c", _ASK, *packages],
@@ -70,10 +68,9 @@ def versions_in(python: str, packages: Sequence[str]) -> dict[str, str] | None:
 
 
 def protobuf_wanted(spark_home: Path | None) -> str:
-    """The oldest protobuf that this Spark's own python code runs with; "" where it does not say.
+    """The oldest protobuf that this Spark's python code runs with; "" if it is unknown.
 
-    Protobuf refuses code that a newer one generated: a worker of transformWithState then dies, and Spark only says that
-    it did.
+    Protobuf refuses code that a newer protobuf generated; a worker of transformWithState then dies without a reason.
     """
     for folder in ("", "python/pyspark"):
         generated = (spark_home or Path()) / folder / "sql" / "streaming" / "proto" / "StateMessage_pb2.py"
@@ -84,7 +81,7 @@ def protobuf_wanted(spark_home: Path | None) -> str:
 
 
 def is_older(version: str, wanted: str) -> bool:
-    """Whether a version is older than the one that is wanted; "" wants nothing."""
+    """Whether a version is older than the wanted one, if any."""
     return bool(wanted) and _numbers(version) < _numbers(wanted)
 
 
@@ -101,12 +98,12 @@ _LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "abfs": ("obstore",),
     "abfss": ("obstore",),
 }
-"""By the scheme of a URI: what reaches it."""
+"""The libraries that reach a URI, by its scheme."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at; ``mend`` is "" where it is well."""
+    """One check; ``mend`` is "" if it is ok."""
 
     name: str
     ok: bool
@@ -115,15 +112,14 @@ class Check:
 
 
 @click.command(cls=Verb)
-@option("--master", metavar="URL", help="Also ask this master, and see where its executors would keep state.")
+@option("--master", metavar="URL", help="Also check this master, and where its executors keep state.")
 @pass_session
 def doctor(session: Session, master: str | None) -> int:
-    """Say what is missing on this machine, and how to mend it.
+    """Check this machine and the home, and say how to mend them.
 
-    Looks at Java, pyspark, what transformWithState needs, spark-submit, releases that are known to fail, and the home,
-    if one is given: whether it can be written, whether conditional writes hold there, what its streams bring along, and
-    what Spark would be given to reach checkpoints on S3; with --master also whether that answers, and whether its
-    executors would find the checkpoints. Exit status 1 if anything is missing.
+    Checks Java, pyspark, what transformWithState needs, spark-submit, and releases that are known to fail; for a home,
+    whether it can be written with conditions, the packages of its streams, and the S3 connector; with --master, whether
+    it answers and its executors find the checkpoints. Exit status 1 if a check fails.
     """
     checks = [*machine_checks(), *_home_checks(session), *_master_checks(session, master)]
     rows = [{"name": check.name, "ok": check.ok, "found": check.found, "mend": check.mend} for check in checks]
@@ -150,13 +146,7 @@ def machine_checks() -> Iterator[Check]:
 
 
 def known_bad_check(name: str, brought: Iterable[str], spark_version: str) -> Check:
-    """Whether any release among these is known to fail.
-
-    Args:
-        name: whose they are, for people.
-        brought: Maven coordinates, and names of jars.
-        spark_version: that they are used with; "" for unknown.
-    """
+    """Whether a release among these Maven coordinates and jars is known to fail with this Spark ("": unknown)."""
     found = known_bad_among(brought, spark_version)
     what = "; ".join(f"{one.known.component} {one.release} ({one.name}): {one.known.symptom}" for one in found)
     remedy = " ".join(dict.fromkeys(one.known.remedy for one in found))
@@ -169,9 +159,9 @@ def _conf_folder() -> Path | None:
 
 
 def _stream_checks(home: Home) -> Iterator[Check]:
-    """What the current deployment of each stream brings along, where that is known to fail."""
+    """The current deployments whose packages or jars are known to fail."""
     for stream_id in home.stream_ids() if home.is_there() else ():
-        with contextlib.suppress(StreamStateError):  # `status` and `list` say what is wrong with it
+        with contextlib.suppress(StreamStateError):  # `status` and `list` report it
             control = home.control(stream_id)
             deployment_id = control.need_register().value.deployment_id
             if deployment_id is None:
@@ -185,7 +175,7 @@ def _stream_checks(home: Home) -> Iterator[Check]:
 
 
 def stateful_checks(spark_home: Path | None) -> Iterator[Check]:
-    """What transformWithState needs in the python of drivers, at versions that this Spark's own code runs with."""
+    """The packages that transformWithState needs in the python of drivers."""
     python = driver_python(os.environ)
     found = versions_in(python, ("protobuf", "grpcio"))
     where = "" if python == sys.executable else f" in {python}"
@@ -202,7 +192,7 @@ def stateful_checks(spark_home: Path | None) -> Iterator[Check]:
 
 
 def connector_check() -> Check:
-    """What a launch would bring along so that Spark reaches checkpoints on S3."""
+    """The connector with which a launch lets Spark reach checkpoints on S3."""
     try:
         connector = connector_for(home_of(own_spark_submit(os.environ), os.environ), {})
     except StreamStateError as error:
@@ -212,7 +202,7 @@ def connector_check() -> Check:
 
 
 def library_checks(uris: Collection[str]) -> Iterator[Check]:
-    """What the python of drivers needs to reach a home on a server: the agent in the driver writes there, too."""
+    """The libraries with which the agent in a driver reaches a home on a server."""
     wanted = sorted({package for uri in uris for package in _LIBRARIES.get(uri.partition("://")[0], ())})
     if not wanted:
         return
@@ -226,7 +216,7 @@ def library_checks(uris: Collection[str]) -> Iterator[Check]:
 
 
 def java_check() -> Check:
-    """Whether the Java that Spark will use is one that it knows."""
+    """Whether Spark supports its Java."""
     try:
         java = find_java()
         printed = subprocess.run(
@@ -242,11 +232,11 @@ def java_check() -> Check:
 
 
 def pyspark_checks() -> Iterator[Check]:
-    """pyspark there, and pyspark-client at the same version or absent: they install the same folder."""
+    """pyspark is installed, and pyspark-client, which installs the same folder, absent or of the same version."""
     installed = _version_of("pyspark")
     client = _version_of("pyspark-client")
     if installed is None:
-        home = os.environ.get("SPARK_HOME")  # Spark's environment and ours may well be two
+        home = os.environ.get("SPARK_HOME")  # Spark may have another environment
         where = str(Path(home) / "bin" / "spark-submit") if home else shutil.which("spark-submit")
         mend = "" if where else 'pip install "airflow-streamstate[spark]", or set SPARK_HOME.'
         yield Check("pyspark", where is not None, f"not installed; spark-submit: {where}", mend)
@@ -266,7 +256,7 @@ def _version_of(package: str) -> str | None:
 
 
 def _code_version() -> str | None:
-    # Read, not imported: pyspark belongs to the runtime alone.
+    # Read, not imported: only the driver imports pyspark.
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         return None
@@ -285,7 +275,7 @@ def _master_checks(session: Session, master: str | None) -> Iterator[Check]:
         yield Check("master", True, asked)
     except StreamStateError as error:
         yield Check("master", False, _fact(error), error.next_step)
-    with contextlib.suppress(StreamStateError):  # what is wrong with the home is said of the home
+    with contextlib.suppress(StreamStateError):  # reported by the check of the home
         checkpoints = session.home().checkpoints if session.home_uri else None
         if isinstance(checkpoints, LocalStore):
             note = own_disk_note(master, checkpoints.root)
@@ -294,7 +284,7 @@ def _master_checks(session: Session, master: str | None) -> Iterator[Check]:
 
 def _home_checks(session: Session) -> Iterator[Check]:
     if not session.home_uri:
-        yield Check("home", True, "none given; --home URI lets this be looked at, too")
+        yield Check("home", True, "none given; give --home URI to check it")
         return
     try:
         home = session.home()
@@ -308,5 +298,5 @@ def _home_checks(session: Session) -> Iterator[Check]:
 
 
 def _fact(error: StreamStateError) -> str:
-    """What is wrong, without what to do, which stands beside it."""
+    """The error without its next step."""
     return str(error).removesuffix(error.next_step).strip()

@@ -1,4 +1,4 @@
-"""Verbs that only look: ``status``, ``list``, ``events``, ``logs``, ``audit``."""
+"""The verbs that only look: ``status``, ``list``, ``events``, ``logs``, ``audit``."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from airflow_streamstate.protocol.positions import SourceMove
 if TYPE_CHECKING:
     from airflow_streamstate.controller.observe.logs import LogReader
 
-# What a person reads of ``events``: one line each, its facts as ``key=value``.
-
 _NO_FACTS = {
     "number", "kind", "protocol", "at", "attempt", "stream_id", "deployment_id", "write_id", "traceback", "command_id",
     "command_number", "query_id", "query_run_id", "identities",
@@ -33,7 +31,7 @@ _NO_FACTS = {
 
 
 def print_events(console: Console, rows: Sequence[Row]) -> None:
-    """After ``events``, oldest first."""
+    """One line for each event, its facts as ``key=value``."""
     if not rows:
         console.print("no events yet")
         return
@@ -49,7 +47,7 @@ def _facts(row: Row) -> Iterator[tuple[str, str]]:
     for key, value in row.items():
         if key in _NO_FACTS or not value:
             continue
-        if key == "facts" and isinstance(value, Mapping):  # of a note: they are what is told
+        if key == "facts" and isinstance(value, Mapping):  # of a note
             yield from ((str(name), short(_describe("", one))) for name, one in value.items())
         else:
             yield key, short(_describe(key, value))
@@ -90,7 +88,7 @@ FOLLOW_SECONDS = 0.5
 @deployment_option
 @pass_session
 def status(session: Session, /, stream_id: str, deployment_id: str | None) -> int:
-    """Show where STREAM, and each of its queries, stands.
+    """Show the state of STREAM, and of each of its queries.
 
     Exit status 1 if it is degraded, failed or lost.
     """
@@ -117,7 +115,7 @@ def list_(session: Session) -> int:
 @deployment_option
 @pass_session
 def events(session: Session, /, stream_id: str, deployment_id: str | None) -> None:
-    """List what the deployment of STREAM said, oldest first."""
+    """List the events of a deployment of STREAM, oldest first."""
     rows = [
         {"number": entry.number, **to_json(entry.event)}
         if entry.event is not None
@@ -130,15 +128,15 @@ def events(session: Session, /, stream_id: str, deployment_id: str | None) -> No
 @click.command(cls=Verb)
 @stream_argument
 @deployment_option
-@option("--attempt", type=click.IntRange(min=1), metavar="N", help="Which attempt; the current one by default.")
-@option("--follow", is_flag=True, help="Go on printing until the driver has ended, or Ctrl-C.")
+@option("--attempt", type=click.IntRange(min=1), metavar="N", help="The current attempt by default.")
+@option("--follow", is_flag=True, help="Print until the driver has ended, or Ctrl-C.")
 @option(
     "--tail-bytes",
     type=click.IntRange(min=1),
     default=65_536,
     show_default=True,
     metavar="N",
-    help="How far before its end to begin.",
+    help="Start so far before the end.",
 )
 @pass_session
 def logs(
@@ -149,7 +147,7 @@ def logs(
     follow: bool,
     tail_bytes: int,
 ) -> None:
-    """Print the log of the driver of STREAM: what Spark, the script and the agent wrote; secrets hidden."""
+    """Print the log of the driver of STREAM, of Spark, the script and the agent, with secrets hidden."""
     if follow and session.as_json:
         raise click.UsageError("--follow prints as it comes, and --json prints one object: leave out one of them")
     controller = session.controller()
@@ -176,7 +174,7 @@ def logs(
 def _follow(session: Session, reader: LogReader) -> None:
     ended = False
     while not ended:
-        ended = reader.has_ended()  # asked before the last read, so that its last words are read
+        ended = reader.has_ended()  # before the last read, which then gets the end of the log
         click.echo(reader.read_new(), nl=False)
         if not ended:
             session.clock.sleep(FOLLOW_SECONDS)
@@ -184,17 +182,17 @@ def _follow(session: Session, reader: LogReader) -> None:
 
 @click.command(cls=Verb)
 @stream_argument
-@option("--since", metavar="DEPLOYMENT", help="Begin with the start of this deployment.")
+@option("--since", metavar="DEPLOYMENT", help="Begin with this deployment.")
 @pass_session
 def audit(session: Session, /, stream_id: str, since: str | None) -> int:
     """Prove from the logs alone that every deployment of STREAM began exactly where its predecessor ended.
 
-    Per query and source partition, with batch ids going on. Each gap (input that was not read) and overlap (input that
-    two deployments read) is named with its offsets, and each period in which nothing ran. Exit status 1 if the chain
-    does not hold, or cannot be read.
+    By query and source partition, with consecutive batch ids. Names the offsets of each gap (input that no deployment
+    read) and overlap (input that two deployments read), and each period in which nothing ran. Exit status 1 if the
+    chain is broken or unreadable.
     """
     from airflow_streamstate.controller.lineage.lineage import lineage_of
 
     result = lineage_of(session.home(), stream_id, since).to_json()
-    session.emit(result, lambda console: render.custody(console, result))
+    session.emit(result, lambda console: render.lineage(console, result))
     return status_of_findings(is_well=bool(result["ok"]))

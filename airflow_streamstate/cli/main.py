@@ -25,19 +25,12 @@ from airflow_streamstate.errors import (
 if TYPE_CHECKING:
     from airflow_streamstate.controller.home import Home
 
-# For a stream that is not there: those of the home that are called nearly so.
-
 MOST_NAMES = 3
 LEAST_ALIKE = 0.7
 
 
 def name_nearby(error: StreamNotFoundError, open_home: Callable[[], Home]) -> None:
-    """Say in the error's next step which streams may have been meant; it stays as it is where there is none.
-
-    Args:
-        error: names the stream as ``stream_id``.
-        open_home: the home in which the stream was looked for; one that cannot be listed has no advice.
-    """
+    """Add the streams with similar names to the error's next step, if there are any."""
     with suppress(StreamStateError):
         names = near_names(str(error.context.get("stream_id", "")), open_home())
         if names:
@@ -45,11 +38,7 @@ def name_nearby(error: StreamNotFoundError, open_home: Callable[[], Home]) -> No
 
 
 def near_names(stream_id: str, home: Home) -> list[str]:
-    """The streams whose names are most like this one, the nearest first.
-
-    Raises:
-        StreamStateError: the home cannot be listed.
-    """
+    """The streams with the most similar names, the nearest first; raises StreamStateError if the home has no list."""
     import difflib
 
     from airflow_streamstate.controller.home import is_stream_id
@@ -61,12 +50,7 @@ def near_names(stream_id: str, home: Home) -> list[str]:
 
 
 def name_full_disks(error: StreamStateError, open_home: Callable[[], Home]) -> None:
-    """Say in the error's next step which disks of a home are full; it stays as it is where none is.
-
-    Args:
-        error: of a wait that came to nothing, or of a job that failed.
-        open_home: the home of the stream.
-    """
+    """Add the full disks of the home to the next step of a failed wait or job, if there are any."""
     from airflow_streamstate.cli.render import full_disk_words
     from airflow_streamstate.controller.observe.full_disks import full_disks
 
@@ -76,21 +60,20 @@ def name_full_disks(error: StreamStateError, open_home: Callable[[], Home]) -> N
             error.next_step = f"{full_disk_words(folders)} {error.next_step}".strip()
 
 
-# What ctrl-c leaves behind, in words: each verb is cut short in its own way.
-
-_ORDERED = ("interrupted; an order that was recorded goes on", "`streamstate status {stream}` shows where it stands.")
-_LOOKED = ("interrupted; it only looked, and nothing was changed", "")
-_AGAIN = ("interrupted; what was done stays", "The same command again goes on where it was cut short.")
+# The error of an interrupted verb: message, next step.
+_ORDERED = ("interrupted; a recorded order goes on", "`streamstate status {stream}` shows its state.")
+_LOOKED = ("interrupted; nothing was changed", "")
+_AGAIN = ("interrupted; what was done stays", "Run the same command again to continue.")
 _UPGRADED = (
-    "interrupted; an upgrade or a rollback that was begun stays under way",
-    "`streamstate status {stream}` names it, `streamstate continue {stream}` goes on with it.",
+    "interrupted; an upgrade or rollback that was begun stays under way",
+    "`streamstate status {stream}` names it, `streamstate continue {stream}` continues it.",
 )
 _WORDS: Mapping[str, tuple[str, str]] = {
     "adopt": (
-        "interrupted; the query that runs was let go again, unless it had been adopted",
-        "The same command again adopts it; `streamstate adopt {stream} --give-up` makes sure that it is free.",
+        "interrupted; unless the running query was adopted, its barrier was taken back",
+        "Run the same command again to adopt it; `streamstate adopt {stream} --give-up` makes sure that it is free.",
     ),
-    "plan": ("interrupted; its rehearsal was ended, and the stream was not touched", ""),
+    "plan": ("interrupted; the rehearsal was ended, and the stream was not touched", ""),
     **dict.fromkeys(("upgrade", "restart", "rollback", "continue", "approve", "reject"), _UPGRADED),
     **dict.fromkeys(("status", "list", "events", "logs", "audit", "home doctor"), _LOOKED),
     **dict.fromkeys((f"snapshot {verb}" for verb in ("list", "inspect", "verify", "diff")), _LOOKED),
@@ -100,12 +83,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 
 
 def interrupted(verb: str, stream_id: str) -> dict[str, object]:
-    """The error of a command that was interrupted, as ``{type, message, context, next_step}``.
-
-    Args:
-        verb: which command; "" where it was not parsed yet.
-        stream_id: its stream; "" where it has none, or it was not parsed yet.
-    """
+    """The error of an interrupted command, as ``{type, message, context, next_step}``; "" for what was not parsed."""
     message, next_step = _WORDS.get(verb, _ORDERED)
     return {
         "type": "Interrupted",
@@ -123,10 +101,10 @@ streamstate deploy flights --app count.py -- --input in --output out
 streamstate upgrade flights --app count_v2.py
 streamstate stop flights
 
-STREAM names one logical stream through all its versions: 1 to 63 characters of a-z, 0-9 and '-'. Verbs that order
-something wait for its end. `streamstate VERB --help` says more of each, `--help-all` all of it.
+STREAM names one logical stream through all its versions: 1 to 63 characters of a-z, 0-9 and '-'. Verbs that record an
+order wait for its end. `streamstate VERB --help` describes a verb, `--help-all` all its options.
 
-The words are completed after: eval "$(_STREAMSTATE_COMPLETE=bash_source streamstate)"; also zsh_source, fish_source.
+Shell completion: eval "$(_STREAMSTATE_COMPLETE=bash_source streamstate)"; also zsh_source, fish_source.
 
 Exit status: 0 done, 1 failed, 2 usage, 3 timeout or deadline, 4 refused (incompatible, conflict, fenced)."""
 
@@ -145,7 +123,7 @@ show_version(cli)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; returns the exit status. No traceback reaches a user for something a user did."""
+    """Run the command; returns the exit status. Prints every error, without a traceback."""
     words = list(arguments)
     session = Session.of(os.environ, as_json=_wants_json(words))
     try:
@@ -175,28 +153,28 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> None:
     """The console script."""
     for stream in (sys.stdout, sys.stderr):
-        # What this terminal cannot show is shown as its code, and never ends a command.
+        # A character that the terminal cannot show is escaped instead of ending the command.
         with contextlib.suppress(AttributeError, OSError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         sys.exit(run(sys.argv[1:]))
     except BrokenPipeError:
-        # The reader of our output has gone (``| head``): nothing more can be said, and Python must not try at its end.
+        # The reader has gone (``| head``); Python must not flush to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
 
 
 def _check_text(words: list[str]) -> None:
-    """What a script is given is recorded as text, and every later start must give it the same (Law 15)."""
+    """Arguments are recorded as text, and every later start passes the same (Law 15)."""
     for word in words:
         try:
             word.encode()
         except UnicodeEncodeError:
-            raise click.UsageError(f"this word of the command line is no UTF-8 text: {word!a}") from None
+            raise click.UsageError(f"this argument is not UTF-8 text: {word!a}") from None
 
 
 def _wants_json(words: list[str]) -> bool:
-    """Whether an error before all options are read is to be JSON; what follows ``--`` is the script's own."""
+    """Whether an error before all options are parsed is printed as JSON."""
     own = words[: words.index("--")] if "--" in words else words
     return "--json" in own
 
@@ -204,14 +182,14 @@ def _wants_json(words: list[str]) -> bool:
 def _usage(error: click.ClickException) -> dict[str, Any]:
     context = error.ctx if isinstance(error, click.UsageError) else None
     path = context.command_path if context is not None else "streamstate"
-    next_step = f"`{path} --help` says what there is."
+    next_step = f"`{path} --help` lists the options."
     if isinstance(error, click.NoSuchOption) and context is not None and runs_script(context.command):
-        next_step = f"What is for the script comes behind `--`, as in `{path} … -- {error.option_name} …`. {next_step}"
+        next_step = f"Put the script's arguments after `--`, as in `{path} … -- {error.option_name} …`. {next_step}"
     return {"type": "UsageError", "message": error.format_message(), "context": {}, "next_step": next_step}
 
 
 def _defect(error: Exception) -> dict[str, Any]:
-    """An error that is no StreamStateError: where it came up, without a traceback unless one was asked for."""
+    """An unexpected error with its place; prints the traceback if the variable is set."""
     import traceback
 
     if os.environ.get(TRACEBACK_VARIABLE):
@@ -220,7 +198,7 @@ def _defect(error: Exception) -> dict[str, Any]:
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     return {
         "type": "InternalError",
-        "message": "this is a defect of streamstate itself, not of what was asked for",
+        "message": "this is a defect of streamstate, not of the command",
         "context": {"error": f"{type(error).__name__}: {error}", "where": where},
         "next_step": f"Set {TRACEBACK_VARIABLE}=1 to see the traceback, and report it.",
     }

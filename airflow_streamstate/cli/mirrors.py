@@ -1,4 +1,4 @@
-"""``home mirror`` and ``home restore``: snapshots at a second place, and a home made again from there."""
+"""``home mirror`` and ``home restore``: copy snapshots to mirrors, and restore a home from them."""
 
 from __future__ import annotations
 
@@ -8,39 +8,28 @@ import click
 
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.exits import status_of_several
-from airflow_streamstate.cli.options import Callback, Verb, option, pass_session, stream_argument
+from airflow_streamstate.cli.options import Verb, option, options, pass_session, stream_argument
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.controller.restore_home import Restoring
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.snapshot.copy import Progress
-from airflow_streamstate.store.base import Store
 
-
-def mirror_of(session: Session, uri: str) -> Store:
-    """The store of a mirror, opened; raises as ``Mirrors.open``."""
-    return session.controller().mirrors.open(uri)
-
-
-def fetching_options(callback: Callback) -> Callback:
-    """--fetch-batch-bytes and --fetch-timeout-seconds: as the settings of the same names."""
-    for one in (
-        option(
-            "--fetch-timeout-seconds",
-            type=float,
-            metavar="SECONDS",
-            heading="Fetch",
-            help="A place that leaves a piece unanswered for so long is left.",
-        ),
-        option("--fetch-batch-bytes", type=int, metavar="N", heading="Fetch", help="How much is fetched at a time."),
-    ):
-        callback = one(callback)
-    return callback
+_fetching_options = options(
+    option("--fetch-batch-bytes", type=int, metavar="N", heading="Fetch", help="How much is fetched at a time."),
+    option(
+        "--fetch-timeout-seconds",
+        type=float,
+        metavar="SECONDS",
+        heading="Fetch",
+        help="Give up a store that does not answer for so long.",
+    ),
+)
 
 
 @click.command(cls=Verb)
 @stream_argument
-@option("--to", "uris", multiple=True, metavar="URI", help="There instead of its own mirrors. Repeatable.")
-@fetching_options
+@option("--to", "uris", multiple=True, metavar="URI", help="Use this instead of its own mirrors. Repeatable.")
+@_fetching_options
 @pass_session
 def mirror(
     session: Session,
@@ -50,10 +39,10 @@ def mirror(
     fetch_batch_bytes: int | None,
     fetch_timeout_seconds: float | None,
 ) -> None:
-    """Copy every complete snapshot of STREAM to its mirrors, with what is needed to deploy from there.
+    """Copy every complete snapshot of STREAM to its mirrors, with the files that a deploy from there needs.
 
-    The driver of a stream that was deployed with --mirror does so by itself while it runs. What is there already is not
-    copied again, so this may be cut short and repeated.
+    The driver of a stream with --mirror does this itself while it runs. Only what is missing is copied, so the command
+    can be interrupted and repeated.
     """
     controller = session.controller()
     stores = controller.mirrors.chosen(stream_id, uris)
@@ -77,13 +66,14 @@ def mirror(
 
 @click.command(cls=Verb)
 @option("--from", "uris", multiple=True, required=True, metavar="URI", help="A mirror. Repeatable: all are read.")
-@option("--stream", "stream_ids", multiple=True, metavar="STREAM", help="Only this one. Repeatable.")
+@option("--stream", "stream_ids", multiple=True, metavar="STREAM", help="Only this stream. Repeatable.")
 @option(
     "--accept-duplicates",
     is_flag=True,
-    help="Also from a snapshot behind which something ran: its rows come again, into sinks that may hold them.",
+    help="Also restore a snapshot after which the stream ran on: its later rows come again, into sinks that may hold"
+    " them.",
 )
-@fetching_options
+@_fetching_options
 @pass_session
 def restore(
     session: Session,
@@ -93,11 +83,11 @@ def restore(
     fetch_batch_bytes: int | None,
     fetch_timeout_seconds: float | None,
 ) -> int:
-    """Make in --home every stream that the mirrors have, so that `deploy STREAM` starts from its newest snapshot there.
+    """Restore in --home every stream of the mirrors, so that `deploy STREAM` starts from its newest snapshot there.
 
-    A stream that the home has is left as it is; named by --stream it is refused. Data comes from every mirror that
-    answers, is verified as it arrives, and makes a stream only when it is whole. One of several that cannot be restored
-    does not keep the others; it is told, and the exit status is 1.
+    A stream that the home has stays as it is; named by --stream it is refused. Data comes from every mirror that
+    answers, is verified as it arrives, and becomes a stream only when it is complete. A stream that cannot be restored
+    does not hold up the others; it is reported, and the exit status is 1.
     """
     controller = session.controller()
     mirrors = [controller.mirrors.open(uri) for uri in uris]

@@ -1,11 +1,11 @@
-"""What every verb shares: the options that are declared once, and a help that fits one screen."""
+"""What all verbs share: the options that are declared once, and a help that fits one screen."""
 
 from __future__ import annotations
 
 import json
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -60,11 +60,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # as above
 
 
 class Option(click.Option):
-    """An option that knows where ``--help`` lists it.
-
-    Args:
-        heading: of the rarer options below the first screen, which ``--help-all`` describes; "" for the first screen.
-    """
+    """An option with its heading in ``--help``; "" for the first screen, which alone describes its options."""
 
     def __init__(self, *args: Any, heading: str = "", **attributes: Any) -> None:
         super().__init__(*args, **attributes)
@@ -74,6 +70,17 @@ class Option(click.Option):
 def option(*names: str, heading: str = "", **attributes: Any) -> Callable[[Callback], Callback]:
     """As ``click.option``, under a heading of the help."""
     return click.option(*names, cls=Option, heading=heading, **attributes)
+
+
+def options(*several: Callable[[Any], Any]) -> Callable[[Callback], Callback]:
+    """Several options as one decorator."""
+
+    def decorate(callback: Callback) -> Callback:
+        for one in reversed(several):
+            callback = one(callback)
+        return callback
+
+    return decorate
 
 
 def _set(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
@@ -115,11 +122,11 @@ COMMON_OPTIONS: tuple[click.Option, ...] = (
     ),
     Option(
         ["--checkpoints"], metavar="URI", expose_value=False, callback=_set("checkpoints_uri"), heading=_COMMON,
-        help=f"Where checkpoints lie, if not under the home. Also from {CHECKPOINTS_VARIABLE}.",
+        help=f"Where checkpoints are, if not under the home. Also from {CHECKPOINTS_VARIABLE}.",
     ),
     Option(
         ["--work-dir"], metavar="FOLDER", expose_value=False, callback=_set("work_dir"), heading=_COMMON,
-        help="Where drivers' code and logs lie on this machine, if not beside the checkpoints. "
+        help="Where drivers' code and logs are on this machine, if not beside the checkpoints. "
         f"Also from {WORK_DIR_VARIABLE}.",
     ),
     Option(
@@ -131,34 +138,34 @@ COMMON_OPTIONS: tuple[click.Option, ...] = (
         help="Describe every option.",
     ),
 )  # fmt: skip
-"""Accepted before the verb and after it; declared here alone, so no verb has them among its own ``params``."""
+"""Accepted before and after the verb, so no verb has them among its own ``params``."""
 _ORDER = "Order"
 ORDER_OPTIONS: dict[str, click.Option] = {
     "timeout": Option(
         ["--timeout", "timeout_seconds"], type=Seconds(0.1), metavar="SECONDS", heading=_ORDER,
-        help="How long this command waits. After that it ends with status 3, and nothing is taken back.",
+        help="How long this command waits. After that it exits with status 3; the order stays.",
     ),
     "async": Option(
         ["--async", "is_async"], is_flag=True, heading=_ORDER,
-        help="Do not wait: return when the order is recorded.",
+        help="Return when the order is recorded.",
     ),
-    "reason": Option(["--reason"], default="", metavar="TEXT", heading=_ORDER, help="Why; kept with the order."),
+    "reason": Option(["--reason"], default="", metavar="TEXT", heading=_ORDER, help="Kept with the order."),
     "request-id": Option(
         ["--request-id"], metavar="ID", heading=_ORDER,
-        help="An id of your own for this order: the same id again is the same order. A new one by default.",
+        help="Your own id of this order: the same id is the same order. A new one by default.",
     ),
 }  # fmt: skip
-"""Of the verbs that order something; declared here alone, as the common ones."""
+"""Of the verbs that order something."""
 show_version = option(
     "--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version, help="Show the version."
 )
 
 
 class Shared(click.Command):
-    """A command that takes the common options too, and whose help fits one screen.
+    """A command with the common options and a help that fits one screen.
 
-    ``--help`` describes the options of the first screen, and names the others under their headings; ``--help-all``
-    describes them all. With ``--json`` help is one JSON object.
+    ``--help`` describes the options of the first screen and names the others; ``--help-all`` describes all. With
+    ``--json`` the help is one JSON object.
     """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -170,7 +177,7 @@ class Shared(click.Command):
         return json.dumps({"help": text}) if session is not None and session.as_json else text
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if _is_short(ctx) and self.help:
+        if is_short(ctx) and self.help:
             first, _, _ = self.help.partition("\n\n")
             with formatter.indentation():
                 formatter.write_paragraph()
@@ -185,29 +192,41 @@ class Shared(click.Command):
                 headed.setdefault(getattr(one, "heading", _COMMON), []).append(one)
         headed[_COMMON] = headed.pop(_COMMON)  # last
         first = headed.pop("")
-        if not _is_short(ctx):
-            for heading, options in {"Options": first, **headed}.items():
-                if options:
-                    with formatter.section(heading):
-                        formatter.write_dl([record for one in options if (record := one.get_help_record(ctx))])
+        if not is_short(ctx):
+            write_described(ctx, formatter, {"Options": first, **headed})
             return
         if first:
             with formatter.section("Options"):
                 formatter.write_dl([_short_record(ctx, one) for one in first])
-        with formatter.section("More (`--help-all` describes them)"):
-            for heading, options in headed.items():
-                names, indent = " ".join(map(_name_of, options)), " " * formatter.current_indent
-                lines = textwrap.wrap(
-                    f"{indent}{heading:<11}{names}",
-                    formatter.width,
-                    subsequent_indent=f"{indent}{'':<11}",
-                    break_on_hyphens=False,
-                )
-                formatter.write("".join(f"{line}\n" for line in lines))
+        write_named(formatter, "More", headed)
+
+
+def write_described(
+    ctx: click.Context, formatter: click.HelpFormatter, headed: Mapping[str, Sequence[click.Option]]
+) -> None:
+    """Describe the options under their headings."""
+    for heading, listed in headed.items():
+        if listed:
+            with formatter.section(heading):
+                formatter.write_dl([record for one in listed if (record := one.get_help_record(ctx))])
+
+
+def write_named(formatter: click.HelpFormatter, title: str, headed: Mapping[str, Sequence[click.Option]]) -> None:
+    """Only name the options, a line for each heading."""
+    with formatter.section(f"{title} (`--help-all` describes them)"):
+        for heading, listed in headed.items():
+            indent = " " * formatter.current_indent
+            lines = textwrap.wrap(
+                f"{indent}{heading:<11}{' '.join(map(_name_of, listed))}",
+                formatter.width,
+                subsequent_indent=f"{indent}{'':<11}",
+                break_on_hyphens=False,
+            )
+            formatter.write("".join(f"{line}\n" for line in lines))
 
 
 class Verb(Shared):
-    """A verb. A word that stands before ``--`` by mistake is not taken for the script's."""
+    """A verb; a stray word before ``--`` is refused instead of passed to the script."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         session = ctx.find_object(Session)
@@ -223,12 +242,11 @@ class Verb(Shared):
 
 @dataclass(frozen=True)
 class Ordering:
-    """How an order is given.
+    """The options of an order.
 
     Attributes:
-        timeout_seconds: how long the command waits for its end; None for ``--async``.
-        is_timeout_given: whether that was asked for by name.
-        reason, request_id: kept with the order.
+        timeout_seconds: how long the command waits for the end; None for ``--async``.
+        is_timeout_given: whether ``--timeout`` is on the command line.
     """
 
     timeout_seconds: float | None
@@ -243,12 +261,12 @@ class Ordering:
 
 
 class Order(Verb):
-    """A verb that orders something, and waits for its end; its callback gets an ``Ordering`` as ``ordering``.
+    """A verb that records an order and waits for its end; its callback gets an ``Ordering`` as ``ordering``.
 
     Args:
-        waits_until: what it waits for, as the help says it; "" where it does not wait.
-        timeout_seconds: how long, where nothing else is asked for.
-        takes: which of the options of an order it has.
+        waits_until: for the help; "" if the verb does not wait.
+        timeout_seconds: the default of ``--timeout``.
+        takes: names of its ``ORDER_OPTIONS``.
     """
 
     def __init__(
@@ -289,7 +307,8 @@ class Order(Verb):
         return super().invoke(ctx)
 
 
-def _is_short(ctx: click.Context) -> bool:
+def is_short(ctx: click.Context) -> bool:
+    """Whether this is ``--help``, not ``--help-all``."""
     return not ctx.meta.get(_SHOWS_ALL)
 
 
@@ -300,36 +319,36 @@ def _short_record(ctx: click.Context, one: click.Option) -> tuple[str, str]:
 
 
 def _name_of(one: click.Option) -> str:
-    """As it is given to change what is done without it: ``--no-…`` of what is done by default."""
+    """The name that changes the default: ``--no-…`` of a flag that is on."""
     return max(one.secondary_opts if one.secondary_opts and one.default is True else one.opts, key=len)
 
 
 def runs_script(command: click.Command) -> bool:
-    """Whether what stands behind ``--`` is the script's own."""
+    """Whether the words after ``--`` are the script's."""
     return any(isinstance(one, click.Argument) and one.nargs == -1 for one in command.params)
 
 
 def is_given(name: str) -> bool:
-    """Whether the option of this parameter stands on the command line."""
+    """Whether the option of this parameter is on the command line."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _refuse_stray(ctx: click.Context, words: list[str], for_script: tuple[str, ...]) -> None:
-    """Only what stands behind ``--`` is the script's; the stream may stand there, too, in front of it."""
+    """Only words after ``--`` are the script's; the stream may precede them there."""
     behind = ["--", *for_script], ["--", ctx.params.get("stream_id"), *for_script]
     if any(words[-len(one) :] == one for one in behind):
         return
     own = words[: words.index("--")] if "--" in words else words
     stray = next((word for word in for_script if word in own), for_script[0])
     raise click.UsageError(
-        f"unexpected argument {stray!r}: before `--` stands the stream alone, beside options; put the script's"
-        " arguments after `--`",
+        f"unexpected argument {stray!r}: before `--` the only argument is the stream; put the script's arguments"
+        " after `--`",
         ctx,
     )
 
 
 def _complete_stream(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The streams of the home; none where it cannot be listed."""
+    """The streams of the home; none if it cannot be listed."""
     from click.shell_completion import CompletionItem
 
     with suppress(Exception):
@@ -349,15 +368,13 @@ expires_in_option = option(
     type=Seconds(0.1),
     metavar="SECONDS",
     heading=_ORDER,
-    help="An order that the driver reads later than this is not begun.",
+    help="The driver ignores an order that it reads later than this.",
 )
-deployment_option = option(
-    "--deployment", "deployment_id", metavar="ID", help="Which deployment; the current one by default."
-)
+deployment_option = option("--deployment", "deployment_id", metavar="ID", help="The current deployment by default.")
 
 
 def key_values(_context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """``K=V`` options as a mapping; the error names the key only, since a value may be a secret."""
+    """``K=V`` options as a mapping; the error shows no value, which may be a secret."""
     found: dict[str, str] = {}
     for value in values:
         key, equals, rest = value.partition("=")
@@ -367,7 +384,7 @@ def key_values(_context: click.Context, parameter: click.Parameter, values: tupl
     return found
 
 
-# What a version may be given: deploy, adopt, plan and upgrade take the same.
+# Options of a version, shared by deploy, adopt, plan and upgrade.
 
 _CODE, _CONSENT, _START = "Code", "Consent", "Start"
 discard_state_option = option(
@@ -383,21 +400,21 @@ allow_new_query_option = option(
     multiple=True,
     metavar="NAME",
     heading=_CONSENT,
-    help="A query that may start with nothing although the snapshot does not know it. Repeatable.",
+    help="A query that may start empty although the snapshot does not contain it. Repeatable.",
 )
 accept_lost_input_option = option(
     "--accept-lost-input",
     multiple=True,
     metavar="NAME",
     heading=_CONSENT,
-    help="A query that may go on although input behind its offsets is lost at the source. Repeatable.",
+    help="A query that may continue although input after its offsets is lost at the source. Repeatable.",
 )
 on_query_failure_option = option(
     "--on-query-failure",
     type=click.Choice(["script", "degrade", "fail"]),
     heading=_START,
-    help="What a query that fails does to the others: `fail` stops them and ends the deployment, `degrade` lets them "
-    "run on, `script` leaves it to the script. The default of a new stream is `script`.",
+    help="What a failed query does to the others: `fail` stops them and ends the deployment, `degrade` lets them run "
+    "on, `script` leaves it to the script. The default of a new stream is `script`.",
 )
 max_snapshot_age_option = option(
     "--max-snapshot-age",
@@ -405,15 +422,15 @@ max_snapshot_age_option = option(
     type=Seconds(0.1, 315_360_000),
     metavar="SECONDS",
     heading=_START,
-    help="Refuse to start from what is older.",
+    help="Refuse to start from an older snapshot.",
 )
 assume_dead_option = option(
     "--assume-dead",
     is_flag=True,
     heading=_CONSENT,
-    help="Go on although the launcher cannot say whether the old driver is dead.",
+    help="Continue although the launcher cannot tell whether the old driver is dead.",
 )
-master_option = option("--master", metavar="URL", help="Spark's master. A new stream has local[*].")
+master_option = option("--master", metavar="URL", help="Spark's master. local[*] for a new stream.")
 label_option = option("--label", "version_label", default="", metavar="TEXT", help="Your own name of this version.")
 conf_option = option(
     "--conf", multiple=True, metavar="K=V", callback=key_values, help="Spark configuration. Repeatable."
@@ -425,9 +442,9 @@ max_lag_option = option(
     "--max-lag",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Wait until no source has more than N left to read, too. In its own unit: rows, files, versions.",
+    help="Also wait until no source has more than N left to read. In its own unit: rows, files, versions.",
 )
-_CODE_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+code_options = options(
     conf_option,
     packages_option,
     option(
@@ -458,13 +475,7 @@ _CODE_OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "--allow-literal-secrets",
         is_flag=True,
         heading=_CODE,
-        help="Record values under secret-like names as they are; without it they are refused.",
+        help="Accept literal values under secret-like names, and record them.",
     ),
 )
-
-
-def code_options(callback: Callback) -> Callback:
-    """What the driver of a script is given beside it: configuration, environment, packages, jars and files."""
-    for one in reversed(_CODE_OPTIONS):
-        callback = one(callback)
-    return callback
+"""What the driver gets beside the script: configuration, environment, packages, jars and files."""

@@ -24,7 +24,7 @@ from airflow_streamstate.cli.session import Session
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.commands.forced_stop import ON_DEADLINE, OnDeadline
 from airflow_streamstate.controller.deploy.skips import SkipOrder, SkipView
-from airflow_streamstate.controller.observe.views import CommandView
+from airflow_streamstate.controller.observe.views import CommandView, Outcome
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.commands import DrainMode, DrainTerms, OnDrainDeadline
 
@@ -40,13 +40,13 @@ _NOT_YET = {"snapshot": {"kind": None, "files": None, "bytes": None}}
     "deadline_seconds",
     type=Seconds(0.1),
     metavar="SECONDS",
-    help="By when it has stopped and its snapshot is complete. Waits until then, instead of --timeout.",
+    help="Seconds until it must have stopped with a complete snapshot; replaces --timeout.",
 )
 @option(
     "--on-deadline",
     type=click.Choice(ON_DEADLINE),
-    help="What is done at the deadline. fail (the default) withdraws an order that is not begun, and fails; kill ends"
-    " the driver, and keeps its end in a snapshot.",
+    help="At the deadline: fail (the default) withdraws an order that is not begun, and fails; kill ends the driver,"
+    " and keeps its end in a snapshot.",
 )
 @expires_in_option
 @pass_session
@@ -60,7 +60,7 @@ def stop(
     expires_in_seconds: float | None,
     ordering: Ordering,
 ) -> None:
-    """End STREAM after the batch in flight, and keep its state in a snapshot.
+    """Stop STREAM after the batch in flight, and keep its state in a snapshot.
 
     The next `deploy` restores from that snapshot; `resume` starts the same version again.
     """
@@ -68,7 +68,7 @@ def stop(
     order: dict[str, Any] = {"deployment_id": deployment_id, **ordering.facts}
     if deadline_seconds is None:
         if on_deadline is not None:
-            raise click.UsageError("--on-deadline says what is done at a --deadline, and none was given.")
+            raise click.UsageError("--on-deadline needs a --deadline.")
         given = controller.stop(stream_id, expires_in_seconds=expires_in_seconds, **order)
         wait_and_emit(session, controller, given, ordering)
         return
@@ -96,40 +96,40 @@ def stop(
     type=click.Choice(["default", "event_time"]),
     default="default",
     show_default=True,
-    help="Flush all that the queries have, or move the event-time watermark only.",
+    help="Flush all state of the queries, or only move the event-time watermark.",
 )
 @option(
     "--rehearse/--no-rehearsal",
     default=True,
-    help="Try the flush on a fork of the state first, while the stream runs on.",
+    help="First try the flush on a fork of the state, while the stream runs on.",
 )
 @option(
     "--allow-state-loss",
     "discard_state",
     is_flag=True,
-    help="State that the flush leaves is no reason to reject the drain.",
+    help="Accept state that the flush leaves.",
 )
 @option(
     "--batches-deadline",
     "batches_within_seconds",
     type=Seconds(0.1),
     metavar="SECONDS",
-    help="By when the batches in flight are committed, from the order on.",
+    help="Seconds from the order until the batches in flight must be committed.",
 )
 @option(
     "--on-batches-deadline",
     type=click.Choice(DRAIN_DEADLINES),
-    help="What is done where they are not. fail (the default) takes the drain back, and the stream runs on; stop makes"
-    " it a stop, state kept; kill cuts the batch, for the next start to run it again.",
+    help="At that deadline: fail (the default) withdraws the drain, and the stream runs on; stop stops with the state"
+    " kept; kill cuts the batch, and the next start runs it again.",
 )
 @option(
     "--flush-deadline",
     "flush_within_seconds",
     type=Seconds(0.1),
     metavar="SECONDS",
-    help="By when the flush is committed, from its begin on.",
+    help="Seconds from the begin of the flush until it must be committed.",
 )
-@option("--on-flush-deadline", type=click.Choice(DRAIN_DEADLINES), help="What is done where it is not: the same three.")
+@option("--on-flush-deadline", type=click.Choice(DRAIN_DEADLINES), help="At that deadline: the same three.")
 @expires_in_option
 @pass_session
 def drain(
@@ -148,20 +148,20 @@ def drain(
 ) -> None:
     """Take no new input, flush every window and timer of STREAM, and end it.
 
-    The flush is tried first on a fork of the state, into no sink: where it would fail, or leave state that the next
-    version could not take over, the drain is rejected, and STREAM runs on as before. `cancel` takes a drain back until
-    its flush begins.
+    The driver first tries the flush on a fork of the state, without a sink. If it would fail, or leave state that the
+    next version could not take over, the drain is rejected, and STREAM runs on as before. `cancel` withdraws a drain
+    until its flush begins.
 
-    The next `deploy` goes on at the drained offsets with empty state. Windows come out early, so a drain is for
-    upgrades that the state cannot survive; for all others, stop and deploy. A STREAM that is stopped or has failed is
-    started for the flush alone.
+    The next `deploy` continues at the drained offsets with empty state. Windows are written early, so use a drain for
+    upgrades that the state cannot survive; for all others, stop and deploy. A stopped or failed STREAM is started for
+    the flush alone.
     """
     for name, value, needed in (
         ("--on-batches-deadline", on_batches_deadline, batches_within_seconds),
         ("--on-flush-deadline", on_flush_deadline, flush_within_seconds),
     ):
         if value is not None and needed is None:
-            raise click.UsageError(f"{name} says what is done at a --{name.removeprefix('--on-')}: none was given.")
+            raise click.UsageError(f"{name} needs a --{name.removeprefix('--on-')}.")
     terms = DrainTerms(
         mode,
         rehearse,
@@ -185,13 +185,13 @@ def drain(
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long its processes may take to end by themselves.",
+    help="How long its processes may take to end.",
 )
 @pass_session
 def kill(session: Session, /, stream_id: str, grace_seconds: float) -> None:
     """End the driver of STREAM at once, batch in flight or not.
 
-    No row is lost by it: `resume` and `deploy` go on from where the log stands.
+    No row is lost: `resume` and `deploy` continue from the log.
     """
     with session.progress(f"killing {stream_id}"):
         result = session.controller().kill(stream_id, grace_seconds=grace_seconds).to_json()
@@ -201,22 +201,22 @@ def kill(session: Session, /, stream_id: str, grace_seconds: float) -> None:
 @click.command(cls=Order, waits_until="the batch is skipped")
 @stream_argument
 @option("--batch", "batch_id", type=click.IntRange(min=0), required=True, metavar="N", help="The planned batch.")
-@option("--query", "query_name", metavar="NAME", help="Whose batch, where several queries have that one planned.")
-@option("--show", is_flag=True, help="Only show what would be passed over.")
+@option("--query", "query_name", metavar="NAME", help="The query, if several have a batch of this number planned.")
+@option("--show", is_flag=True, help="Only show what would be skipped.")
 @option(
     "--accept-written-rows",
     "accepts_written",
     is_flag=True,
-    help="The sink may hold some of its output, and that stays there.",
+    help="Skip it although the sink may hold some of its output, which stays.",
 )
 @assume_dead_option
 @pass_session
 def skip(session: Session, /, stream_id: str, show: bool, ordering: Ordering, **given: Any) -> None:
-    """Commit a batch of STREAM that is planned and always fails, without reading its rows, and go on behind it.
+    """Commit a planned batch of STREAM that always fails, without reading its rows, and continue after it.
 
-    For a STREAM that has ended: the next attempt is started, and does it before the query starts. The state stays as it
-    was; the offsets that are passed over are a gap with a name, in `status` and in `audit`, with the --reason, which
-    has to be given. Where the sink may hold some of that batch it is refused, unless --accept-written-rows.
+    For a STREAM that has ended: the next attempt skips the batch before it starts the query. The state is unchanged;
+    `status` and `audit` show the skipped offsets as a gap, with the --reason, which is required. If the sink may hold
+    some of the batch, the skip is refused without --accept-written-rows.
     """
     if not is_given("reason"):
         raise click.UsageError("Missing option '--reason'.")
@@ -233,23 +233,26 @@ def skip(session: Session, /, stream_id: str, show: bool, ordering: Ordering, **
 
     order = controller.starts.skip(request, ordering.request_id, say)
     result: dict[str, object] = {"query": given["query_name"], "batch_id": request.batch_id, **said, **order.to_json()}
-    if ordering.timeout_seconds is not None:
-        with session.progress(f"{order.stream_id} {order.deployment_id}") as report:
-            outcome = controller.wait(WaitCondition.of(order), ordering.timeout_seconds, report).end
+    if (outcome := wait_for(session, controller, order, ordering)) is not None:
         result |= {"outcome": outcome.outcome, "state": outcome.state}
     session.emit(result, lambda console: render.skipped(console, result))
 
 
 def wait_and_emit(session: Session, controller: Controller, order: CommandView, ordering: Ordering) -> None:
-    """Print what came of an order, once it is over; or at once that it was given."""
-    result = as_ordered(order)
-    if ordering.timeout_seconds is not None:
-        with session.progress(f"{order.stream_id} {order.deployment_id}") as report:
-            outcome = controller.wait(WaitCondition.of(order), ordering.timeout_seconds, report).end
-        result |= outcome.to_json()
+    """Print the end of an order, or with ``--async`` that it is recorded."""
+    emit_order(session, order, wait_for(session, controller, order, ordering))
+
+
+def wait_for(session: Session, controller: Controller, order: CommandView, ordering: Ordering) -> Outcome | None:
+    """The end of an order; None with ``--async``."""
+    if ordering.timeout_seconds is None:
+        return None
+    with session.progress(f"{order.stream_id} {order.deployment_id}") as report:
+        return controller.wait(WaitCondition.of(order), ordering.timeout_seconds, report).end
+
+
+def emit_order(session: Session, order: CommandView, outcome: Outcome | None) -> None:
+    """Print an order and its end, with the same fields whether it has ended or not."""
+    result: dict[str, object] = {"snapshot_id": None, "queries": {}, **_NOT_YET.get(order.verb, {}), **order.to_json()}
+    result |= {} if outcome is None else outcome.to_json()
     session.emit(result, lambda console: render.ordered(console, result, order.verb))
-
-
-def as_ordered(order: CommandView) -> dict[str, object]:
-    """The same fields, whether it is known yet or not what comes of the order."""
-    return {"snapshot_id": None, "queries": {}, **_NOT_YET.get(order.verb, {}), **order.to_json()}

@@ -1,4 +1,4 @@
-"""``plan``: what a change would do, before anything is stopped."""
+"""``plan``: compare a change with what runs, before anything is stopped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.text import Text
 from airflow_streamstate.cli.changes import change_of, change_options, names_anything
 from airflow_streamstate.cli.exits import DONE, status_of_rehearsal
 from airflow_streamstate.cli.options import Order, Ordering, Seconds, option, pass_session, stream_argument
-from airflow_streamstate.cli.render import is_told_by, shown, without_launch_folder
+from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.rehearsal.planning import DEADLINE_SECONDS, RecordedPlans
@@ -22,8 +22,6 @@ from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.plan.report import PlanReport, QueryReport, to_markdown
 from airflow_streamstate.plan.tree import plan_tree_text
-
-# What a person reads of ``plan``: the print_report of a change, and the plans that are recorded.
 
 _COLOURS = {"same": "green", "state-compatible": "green", "needs-drain": "yellow", "hazardous": "red"}
 _OUTCOMES = {
@@ -33,8 +31,6 @@ _OUTCOMES = {
     "deadline": ("red", "was not rehearsed in time"),
 }
 _TRIED = {"accepted": "accepted", "refused": "refused", "failed": "refused by Spark", "not_run": "not run"}
-
-
 _OUTCOMES_OF_PLANS = {
     "failed": ("red", "failed before its plans were known"),
     "deadline": ("red", "was not planned in time"),
@@ -42,7 +38,7 @@ _OUTCOMES_OF_PLANS = {
 
 
 def rehearsing(console: Console, view: RehearsalView, *, runs_batches: bool) -> None:
-    """Before any waiting: what is tried, and on what; or that plans alone are compared."""
+    """Before the wait: what is tried, and on which state."""
     if not runs_batches:
         what = f"the plans of the change are compared with those of {view.deployment_id}, no batch is tried"
         _begun(console, view, what)
@@ -100,9 +96,7 @@ def recorded(console: Console, found: RecordedPlans, trees: Mapping[str, str]) -
 
 
 def _queries(queries: Mapping[str, QueryReport]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in ("query", "plan", "rehearsal", "start", "seconds", "error"):
-        table.add_column(column, overflow="fold", justify="right" if column == "seconds" else "left")
+    table = plain_table("query", "plan", "rehearsal", "start", ">seconds", "error")
     for name, query in queries.items():
         verdict, tried = query.verdict or "not compared", query.rehearsed
         cells = ("not started", "", "", "") if tried is None else (
@@ -129,7 +123,7 @@ def _differences(console: Console, name: str, query: QueryReport) -> None:
     "--rehearse/--no-rehearsal",
     "runs_batches",
     default=True,
-    help="Run an empty batch of each query on a fork of its state, into no sink; or compare the plans alone. The "
+    help="Run an empty batch of each query on a fork of its state, without a sink; or only compare the plans. The "
     "script runs once in both, with STREAMSTATE_REHEARSAL=1 in its environment.",
 )
 @change_options
@@ -141,7 +135,7 @@ def _differences(console: Console, name: str, query: QueryReport) -> None:
     default=DEADLINE_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="By when the rehearsal is over. Then it is ended.",
+    help="Seconds until the rehearsal is ended.",
 )
 @pass_session
 def plan(
@@ -156,13 +150,12 @@ def plan(
 ) -> int:
     """Say whether a change of STREAM fits, before anything is stopped.
 
-    What is not given stays as the current deployment has it. The new script runs once, in a driver of its own: each
-    of its queries is compared with the one that runs now, and tried with an empty batch on a fork of its state.
-    Neither the stream nor its checkpoints, its sources' positions or any sink is touched, and what the rehearsal made
-    is removed.
+    Omitted options stay as in the current deployment. The new script runs once in its own driver: each query is
+    compared with the running one, and tried with an empty batch on a fork of its state. The stream, its checkpoints,
+    its positions and its sinks are not touched, and the rehearsal's files are removed.
 
-    Exit status 0 where the change is `same` or `state-compatible` and its rehearsal went well, 4 where it does not
-    fit, 1 where the script failed, 3 where it was not over in time.
+    Exit status 0 if the change is `same` or `state-compatible` and its rehearsal succeeded, 4 if it does not fit, 1 if
+    the script failed, 3 if it was not over in time.
 
     Without a change: the recorded plan of what runs, as a tree.
     """

@@ -1,4 +1,4 @@
-"""What a person reads: every function prints one JSON result as lines or a table."""
+"""Output for people: every function prints one JSON result as lines or a table."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ _LAUNCH_FOLDER = re.compile(
 
 
 def shown(value: object, style: str = "") -> Text:
-    """The value as text that cannot act on a terminal: no markup, no control characters."""
+    """The value as text without markup or control characters."""
     return Text(printable(str(value)), style)
 
 
 def without_launch_folder(text: str) -> str:
-    """The words without the folder into which a script was pinned for one launch or rehearsal: its name is left."""
+    """The text with the pinned script's name instead of its path in the folder of a launch."""
     return _LAUNCH_FOLDER.sub("", text)
 
 
 def is_told_by(traceback: object, log_tail: object) -> bool:
-    """Whether the end of a log tells once more what a traceback has told: the script's last words."""
+    """Whether the end of a log repeats the traceback's last line."""
     *_, last = ("", *(line.strip() for line in str(traceback or "").splitlines() if line.strip()))
     return bool(last) and last in str(log_tail)
 
 
 def deploying(console: Console, row: Row) -> None:
-    """Of a deploy, before any waiting: how it starts."""
+    """Before the wait of ``deploy``: how it starts."""
     start = row["start"]
     console.print(_head(row) + f" {_STARTS[start['mode']]} {start['snapshot_id'] or ''}".rstrip())
     for note in row["notes"]:
@@ -69,14 +69,14 @@ def deploying(console: Console, row: Row) -> None:
 
 
 def resuming(console: Console, row: Row) -> None:
-    """Of a resume, before any waiting."""
-    console.print(_head(row) + " goes on, on the checkpoints of its deployment")
+    """Before the wait of ``resume``."""
+    console.print(_head(row) + " continues on the checkpoints of its deployment")
     for note in row["notes"]:
         console.print(shown(f"  {note}"))
 
 
 def standing(console: Console, row: Row) -> None:
-    """After deploy and resume: where the deployment stands, and of which queries no batch was due."""
+    """After ``deploy`` and ``resume``: the state, and the queries of which no batch was due."""
     console.print(_sentence(row))
     for name, proof in (row.get("proofs") or {}).items():
         if proof.startswith("no batch was due"):
@@ -87,24 +87,26 @@ def standing(console: Console, row: Row) -> None:
 
 
 def killed(console: Console, row: Row) -> None:
-    """After kill: where it stands, and how it goes on."""
+    """After ``kill``: the state, and how to continue."""
     standing(console, row)
     if row["state"] == "failed":
         resume, deploy = (f"`streamstate {verb} {row['stream_id']}`" for verb in ("resume", "deploy"))
-        console.print(shown(f"-> {resume} goes on where it was cut off, {deploy} does so with another version."))
+        console.print(shown(f"-> {resume} continues where it was cut off, {deploy} with another version."))
 
 
 def given_up(console: Console, row: Row) -> None:
-    """After giving an adoption up: which queries may be started again as they were."""
-    console.print(f"{row['stream_id']} is not adopted any more" + (", and is retired" if row["retired"] else ""))
+    """After ``adopt --give-up``: the queries that can be started again as they were."""
+    console.print(f"{row['stream_id']} is no longer adopted" + (", and is retired" if row["retired"] else ""))
     for name, uri in row["given_up"].items():
         console.print(shown(f"  {name} may be started again on {uri}"))
     for name, uri in row["missing"].items():
-        console.print(shown(f"  {name}: no checkpoint lies at {uri}; where it is only not mounted, say it again then"))
+        console.print(
+            shown(f"  {name}: there is no checkpoint at {uri}; if it is not mounted, mount it and repeat the command")
+        )
 
 
 def ordered(console: Console, row: Row, verb: str) -> None:
-    """After ``stop``, ``drain``, ``snapshot create``: what came of the order, or that it was given."""
+    """After ``stop``, ``drain``, ``snapshot create``: the end of the order, or that it is recorded."""
     if not row.get("outcome"):
         console.print(_head(row) + f": {verb} ordered")
         console.print(shown(f"  `streamstate status {row['stream_id']}` shows what comes of it"))
@@ -121,29 +123,29 @@ def ordered(console: Console, row: Row, verb: str) -> None:
 
 
 def answered(console: Console, row: Row) -> None:
-    """After ``approve``, ``reject`` and ``cancel`` of an upgrade that are not waited for."""
+    """After ``approve``, ``reject`` and ``cancel`` of an upgrade with ``--async``."""
     console.print(shown(f"{row['stream_id']} {row['upgrade_id']}: recorded"))
     console.print(shown(f"  `streamstate status {row['stream_id']}` shows what comes of it"))
 
 
 def moved(console: Console, row: Row) -> None:
-    """What a skip, or a start elsewhere, does to the position of each source."""
+    """How a skip, or a start at other offsets, moves the position of each source."""
     skips = row.get("skipped", True)
-    which = "batch {batch_id} of query {query} is passed over" if skips else "query {query} began elsewhere"
+    which = "batch {batch_id} of query {query} is skipped" if skips else "query {query} began elsewhere"
     console.print(shown(f"{which.format(**row)}:"))
     for words in describe([SourceMove(**move) for move in row["moves"]]):
         console.print(shown(f"  {words}"))
 
 
 def skipped(console: Console, row: Row) -> None:
-    """After skip: that it is ordered, or done."""
+    """After ``skip``: that it is ordered, or done."""
     done = "is skipped" if row.get("outcome") else "is to be skipped by the next attempt"
     console.print(_sentence(row))
     console.print(shown(f"  batch {row['batch_id']} {done}"))
 
 
 def status(console: Console, row: Row) -> None:
-    """After status."""
+    """After ``status``."""
     console.print(_sentence(row))
     start = row.get("start") or {}
     is_news = row["state"] in ("launching", "lost", "fenced")
@@ -182,9 +184,9 @@ def status(console: Console, row: Row) -> None:
 
 
 def full_disk_words(folders: Sequence[str]) -> str:
-    """What a full disk means for what runs on it."""
+    """What a full disk means for the drivers on it."""
     which = " and ".join(folders)
-    return f"The disk of {which} is full: what runs there can neither write nor give a sign of life. Free some space."
+    return f"The disk of {which} is full: drivers there can write neither data nor heartbeats. Free some space."
 
 
 def _remarks(console: Console, row: Row) -> None:
@@ -194,7 +196,7 @@ def _remarks(console: Console, row: Row) -> None:
 
 
 def _orders(console: Console, row: Row) -> None:
-    """What was ordered and is not done, and what cannot be read."""
+    """Pending orders, and unreadable objects."""
     for order in row.get("orders") or ():
         by = f"{order['verb']} of {order['requested_by']} at {order['requested_at']}"
         console.print(shown(f"  {'order':<11}{by}: {order['why']}"))
@@ -227,7 +229,7 @@ def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
 
 
 def mirrored(console: Console, rows: Sequence[Row]) -> None:
-    """After ``home mirror``: what went where."""
+    """After ``home mirror``: what was copied where."""
     table = plain_table("snapshot", "mirror", ">files", ">bytes")
     for row in rows:
         table.add_row(row["snapshot_id"], shown(row["mirror"]), str(row["files"]), f"{row['bytes']:,}")
@@ -235,13 +237,13 @@ def mirrored(console: Console, rows: Sequence[Row]) -> None:
 
 
 def restored(console: Console, rows: Sequence[Row]) -> None:
-    """After ``home restore``: what the next deployment of each stream starts from."""
+    """After ``home restore``: the snapshot from which each stream starts next."""
     if not rows:
-        console.print("the mirrors have no stream that this home has not")
+        console.print("this home has every stream of the mirrors")
         return
     table = plain_table("stream", "snapshot", "kind", ">files", ">bytes", "")
     for row in rows:
-        since = "" if row["is_end"] else "what ran behind it comes again"
+        since = "" if row["is_end"] else "later rows come again"
         cells = (row["stream_id"], row["snapshot_id"], row["kind"], str(row["files"]), f"{row['bytes']:,}")
         table.add_row(*cells, shown(since))
     console.print(table)
@@ -250,9 +252,9 @@ def restored(console: Console, rows: Sequence[Row]) -> None:
 
 
 def verified(console: Console, row: Row) -> None:
-    """After ``snapshot verify``: what is wrong, or that nothing is; then what Spark loaded."""
+    """After ``snapshot verify``: the problems, then what Spark loaded."""
     if row["ok"]:
-        console.print(f"{row['snapshot_id']}: every file is what its manifest says")
+        console.print(f"{row['snapshot_id']}: every file matches its manifest")
     else:
         table = plain_table("problem", "query", "path", "detail")
         for problem in row["problems"]:
@@ -260,14 +262,14 @@ def verified(console: Console, row: Row) -> None:
         console.print(table)
     for name, query in (row["loaded"] or {}).items():
         for one in query["operators"]:
-            rows = "which Spark has no reader for" if one["rows"] is None else f"{one['rows']:,} rows"
+            rows = "Spark has no reader for it" if one["rows"] is None else f"{one['rows']:,} rows"
             console.print(shown(f"Spark looked at {name}, operator {one['operator_id']} {one['name']}: {rows}"))
         if not query["operators"]:
             console.print(shown(f"{name} has no state to load"))
 
 
-def custody(console: Console, row: Row) -> None:
-    """After audit: the chain, then what breaks it, then when nothing ran."""
+def lineage(console: Console, row: Row) -> None:
+    """After ``audit``: the chain, what breaks it, and when nothing ran."""
     chain = plain_table("deployment", "starts", "query", "began behind", "ended with", "known by")
     for one in row["deployments"]:
         for name, query in one["queries"].items():
@@ -324,7 +326,7 @@ def _repeat(row: Row) -> Text:
 
 
 def checks(console: Console, rows: Sequence[Row]) -> None:
-    """After ``home doctor``: what was looked at, and how to mend what is not well."""
+    """After ``home doctor``."""
     for row in rows:
         mark = Text("ok  ", "green") if row["ok"] else Text("FAIL", "bold red")
         console.print(mark + shown(f"  {row['name']}: {row['found']}"))
@@ -340,7 +342,7 @@ def error(console: Console, row: Row) -> None:
             facts.append(f"{key}={json.dumps(value, ensure_ascii=False)}")
             continue
         if key == "log_tail" and is_told_by(row["context"].get("traceback"), value):
-            continue  # the next step says where the log is
+            continue  # the next step names the log
         text = without_query_report(str(value))
         if "\n" in text:
             text = without_launch_folder(text)
@@ -380,11 +382,11 @@ def _sentence(row: Row) -> Text:
 
 def _no_queries(console: Console, row: Row) -> None:
     if row["state"] == "finished" and not row.get("queries"):
-        console.print("  the script came to its end without having started a query")
+        console.print("  the script has ended without starting a query")
 
 
 def _ends(console: Console, row: Row) -> None:
-    """Where each query ended: side by side as long as that fits on a screen, else one fact a line."""
+    """Where each query ended: as a table if that fits on a screen, else one fact a line."""
     columns = _columns(row["queries"])
     if len(columns) <= _MOST_COLUMNS:
         _queries(console, row)
@@ -414,7 +416,7 @@ def _queries(console: Console, row: Row) -> None:
 
 
 def _behind(query: Row) -> str:
-    """As of when; and by what it is caught up all the same, where a trigger found no input."""
+    """The lag and its age, and why the query counts as caught up nevertheless."""
     behind, why = query.get("behind"), query.get("caught_up_why") or ""
     if behind is None:
         return "-"
@@ -450,7 +452,7 @@ _SECONDS_OF: Mapping[str, float] = {"d": 86_400, "h": 3_600, "min": 60}
 
 
 def age(seconds: float | None) -> str:
-    """How long ago, in the unit that people would say it in; "" for never."""
+    """An age in a readable unit; "" for None."""
     if seconds is None:
         return ""
     unit = next((name for least, name in _UNITS if seconds >= least), "s")
@@ -462,7 +464,7 @@ def _last_event(event: Row | None) -> str:
 
 
 def short(value: object) -> str:
-    """The value in one line of at most so many characters as a table bears; "-" for none."""
+    """The value in one line for a table; "-" for None."""
     if value is None:
         return "-"
     text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -503,8 +505,8 @@ def _kept_for(row: Row) -> str:
 
 
 def pruned(console: Console, row: Row) -> None:
-    """After ``snapshot prune``: each thing that goes, and why; then what stays."""
-    verb = "would go" if row["dry_run"] else "removed"
+    """After ``snapshot prune``: what is removed and kept, and why."""
+    verb = "would be removed" if row["dry_run"] else "removed"
     for one in row["removed"]:
         console.print(shown(f"{one['snapshot_id']} {verb}, {one['freed_bytes']:,} bytes: {'; '.join(one['why'])}"))
     for one in row["leftovers"]:
@@ -535,11 +537,11 @@ def _pruned_mirror(console: Console, row: Row, verb: str) -> None:
 
 def pinned(console: Console, row: Row) -> None:
     """After ``snapshot pin`` and ``unpin``."""
-    console.print(shown(f"{row['snapshot_id']} is {'pinned' if row['pinned'] else 'not pinned any more'}"))
+    console.print(shown(f"{row['snapshot_id']} is {'pinned' if row['pinned'] else 'no longer pinned'}"))
 
 
 def retired(console: Console, row: Row) -> None:
-    """After retire."""
+    """After ``retire``."""
     if row["deleted"]:
         console.print(shown(f"{row['stream_id']} is gone: {row['objects']:,} objects were removed"))
         return

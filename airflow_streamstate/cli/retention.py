@@ -1,4 +1,4 @@
-"""``snapshot pin``, ``unpin`` and ``prune``, and ``retire``: what is kept, and what goes."""
+"""``snapshot pin``, ``unpin`` and ``prune``, and ``retire``."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ MAX_AGE_SECONDS = 100 * 365 * 86_400.0
     "--keep",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"Keep so many of the newest, whatever their age; {KEPT_SNAPSHOTS} where no age is given, else 0.",
+    help=f"Keep so many of the newest at any age; by default {KEPT_SNAPSHOTS} without --older-than, else 0.",
 )
 @option(
     "--older-than",
     "older_than_seconds",
     type=Seconds(0, MAX_AGE_SECONDS),
     metavar="SECONDS",
-    help="Remove only what was taken, and last read, longer ago than this.",
+    help="Only remove snapshots taken, and last read, longer ago than this.",
 )
-@option("--at-mirrors", is_flag=True, help="At its mirrors, too: what the home has replaced by newer ones.")
-@option("--dry-run", is_flag=True, help="Only say what would go, and why; nothing is changed.")
+@option("--at-mirrors", is_flag=True, help="Also remove copies at its mirrors that newer snapshots have replaced.")
+@option("--dry-run", is_flag=True, help="Only show what would be removed, and why.")
 @pass_session
 def prune(
     session: Session,
@@ -39,10 +39,10 @@ def prune(
     at_mirrors: bool,
     dry_run: bool,
 ) -> None:
-    """Remove the snapshots of STREAM that nothing needs, and what its deployments left behind.
+    """Remove the snapshots of STREAM that are no longer needed, and the leftovers of its deployments.
 
-    Kept whatever is asked for: pinned and leased snapshots, the last known good one, and each that a start, a rollback
-    or an undo may go back to. Age counts from the last use. It may be run at any time, beside anything else.
+    Pinned and leased snapshots, the last known good one, and each that a start, a rollback or an undo may need are
+    always kept. Age counts from the last use. Pruning may run at any time, beside any other command.
     """
     policy = RetentionPolicy(keep, older_than_seconds)
     with session.progress(f"pruning {stream_id}"):
@@ -56,7 +56,7 @@ def prune(
 @click.argument("snapshot_id", metavar="SNAPSHOT")
 @pass_session
 def pin(session: Session, /, stream_id: str, snapshot_id: str) -> None:
-    """Keep SNAPSHOT of STREAM whatever is pruned, until it is unpinned."""
+    """Protect SNAPSHOT of STREAM from pruning until it is unpinned."""
     session.controller().retention.pin(stream_id, snapshot_id)
     _say_pinned(session, stream_id, snapshot_id, is_pinned=True)
 
@@ -66,7 +66,7 @@ def pin(session: Session, /, stream_id: str, snapshot_id: str) -> None:
 @click.argument("snapshot_id", metavar="SNAPSHOT")
 @pass_session
 def unpin(session: Session, /, stream_id: str, snapshot_id: str) -> None:
-    """Let SNAPSHOT of STREAM be pruned again when nothing needs it."""
+    """Allow the pruning of SNAPSHOT of STREAM again."""
     session.controller().retention.unpin(stream_id, snapshot_id)
     _say_pinned(session, stream_id, snapshot_id, is_pinned=False)
 
@@ -78,12 +78,13 @@ def _say_pinned(session: Session, stream_id: str, snapshot_id: str, *, is_pinned
 
 @click.command(cls=Order, takes=("reason",))
 @stream_argument
-@option("--delete", "deletes", is_flag=True, help="Remove everything of it. There is no way back.")
+@option("--delete", "deletes", is_flag=True, help="Remove the whole stream. This cannot be undone.")
 @pass_session
 def retire(session: Session, /, stream_id: str, deletes: bool, ordering: Ordering) -> None:
-    """Mark STREAM, which has ended, as one that is not to run any more: only `deploy --revive` starts it again.
+    """Mark STREAM, which has ended, as retired: only `deploy --revive` starts it again.
 
-    With --delete everything of it is removed, snapshots and pins among it; cut short, the same command goes on.
+    --delete removes the whole stream, with all snapshots, pinned ones too; after an interruption the same command
+    continues.
     """
     with session.progress(f"retiring {stream_id}"):
         result = session.controller().retention.retire(stream_id, reason=ordering.reason, deletes=deletes).to_json()

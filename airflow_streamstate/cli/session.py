@@ -1,4 +1,4 @@
-"""What every verb shares: the home, the output form, and how an error leaves the process."""
+"""What all verbs share: the home, the form of the output, and the printing of errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import click
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.errors import InvalidRequestError
 
-if TYPE_CHECKING:  # what `--help` does not need is imported by what needs it: rich and the controller take a while
+if TYPE_CHECKING:  # rich and the controller are imported on use: `--help` needs neither
     from rich.console import Console
     from rich.text import Text
 
@@ -40,11 +40,10 @@ class Session:
     """One run of the command.
 
     Attributes:
-        home_uri: where streams are kept; None until given.
-        checkpoints_uri: where checkpoints lie; None for under the home.
+        checkpoints_uri: None for under the home.
         as_json: stdout is exactly one JSON object.
-        work_dir: where drivers' code and logs lie on this machine; None for the home's own choice.
-        verb, stream_id: what is asked for, and of which stream; "" until they are parsed.
+        work_dir: where drivers' code and logs are on this machine; None for the home's own choice.
+        verb, stream_id: "" until they are parsed.
     """
 
     home_uri: str | None = None
@@ -57,7 +56,7 @@ class Session:
 
     @classmethod
     def of(cls, environ: Mapping[str, str], *, as_json: bool) -> Session:
-        """A session whose home is the one that the environment names, until an option says another."""
+        """A session with the home of the environment, which options may override."""
         return cls(
             environ.get(HOME_VARIABLE),
             environ.get(CHECKPOINTS_VARIABLE),
@@ -66,11 +65,7 @@ class Session:
         )
 
     def home(self) -> Home:
-        """The opened home.
-
-        Raises:
-            InvalidRequestError: none was given.
-        """
+        """The opened home; raises InvalidRequestError if none was given."""
         if not self.home_uri:
             raise InvalidRequestError(
                 "no home was given",
@@ -82,17 +77,13 @@ class Session:
         return Home(config, self.clock)
 
     def controller(self) -> Controller:
-        """The verbs, on this machine's spark-submit."""
+        """The client, with this machine's spark-submit."""
         from airflow_streamstate.controller.client import Controller
 
         return Controller.local(self.home(), clock=self.clock, requested_by=self.requested_by)
 
     def status(self, stream_id: str, deployment_id: str | None = None) -> StreamStatus:
-        """As ``Controller.status``, without the modules of the other verbs: it is asked for often.
-
-        Raises:
-            StreamNotFoundError, DeploymentNotFoundError: there is none.
-        """
+        """As ``Controller.status``, without importing the modules of the other verbs."""
         from airflow_streamstate.controller.context import ControllerContext
         from airflow_streamstate.controller.wait.watching import Watching
         from airflow_streamstate.launch.local import LocalLauncher
@@ -108,25 +99,25 @@ class Session:
         return f"{_user()} (shell)"
 
     def emit(self, value: Mapping[str, object], human: Human) -> None:
-        """Print the result: one JSON object, or what a person reads."""
+        """Print the result as one JSON object or for a person."""
         if self.as_json:
             _echo_json(value)
         else:
             _print(human)
 
     def say(self, human: Human) -> None:
-        """Tell a person something before the result is known: on stderr, and not with --json."""
+        """Print something before the result, on stderr; nothing with --json."""
         if not self.as_json:
             _print(human, stderr=True)
 
     def call(self, line: str) -> None:
-        """Tell a person that this command waits for an answer: on stderr where --json keeps progress silent."""
+        """With --json, which shows no progress: say on stderr that the command waits for a person."""
         if self.as_json:
             click.echo(printable(line), err=True)
 
     @contextmanager
     def progress(self, title: str) -> Iterator[Report]:
-        """Show long work on stderr while it goes on; silent with --json."""
+        """Show progress on stderr; nothing with --json."""
         if self.as_json:
             yield lambda _text: None
             return
@@ -136,7 +127,7 @@ class Session:
         if not console.is_terminal:
             yield _line_by_line(title, self.clock)
             return
-        # One line that never wraps: a spinner that changes its height leaves its old lines behind.
+        # One line that never wraps: a spinner of changing height leaves lines behind.
         with console.status(_one_line(title)) as status:
             yield lambda text: status.update(_one_line(f"{title}: {text}"))
 
@@ -160,7 +151,7 @@ def _line_by_line(title: str, clock: Clock) -> Report:
 
     def report(text: str) -> None:
         nonlocal last, told_at_seconds
-        news = _AGES.sub("", text)  # a line per second of age would be no news
+        news = _AGES.sub("", text)  # a growing age is no news
         uncounted = _COUNTS.sub("", news) != _COUNTS.sub("", last)
         if uncounted or (news != last and clock.monotonic_seconds() - told_at_seconds >= _SECONDS_BETWEEN_COUNTS):
             click.echo(printable(f"{title}: {text}"), err=True)
@@ -176,7 +167,7 @@ def _one_line(text: str) -> Text:
 
 
 def _echo_json(value: Mapping[str, object]) -> None:
-    # ASCII on purpose: it survives every locale, and any bytes in an argument.
+    # ASCII survives every locale, and any bytes in an argument.
     click.echo(json.dumps(value, default=str, ensure_ascii=True, allow_nan=False))
 
 
@@ -187,7 +178,7 @@ def _print(human: Human, *, stderr: bool = False) -> None:
     if console.is_terminal:
         human(console)
         return
-    # Into a file or a pipe nothing is cut to the width of a screen that is not there, or filled up to it.
+    # A file or a pipe has no width: nothing is cut or padded.
     page = io.StringIO()
     human(Console(file=page, highlight=False, width=_ENDLESS))
     for line in page.getvalue().splitlines():

@@ -1,4 +1,4 @@
-"""``snapshot create``, ``list`` and ``verify``: one of a running stream, those that there are, whether one is whole."""
+"""``snapshot create``, ``list`` and ``verify``."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ from airflow_streamstate.cli.options import (
     pass_session,
     stream_argument,
 )
-from airflow_streamstate.cli.orders import as_ordered
+from airflow_streamstate.cli.orders import emit_order, wait_for
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.cli.start import split
 from airflow_streamstate.cli.state import reader_driver_options
 from airflow_streamstate.controller.retention.pruning import KeptSnapshot
 from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
 from airflow_streamstate.controller.state_reader.verifying import verify_snapshot
-from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import SnapshotTerms
 from airflow_streamstate.protocol.manifest import QuerySnapshot
@@ -37,20 +36,20 @@ from airflow_streamstate.snapshot.checksums import content_digest
 DRIVER_OPTIONS = {"deadline_seconds": "--deadline", "packages": "--packages", "conf": "--conf", "master": "--master"}
 
 
-@click.command(cls=Order, waits_until="the snapshot is complete, and asks again while no driver takes the request up")
+@click.command(cls=Order, waits_until="the snapshot is complete, and repeats the order while no driver takes it up")
 @stream_argument
-@option("--pin", "pins", is_flag=True, help="Keep it whatever is pruned, until `snapshot unpin`.")
+@option("--pin", "pins", is_flag=True, help="Protect it from pruning until `snapshot unpin`.")
 @option(
     "--consistent",
     is_flag=True,
-    help="All queries stand at one barrier when it is taken. They finish their batches, and go on by themselves.",
+    help="Hold all queries at one barrier while it is taken: they finish their batches, and then continue.",
 )
 @option(
     "--requested-at",
     type=Moment(),
     metavar="TIME",
     heading="Order",
-    help="The time of asking, with a time zone: now by default, and anew each time that it is asked for again.",
+    help="The time of the request, with a time zone. By default now, also when the order is repeated.",
 )
 @option(
     "--ttl",
@@ -58,7 +57,7 @@ DRIVER_OPTIONS = {"deadline_seconds": "--deadline", "packages": "--packages", "c
     type=Seconds(0.001),
     metavar="SECONDS",
     heading="Order",
-    help="A driver ignores a request whose time of asking is longer ago; by default as the deployment's settings say.",
+    help="The driver ignores a request that is older than this; by default the deployment's setting.",
 )
 @expires_in_option
 @pass_session
@@ -75,31 +74,27 @@ def create(
 ) -> None:
     """Keep a committed batch of every query of STREAM, while it runs on.
 
-    One request id is one snapshot, however often it is asked for: a driver that was started again, or another version
-    that runs by now, is asked anew until the first snapshot is ready.
+    One request id is one snapshot: the order is repeated to a restarted driver or to a newer version until the snapshot
+    is ready.
     """
     controller = session.controller()
     terms = SnapshotTerms(requested_at, ttl_seconds, consistent)
     asked = controller.snapshot(stream_id, terms=terms, **order, **ordering.facts)
     if pins:
         controller.retention.pin_ordered(asked)
-    result = as_ordered(asked)
-    if ordering.timeout_seconds is not None:
-        with session.progress(f"{asked.stream_id} {asked.deployment_id}") as report:
-            outcome = controller.wait(WaitCondition.of(asked), ordering.timeout_seconds, report).end
-        if pins and outcome.snapshot_id is not None:  # of another attempt, maybe, than the one that was asked first
-            controller.retention.pin(stream_id, outcome.snapshot_id)
-        result |= outcome.to_json()
-    session.emit(result, lambda console: render.ordered(console, result, asked.verb))
+    outcome = wait_for(session, controller, asked, ordering)
+    if pins and outcome is not None and outcome.snapshot_id is not None:  # may be of a later attempt
+        controller.retention.pin(stream_id, outcome.snapshot_id)
+    emit_order(session, asked, outcome)
 
 
 @click.command(cls=Verb)
 @stream_argument
 @pass_session
 def list_(session: Session, /, stream_id: str) -> int:
-    """List the complete snapshots of STREAM, oldest first, with their sizes and with what keeps them.
+    """List the complete snapshots of STREAM, oldest first, with their sizes and what keeps them from pruning.
 
-    Exit status 1 if the manifest of one cannot be read.
+    Exit status 1 if a manifest is unreadable.
     """
     controller = session.controller()
     places = controller.mirrors.places(stream_id)
@@ -116,7 +111,7 @@ def list_(session: Session, /, stream_id: str) -> int:
 @click.command(cls=Verb)
 @stream_argument
 @click.argument("snapshot_id", metavar="SNAPSHOT")
-@option("--deep", is_flag=True, help="Load its state with Spark, too: every row of every partition.")
+@option("--deep", is_flag=True, help="Also load every row of its state with Spark.")
 @reader_driver_options
 @pass_session
 def verify(
@@ -124,10 +119,10 @@ def verify(
 ) -> int:
     """Read every byte of SNAPSHOT, and name what is missing or altered.
 
-    With --deep a Spark driver of its own on this machine then loads the state from a fork of it, and counts its rows;
-    --deadline, --conf, --packages and --master are about that driver.
+    With --deep a Spark driver on this machine then loads the state from a fork, and counts its rows; --deadline,
+    --conf, --packages and --master are about that driver.
 
-    Exit status 1 if anything is wrong. `streamstate snapshot list STREAM` lists the ids.
+    Exit status 1 if something is wrong. `streamstate snapshot list STREAM` lists the ids.
     """
     if not deep:
         for name, words in DRIVER_OPTIONS.items():
@@ -142,7 +137,7 @@ def verify(
 
 
 def snapshot_row(kept: KeptSnapshot) -> dict[str, object]:
-    """One snapshot as the row that every listing shows."""
+    """The row of one snapshot."""
     manifest = kept.manifest
     return {
         "snapshot_id": manifest.snapshot_id,

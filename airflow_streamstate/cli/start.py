@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from airflow_streamstate.cli import render
-from airflow_streamstate.cli.mirrors import mirror_of
 from airflow_streamstate.cli.options import (
     Moment,
     Order,
@@ -37,10 +36,8 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.views import DeploymentView, StreamStatus
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.protocol.records import OnQueryFailure, StartMode
+from airflow_streamstate.protocol.records import StartMode
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
-
-# ``--offsets FILE`` and ``--at TIMESTAMP``: where a seed begins, as a user writes it.
 
 
 def read_offsets(content: object) -> dict[str, tuple[str, ...]]:
@@ -48,10 +45,10 @@ def read_offsets(content: object) -> dict[str, tuple[str, ...]]:
 
     Args:
         content: ``{NAME: [OFFSET, …]}``, or an object whose ``queries`` have ``end_offsets``. An offset is Spark's
-            text, or the JSON that it holds.
+            text, or its JSON.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: it has another form.
     """
     queries = content.get("queries", content) if isinstance(content, dict) else None
     if not isinstance(queries, dict) or not queries:
@@ -68,11 +65,7 @@ def read_offsets(content: object) -> dict[str, tuple[str, ...]]:
 
 
 def read_offsets_file(path: str | None) -> dict[str, tuple[str, ...]]:
-    """The offsets in a file, as ``read_offsets``; none for None.
-
-    Raises:
-        click.UsageError: it cannot be read, or holds none.
-    """
+    """The offsets in the file of ``--offsets``; none for None."""
     if path is None:
         return {}
     try:
@@ -83,6 +76,8 @@ def read_offsets_file(path: str | None) -> dict[str, tuple[str, ...]]:
         raise click.UsageError(f"--offsets: {path} holds no offsets ({error})") from None
 
 
+_PATHS = ("py_files", "files")
+LISTS = (*_PATHS, "packages", "jars")
 SETTINGS = tuple(field.name for field in fields(AgentSettings))
 HEALTHY = "each query has committed a batch, or has found no input"
 setting_option = option(
@@ -103,8 +98,8 @@ setting_option = option(
     "--start",
     "start_mode",
     type=click.Choice(["restore", "seed", "fresh"]),
-    help="With the state of the last snapshot, its offsets only, or nothing. By default what the last snapshot is"
-    " decides; `fresh` is only ever by name.",
+    help="Start with the state of the last snapshot, only its offsets, or empty. By default the last snapshot decides"
+    " between the first two.",
 )
 @master_option
 @code_options
@@ -118,14 +113,14 @@ setting_option = option(
     "snapshot_id",
     metavar="ID",
     heading="Start",
-    help="The snapshot that is expected to start it: a check.",
+    help="Check that it starts from this snapshot.",
 )
 @option(
     "--offsets",
     "offsets_path",
     metavar="FILE",
     heading="Start",
-    help="With --start seed: begin at these offsets, by query, as `snapshot list --json` shows them.",
+    help="With --start seed: start at these offsets, by query, as `snapshot list --json` shows them.",
 )
 @option(
     "--at",
@@ -133,7 +128,7 @@ setting_option = option(
     type=Moment(),
     metavar="TIMESTAMP",
     heading="Start",
-    help="With --start seed: begin with the input of then.",
+    help="With --start seed: start with the input of this time.",
 )
 @max_snapshot_age_option
 @on_query_failure_option
@@ -144,14 +139,14 @@ setting_option = option(
     multiple=True,
     metavar="URI",
     heading="Start",
-    help="Copy snapshots there, too. Repeatable.",
+    help="Also copy snapshots there. Repeatable.",
 )
 @option(
     "--snapshots",
     metavar="none|URI",
     default="",
     heading="Start",
-    help="Keep its snapshots there instead of with its checkpoints; `none`: take none of it while it runs.",
+    help="Keep its snapshots there instead of beside its checkpoints; `none`: take none while it runs.",
 )
 @discard_state_option
 @allow_new_query_option
@@ -161,7 +156,7 @@ setting_option = option(
     multiple=True,
     metavar="NAME",
     heading="Consent",
-    help="A query that may read input again that was read before. Repeatable.",
+    help="A query that may read input a second time. Repeatable.",
 )
 @assume_dead_option
 @option("--revive", "revives", is_flag=True, heading="Consent", help="Deploy although the stream was retired.")
@@ -171,44 +166,29 @@ def deploy(
     session: Session,
     /,
     stream_id: str,
-    application: str,
     start_mode: StartMode | None,
     ordering: Ordering,
     max_lag: int | None,
-    arguments: tuple[str, ...],
-    py_files: tuple[str, ...],
-    files: tuple[str, ...],
-    packages: tuple[str, ...],
-    jars: tuple[str, ...],
-    settings: dict[str, str],
     offsets_path: str | None,
     mirrors: tuple[str, ...],
-    on_query_failure: OnQueryFailure | None,
-    **rest: Any,
+    **given: Any,
 ) -> None:
     """Make a script the next version of STREAM, and start it.
 
-    It goes on from the snapshot at the end of the version before: with its state after a stop, at its offsets after a
-    drain. The script, --py-files and --files are pinned: every later start of this deployment runs these bytes. What
-    follows -- are the script's own arguments.
+    It continues from the last snapshot of the version before: with its state after a stop, at its offsets after a
+    drain. The script, --py-files and --files are pinned: every later start of this deployment runs these bytes. The
+    words after -- are the script's arguments.
 
     In --conf, --env and arguments env://NAME stands for a secret of this shell's environment, looked up at each launch.
     """
-    request = DeployRequest(
-        stream_id=stream_id,
-        application=Path(application),
-        arguments=arguments,
+    request = deploy_request(
+        session,
+        stream_id,
+        ordering,
+        **given,
         start=start_mode,
-        py_files=tuple(Path(part) for part in split(py_files)),
-        files=tuple(Path(part) for part in split(files)),
-        packages=split(packages),
-        jars=split(jars),
-        settings=settings_of(session, settings),
         offsets=read_offsets_file(offsets_path),
-        mirrors=tuple(dict.fromkeys(mirror_of(session, uri).uri for uri in mirrors)),
-        on_query_failure=on_query_failure or "script",
-        **ordering.facts,
-        **rest,
+        mirrors=tuple(dict.fromkeys(session.controller().mirrors.open(uri).uri for uri in mirrors)),
     )
     _refuse_lag_without_wait(ordering, max_lag)
     controller = session.controller()
@@ -218,9 +198,9 @@ def deploy(
         said.append(start)
         session.say(lambda console: render.deploying(console, start.to_json()))
 
-    view = controller.deploy(request, say)  # the choice is said before anything starts
+    view = controller.deploy(request, say)  # prints the start mode before anything starts
     if not said:
-        say(view)  # a request that had become something before
+        say(view)  # the request was carried out before
     wait_and_emit(session, controller, view, ordering, max_lag)
 
 
@@ -232,7 +212,7 @@ def deploy(
 def resume(session: Session, stream_id: str, assume_dead: bool, max_lag: int | None, ordering: Ordering) -> None:
     """Start the current deployment of STREAM again: its recorded code, on its own checkpoints.
 
-    For a deployment that was stopped, has finished, has failed or was killed. A drained one cannot be resumed: deploy.
+    For a deployment that was stopped or killed, has finished or failed. After a drain use deploy.
     """
     _refuse_lag_without_wait(ordering, max_lag)
     controller = session.controller()
@@ -241,7 +221,18 @@ def resume(session: Session, stream_id: str, assume_dead: bool, max_lag: int | N
     wait_and_emit(session, controller, view, ordering, max_lag)
 
 
-def settings_of(session: Session, named: Mapping[str, str]) -> AgentSettings | None:
+def deploy_request(session: Session, stream_id: str, ordering: Ordering, **given: Any) -> DeployRequest:
+    """The request of the options that ``deploy`` and ``adopt`` share, with what else is given."""
+    given |= {
+        **lists_of(given),
+        "application": Path(given["application"]),
+        "settings": _settings_of(session, given["settings"]),
+        "on_query_failure": given["on_query_failure"] or "script",
+    }
+    return DeployRequest(stream_id=stream_id, **ordering.facts, **given)
+
+
+def _settings_of(session: Session, named: Mapping[str, str]) -> AgentSettings | None:
     if not named:
         return None
     unknown = sorted(set(named) - set(SETTINGS))
@@ -261,15 +252,21 @@ def split(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
 
 
+def lists_of(given: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """The given options among ``LISTS``, split; ``--py-files`` and ``--files`` as paths."""
+    found = {name: split(given[name]) for name in LISTS if name in given}
+    return {name: tuple(map(Path, parts)) if name in _PATHS else parts for name, parts in found.items()}
+
+
 def _refuse_lag_without_wait(ordering: Ordering, max_lag: int | None) -> None:
     if max_lag is not None and ordering.timeout_seconds is None:
-        raise click.UsageError("--max-lag says what is waited for, and --async does not wait: leave out one of them.")
+        raise click.UsageError("--max-lag needs a wait, and --async does not wait: leave out one of them.")
 
 
 def wait_and_emit(
     session: Session, controller: Controller, view: DeploymentView, ordering: Ordering, max_lag: int | None = None
 ) -> None:
-    """Print what was started, once it is healthy, and has no more left to read than ``max_lag``; or at once."""
+    """Print the started deployment: with ``--async`` at once, else when it is healthy and within ``max_lag``."""
     if ordering.timeout_seconds is None:
         result = view.to_json()
     else:

@@ -1,4 +1,4 @@
-"""``snapshot inspect``, ``export`` and ``diff``: the state of a stream, and what became of it."""
+"""``snapshot inspect``, ``export`` and ``diff``: the state of a stream, and its changes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,7 @@ import click
 from rich.console import Console
 
 from airflow_streamstate.cli.exits import status_of_findings
-from airflow_streamstate.cli.options import (
-    Callback,
-    Seconds,
-    Verb,
-    conf_option,
-    option,
-    pass_session,
-    stream_argument,
-)
+from airflow_streamstate.cli.options import Seconds, Verb, conf_option, option, options, pass_session, stream_argument
 from airflow_streamstate.cli.render import age, plain_table, shown
 from airflow_streamstate.cli.session import Session
 from airflow_streamstate.cli.start import split
@@ -30,8 +22,6 @@ from airflow_streamstate.controller.state_reader.choosing import (
     parse_key,
 )
 from airflow_streamstate.snapshot.state_order import EXPORT_FORMATS
-
-# What a person reads of them.
 
 Row = Mapping[str, Any]
 _TIMES = {"processing_time": "processing time", "event_time": "event time", "timeout": "a timeout"}
@@ -154,57 +144,43 @@ def _json(value: object) -> str:
 MOST_ROWS = 10_000
 
 
-def reader_driver_options(callback: Callback) -> Callback:
-    """Of the driver that reads."""
-    for one in (
-        option(
-            "--deadline", "deadline_seconds", type=Seconds(1.0), default=DEADLINE_SECONDS, show_default=True,
-            metavar="SECONDS", help="By when the reading is over. Then it is ended.",
-        ),
-        option(
-            "--packages", multiple=True, metavar="COORDINATES",
-            help="Maven packages beside those of the deployment, with commas or repeated.",
-        ),
-        conf_option,
-        option(
-            "--master", metavar="URL", default=LOCAL_MASTER, show_default=True,
-            help="Spark's master for the driver that reads.",
-        ),
-    ):  # fmt: skip
-        callback = one(callback)
-    return callback
-
-
-def _reader_options(callback: Callback) -> Callback:
-    """What every reading that shows rows may be given."""
-    for one in (
-        reader_driver_options,
-        option(
-            "--limit", type=click.IntRange(1, MOST_ROWS), default=SHOWN_ROWS, show_default=True, metavar="N",
-            help="How many rows are shown at most, of each table.",
-        ),
-        option("--query", "query_name", metavar="NAME", help="This query alone."),
-    ):  # fmt: skip
-        callback = one(callback)
-    return callback
-
-
-_snapshot_option = option(
-    "--snapshot", "snapshot_id", metavar="ID", help="Which snapshot; the newest one with state by default."
-)
+reader_driver_options = options(
+    option(
+        "--master", metavar="URL", default=LOCAL_MASTER, show_default=True,
+        help="Spark's master for the driver that reads.",
+    ),
+    conf_option,
+    option(
+        "--packages", multiple=True, metavar="COORDINATES",
+        help="Maven packages in addition to the deployment's, with commas or repeated.",
+    ),
+    option(
+        "--deadline", "deadline_seconds", type=Seconds(1.0), default=DEADLINE_SECONDS, show_default=True,
+        metavar="SECONDS", help="Seconds until the driver is ended.",
+    ),
+)  # fmt: skip
+_reader_options = options(
+    option("--query", "query_name", metavar="NAME", help="Only this query."),
+    option(
+        "--limit", type=click.IntRange(1, MOST_ROWS), default=SHOWN_ROWS, show_default=True, metavar="N",
+        help="Show at most so many rows of each table.",
+    ),
+    reader_driver_options,
+)  # fmt: skip
+_snapshot_option = option("--snapshot", "snapshot_id", metavar="ID", help="The newest snapshot with state by default.")
 
 
 @click.command(cls=Verb)
 @stream_argument
 @_snapshot_option
-@option("--key", "key_text", metavar="JSON", help="Show the rows whose key has these columns and values.")
+@option("--key", "key_text", metavar="JSON", help="Only show rows whose key has these columns and values.")
 @_reader_options
 @pass_session
 def inspect(session: Session, /, stream_id: str, key_text: str | None, packages: tuple[str, ...], **rest: Any) -> int:
-    """Show what the state of STREAM holds, at a snapshot.
+    """Show the state of STREAM in a snapshot.
 
-    Operators, partitions, rows, bytes, skew, variables with their kinds, timers with the next one to fire. It is read
-    from a fork of the snapshot, by a Spark driver of its own on this machine; the stream may run meanwhile.
+    Operators, partitions, rows, bytes, skew, variables with their kinds, timers with the next one to fire. A Spark
+    driver on this machine reads a fork of the snapshot; the stream may run meanwhile.
 
     Exit status 1 if some of it could not be read.
     """
@@ -214,28 +190,28 @@ def inspect(session: Session, /, stream_id: str, key_text: str | None, packages:
 @click.command(cls=Verb)
 @stream_argument
 @_snapshot_option
-@option("--out", required=True, metavar="URI", help="Where to: a folder, or what Spark can write to.")
+@option("--out", required=True, metavar="URI", help="A folder, or a URI that Spark can write to.")
 @option(
     "--format",
     type=click.Choice(EXPORT_FORMATS),
     default="parquet",
     show_default=True,
-    help="Of what is written. Delta needs its --packages and --conf, if the deployment has them not.",
+    help="Delta needs its --packages and --conf, unless the deployment has them.",
 )
-@option("--overwrite", is_flag=True, help="Replace an earlier export that lies there; nothing else ever is.")
-@option("--key", "key_text", metavar="JSON", help="Write the rows whose key has these columns and values.")
+@option("--overwrite", is_flag=True, help="Replace an earlier export there; other files are never replaced.")
+@option("--key", "key_text", metavar="JSON", help="Only write rows whose key has these columns and values.")
 @option(
     "--changes-since",
     "since_snapshot_id",
     metavar="ID",
-    help="Write what makes the state of this older snapshot the newer one: upserts and deletes.",
+    help="Write the upserts and deletes that lead from this older snapshot to the newer one.",
 )
 @_reader_options
 @pass_session
 def export(session: Session, /, stream_id: str, key_text: str | None, packages: tuple[str, ...], **rest: Any) -> int:
-    """Write what the state of STREAM holds, at a snapshot, as tables.
+    """Write the state of STREAM in a snapshot as tables.
 
-    It is read as by `snapshot inspect`, and shown the same.
+    It is read and shown as by `snapshot inspect`.
 
     Exit status 1 if some of it could not be read or written.
     """
@@ -268,9 +244,9 @@ def _look(session: Session, request: ReadingRequest) -> int:
 @_reader_options
 @pass_session
 def diff(session: Session, /, stream_id: str, packages: tuple[str, ...], **rest: Any) -> int:
-    """Show which keys of the state of STREAM were added, changed and are gone from the first SNAPSHOT to the second.
+    """Show which keys of the state of STREAM were added, changed and removed from the first SNAPSHOT to the second.
 
-    Per operator and variable: how many, and the first of each. Refused where the two have not the same operators.
+    By operator and variable: the number, and the first rows of each. Refused if the operators differ.
 
     Exit status 1 if some of it could not be read.
     """

@@ -1,4 +1,4 @@
-"""``continue``, ``approve``, ``reject`` and ``cancel``: what controls an upgrade, a rollback or a drain under way."""
+"""``continue``, ``approve``, ``reject`` and ``cancel``: verbs on an upgrade, a rollback or a drain under way."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _ANSWER = ("timeout", "async", "reason")
 @stream_argument
 @pass_session
 def continue_(session: Session, /, stream_id: str, ordering: Ordering) -> int:
-    """Go on with the upgrade or rollback of STREAM that is under way, wherever it was cut short.
+    """Continue the upgrade or rollback of STREAM that is under way.
 
-    Every step is recorded, so it goes on from any machine; several processes may do so at once.
+    Every step is recorded, so any machine can continue it, and several processes at once.
     """
     controller = session.controller()
     return _finish(session, controller, _under_way(controller, stream_id), ordering)
@@ -43,22 +43,16 @@ def continue_(session: Session, /, stream_id: str, ordering: Ordering) -> int:
 @stream_argument
 @pass_session
 def approve(session: Session, /, stream_id: str, ordering: Ordering) -> int:
-    """Say yes to the plan of the upgrade of STREAM that waits for it, and go on with it."""
-    controller = session.controller()
-    view = _under_way(controller, stream_id)
-    controller.upgrades.approve(stream_id, view.upgrade_id, is_approved=True, reason=ordering.reason)
-    return _finish(session, controller, view, ordering)
+    """Approve the plan of the upgrade of STREAM that waits for it, and continue the upgrade."""
+    return _answer(session, stream_id, ordering, is_approved=True)
 
 
 @click.command(cls=Order, waits_until=OVER, timeout_seconds=WAIT_SECONDS, takes=_ANSWER)
 @stream_argument
 @pass_session
 def reject(session: Session, /, stream_id: str, ordering: Ordering) -> int:
-    """Say no to the plan of the upgrade of STREAM that waits for it: nothing was stopped, and STREAM runs on."""
-    controller = session.controller()
-    view = _under_way(controller, stream_id)
-    controller.upgrades.approve(stream_id, view.upgrade_id, is_approved=False, reason=ordering.reason)
-    return _finish(session, controller, view, ordering, "rollback")
+    """Reject the plan of the upgrade of STREAM that waits for it: nothing was stopped, and STREAM runs on."""
+    return _answer(session, stream_id, ordering, is_approved=False)
 
 
 @click.command(cls=Order, waits_until="it is given up", timeout_seconds=WAIT_SECONDS)
@@ -68,7 +62,7 @@ def reject(session: Session, /, stream_id: str, ordering: Ordering) -> int:
     type=click.Choice(["finish", "rollback"]),
     default="rollback",
     show_default=True,
-    help="Of an upgrade: what is done where the old version was told to stop already.",
+    help="Of an upgrade whose old version was told to stop already: what to do with it.",
 )
 @deployment_option
 @expires_in_option
@@ -82,10 +76,10 @@ def cancel(
     expires_in_seconds: float | None,
     ordering: Ordering,
 ) -> int:
-    """Give up the upgrade or rollback of STREAM that is under way; where there is none, take its drain back.
+    """Give up the upgrade or rollback of STREAM that is under way; without one, withdraw its drain.
 
-    An upgrade is given up at any time: before the old version was told to stop, nothing has happened. A drain is taken
-    back until its flush begins. --deployment, --expires-in and --request-id are about a drain.
+    An upgrade can be given up at any time: before the old version was told to stop, nothing has happened. A drain can
+    be withdrawn until its flush begins. --deployment, --expires-in and --request-id are about a drain.
     """
     controller = session.controller()
     view = controller.upgrades.under_way(stream_id)
@@ -102,10 +96,17 @@ def cancel(
             "an upgrade of this stream is under way, and --deployment, --expires-in and --request-id are about a drain",
             stream_id=stream_id,
             upgrade_id=view.upgrade_id,
-            next_step=f"`streamstate cancel {stream_id}` gives the upgrade up, and a drain that it ordered with it.",
+            next_step=f"`streamstate cancel {stream_id}` gives up the upgrade, with the drain that it ordered.",
         )
     controller.upgrades.cancel(stream_id, view.upgrade_id, after_stop=after_stop, reason=ordering.reason)
     return _finish(session, controller, view, ordering, after_stop)
+
+
+def _answer(session: Session, stream_id: str, ordering: Ordering, *, is_approved: bool) -> int:
+    controller = session.controller()
+    view = _under_way(controller, stream_id)
+    controller.upgrades.approve(stream_id, view.upgrade_id, is_approved=is_approved, reason=ordering.reason)
+    return _finish(session, controller, view, ordering, None if is_approved else "rollback")
 
 
 def _finish(
@@ -129,5 +130,5 @@ def _none_under_way(stream_id: str) -> InvalidRequestError:
     return InvalidRequestError(
         "no upgrade of this stream is under way",
         stream_id=stream_id,
-        next_step=f"`streamstate status {stream_id}` shows where it stands.",
+        next_step=f"`streamstate status {stream_id}` shows its state.",
     )

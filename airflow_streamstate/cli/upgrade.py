@@ -1,4 +1,4 @@
-"""``upgrade``, ``restart`` and ``rollback``: from one version to another and back, without a lost or doubled row."""
+"""``upgrade``, ``restart`` and ``rollback``, and how an upgrade is shown."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rich.text import Text
 from airflow_streamstate.cli.changes import change_of, change_options
 from airflow_streamstate.cli.exits import status_of_upgrade
 from airflow_streamstate.cli.options import (
-    Callback,
     Order,
     Ordering,
     Seconds,
     accept_lost_input_option,
     max_snapshot_age_option,
     option,
+    options,
     pass_session,
     stream_argument,
 )
@@ -43,13 +43,11 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.downtimes import PHASES, Downtime, downtime_by_query, worst_of
 from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
 
-# What a person reads of downtimes: the seconds of each query, and the phases of the longest.
-
 BAR_CHARACTERS = 30
 
 
 def downtime_words(found: Sequence[Downtime]) -> str | None:
-    """The downtime of each query, the longest first; None where none is known."""
+    """The downtime of each query, the longest first; None if none is known."""
     seconds = downtime_by_query(found)
     ordered = sorted(seconds.items(), key=lambda item: (item[1] is not None, -(item[1] or 0.0), item[0]))
     lasting = {one.query_name for one in found if one.seconds is None and not one.has_ended}
@@ -63,7 +61,7 @@ def downtime_words(found: Sequence[Downtime]) -> str | None:
 
 
 def waterfall(console: Console, found: Sequence[Downtime]) -> None:
-    """The phases of the longest downtime, a line each; nothing where none is known."""
+    """Print the phases of the longest downtime, if one is known."""
     worst = worst_of(found)
     if worst is not None and len(worst.marks) > 1:
         console.print(phases(worst))
@@ -72,13 +70,12 @@ def waterfall(console: Console, found: Sequence[Downtime]) -> None:
 
 
 def state_words(one: Downtime) -> str:
-    """What opening the state took; "" where that is not known. It is no phase: partitions open theirs side by side,
-    while the first batch runs."""
+    """The time of opening the state, if known; no phase, as partitions open theirs in parallel, in the first batch."""
     return "" if one.state_load_ms is None else f"opening the state: {one.state_load_ms:,} ms, all partitions together"
 
 
 def phases(one: Downtime) -> Table:
-    """One downtime as a table: when each moment was, counted from the last commit, and how long it was waited for."""
+    """One downtime as a table: when each phase ended, counted from the last commit, and how long it took."""
     table = plain_table(f"{one.query_name}: {one.from_deployment_id} to {one.to_deployment_id}", ">at s", ">took s", "")
     steps = steps_of(one)
     span = max((end for _, _, end, _ in steps), default=0.0)
@@ -93,9 +90,9 @@ def phases(one: Downtime) -> Table:
 
 
 def steps_of(one: Downtime) -> list[tuple[str, float, float, str]]:
-    """Phase, when what is before it was reached, when it was, and by which clock; in seconds from the last commit.
+    """Phase, begin, end, clock; in seconds from the last commit.
 
-    In the order of time, since a drain's barrier is before the last commit; the clocks of two machines may differ.
+    In order of time, since a drain's barrier is before the last commit; the clocks of two machines may differ.
     """
     moments = sorted(one.marks, key=lambda mark: mark.at)  # stable: equal times stay in the order of the phases
     found, before = [], None
@@ -121,36 +118,30 @@ _CANCELLED = {
 
 
 def begun(console: Console, view: UpgradeView) -> None:
-    """Before any step."""
+    """Printed before the first step."""
     asked = view.state.upgrade
     what = "upgrade of" if asked.asked == "upgrade" else "rollback to the version of"
     console.print(shown(f"{view.stream_id} {view.upgrade_id}: {what} {asked.old_deployment_id}"))
 
 
 def step(console: Console, line: str) -> None:
-    """One step, as it is taken."""
+    """Printed for each step."""
     console.print(shown(f"  {line}"))
 
 
 def interrupted(console: Console, view: UpgradeView) -> None:
-    """After Ctrl-C."""
+    """Printed after Ctrl-C."""
     console.print(
         shown(
-            f"{view.stream_id} {view.upgrade_id}: interrupted; before the stop nothing happens, after it a version is"
-            " brought up first. Ctrl-C again leaves at once."
+            f"{view.stream_id} {view.upgrade_id}: interrupted; nothing happens before the stop, after it one version is"
+            " started first. Ctrl-C again leaves at once."
         )
     )
 
 
 def ended(console: Console, view: UpgradeView, cancels: AfterStop | None = None) -> None:
-    """How it ended.
-
-    Args:
-        console: printed on.
-        view: the upgrade.
-        cancels: what the caller wants of it, where the caller has cancelled it; else None.
-    """
-    go_on = f"is under way; `streamstate continue {view.stream_id}` goes on with it"
+    """Printed at the end; ``cancels`` is the end that the caller has asked for by a cancellation, else None."""
+    go_on = f"is under way; `streamstate continue {view.stream_id}` continues it"
     outcomes = _OUTCOMES | _CANCELLED if view.is_cancelled else _OUTCOMES
     colour, words = outcomes.get(str(view.outcome), ("yellow", go_on))
     console.print(shown(f"{view.stream_id} {view.upgrade_id}: ") + Text(words, colour))
@@ -182,7 +173,7 @@ def _next_step(view: UpgradeView, cancels: AfterStop | None) -> str:
 
 
 def _facts(view: UpgradeView) -> Iterator[tuple[str, object]]:
-    """From where to where; a rollback goes from the version that is current to that of an older deployment."""
+    """A rollback goes from the current version to that of an older deployment."""
     last, old_id = view.state.last, view.state.upgrade.old_deployment_id
     if view.state.upgrade.asked == "rollback":
         yield "from", last.new_deployment_id
@@ -198,13 +189,13 @@ def _facts(view: UpgradeView) -> Iterator[tuple[str, object]]:
     yield "downtime", downtime_words(view.downtimes)
     yield "no query ran", None if view.not_running_seconds is None else f"for {view.not_running_seconds:g} s"
     if last.audit_ok is False:
-        yield "chain of custody", "broken: see audit"
-    elif last.audit_ok and view.outcome in ("upgraded", "given_up", "rolled_back"):  # of "failed" it would be praise
-        yield "chain of custody", "whole"
+        yield "lineage", "broken: see audit"
+    elif last.audit_ok and view.outcome in ("upgraded", "given_up", "rolled_back"):
+        yield "lineage", "whole"
 
 
 def _batches(view: UpgradeView) -> Iterator[str]:
-    """What the version that was given up committed, and what it only began."""
+    """The batches that the given-up version committed, and those that it only began."""
     last = view.state.last
     bad, begun_ids = last.bad_batches or {}, last.begun_batches or {}
     for name in dict.fromkeys((*bad, *begun_ids)):
@@ -223,7 +214,7 @@ def _undone(view: UpgradeView) -> str:
 
 
 def _again(view: UpgradeView) -> str:
-    """Of a batch that was begun: which deployment runs it again, over the same bounds; after an undo none does."""
+    """Which deployment runs a begun batch again, over the same bounds; after an undo none does."""
     last = view.state.last
     if last.way == "undo":
         return _undone(view)
@@ -233,58 +224,53 @@ def _again(view: UpgradeView) -> str:
 
 WAIT_SECONDS = 3_600.0
 SETTLE_SECONDS = 300.0
-"""After Ctrl-C: so long at most until no version is between two; Ctrl-C again leaves at once."""
-OVER = "it is over; after that it stays under way, and `continue` goes on"
+"""How long Ctrl-C waits at most until one version runs; Ctrl-C again leaves at once."""
+OVER = "it is over; at the timeout it stays under way, and `continue` continues it"
 _HEALTHY = "Healthy"
 
 
-def _healthy_options(callback: Callback) -> Callback:
-    for one in (
-        option(
-            "--caught-up",
-            is_flag=True,
-            heading=_HEALTHY,
-            help="Healthy only when nothing is left to read, or no more than the version before had left.",
-        ),
-        option(
-            "--healthy-deadline",
-            "healthy_within_seconds",
-            type=Seconds(1.0),
-            default=300.0,
-            show_default=True,
-            metavar="SECONDS",
-            heading=_HEALTHY,
-            help="By when it has proven itself. Then it is given up.",
-        ),
-        option(
-            "--healthy-batches",
-            type=click.IntRange(1, 1_000_000),
-            default=3,
-            show_default=True,
-            metavar="N",
-            heading=_HEALTHY,
-            help="Batches that each query has to commit past the handover.",
-        ),
-    ):
-        callback = one(callback)
-    return callback
-
-
+_healthy_options = options(
+    option(
+        "--healthy-batches",
+        type=click.IntRange(1, 1_000_000),
+        default=3,
+        show_default=True,
+        metavar="N",
+        heading=_HEALTHY,
+        help="Batches that each query has to commit past the handover.",
+    ),
+    option(
+        "--healthy-deadline",
+        "healthy_within_seconds",
+        type=Seconds(1.0),
+        default=300.0,
+        show_default=True,
+        metavar="SECONDS",
+        heading=_HEALTHY,
+        help="Seconds until it must be healthy. After that it is given up.",
+    ),
+    option(
+        "--caught-up",
+        is_flag=True,
+        heading=_HEALTHY,
+        help="Healthy only when no input is left to read, or no more than the version before had left.",
+    ),
+)
 _slower_option = option(
     "--roll-back-if-slower",
     "roll_back_if_slower",
     type=click.FloatRange(LEAST_SLOWER_FACTOR, MOST_SLOWER_FACTOR),
     metavar="FACTOR",
     heading=_HEALTHY,
-    help="Give a version up that falls behind its input, and reads one in FACTOR, or less, of what the version"
-    " before read per second. By default it is kept, with a warning that has both rates.",
+    help="Give up a version that falls behind its input and reads at most 1/FACTOR of the rows per second of the"
+    " version before. By default it is kept, with a warning that has both rates.",
 )
 _undo_command_option = option(
     "--undo-command",
     default="",
     metavar="COMMAND",
     heading="Way back",
-    help="Undoes what a foreachBatch wrote, should there be no other way back; one line, split as a shell does.",
+    help="Undoes what a foreachBatch wrote, if there is no other way back; one line, split as by a shell.",
 )
 _rehearsal_deadline_option = option(
     "--rehearsal-deadline",
@@ -294,13 +280,13 @@ _rehearsal_deadline_option = option(
     show_default=True,
     metavar="SECONDS",
     heading="Rehearsal",
-    help="By when the rehearsal is over.",
+    help="Seconds until the rehearsal must be over.",
 )
 _warm_option = option(
     "--warm/--no-warm",
     default=True,
-    help="Launch the driver that takes over before the other one is stopped. On the way back, too; not where there is"
-    " no room for two.",
+    help="Launch the next driver while the other one still runs, also on the way back; --no-warm if there is no room"
+    " for two.",
 )
 _if_busy_option = option(
     "--if-busy",
@@ -308,12 +294,12 @@ _if_busy_option = option(
     default="refuse",
     show_default=True,
     heading="Order",
-    help="While another upgrade or rollback is under way: refuse this one, or wait for its end, within --timeout.",
+    help="While another upgrade or rollback is under way: refuse, or wait for its end, within --timeout.",
 )
 
 
 class UpgradeVerb(Order):
-    """A verb that begins an upgrade or a rollback: this process takes its steps, so it always waits."""
+    """A verb that begins an upgrade or a rollback. This process takes the steps, so it always waits."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(
@@ -333,10 +319,10 @@ class UpgradeVerb(Order):
     type=click.Choice(MODES),
     default="auto",
     show_default=True,
-    help="auto restores the state where it fits, and drains where it does not and --allow-drain is given.",
+    help="auto restores the state if it fits, else drains with --allow-drain.",
 )
-@option("--allow-drain", is_flag=True, help="auto may drain: open windows come out early.")
-@option("--needs-approval", is_flag=True, help="Wait for a person to say yes to the plan: `approve`, `reject`.")
+@option("--allow-drain", is_flag=True, help="auto may drain: open windows are written early.")
+@option("--needs-approval", is_flag=True, help="Wait until a person approves the plan: `approve`, `reject`.")
 @_warm_option
 @option("--rehearse/--no-rehearsal", "runs_batches", default=True, heading="Rehearsal", help="As in `plan`.")
 @_rehearsal_deadline_option
@@ -344,7 +330,7 @@ class UpgradeVerb(Order):
     "--accept-hazards",
     is_flag=True,
     heading="Consent",
-    help="A plan that is `hazardous` is wanted as it is; what needs a drain besides still needs it.",
+    help="Accept a `hazardous` plan; a query that also needs a drain still needs --allow-drain.",
 )
 @_healthy_options
 @_slower_option
@@ -352,14 +338,14 @@ class UpgradeVerb(Order):
 @_if_busy_option
 @pass_session
 def upgrade(session: Session, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
-    """Upgrade STREAM: rehearse, stop or drain, start, prove healthy; back to the old version where that fails.
+    """Upgrade STREAM: rehearse, stop or drain, start, wait until healthy; back to the old version if that fails.
 
-    What is not given stays as it runs now. The new version is rehearsed on a fork of the real state while the old one
-    runs: where it cannot work, nothing is stopped (exit status 4). A version that fails, or stands still, is given up,
-    and the old one goes on, without a lost or doubled row (exit status 1). One that is only slower is kept, with a
+    Omitted options stay as they are. The new version is rehearsed on a fork of the real state while the old one runs;
+    if it cannot work, nothing is stopped (exit status 4). A version that fails or makes no progress is given up, and
+    the old one continues without a lost or doubled row (exit status 1). A version that is only slower is kept, with a
     warning, unless --roll-back-if-slower says otherwise.
 
-    Every step is recorded: after a crash, `continue` goes on, from any machine.
+    Every step is recorded: after a crash, `continue` continues it from any machine.
     """
     controller = session.controller()
     request = UpgradeRequest(change=change_of(stream_id, given, ordering), **_of_an_upgrade(given))
@@ -375,7 +361,7 @@ def upgrade(session: Session, /, stream_id: str, if_busy: str, ordering: Orderin
 @_if_busy_option
 @pass_session
 def restart(session: Session, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
-    """Upgrade STREAM to what it runs now: a new driver, and all else as it is."""
+    """Upgrade STREAM to what it runs now, in a new driver."""
     controller = session.controller()
     change = ChangeRequest(stream_id, reason=ordering.reason)
     request = UpgradeRequest(change=change, mode="restore", warm=given["warm"], healthy_when=_healthy_when(given))
@@ -389,15 +375,14 @@ def restart(session: Session, /, stream_id: str, if_busy: str, ordering: Orderin
     "--strategy",
     "way",
     type=click.Choice(WAYS),
-    help="forward: the old code goes on from the last commit; undo: back to the handover, the sinks undone. By default"
-    " the first of them that is exact.",
+    help="forward: the old code continues from the last commit; undo: back to the handover, with the sinks undone. By"
+    " default the first of them that is exact.",
 )
 @option(
     "--snapshot",
     "snapshot_id",
     metavar="ID",
-    help="Back to this older snapshot, where the checkpoint is lost. With the code that it was taken of, the sinks"
-    " undone to it.",
+    help="Go back to this older snapshot and its code, with the sinks undone to it; for a lost checkpoint.",
 )
 @max_snapshot_age_option
 @_warm_option
@@ -407,19 +392,19 @@ def restart(session: Session, /, stream_id: str, if_busy: str, ordering: Orderin
     "--accept-duplicates",
     is_flag=True,
     heading="Consent",
-    help="Rows may come twice on sinks that cannot be undone.",
+    help="Accept doubled rows on sinks that cannot be undone.",
 )
 @accept_lost_input_option
 @_healthy_options
 @_if_busy_option
 @pass_session
 def rollback(session: Session, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
-    """Run again in STREAM what ran before its current deployment, without a lost or doubled row.
+    """Run the version before the current deployment of STREAM again, without a lost or doubled row.
 
-    Where nothing came of the current version, the one before goes on from the handover. Else its code is rehearsed on
-    what the current one has left, and goes on from the last commit; the batches whose output is the given-up version's
-    are named. Where neither can be, the sinks are undone to the handover. Where none is exact it is refused, and
-    nothing is touched.
+    If the current version has committed nothing, the version before continues from the handover. Otherwise its code is
+    rehearsed on the state that the current version left, and continues from the last commit; the result names the
+    batches that the current version wrote. If neither is possible, the sinks are undone to the handover. If no way is
+    exact, the rollback is refused, and nothing is touched.
     """
     controller = session.controller()
     request = RollbackRequest(
@@ -468,7 +453,7 @@ def _words(command: str) -> tuple[str, ...]:
 
 
 def _calling(session: Session, view: UpgradeView, on_progress: Report) -> Report:
-    """As ``on_progress``; says once that a person has to approve, where no progress is shown."""
+    """As ``on_progress``; also says once that a person has to approve."""
     is_called = False
 
     def look(text: str) -> None:
@@ -491,7 +476,7 @@ def _begin_and_run(
     if_busy: str,
     ordering: Ordering,
 ) -> int:
-    """Begin it, at once or when the stream is free, and bring it to its end; both within the timeout."""
+    """Begin at once or when the stream is free, and run to the end; both within the timeout."""
     timeout_seconds = ordering.timeout_seconds or WAIT_SECONDS
     if if_busy == "refuse":
         return run_to_end(session, controller.upgrades, begin(ordering.request_id), timeout_seconds)
@@ -509,14 +494,9 @@ def run_to_end(
     timeout_seconds: float,
     cancels: AfterStop | None = None,
 ) -> int:
-    """Take the steps of an upgrade until it is over, and print how it ended.
+    """Take the steps of an upgrade until it is over, print its end, and return the exit status.
 
-    Args:
-        session: printed to.
-        upgrades: takes the steps.
-        view: which one.
-        timeout_seconds: how long at most; then it stays under way.
-        cancels: what the caller wants of it, where the caller has cancelled it or rejected its plan; else None.
+    At the timeout it stays under way. ``cancels`` is the end that a cancellation has asked for, else None.
     """
     session.say(lambda console: begun(console, view))
     try:
@@ -527,7 +507,7 @@ def run_to_end(
                 timeout_seconds,
                 _calling(session, view, on_progress),
                 lambda line: session.say(lambda console: step(console, line)),
-                tells_end=False,  # it is the answer
+                tells_end=False,  # printed below
             )
     except KeyboardInterrupt:
         upgrades.cancel(view.stream_id, view.upgrade_id, after_stop="finish", reason="interrupted")

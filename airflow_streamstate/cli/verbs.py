@@ -1,4 +1,4 @@
-"""The table of verbs: what each is for, and the module that has it, which is imported when it is used."""
+"""The table of verbs, whose modules are imported on use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from airflow_streamstate.cli.options import ORDER_OPTIONS, WIDTH, Shared
+from airflow_streamstate.cli.options import ORDER_OPTIONS, WIDTH, Shared, is_short, write_described, write_named
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -22,8 +22,8 @@ class Entry:
     """One verb, or a group of them.
 
     Attributes:
-        help: what it is for, in one line.
-        module, name: where its command is; "" for a group.
+        help: one line.
+        module, name: of its command; "" for a group.
         verbs: of a group, by name.
     """
 
@@ -34,52 +34,52 @@ class Entry:
 
 
 SNAPSHOT_VERBS = {
-    "create": Entry("Keep a committed batch of every query, while it runs on.", "snapshots", "create"),
+    "create": Entry("Keep a committed batch of every query of a running stream.", "snapshots", "create"),
     "list": Entry("The complete snapshots of a stream.", "snapshots", "list_"),
-    "inspect": Entry("What the state in a snapshot holds.", "state", "inspect"),
+    "inspect": Entry("Show the state in a snapshot.", "state", "inspect"),
     "verify": Entry("Read every byte of a snapshot, and name what is wrong.", "snapshots", "verify"),
-    "pin": Entry("Keep a snapshot whatever is pruned.", "retention", "pin"),
-    "unpin": Entry("Let a pinned snapshot be pruned again.", "retention", "unpin"),
+    "pin": Entry("Protect a snapshot from pruning.", "retention", "pin"),
+    "unpin": Entry("Allow the pruning of a snapshot again.", "retention", "unpin"),
     "export": Entry("Write the state in a snapshot as tables.", "state", "export"),
-    "diff": Entry("What became of the state between two snapshots.", "state", "diff"),
-    "prune": Entry("Remove snapshots that nothing needs, and what deployments left.", "retention", "prune"),
+    "diff": Entry("Compare the state in two snapshots.", "state", "diff"),
+    "prune": Entry("Remove snapshots that are no longer needed, and leftovers.", "retention", "prune"),
 }
 HOME_VERBS = {
-    "doctor": Entry("What this machine lacks, and how to mend it.", "doctor", "doctor"),
-    "restore": Entry("Make a home again from mirrors.", "mirrors", "restore"),
+    "doctor": Entry("Check this machine and the home, and say how to mend them.", "doctor", "doctor"),
+    "restore": Entry("Restore a home from mirrors.", "mirrors", "restore"),
     "mirror": Entry("Copy a stream's snapshots to its mirrors now.", "mirrors", "mirror"),
 }
 SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Start": {
         "deploy": Entry("Make a script the next version of a stream, and start it.", "start", "deploy"),
         "resume": Entry("Start the current version of a stream again.", "start", "resume"),
-        "adopt": Entry("Go on with a query that ran without streamstate, as a stream.", "adopt", "adopt"),
-        "skip": Entry("Commit a batch that always fails without its rows, and go on.", "orders", "skip"),
+        "adopt": Entry("Continue a query that ran without streamstate, as a stream.", "adopt", "adopt"),
+        "skip": Entry("Commit a batch that always fails without its rows, and continue.", "orders", "skip"),
     },
     "Stop": {
-        "stop": Entry("End after the batch in flight, and keep the state.", "orders", "stop"),
-        "drain": Entry("Take no new input, flush every window and timer, end.", "orders", "drain"),
+        "stop": Entry("Stop after the batch in flight, and keep the state.", "orders", "stop"),
+        "drain": Entry("Take no new input, flush every window and timer, and end.", "orders", "drain"),
         "kill": Entry("End the driver at once, batch in flight or not.", "orders", "kill"),
-        "retire": Entry("End a stream for good; with --delete nothing of it stays.", "retention", "retire"),
+        "retire": Entry("End a stream for good; --delete removes it.", "retention", "retire"),
     },
     "Upgrade": {
         "plan": Entry("Say whether a change fits, before anything is stopped.", "plan", "plan"),
-        "upgrade": Entry("To another version, known before it stops, undone when it fails.", "upgrade", "upgrade"),
-        "restart": Entry("The same version in a new driver, its state handed over.", "upgrade", "restart"),
-        "rollback": Entry("Back to the version before, in the first way that is exact.", "upgrade", "rollback"),
+        "upgrade": Entry("Change the version, rehearsed before, undone if it fails.", "upgrade", "upgrade"),
+        "restart": Entry("Hand the state over to a new driver of the same version.", "upgrade", "restart"),
+        "rollback": Entry("Go back to the version before, in the first exact way.", "upgrade", "rollback"),
     },
     "Under way": {
-        "continue": Entry("Go on with the upgrade or rollback that is under way.", "under_way", "continue_"),
-        "approve": Entry("Say yes to the plan of the upgrade that waits for it.", "under_way", "approve"),
-        "reject": Entry("Say no to it: the stream runs on as before.", "under_way", "reject"),
+        "continue": Entry("Continue the upgrade or rollback that is under way.", "under_way", "continue_"),
+        "approve": Entry("Approve the plan of the waiting upgrade.", "under_way", "approve"),
+        "reject": Entry("Reject it: the stream runs on as before.", "under_way", "reject"),
         "cancel": Entry("Give up the upgrade, rollback or drain that is under way.", "under_way", "cancel"),
     },
     "Look": {
         "list": Entry("All streams of this home, one line each.", "look", "list_"),
-        "status": Entry("Where a stream, and each of its queries, stands.", "look", "status"),
-        "events": Entry("What a deployment said, oldest first.", "look", "events"),
+        "status": Entry("The state of a stream, and of each of its queries.", "look", "status"),
+        "events": Entry("The events of a deployment, oldest first.", "look", "events"),
         "logs": Entry("Print the log of the driver.", "look", "logs"),
-        "audit": Entry("Whether every deployment began exactly where its predecessor ended.", "look", "audit"),
+        "audit": Entry("Check that each deployment began exactly where the last one ended.", "look", "audit"),
     },
     "Groups": {
         "snapshot": Entry("create, list, inspect, verify, pin, unpin, export, diff, prune.", verbs=SNAPSHOT_VERBS),
@@ -89,7 +89,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
 
 
 class Verbs(Shared, click.Group):
-    """A group whose verbs are listed by what they are for, and imported when they are used."""
+    """A group whose verbs are listed by section, and imported on use."""
 
     def __init__(self, name: str, sections: Mapping[str, Mapping[str, Entry]], help: str) -> None:
         super().__init__(
@@ -110,14 +110,16 @@ class Verbs(Shared, click.Group):
         return super().get_command(ctx, cmd_name) if entry is None else _command(cmd_name, entry)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        shared = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
-        for title, options in (("Options of every verb", shared), ("Options of every order", ORDER_OPTIONS.values())):
-            with formatter.section(title):
-                formatter.write_dl([record for one in options if (record := one.get_help_record(ctx))])
+        common = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        orders = list(ORDER_OPTIONS.values())
+        if is_short(ctx):
+            write_named(formatter, "Options", {"All verbs": common, "Orders": orders})
+        else:
+            write_described(ctx, formatter, {"Options of every verb": common, "Options of every order": orders})
         self.format_verbs(formatter)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        click.Command.format_help_text(self, ctx, formatter)  # the whole of it
+        click.Command.format_help_text(self, ctx, formatter)  # all of it
 
     def format_verbs(self, formatter: click.HelpFormatter) -> None:
         """Write the verbs, section by section."""
@@ -126,7 +128,7 @@ class Verbs(Shared, click.Group):
                 formatter.write_dl([(name, entry.help) for name, entry in entries.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The verbs that begin so, without importing any; the options are completed as of every command."""
+        """The verbs, without importing any, and the options."""
         from click.shell_completion import CompletionItem
 
         found = [

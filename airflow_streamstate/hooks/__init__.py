@@ -1,5 +1,5 @@
-"""From an Airflow connection to the lifecycle: the one room below operators, sensors and triggers that knows both.
+"""From Airflow to the controller: the hook, and what operators, sensors and the trigger share below it.
 
-``connection`` turns a connection into a home, ``streamstate`` is the hook, which gives the client,
-``spark_connection`` is the adapter to the apache-spark provider, ``refusals`` is the one mapping of errors to Airflow.
+``connection`` turns a connection into a home, ``streamstate`` has the hook, ``spark_connection`` adapts the
+apache-spark provider, ``refusals`` maps errors to Airflow's.
 """

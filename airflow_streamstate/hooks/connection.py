@@ -1,6 +1,6 @@
 """From an Airflow connection of type ``streamstate`` to the configuration of a home.
 
-Pure over connections that were fetched before, so that a hook (synchronous) and a trigger (asynchronous) share it.
+It takes fetched connections, so that the hook (synchronous) and the trigger (asynchronous) share it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.store.options import S3Options
 
 CONNECTION_TYPE = "streamstate"
-# What an AWS connection can ask for and only the amazon provider can do: refused by name, never passed over in silence.
+# Fields of an AWS connection that only the amazon provider supports: refused by name.
 _ONLY_IN_AMAZON_PROVIDER = ("role_arn", "assume_role_method", "assume_role_kwargs")
 
 
 class ConnectionLike(Protocol):
-    """What is read of an Airflow connection."""
+    """The fields of an Airflow connection that are read here."""
 
     conn_id: Any
     login: Any
@@ -28,23 +28,18 @@ class ConnectionLike(Protocol):
 
 @dataclass(frozen=True)
 class Fetched:
-    """A connection with its extra, both fetched and masked by whoever may do that.
-
-    Attributes:
-        connection: as Airflow gave it.
-        extra: its extra as a JSON object.
-    """
+    """A connection as Airflow gave it, with its extra as a JSON object."""
 
     connection: ConnectionLike
     extra: Mapping[str, Any]
 
     def text(self, name: str) -> str | None:
-        """A field of the extra; None where it is missing or empty."""
+        """A field of the extra; None if it is missing or empty."""
         return _text(self.extra.get(name))
 
 
 def aws_conn_id_of(fetched: Fetched) -> str | None:
-    """The AWS connection that a ``streamstate`` connection points to; None where it points to none."""
+    """The AWS connection that a ``streamstate`` connection names, if any."""
     return fetched.text("aws_conn_id")
 
 
@@ -54,10 +49,10 @@ def home_config(fetched: Fetched, aws: Fetched | None = None) -> HomeConfig:
     Args:
         fetched: the ``streamstate`` connection: home_uri, checkpoints_uri, work_dir, region, endpoint_url,
             aws_conn_id in its extra; access key and secret key in login and password.
-        aws: the connection that ``aws_conn_id`` names; what the first one says itself wins.
+        aws: the connection that ``aws_conn_id`` names; fields of the first one take precedence.
 
     Raises:
-        InvalidRequestError: it names no home, has half a credential, or asks for what cannot be done here.
+        InvalidRequestError: it names no home, has half a credential, or needs the amazon provider.
     """
     conn_id = str(fetched.connection.conn_id)
     home_uri = fetched.text("home_uri")

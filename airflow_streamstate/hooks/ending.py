@@ -1,4 +1,4 @@
-"""What becomes of a deployment, or an upgrade, when Airflow ends the task that waits for it."""
+"""What happens to a deployment or an upgrade when Airflow ends the task that waits for it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ _REASON = "the Airflow task that waited for it was ended"
 
 
 def end_as_asked(controller: Controller, action: str, stream_id: str, deployment_id: str) -> None:
-    """Leave, stop, drain or kill the deployment, if it is still the current one.
-
-    Records the order and does not wait: Airflow gives little time for this.
-    """
+    """Record the leaving, stop, drain or kill of the deployment, if it is still current; does not wait for it."""
     if action == "stop":
         controller.stop(stream_id, deployment_id=deployment_id, reason=_REASON)
     elif action == "drain":
@@ -28,10 +25,9 @@ def end_as_asked(controller: Controller, action: str, stream_id: str, deployment
 
 
 def end_watched(controller: Controller, action: str, watch: WaitCondition) -> str:
-    """What a trigger does when a user ends the task that is deferred to it; gives a line for its log.
+    """What the trigger does when a user ends its deferred task; returns a line for the log.
 
-    Of an upgrade, ``action`` is what becomes of it after the stop: ``finish`` or ``rollback``. That is recorded and not
-    done here: no driver is started from a triggerer for it.
+    For an upgrade, ``action`` is ``finish`` or ``rollback``. It is only recorded: a triggerer starts no driver.
     """
     if watch.wanted == "upgrade":
         after_stop: AfterStop = "finish" if action == "finish" else "rollback"

@@ -1,7 +1,7 @@
-"""Errors to Airflow: the one mapping, by remedy (docs/reference/errors.md).
+"""The mapping of errors to Airflow's, by remedy (docs/reference/errors.md).
 
-What trying again can mend is an ``AirflowException``, which Airflow retries; everything else an
-``AirflowFailException``, which it does not. Trying again is safe: a task's request ids do not change with its tries.
+An error that a retry can mend becomes an ``AirflowException``, every other one an ``AirflowFailException``. A retry is
+safe: a task's request ids are the same for every try.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol.causes import cause_of_failure
 
-# READ_BACK: the same request finds what landed. INSPECT: a deadline, or a failed deployment whose next attempt the
-# retry is.
+# READ_BACK: the same request finds what was written. INSPECT: the retry waits on, or starts the next attempt.
 _RETRYABLE = frozenset({Remedy.RETRY, Remedy.INSPECT, Remedy.READ_BACK})
-# A race that was lost is run again; a stream whose state forbids the request waits for a person.
+# A lost race is retried; a stream whose state forbids the request needs a person.
 _RETRYABLE_CONFLICTS = (ObjectExistsError, VersionConflictError)
 
 
@@ -40,19 +39,18 @@ def is_retryable(error: StreamStateError) -> bool:
 
 
 def is_mistake(error: StreamStateError) -> bool:
-    """Whether the DAG, a connection or the home has to be corrected: this says nothing about the stream itself."""
+    """Whether the DAG, a connection or the home has to be corrected; the stream itself may be well."""
     return error.remedy in (Remedy.FIX, Remedy.REPAIR)
 
 
 def airflow_exception_of(error: StreamStateError) -> AirflowException:
-    """The exception that says the same to Airflow."""
+    """The same error as Airflow's exception."""
     text = text_of(error)
     return AirflowException(text) if is_retryable(error) else AirflowFailException(text)
 
 
 def text_of(error: StreamStateError) -> str:
-    """The error for a task's log, one below the other: the cause, of a job that failed; the sentence and its facts, in
-    one line; the long texts (traceback, log)."""
+    """The error for a task's log: the cause of a failed job, the message with its facts, the long texts (traceback)."""
     cause = cause_of_failure(type(error).__name__, error.context)
     long_texts = {name: str(value) for name, value in error.context.items() if "\n" in str(value)}
     short = {name: value for name, value in error.context.items() if name not in long_texts}
@@ -75,10 +73,10 @@ def told_to_airflow() -> Iterator[None]:
 
 
 def error_from_json(raw: object) -> StreamStateError:
-    """The error that ``StreamStateError.to_json`` made this of; for what came through a trigger event.
+    """The inverse of ``StreamStateError.to_json``, for trigger events.
 
     Raises:
-        ValueError: it is none.
+        ValueError: this is no such error.
     """
     is_error = isinstance(raw, dict) and isinstance(raw.get("message"), str) and isinstance(raw.get("context"), dict)
     if not is_error or not isinstance(raw, dict):

@@ -1,4 +1,7 @@
-"""Rendered template fields as what they mean: native rendering gives objects, plain rendering gives text."""
+"""Parses rendered template fields: native rendering gives objects, plain rendering gives text.
+
+Every parser raises InvalidRequestError, with the field's name, for a value that it cannot parse.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,13 @@ _NATIVE = "Give the DAG render_template_as_native_obj=True, or write the field a
 
 
 def optional_text(value: object) -> str | None:
-    """An id that may be missing: native rendering gives None, plain rendering ``None`` or nothing."""
+    """A text that may be missing: native rendering gives None, plain rendering ``None`` or an empty text."""
     text = str(value).strip() if value is not None else ""
     return None if text in ("", "None") else text
 
 
 def texts(value: object, field: str) -> tuple[str, ...]:
-    """A list of texts, given as such or as JSON.
-
-    Raises:
-        InvalidRequestError: it is none.
-    """
+    """A list of texts, or one as JSON."""
     found = _parsed(value, field, "[") if isinstance(value, str) else value
     if found is None:
         return ()
@@ -35,7 +34,7 @@ def texts(value: object, field: str) -> tuple[str, ...]:
 
 
 def text_mapping(value: object, field: str) -> dict[str, str]:
-    """A mapping of texts, given as such or as JSON; raises as ``texts`` does, and shows no value (secrets)."""
+    """A mapping of texts, or one as JSON; an error shows no value, which may be a secret."""
     found = _parsed(value, field, "{") if isinstance(value, str) else value
     if found is None:
         return {}
@@ -45,7 +44,7 @@ def text_mapping(value: object, field: str) -> dict[str, str]:
 
 
 def yes_or_no(value: object, field: str) -> bool:
-    """A boolean, given as such or as ``true`` or ``false``; raises as ``texts`` does."""
+    """A boolean, or ``true`` or ``false`` as text."""
     text = str(value).strip().lower()
     if text not in ("true", "false", "none", ""):
         raise InvalidRequestError("this field is neither true nor false", field=field, value=text[:60])
@@ -53,7 +52,7 @@ def yes_or_no(value: object, field: str) -> bool:
 
 
 def as_seconds(value: object, field: str) -> float:
-    """A number of seconds; raises as ``texts`` does."""
+    """A number of seconds, at most a year."""
     try:
         seconds = float(str(value))
     except ValueError:
@@ -69,7 +68,7 @@ def as_seconds(value: object, field: str) -> float:
 
 
 def as_moment(value: object, field: str) -> datetime | None:
-    """A moment with a time zone, given as such or as text; None for nothing; raises as ``texts`` does."""
+    """A time with a time zone, or one as RFC 3339 text; None if it is missing."""
     text = optional_text(value)
     if text is None:
         return None
@@ -85,12 +84,12 @@ def as_moment(value: object, field: str) -> datetime | None:
 
 
 def optional_seconds(value: object, field: str) -> float | None:
-    """A number of seconds that may be missing; raises as ``texts`` does."""
+    """A number of seconds that may be missing."""
     return None if optional_text(value) is None else as_seconds(value, field)
 
 
 def optional_factor(value: object, field: str) -> float | None:
-    """A number that may be missing; raises as ``texts`` does."""
+    """A number that may be missing."""
     if optional_text(value) is None:
         return None
     try:
@@ -100,7 +99,7 @@ def optional_factor(value: object, field: str) -> float | None:
 
 
 def texts_by_name(value: object, field: str) -> dict[str, tuple[str, ...]]:
-    """Lists of texts by name, given as such or as JSON; raises as ``texts`` does."""
+    """Lists of texts by name, or JSON of them."""
     found = _parsed(value, field, "{") if isinstance(value, str) else value
     if found is None:
         return {}
@@ -110,7 +109,7 @@ def texts_by_name(value: object, field: str) -> dict[str, tuple[str, ...]]:
 
 
 def whole_number(value: object, field: str) -> int:
-    """A whole number, given as such or as text; raises as ``texts`` does."""
+    """A whole number, or one as text."""
     try:
         return int(str(value))
     except ValueError:
@@ -118,7 +117,7 @@ def whole_number(value: object, field: str) -> int:
 
 
 def one_of(value: Any, allowed: Sequence[T], field: str) -> T:
-    """One of the allowed values; raises as ``texts`` does."""
+    """One of the allowed values."""
     if value not in allowed:
         known = ", ".join("nothing" if item is None else str(item) for item in allowed)
         raise InvalidRequestError(

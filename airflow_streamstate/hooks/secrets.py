@@ -1,4 +1,4 @@
-"""Looking up references to secrets in Airflow: its connections and variables, through whatever backend it has."""
+"""Looks up references to secrets in Airflow's connections and variables, through its secrets backend."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from airflow_streamstate.protocol.references import EXTRA, Reference
 
 
 def airflow_secrets(environ: Mapping[str, str]) -> LookUp:
-    """Looks up every kind of reference; what was found is hidden in Airflow's own logs from then on.
-
-    Args:
-        environ: what ``env://`` may refer to.
-    """
+    """A look-up of every kind of reference, which masks found secrets in Airflow's logs; ``environ`` is for ``env://``."""
 
     def look_up(reference: Reference) -> str:
         value = _value(reference, environ)
@@ -44,7 +40,7 @@ def _value(reference: Reference, environ: Mapping[str, str]) -> str:
         return _part(BaseHook.get_connection(reference.key), reference.part)
     except AirflowNotFoundException:
         return ""
-    except Exception as error:  # a backend may raise anything, and put what it found into the words of it
+    except Exception as error:  # a backend may raise anything, with the secret in its message
         raise UnavailableError(
             "Airflow could not look up a secret",
             reference=reference.text,

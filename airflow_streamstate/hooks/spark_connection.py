@@ -1,9 +1,8 @@
-"""What an Airflow Spark connection says, as the beginning of a ``spark-submit`` command: the adapter to the provider.
+"""An Airflow Spark connection as the beginning of a ``spark-submit`` command, built by the apache-spark provider.
 
-The provider's hook builds the command (master, queue, namespace, keytab …), and only that is taken of it: its own
-``submit`` blocks on a pipe, so a driver would live and die with the Airflow worker. ``_build_spark_submit_command``,
-``_connection`` and ``_env`` are private and have been the same from 4.11 to 6.3; a contract test holds them.
-The provider is imported when it is needed, and only then.
+Only the command of the provider's hook is used (master, queue, namespace, keytab …): its ``submit`` blocks on a pipe,
+so that a driver would end with the Airflow worker. ``_build_spark_submit_command``, ``_connection`` and ``_env`` are
+private, the same from 4.11 to 6.3, and held by a contract test. The provider is imported on first use.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class SparkSubmission:
     Attributes:
         master: Spark's master URL.
         spark_submit: the command with its first options; it names the master already.
-        environment: variables that it needs beside the launcher's own.
+        environment: variables in addition to the launcher's own.
     """
 
     master: str
@@ -34,7 +33,7 @@ class SparkSubmission:
 
 
 def spark_submission(spark_conn_id: str) -> SparkSubmission:
-    """What the connection says.
+    """The submission that a connection describes.
 
     Raises:
         InvalidRequestError: the connection or the provider is not there, or it asks for cluster mode.
@@ -42,14 +41,14 @@ def spark_submission(spark_conn_id: str) -> SparkSubmission:
     hook = _provider_hook(spark_conn_id)
     if hook._connection["deploy_mode"] == "cluster":
         raise InvalidRequestError(
-            "this Spark connection asks for cluster mode, in which no launcher here starts drivers",
+            "this Spark connection asks for cluster mode, which no launcher supports",
             spark_conn_id=spark_conn_id,
             next_step="Use the deploy mode client.",
         )
     command = [str(word) for word in hook._build_spark_submit_command(_APPLICATION)]
     if command[-1] != _APPLICATION or command[1:2] != ["--master"]:
         raise InvalidRequestError(
-            "the installed apache-spark provider builds its command in a way that is not known here",
+            "the installed apache-spark provider builds an unknown form of spark-submit command",
             spark_conn_id=spark_conn_id,
             next_step="Use apache-airflow-providers-apache-spark from 5.0 to below 7, or no spark_conn_id.",
         )
@@ -72,7 +71,7 @@ def _provider_hook(spark_conn_id: str) -> Any:
             next_step="Install airflow-streamstate[spark].",
         ) from error
     try:
-        return SparkSubmitHook(conn_id=spark_conn_id, name="")  # a name would win over the script's own
+        return SparkSubmitHook(conn_id=spark_conn_id, name="")  # a name would override the script's own
     except (ValueError, RuntimeError, NameError) as error:  # NameError: a k8s master without the cncf provider
         raise InvalidRequestError(
             "the apache-spark provider refuses this connection",
@@ -83,7 +82,7 @@ def _provider_hook(spark_conn_id: str) -> Any:
 
 
 def _need_connection(spark_conn_id: str) -> None:
-    # The provider takes a connection that is not there for `--master yarn`, and says so in a log line only.
+    # For a missing connection the provider would use `--master yarn`, with only a log line.
     from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
     try:
@@ -99,6 +98,6 @@ def _need_connection(spark_conn_id: str) -> None:
 
 
 def _without_option(words: list[str], option: str) -> tuple[str, ...]:
-    # Client mode is the launcher's own; twice the same option is an error nowhere, but a question to every reader.
+    # The launcher itself sets client mode.
     at = words.index(option) if option in words else None
     return tuple(words if at is None else words[:at] + words[at + 2 :])

@@ -1,4 +1,4 @@
-"""``StreamStateHook``: the lifecycle of streams, with the home from an Airflow connection."""
+"""``StreamStateHook``: the client of the streams in the home of an Airflow connection."""
 
 from __future__ import annotations
 
@@ -22,20 +22,19 @@ from airflow_streamstate.hooks.spark_connection import spark_submission
 from airflow_streamstate.launch.local import LocalLauncher
 from airflow_streamstate.protocol.codec import format_time
 
-# A driver inherits the worker's environment, but for what is Airflow's own: connections and settings hold secrets.
+# A driver inherits the worker's environment without Airflow's own variables, which may hold secrets.
 _AIRFLOWS_OWN = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "_AIRFLOW_", "__AIRFLOW_")
 
 
 class StreamStateHook(BaseHook):
     """Gives the client of the streams in the home that an Airflow connection names.
 
-    The verbs are those of ``client``, with drivers on this machine. What changes something takes a ``request_id`` of 1
-    to 63 characters of a-z, 0-9 and ``-``: the same id again is the same request. Errors are those of
+    ``client`` has the verbs, and starts drivers on this machine. A changing verb takes a ``request_id`` of 1 to 63
+    characters of a-z, 0-9 and ``-``: the same id is the same request. Errors are those of
     ``airflow_streamstate.errors``.
 
     :param streamstate_conn_id: the connection that names the home.
-    :param requested_by: who asks, as records and commands say it.
-    :param clock: for waits and times.
+    :param requested_by: the requester, for records and commands.
     """
 
     conn_name_attr = "streamstate_conn_id"
@@ -72,7 +71,7 @@ class StreamStateHook(BaseHook):
         return self.client
 
     def test_connection(self) -> tuple[bool, str]:
-        """Create, replace and delete an object in the home, with conditions; what Airflow's test button does."""
+        """Airflow's test button: create, replace and delete an object in the home, with conditions."""
         try:
             return True, self.home.check()
         except StreamStateError as error:
@@ -88,9 +87,9 @@ class StreamStateHook(BaseHook):
         conf: Mapping[str, str] | None = None,
         **more: Any,
     ) -> bool:
-        """Whether the stream runs just this: the same bytes, arguments, configuration and master.
+        """Whether the stream runs exactly this: the same bytes, arguments, configuration and master.
 
-        :param more: whatever else ``DeployRequest`` takes.
+        :param more: other fields of ``DeployRequest``.
         """
         request = DeployRequest(
             stream_id=stream_id,
@@ -103,19 +102,19 @@ class StreamStateHook(BaseHook):
         return self.client.running_same_code(request)
 
     def deadline_text(self, seconds: float) -> str:
-        """So many seconds from now, as a trigger wants it."""
+        """The time so many seconds from now, as a trigger takes it."""
         return format_time(self.clock.now() + timedelta(seconds=seconds))
 
 
 def controller_on_this_machine(home: Home, clock: Clock, requested_by: str) -> Controller:
-    """The verbs as a process of Airflow has them, worker or triggerer: drivers on this machine, without its secrets."""
+    """The client for a worker or triggerer: drivers on this machine, without Airflow's secrets."""
     environ = driver_environment(os.environ)
     launcher = LocalLauncher(clock, environ)
     return Controller(home, launcher, clock, requested_by, spark_submission, airflow_secrets(environ))
 
 
 def driver_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a driver inherits of a worker's environment."""
+    """The part of a worker's environment that a driver inherits."""
     return {name: value for name, value in environ.items() if not name.startswith(_AIRFLOWS_OWN)}
 
 

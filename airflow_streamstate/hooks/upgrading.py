@@ -1,4 +1,4 @@
-"""What operators and trigger do with upgrades: find their own, take steps, and give one up when its task is ended."""
+"""Upgrades for operators and the trigger: find the task's own, take steps, give it up when the task is ended."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from airflow_streamstate.protocol.upgrades import AfterStop, Phase
 Say = Callable[[str], None]
 
 STANDSTILL: frozenset[Phase] = frozenset({"stopping", "ended", "unhealthy", "trying", "returning"})
-"""Phases in which it may be that no version runs: nobody who could go on leaves then."""
+"""Phases in which no version may be running: a task that can act does not leave then."""
 TASK_ENDED = "the Airflow task that drove it was ended"
-"""The reason of a cancellation by which a later try of the task knows that nobody gave the upgrade up for good."""
+"""The cancellation reason that tells a later try of the task to begin anew."""
 
 
 def upgrade_of(controller: Controller, stream_id: str, request_id: str) -> UpgradeView | None:
-    """The upgrade that a request became; None where it became none yet.
+    """The upgrade of a request, if any.
 
     Raises:
         StreamNotFoundError: the stream was never deployed.
@@ -40,11 +40,11 @@ def upgrade_of(controller: Controller, stream_id: str, request_id: str) -> Upgra
 
 
 def refuse_unless_planned(controller: Controller, change: ChangeRequest, rehearsal_id: str) -> None:
-    """See that a change is the one that a rehearsal was about, over what still runs.
+    """Check that a rehearsal was about this change, over the deployment that still runs.
 
     Raises:
         InvalidRequestError: the stream has no such rehearsal.
-        ConflictError: the change is another one, or something else runs.
+        ConflictError: the change, or what runs, is another one.
     """
     control = controller.home.need_stream(change.stream_id)
     rehearsal = control.rehearsal(rehearsal_id)
@@ -55,7 +55,7 @@ def refuse_unless_planned(controller: Controller, change: ChangeRequest, rehears
     current = control.need_register().value.deployment_id
     if rehearsal.request_digest != change.digest or rehearsal.deployment_id != current:
         raise ConflictError(
-            "what is to be done is not what was planned: the change is another one, or something else runs by now",
+            "this is not what was planned: the change is another one, or another deployment runs by now",
             stream_id=change.stream_id,
             rehearsal_id=rehearsal_id,
             planned_over_deployment_id=rehearsal.deployment_id,
@@ -66,14 +66,16 @@ def refuse_unless_planned(controller: Controller, change: ChangeRequest, rehears
 
 
 def stands_for_nothing(controller: Controller, view: UpgradeView) -> bool:
-    """Whether it did not come to the end that was asked for because a try of its task was ended or gone, or because
-    another upgrade had the stream first: the next try begins anew."""
+    """Whether it missed its end only because a try of its task was ended or gone, or another upgrade came first.
+
+    The next try then begins anew.
+    """
     if not view.is_over or view.is_what_was_asked:
         return False
     cancellation = UpgradeJournal(controller.home.control(view.stream_id)).cancellation(view.upgrade_id)
     if cancellation is None:
         return False
-    # Past its stop an upgrade ends by what it has tried, whatever an earlier release has recorded of its task.
+    # After its stop an upgrade ends by its own steps, whatever an earlier release recorded of its task.
     is_gone = cancellation.reason in (ABANDONED, LOST_CLAIM) and view.outcome == "refused"
     return is_gone or cancellation.reason == TASK_ENDED
 
@@ -81,15 +83,9 @@ def stands_for_nothing(controller: Controller, view: UpgradeView) -> bool:
 def advance_upgrade(
     controller: Controller, view: UpgradeView, *, told: int, hold_seconds: float, on_step: Say, on_progress: Say
 ) -> UpgradeView:
-    """Take every step that can be taken, and stay for a while where the stream may stand still.
+    """Take all steps that are due; stay up to ``hold_seconds`` while no version may be running.
 
-    Args:
-        controller: acts.
-        view: the upgrade.
-        told: the number of the last step that was told before.
-        hold_seconds: how long to stay at most.
-        on_step: told of each step, once.
-        on_progress: told what is waited for.
+    ``told`` is the number of the last step that was reported before; ``on_step`` gets each later one once.
     """
     pause_seconds, telling = view.pause_seconds, Telling(on_step, told)
     keep_lease = controller.upgrades.keeps_lease(view.stream_id, view.upgrade_id)
@@ -115,14 +111,7 @@ def advance_upgrade(
 def give_up(
     controller: Controller, stream_id: str, upgrade_id: str, after_stop: AfterStop, patience_seconds: float
 ) -> UpgradeView:
-    """Record that the task of an upgrade was ended, and bring it on as far as it goes in that time.
-
-    Args:
-        controller: acts.
-        stream_id, upgrade_id: the upgrade.
-        after_stop: what becomes of it where the old version was told to stop already.
-        patience_seconds: how long it may take.
-    """
+    """Record that the task of an upgrade was ended, and continue the upgrade for at most ``patience_seconds``."""
     _cancel(controller, stream_id, upgrade_id, after_stop)
     with suppress(DeadlineExceededError):
         return controller.upgrades.run(stream_id, upgrade_id, patience_seconds)
@@ -130,19 +119,19 @@ def give_up(
 
 
 def give_up_from_afar(controller: Controller, stream_id: str, upgrade_id: str, after_stop: AfterStop) -> UpgradeView:
-    """Record that the task of an upgrade was ended, from where no driver may be started or seen.
+    """Record in a triggerer, which starts no driver, that the task of an upgrade was ended.
 
-    Where nothing has happened to the stream it is over with that; else somebody else has to go on with it.
+    An upgrade that has not touched the stream is over with that; another one needs a worker or a shell to continue it.
     """
     _cancel(controller, stream_id, upgrade_id, after_stop)
     view = controller.upgrades.view(stream_id, upgrade_id)
-    if view.state.has_touched_nothing:  # and is cancelled, so that its end is all that is left
+    if view.state.has_touched_nothing:  # only its end is left
         return controller.upgrades.advance(stream_id, upgrade_id)
     return view
 
 
 def what_remains(view: UpgradeView) -> str:
-    """How an upgrade whose task was ended stands, for the log."""
+    """The state of an upgrade whose task was ended, for the log."""
     name = f"upgrade {view.upgrade_id} of {view.stream_id}"
     if view.is_over:
         return f"{name} is over: {view.outcome}{f': {view.state.last.text}' if view.state.last.text else ''}"

@@ -1,4 +1,4 @@
-"""What every operator here does the same way: its request id, its hook, its waiting, and how errors reach Airflow."""
+"""What all operators share: request id, hook, waiting, and the mapping of errors to Airflow."""
 
 from __future__ import annotations
 
@@ -22,17 +22,13 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 RETURN_KEY = "return_value"
-"""The XCom of what a task returns; pushed by name where it fails, since a task that fails returns nothing."""
+"""The XCom of a task's result; pushed by name if the task fails, as a failed task returns nothing."""
 
 
 def request_id_of(context: Context, purpose: str = "") -> str:
-    """The id of what this task asks for: the same for every try of it, and after it was cleared (Law 2).
+    """The request id of this task: the same for every try, and after the task was cleared (Law 2).
 
-    Made of dag id, run id, task id and map index, and never of the try number.
-
-    Args:
-        context: the task's.
-        purpose: what it is for, where one task asks for more than one thing.
+    A hash of dag id, run id, task id, map index and ``purpose``, which tells several requests of one task apart.
     """
     ti = context["ti"]
     map_index = getattr(ti, "map_index", -1)
@@ -41,19 +37,15 @@ def request_id_of(context: Context, purpose: str = "") -> str:
 
 
 def cleared_after(context: Context, retries: int) -> int:
-    """The try of this task after which it was last cleared; 0 where it was not.
+    """The number of the try after which the task was last cleared; 0 if it was not cleared.
 
-    As Airflow counts: a clear gives a task all its retries again, behind the tries that it has had.
-
-    Args:
-        context: the task's.
-        retries: that the task has.
+    When a task is cleared, Airflow sets ``max_tries`` to the tries so far plus ``retries``.
     """
     return max(0, (getattr(context["ti"], "max_tries", 0) or 0) - retries)
 
 
 def ordered(order: CommandView) -> dict[str, Any]:
-    """What an operator returns that gave an order and did not wait."""
+    """The result of an operator that records an order and does not wait."""
     return {
         "stream_id": order.stream_id,
         "deployment_id": order.deployment_id,
@@ -64,7 +56,7 @@ def ordered(order: CommandView) -> dict[str, Any]:
 
 
 def requester_of(context: Context) -> str:
-    """The task that asks, as ``requested_by`` of records and commands."""
+    """The task, as ``requested_by`` of records and commands."""
     ti = context["ti"]
     return f"airflow {ti.dag_id}.{ti.task_id} {ti.run_id}"
 
@@ -74,11 +66,11 @@ class StreamStateOperator(BaseOperator):
 
     :param stream_id: the stream. (templated)
     :param streamstate_conn_id: the Airflow connection that names the home. (templated)
-    :param reason: why; kept with what is recorded. (templated)
+    :param reason: kept with the recorded order. (templated)
     :param deferrable: wait in the triggerer instead of in a worker slot; the result is the same.
-    :param timeout_seconds: how long to wait, for whatever this operator waits for. A wait that ends fails the task and
-        says what was last seen; the stream goes on, and a retry waits on. (templated)
-    :param poll_interval_seconds: how often to look while waiting.
+    :param timeout_seconds: how long the task waits. After that the task fails with the last observation; the stream
+        runs on, and a retry continues the wait. (templated)
+    :param poll_interval_seconds: seconds between two looks while waiting.
     """
 
     template_fields: Sequence[str] = ("stream_id", "streamstate_conn_id", "reason", "timeout_seconds")
@@ -105,10 +97,10 @@ class StreamStateOperator(BaseOperator):
 
     @abstractmethod
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        """Do what the operator is for, wait if that is asked for, and return the result."""
+        """Act, wait if the operator waits, and return the result."""
 
     def result_from(self, watch: WaitCondition, observed: Mapping[str, Any]) -> dict[str, Any]:
-        """The operator's result from what a wait observed; the same in a worker and in the triggerer."""
+        """The operator's result from what the wait observed, in a worker or in the triggerer."""
         return {"stream_id": watch.stream_id, "command_id": watch.command_id, **observed}
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -116,7 +108,7 @@ class StreamStateOperator(BaseOperator):
             return dict(self.act(context, self.hook(context)))
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:  # noqa: ARG002 - Airflow's call
-        """Go on where ``execute`` deferred. Nothing is kept in between: the event says it all."""
+        """Continue a deferred task; the event holds the result."""
         with told_to_airflow():
             content = read_event(event)
             return self.result_from(content.watch, content.need_result())
@@ -129,7 +121,7 @@ class StreamStateOperator(BaseOperator):
         *,
         timeout_seconds: float | None = None,
     ) -> dict[str, Any]:
-        """Wait here or in the triggerer, until the watch is done; for the task's ``timeout_seconds`` by default."""
+        """Wait in the worker or in the triggerer, by default for the task's ``timeout_seconds``."""
         if timeout_seconds is None:
             timeout_seconds = as_seconds(self.timeout_seconds, "timeout_seconds")
         if not self.deferrable:
@@ -137,20 +129,27 @@ class StreamStateOperator(BaseOperator):
             return self.result_from(watch, found.need_result())
         seen = hook.client.advance(watch)  # what is over already needs no triggerer
         if seen.outcome == "pending":
-            self.defer(
-                trigger=StreamStateTrigger(
-                    watch=watch.to_json(),
-                    streamstate_conn_id=str(self.streamstate_conn_id),
-                    deferred_at=hook.deadline_text(0),
-                    deadline_at=hook.deadline_text(timeout_seconds),
-                    poll_interval_seconds=self.poll_interval_seconds,
-                    on_kill_action=on_kill,
-                ),
-                method_name="execute_complete",
-            )
+            self.defer_to_trigger(hook, watch, hook.deadline_text(timeout_seconds), on_kill)
         return self.result_from(watch, seen.need_result())
 
+    def defer_to_trigger(
+        self, hook: StreamStateHook, watch: WaitCondition, until: str, on_kill_action: str = "leave", **kwargs: Any
+    ) -> None:
+        """Wait in the triggerer until that time at most; ``execute_complete`` gets ``kwargs`` beside the event."""
+        self.defer(
+            trigger=StreamStateTrigger(
+                watch=watch.to_json(),
+                streamstate_conn_id=str(self.streamstate_conn_id),
+                deferred_at=hook.deadline_text(0),
+                deadline_at=until,
+                poll_interval_seconds=self.poll_interval_seconds,
+                on_kill_action=on_kill_action,
+            ),
+            method_name="execute_complete",
+            kwargs=kwargs or None,
+        )
+
     def hook(self, context: Context | None = None) -> StreamStateHook:
-        """The hook for what this operator does; ``context``: of the task that asks."""
+        """The hook of this operator, with the task of ``context`` as the requester."""
         requested_by = "airflow" if context is None else requester_of(context)
         return StreamStateHook(str(self.streamstate_conn_id), requested_by=requested_by)

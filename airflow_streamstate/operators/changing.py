@@ -1,4 +1,4 @@
-"""What the operators share that are told what is to change of a stream: its parts, and what of them may be secret."""
+"""Base of the operators that change what a stream runs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from airflow_streamstate.protocol.records import ON_QUERY_FAILURE
 
 
 class ChangingOperator(MasksSecrets, StreamStateOperator):
-    """Base of ``PlanUpgradeOperator`` and ``UpgradeStreamOperator``; not for use by itself.
-
-    What its parameters mean, those say.
-    """
+    """Base of ``PlanUpgradeOperator`` and ``UpgradeStreamOperator``, which document its parameters."""
 
     template_fields: Sequence[str] = (
         *StreamStateOperator.template_fields,
@@ -80,7 +77,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         self._built = True
 
     def change(self) -> ChangeRequest:
-        """What is to change, as it was rendered; raises InvalidRequestError where that cannot be."""
+        """The rendered change; raises InvalidRequestError if a field is invalid."""
         application = optional_text(self.application)
         py_files, files = self._listed("py_files"), self._listed("files")
         return ChangeRequest(
@@ -107,7 +104,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         )
 
     def _listed(self, name: str) -> tuple[str, ...] | None:
-        """None, or what templates make of it, is what stays as it is."""
+        """A list field; None, or None as rendered text, leaves the stream's own list as it is."""
         value = getattr(self, name)
         is_given = value is not None and (not isinstance(value, str) or optional_text(value) is not None)
         return texts(value, name) if is_given else None

@@ -1,4 +1,4 @@
-"""``DeployStreamOperator``: a script becomes the next version of a stream."""
+"""``DeployStreamOperator``: deploy a script as the next version of a stream."""
 
 from __future__ import annotations
 
@@ -33,55 +33,54 @@ if TYPE_CHECKING:
 
 
 class DeployStreamOperator(MasksSecrets, LaunchingOperator):
-    """Deploy a script as the next version of a stream, from the snapshot at the end of the one before.
+    """Deploy a script as the next version of a stream, from the last snapshot of the version before.
 
-    Idempotent: a retry, or a task that was cleared, finds the deployment that it began. After one that failed before
-    its first commit, the retry is the next attempt of it; after a newer deployment, it is a conflict that names the
-    newer. A task that is cleared after the script, its arguments or its configuration were changed asks for something
-    else, and begins anew.
+    Idempotent: a retry, or a cleared task, finds the deployment that it began. If that deployment failed before its
+    first commit, the retry starts its next attempt; if a newer deployment is current, the task fails with a conflict
+    that names it. A task that is cleared after a change of the script, its arguments or its configuration deploys anew.
 
     Returns ``{stream_id, deployment_id, attempt, state, start: {mode, snapshot_id}}``.
 
     :param application: path of the PySpark script, unmodified. (templated)
-    :param arguments: its arguments. One may be, or end behind ``--name=`` with, a reference to a secret:
-        ``secret://airflow-connection/ID#password`` (or ``login``, ``host``, ``port``, ``schema``, ``extra.KEY``),
-        ``secret://airflow-variable/KEY``, ``env://NAME``. Looked up at each launch; only the reference is ever shown or
-        recorded. (templated)
-    :param master: Spark's master; by default what ``spark_conn_id`` says, else ``local[*]``. (templated)
-    :param conf: Spark's configuration; a value may be a reference to a secret. (templated)
-    :param environment: variables for the driver, beside the worker's; a value may be a reference to a secret.
+    :param arguments: the script's arguments. An argument, or its value after ``--name=``, may be a reference to a
+        secret: ``secret://airflow-connection/ID#password`` (or ``login``, ``host``, ``port``, ``schema``,
+        ``extra.KEY``), ``secret://airflow-variable/KEY``, ``env://NAME``. The launcher looks it up at each launch; only
+        the reference is shown and recorded. (templated)
+    :param master: Spark's master; by default that of ``spark_conn_id``, else ``local[*]``. (templated)
+    :param conf: Spark configuration; a value may be a reference to a secret. (templated)
+    :param environment: variables for the driver, in addition to the worker's; a value may be a reference to a secret.
         (templated)
-    :param allow_literal_secrets: take values under secret-like names as they are, recorded in the home. Hidden in the
-        rendered fields all the same. Without it they are refused. (templated)
+    :param allow_literal_secrets: accept literal values under secret-like names, and record them in the home. Rendered
+        fields hide them. By default they are refused. (templated)
     :param py_files: Python files and zips for the script. (templated)
     :param files: files beside the script. (templated)
     :param packages: Maven coordinates. (templated)
     :param jars: jars. (templated)
-    :param start: ``restore``, ``seed`` or ``fresh``; by default what the last snapshot is decides. Nothing ever starts
-        empty unless this says ``fresh``. (templated)
-    :param snapshot_id: the snapshot that is expected to start it. (templated)
+    :param start: ``restore``, ``seed`` or ``fresh``; by default the last snapshot decides. The stream starts empty only
+        with ``fresh``. (templated)
+    :param snapshot_id: the snapshot that this deployment is expected to start from; a check. (templated)
     :param allow_state_loss: drop state that the drain could not flush. (templated)
-    :param allow_new_queries: queries that may start with nothing, although the snapshot does not know them. (templated)
-    :param accept_lost_input: queries that may go on although input behind their offsets is lost. (templated)
-    :param offsets: with ``start="seed"``: begin at these offsets instead, by query, one text per source as Spark writes
-        them and in the order of the snapshot. (templated)
-    :param begins_at: with ``start="seed"``: begin with the input of this moment instead, RFC 3339. (templated)
-    :param accept_repeated_input: queries that may read input again that was read before. (templated)
-    :param max_snapshot_age_seconds: refuse to start from what is older. (templated)
-    :param assume_dead: take over although the launcher cannot say whether the old driver is dead. (templated)
+    :param allow_new_queries: queries that may start empty although the snapshot does not contain them. (templated)
+    :param accept_lost_input: queries that may continue although input after their offsets is lost. (templated)
+    :param offsets: with ``start="seed"``: start at these offsets, by query, one text per source as Spark writes them
+        and in the order of the snapshot. (templated)
+    :param begins_at: with ``start="seed"``: start with the input of this time, RFC 3339. (templated)
+    :param accept_repeated_input: queries that may read input a second time. (templated)
+    :param max_snapshot_age_seconds: refuse to start from an older snapshot. (templated)
+    :param assume_dead: take over although the launcher cannot tell whether the old driver is dead. (templated)
     :param version_label: your own name of this version. (templated)
-    :param snapshots: the URI of the place in which its snapshots are kept, instead of with its checkpoints; ``none``:
-        none is taken of it while it runs. (templated)
-    :param on_query_failure: what a query that fails does to the others: ``fail`` stops them and ends the deployment,
-        ``degrade`` lets them run on, ``script``: what the script itself does. (templated)
-    :param attaches: the script calls ``runtime.attach()``, and is submitted itself. (templated)
+    :param snapshots: URI under which snapshots are kept, instead of beside the checkpoints; ``none``: take no snapshot
+        while the stream runs. (templated)
+    :param on_query_failure: what a failed query does to the others: ``fail`` stops them and ends the deployment,
+        ``degrade`` lets them run on, ``script`` leaves it to the script. (templated)
+    :param attaches: the script calls ``runtime.attach()`` and is submitted itself. (templated)
     :param spark_conn_id: an Airflow connection of type ``spark`` through which the driver is started. (templated)
     :param settings: settings of the agent in the driver.
-    :param wait_until: ``healthy``: each query has committed a batch, or found no input; ``caught_up``: and nothing is
+    :param wait_until: ``healthy``: each query has committed a batch, or found no input; ``caught_up``: also no input is
         left to read; ``finished``: the script has ended by itself; ``none``: return when the driver is launched.
         (templated)
-    :param on_kill_action: what becomes of the deployment when the task is killed or marked while it waits: ``leave``
-        it, ``stop`` it with its state, ``drain`` it, or ``kill`` its driver.
+    :param on_kill_action: what happens to the deployment when the waiting task is killed or marked: ``leave`` it,
+        ``stop`` it with its state, ``drain`` it, or ``kill`` its driver.
     """
 
     template_fields: Sequence[str] = (
@@ -175,13 +174,13 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         request = self._request()
-        # One id is one request: with the script mended and the task cleared, it is another one.
+        # A cleared task with a changed script is another request.
         request_id = request_id_of(context, resolve_request(request).digest)
         request = replace(request, request_id=request_id)
         return self.wait_for_launched(hook, hook.client.deploy(request, self._say_how_it_starts))
 
     def _say_how_it_starts(self, view: DeploymentView) -> None:
-        """Before anything runs: how it starts, and what a person should know of that."""
+        """Log the start mode and its notes before the driver runs."""
         snapshot = f" from {view.start.snapshot_id}" if view.start.snapshot_id else ""
         self.log.info("%s %s starts: %s%s", view.stream_id, view.deployment_id, view.start.mode, snapshot)
         for note in view.notes:

@@ -1,4 +1,4 @@
-"""``DrainStreamOperator``: no new input, everything that is buffered written, then the end."""
+"""``DrainStreamOperator``: stop reading, flush all buffered state, and end the stream."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text, yes_or_no
+from airflow_streamstate.hooks.rendered import one_of, optional_seconds, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
 from airflow_streamstate.protocol.commands import DrainMode, DrainTerms, OnDrainDeadline
@@ -20,29 +20,29 @@ ON_DEADLINE: tuple[OnDrainDeadline, ...] = ("fail", "stop", "kill")
 
 
 class DrainStreamOperator(StreamStateOperator):
-    """Write the drain notification of a stream, and wait for the drain only if that is asked for.
+    """Order the drain of a stream, and wait for it only with ``wait_for_completion``.
 
-    A drain writes open windows early: it is for upgrades that the state cannot survive. For all others, stop.
-    What is stopped, finished or failed is drained, too: its own code is launched once more, for the flush alone.
+    A drain writes open windows early: use it for upgrades that the state cannot survive, and a stop for all others. A
+    stopped, finished or failed deployment is launched once more for the flush.
 
-    Idempotent: a retry, or a task that was cleared, finds its notification, or what became of it.
+    Idempotent: a retry, or a cleared task, finds its order and the order's result.
 
     Returns ``{stream_id, deployment_id, command_id, key, state}``; with ``wait_for_completion`` also
     ``{snapshot_id, end_offsets, watermark_at, state_rows_left}`` and no key.
 
     :param deployment_id: which deployment; the current one by default. (templated)
-    :param mode: ``default`` flushes all that the queries have, ``event_time`` moves the watermark only. (templated)
-    :param rehearse: try the flush on a fork of the state first, while the stream runs on: a drain that would leave
-        state, or whose flush would fail, is rejected before anything is stopped. (templated)
-    :param allow_state_loss: state that the flush leaves is no reason to reject it: what follows drops that. (templated)
-    :param batches_deadline_seconds: the batches in flight are to be committed so long after the order; None: however
-        long they take. (templated)
-    :param on_batches_deadline: what the driver does where they are not: ``fail`` takes the drain back and runs on,
-        ``stop`` makes it a stop, state kept, ``kill`` cuts the batch, for the next start to run it again. (templated)
-    :param flush_deadline_seconds: the flush is to be committed so long after it has begun. (templated)
-    :param on_flush_deadline: what is done where it is not: the same three. (templated)
-    :param expires_in_seconds: a notification that is read later is not begun; None: any time. (templated)
-    :param wait_for_completion: wait until it is drained, for ``timeout_seconds`` at most.
+    :param mode: ``default`` flushes all state of the queries, ``event_time`` only moves the watermark. (templated)
+    :param rehearse: first try the flush on a fork of the state, while the stream runs on: the driver rejects a drain
+        that would leave state, or whose flush would fail. (templated)
+    :param allow_state_loss: accept state that the flush leaves; the next version drops it. (templated)
+    :param batches_deadline_seconds: seconds from the order until the batches in flight must be committed; None: no
+        limit. (templated)
+    :param on_batches_deadline: what the driver does then: ``fail`` withdraws the drain and runs on, ``stop`` stops with
+        the state kept, ``kill`` cuts the batch, and the next start runs it again. (templated)
+    :param flush_deadline_seconds: seconds from the begin of the flush until it must be committed. (templated)
+    :param on_flush_deadline: what the driver does then: ``fail``, ``stop`` or ``kill``. (templated)
+    :param expires_in_seconds: the driver ignores an order that it reads later than this; None: no limit. (templated)
+    :param wait_for_completion: wait until the stream is drained, for ``timeout_seconds`` at most.
     """
 
     template_fields: Sequence[str] = (
@@ -87,7 +87,7 @@ class DrainStreamOperator(StreamStateOperator):
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         within, flush_within, expires_in = (
-            None if (text := optional_text(value)) is None else as_seconds(text, name)
+            optional_seconds(value, name)
             for name, value in (
                 ("batches_deadline_seconds", self.batches_deadline_seconds),
                 ("flush_deadline_seconds", self.flush_deadline_seconds),
@@ -100,7 +100,7 @@ class DrainStreamOperator(StreamStateOperator):
         ):
             if value != "fail" and needed is None:
                 raise InvalidRequestError(
-                    "this says what is done at a deadline, and none was given",
+                    "this field needs a deadline, and none was given",
                     field=name,
                     next_step="Give batches_deadline_seconds, or flush_deadline_seconds, or leave it out.",
                 )
@@ -120,6 +120,4 @@ class DrainStreamOperator(StreamStateOperator):
             expires_in_seconds=expires_in,
             request_id=request_id_of(context),
         )
-        if not self.wait_for_completion:
-            return ordered(order)
-        return self.wait_until_done(hook, WaitCondition.of(order))
+        return self.wait_until_done(hook, WaitCondition.of(order)) if self.wait_for_completion else ordered(order)

@@ -1,4 +1,4 @@
-"""What the operators share that bring an upgrade or a rollback to its end: acting in workers, waiting anywhere."""
+"""Base of the operators that drive an upgrade or a rollback: steps run in workers, waiting happens anywhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from airflow_streamstate.operators.masking import MasksSecrets
 from airflow_streamstate.protocol.codec import format_time, parse_time
 from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
 from airflow_streamstate.triggers.events import read_event
-from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -32,41 +31,41 @@ if TYPE_CHECKING:
 UNDER_WAY_KEY = "upgrade"
 """The XCom that names the upgrade while it is under way: ``{stream_id, upgrade_id}``."""
 HOLD_SECONDS = 60.0
-"""So long a deferrable task stays in its worker while the stream may stand still: coming back would cost seconds."""
+"""How long a deferrable task stays in its worker while no version may be running; a wake-up would cost seconds."""
 MIN_RELOOK_SECONDS, MAX_RELOOK_SECONDS = 20.0, 600.0
-"""A worker looks itself after so long, whatever a triggerer sees: that one may not see the driver's process."""
+"""A worker looks again after this time: a triggerer may be unable to see the driver's process."""
 WAKING_SECONDS = 180.0
-"""So long after a triggerer has woken a task a worker may take to begin; then the task is taken for gone."""
+"""How long a worker may take to start a woken task; after that the task is taken for gone."""
 IF_BUSY = ("refuse", "wait")
 KILLED_SECONDS = 20.0
-"""So long ``on_kill`` goes on with what was given up; Airflow itself may end it sooner."""
+"""How long ``on_kill`` continues an upgrade that it has cancelled; Airflow may end it sooner."""
 PROGRESS_SECONDS = 30.0
 
 
 class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
     """Base of ``UpgradeStreamOperator`` and ``RollbackStreamOperator``; not for use by itself.
 
-    Every step is recorded before it acts, so another worker goes on where it is. A try of the task goes on with what
-    the try before began; where that was over, and not as it was asked for, it says so again, and a task that was
-    cleared begins anew. A deferred task acts in workers alone, and its trigger looks; while the stream may stand still
-    it stays in its worker, for a minute at most.
+    Every step is recorded before it acts, so another worker can continue. A try continues the upgrade of the try
+    before; if that ended another way than requested, the try reports the same end, and a cleared task begins anew. A
+    deferred task acts only in workers; its trigger only looks. While no version may be running, the task stays in its
+    worker, for a minute at most.
 
-    :param healthy_batches: so many batches each query has to commit past the handover. (templated)
-    :param healthy_deadline_seconds: how long it has for that. (templated)
-    :param caught_up: healthy only when nothing is left to read, or no more than the version before had left.
+    :param healthy_batches: batches that each query has to commit past the handover. (templated)
+    :param healthy_deadline_seconds: how long the new version has for that. (templated)
+    :param caught_up: healthy only when no input is left to read, or no more than the version before had left.
         (templated)
     :param rehearsal_deadline_seconds: how long a rehearsal may take. (templated)
-    :param undo_command: undoes what a ``foreachBatch`` wrote, should there be no other way back. (templated)
-    :param if_busy: what is done while another upgrade or rollback of the stream is under way: ``refuse`` fails the task
+    :param undo_command: undoes what a ``foreachBatch`` wrote, if there is no other way back. (templated)
+    :param if_busy: what the task does while another upgrade or rollback of the stream is under way: ``refuse`` fails
         at once; ``wait`` waits for its end, within ``timeout_seconds``, records nothing meanwhile, and then plans
-        against what runs by then. Of several that wait any may come first. (templated)
-    :param timeout_seconds: how long to stay with it, the wait for another one included; then the task fails, the
-        upgrade stays under way, and a retry goes on with it. (templated)
+        against what runs by then. Several waiting tasks start in any order. (templated)
+    :param timeout_seconds: how long the task drives the upgrade, including the wait for another one; then the task
+        fails, the upgrade stays under way, and a retry continues it. (templated)
 
-    An upgrade whose task is gone, where Airflow told neither a worker nor a triggerer, holds the stream for two minutes
-    after the last word of a worker, for 15 where that worker died within an act (the capture of a large state), or for
-    three after a triggerer should have woken one: where it has not touched the stream by then, the next command that
-    wants the stream ends it, and a retry begins anew.
+    An upgrade whose task is gone without notice holds the stream for two minutes after the last sign of a worker, for
+    15 if the worker died within a step (the capture of a large state), or for three after a triggerer should have woken
+    a worker. If the upgrade has not touched the stream by then, the next command of the stream ends it, and a retry
+    begins anew.
     """
 
     template_fields: Sequence[str] = (
@@ -103,37 +102,33 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
         self._told_at_seconds: float | None = None
         self._built = True
 
-    # what an operator of these is
-
     @abstractmethod
     def request_digest(self) -> str:
-        """Over all that is asked for: one request id is one request."""
+        """Digest of the whole request, as one request id stands for one request."""
 
     @abstractmethod
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
-        """Record what is asked for, with a lease of ``LEASE_SECONDS``; the same request id again finds it."""
+        """Record the request with a lease of ``LEASE_SECONDS``; the same request id finds it again."""
 
     def after_stop(self) -> AfterStop:
-        """What becomes of it when the task is ended and a version was told to stop already; before that, nothing."""
+        """What happens to the upgrade when the task is ended after a version was told to stop."""
         return "finish"
-
-    # bringing it to its end
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         timeout_seconds = as_seconds(self.timeout_seconds, "timeout_seconds")
-        self.after_stop()  # what cannot be meant is refused before anything is recorded
+        self.after_stop()  # an invalid field is refused before anything is recorded
         one_of(self.if_busy, IF_BUSY, "if_busy")
         deadline_at = hook.clock.now() + timedelta(seconds=timeout_seconds)
         return self._drive(context, hook, self._begun(context, hook, deadline_at), deadline_at)
 
     def execute_complete(self, context: Context, event: Any = None, deadline_at: str | None = None) -> dict[str, Any]:
-        """Go on in a worker: there is something to do, or it is time that a worker looks itself."""
+        """Continue in a worker: a step is due, or the worker has to look itself."""
         with told_to_airflow():
             content = read_event(event)
             if content.outcome == "over":
                 content.need_result()
             hook = self.hook(context)
-            if deadline_at is None:  # ``dag.test()`` drops what is kept while a task is deferred
+            if deadline_at is None:  # ``dag.test()`` drops the kwargs of a deferral
                 deadline_at = hook.deadline_text(as_seconds(self.timeout_seconds, "timeout_seconds"))
             until = parse_time(deadline_at)
             if content.watch.wanted == "free":
@@ -142,7 +137,7 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
             return self._drive(context, hook, view, until, told=view.state.last.number)
 
     def _begun(self, context: Context, hook: StreamStateHook, deadline_at: datetime) -> UpgradeView:
-        """As ``_found_or_begun``, once no other upgrade holds the stream, where that is to be waited for."""
+        """As ``_found_or_begun``; with ``if_busy=wait`` once no other upgrade holds the stream."""
         while True:
             try:
                 return self._found_or_begun(context, hook)
@@ -161,24 +156,15 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
             raise busy_too_long(stream_id, holder)
         self.log.info("Waiting for another upgrade of %s: %s", stream_id, describe_holder(holder))
         if self.deferrable:
-            self.defer(
-                trigger=StreamStateTrigger(
-                    watch=WaitCondition("free", stream_id, deployment_id=holder.upgrade_id).to_json(),
-                    streamstate_conn_id=str(self.streamstate_conn_id),
-                    deferred_at=hook.deadline_text(0),
-                    deadline_at=format_time(deadline_at),
-                    poll_interval_seconds=self.poll_interval_seconds,
-                ),
-                method_name="execute_complete",
-                kwargs={"deadline_at": format_time(deadline_at)},
-            )
+            watch, until = WaitCondition("free", stream_id, deployment_id=holder.upgrade_id), format_time(deadline_at)
+            self.defer_to_trigger(hook, watch, until, deadline_at=until)
         upgrades.wait_until_free(stream_id, (deadline_at - now).total_seconds())
 
     def _found_or_begun(self, context: Context, hook: StreamStateHook) -> UpgradeView:
-        """What this task asked for: what is under way, or came to its end; else begun anew.
+        """The upgrade of this task, under way or over; else a new one.
 
-        An end that is not what was asked for stands until somebody clears the task: Airflow may run a try behind one
-        that failed for good, where it takes the end of a worker that deferred the task for the task's own.
+        An end other than the requested one stands until the task is cleared: Airflow may run a try after one that
+        failed for good, when it takes the end of a worker that deferred the task for the end of the task.
         """
         digest, cleared = self.request_digest(), cleared_after(context, self.retries or 0)
         for after in range(cleared + 1):
@@ -234,18 +220,8 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
         waited_seconds = (now - view.state.last.taken_at).total_seconds()
         relook_seconds = min(max(waited_seconds, MIN_RELOOK_SECONDS), MAX_RELOOK_SECONDS)
         hook.client.upgrades.hold(view.stream_id, view.upgrade_id, relook_seconds + WAKING_SECONDS)
-        self.defer(
-            trigger=StreamStateTrigger(
-                watch=watch.to_json(),
-                streamstate_conn_id=str(self.streamstate_conn_id),
-                deferred_at=hook.deadline_text(0),
-                deadline_at=format_time(min(deadline_at, now + timedelta(seconds=relook_seconds))),
-                poll_interval_seconds=self.poll_interval_seconds,
-                on_kill_action=self.after_stop(),
-            ),
-            method_name="execute_complete",
-            kwargs={"deadline_at": format_time(deadline_at)},
-        )
+        looks_until = format_time(min(deadline_at, now + timedelta(seconds=relook_seconds)))
+        self.defer_to_trigger(hook, watch, looks_until, self.after_stop(), deadline_at=format_time(deadline_at))
 
     def _judged(self, context: Context, view: UpgradeView) -> dict[str, Any]:
         for warning in view.state.last.warnings or ():
@@ -255,8 +231,6 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
             return view.to_json()
         context["ti"].xcom_push(key=RETURN_KEY, value=view.to_json())
         raise AirflowFailException(text_of(error)) from error  # it is over: no retry makes it another end
-
-    # what is said
 
     def _tell(self, line: str) -> None:
         self.log.info("%s", line)
@@ -268,10 +242,8 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
             self._told_at_seconds = now_seconds
             self.log.info("Waiting: %s", line)
 
-    # its end by Airflow
-
     def on_kill(self) -> None:
-        """Airflow ends the task in its worker; where it is deferred, ``StreamStateTrigger.on_kill`` is told instead."""
+        """Airflow ends the task in its worker. For a deferred task it calls ``StreamStateTrigger.on_kill``."""
         if self._driven is None:
             return
         self._is_ended = True
@@ -279,7 +251,7 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
         try:
             view = give_up(hook.client, view.stream_id, view.upgrade_id, self.after_stop(), KILLED_SECONDS)
         except StreamStateError as error:
-            self.log.error("The task was ended, and going on with %s failed: %s", view.upgrade_id, error)  # noqa: TRY400
+            self.log.error("The task was ended, and continuing %s failed: %s", view.upgrade_id, error)  # noqa: TRY400
         self.log.info("The task was ended; %s", what_remains(view))
 
     def _need_driven(self) -> tuple[StreamStateHook, UpgradeView]:
@@ -287,10 +259,8 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
             raise InvalidRequestError("nothing is under way here")
         return self._driven
 
-    # fields
-
     def healthy_when(self) -> HealthyWhen:
-        """When a version has proven itself."""
+        """When a version counts as healthy."""
         return HealthyWhen(
             batches=whole_number(self.healthy_batches, "healthy_batches"),
             within_seconds=as_seconds(self.healthy_deadline_seconds, "healthy_deadline_seconds"),
@@ -302,13 +272,13 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
         return as_seconds(self.rehearsal_deadline_seconds, "rehearsal_deadline_seconds")
 
     def undo_words(self) -> tuple[str, ...]:
-        """The command that undoes; none by default."""
+        """The words of the undo command; none by default."""
         value = self.undo_command
         is_given = not isinstance(value, str) or optional_text(value) is not None
         return texts(value, "undo_command") if is_given else ()
 
 
 def _purpose(digest: str, after: int, number: int) -> str:
-    """What a request id is for: the request, and which time since the task was cleared."""
+    """The purpose of a request id: the request, the last clear, and the number of the request since."""
     words = [digest, f"after {after}" if after else "", str(number) if number > 1 else ""]
     return " ".join(word for word in words if word)

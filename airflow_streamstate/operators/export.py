@@ -1,4 +1,4 @@
-"""``ExportStateOperator``: the state of a stream as tables that anybody can read."""
+"""``ExportStateOperator``: write the state of a stream as tables."""
 
 from __future__ import annotations
 
@@ -19,26 +19,25 @@ _TOLD = ("stream_id", "snapshot_id", "deployment_id", "kind", "taken_at", "since
 
 
 class ExportStateOperator(ReadingOperator):
-    """Write the state in a snapshot as tables, or what became of it since an older one, for anybody to read.
+    """Write the state in a snapshot, or its changes since an older snapshot, as tables.
 
     A Spark driver on the worker's machine reads a fork of the snapshot; the stream may run meanwhile. Idempotent: a
-    retry replaces the export of the try before. Waits in its worker, whatever ``deferrable`` says.
+    retry replaces the export of the try before. The task waits in its worker; ``deferrable`` has no effect.
 
     Returns ``{stream_id, snapshot_id, deployment_id, kind, taken_at, since_snapshot_id, export: {uri, format, complete,
-    tables, problems}}``, as its XCom also where some of the state could not be read, which fails the task.
+    tables, problems}}``. If some of the state could not be read, the task fails, with the same XCom.
 
-    :param out: where to: a folder of the worker, or a URI that Spark can write to; not in the home. (templated)
-    :param snapshot_id: which snapshot; None: the newest one with state. (templated)
-    :param changes_since: write what makes the state of this older snapshot the newer one: upserts and deletes.
-        (templated)
-    :param query_name: this query alone. (templated)
+    :param out: a folder of the worker, or a URI that Spark can write to; not in the home. (templated)
+    :param snapshot_id: None: the newest snapshot with state. (templated)
+    :param changes_since: write the upserts and deletes that lead from this older snapshot to the newer one. (templated)
+    :param query_name: only this query. (templated)
     :param format: ``parquet`` or ``delta``, which needs its ``packages`` and ``conf``. (templated)
-    :param overwrite: replace an earlier export that lies there; nothing else ever is. (templated)
+    :param overwrite: replace an earlier export in ``out``; other files are never replaced. (templated)
     :param master: Spark's master for the driver that reads. (templated)
-    :param conf: Spark's configuration, laid over that of the deployment; a value may be a reference to a secret.
+    :param conf: Spark configuration that overrides the deployment's; a value may be a reference to a secret.
         (templated)
-    :param packages: Maven coordinates beside those of the deployment. (templated)
-    :param deadline_seconds: by when it is over; then it is ended, and the task fails. (templated)
+    :param packages: Maven coordinates in addition to the deployment's. (templated)
+    :param deadline_seconds: when the driver is ended, and the task fails. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -88,6 +87,6 @@ class ExportStateOperator(ReadingOperator):
                 snapshot_id=found["snapshot_id"],
                 out=found["export"]["uri"],
                 problems=problems,
-                next_step="VerifySnapshotOperator with deep=True says what is wrong with the snapshot.",
+                next_step="VerifySnapshotOperator with deep=True names what is wrong with the snapshot.",
             )
         return result

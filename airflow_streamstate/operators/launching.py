@@ -1,4 +1,4 @@
-"""What the operators that start a driver share: until when they wait, and what becomes of it if Airflow ends them."""
+"""Base of the operators that start a driver: what they wait for, and what happens when Airflow ends them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,12 @@ WAIT_UNTIL: tuple[WaitUntil, ...] = ("healthy", "caught_up", "finished", "none")
 
 
 def launched(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What an operator returns that started a driver."""
+    """The result of an operator that starts a driver."""
     return {name: found.get(name) for name in ("stream_id", "deployment_id", "attempt", "state", "start")}
 
 
 class LaunchingOperator(StreamStateOperator):
-    """Base of ``DeployStreamOperator`` and ``ResumeStreamOperator``; not for use by itself.
-
-    :param wait_until: ``healthy``: each query has committed a batch, or found no input; ``caught_up``: and nothing is
-        left to read; ``finished``: the script has ended by itself; ``none``: return when the driver is launched.
-        (templated)
-    :param on_kill_action: what becomes of the deployment when the task is killed, or marked, while it waits: ``leave``
-        it, ``stop`` it with its state, ``drain`` it, or ``kill`` its driver.
-    """
+    """Base of ``DeployStreamOperator``, which documents its parameters, and ``ResumeStreamOperator``."""
 
     template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "wait_until")
 
@@ -40,7 +33,7 @@ class LaunchingOperator(StreamStateOperator):
         self._launched: tuple[str, str] | None = None
 
     def wait_for_launched(self, hook: StreamStateHook, view: DeploymentView) -> dict[str, Any]:
-        """Wait as asked for what was just launched."""
+        """Wait for the launched deployment as ``wait_until`` says."""
         wanted = one_of(self.wait_until, WAIT_UNTIL, "wait_until")
         if wanted == "none":
             return launched(view.to_json())
@@ -53,6 +46,6 @@ class LaunchingOperator(StreamStateOperator):
         return launched(observed)
 
     def on_kill(self) -> None:
-        """Airflow ends the task while it waits in a worker; in the triggerer it is ``StreamStateTrigger.on_kill``."""
+        """Airflow ends the task in its worker. For a deferred task it calls ``StreamStateTrigger.on_kill``."""
         if self._launched is not None:
             end_as_asked(self.hook().client, self.on_kill_action, *self._launched)

@@ -1,4 +1,4 @@
-"""Secrets among what an operator is given, hidden wherever Airflow shows them."""
+"""Hides the secrets among an operator's fields wherever Airflow shows them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from airflow_streamstate.hooks.rendered import text_mapping, texts
 from airflow_streamstate.protocol.redaction import secrets_of
 
 _LISTED = ("application", "py_files", "files", "jars", "packages", "master", "undo_command", "mirrors", "out")
-"""A password in a URI, and a secret in a command, are refused, but shown as a rendered field before."""
+"""A password in a URI and a secret in a command are refused, but Airflow renders the field before that."""
 _MAY_BE_SECRET = frozenset({"conf", "arguments", "environment", *_LISTED})
 
 
 class MasksSecrets:
-    """An operator whose fields may hold secrets; its ``__init__`` sets ``_built`` when it has set them all.
+    """Mixin of operators whose fields may hold secrets; their ``__init__`` sets ``_built`` at its end.
 
-    Set again means rendered, mapped tasks included; Airflow shows rendered fields from this moment on.
+    A field that is set after that was rendered by Airflow, which shows it from then on.
     """
 
     _built: bool
@@ -32,16 +32,16 @@ class MasksSecrets:
             for listed in _LISTED:
                 given = shown.get(listed)
                 mask_secrets_of(None, given)
-                if isinstance(given, str):  # one word as it stands, too: a path, a URI
+                if isinstance(given, str):  # also as one word: a path, a URI
                     mask_secrets_of(None, [given])
 
 
 def mask_secrets_of(conf: Any, arguments: Any, environment: Any = None) -> None:
-    """Have Airflow hide the secret values among these, wherever it shows them from now on."""
+    """Have Airflow hide the secret values among these from now on."""
     named: dict[str, str] = {}
     variables: dict[str, str] = {}
     listed: tuple[str, ...] = ()
-    # What is no mapping or list, or not yet, is refused when the task runs.
+    # A field of another type is refused when the task runs.
     with suppress(InvalidRequestError):
         named = text_mapping(conf, "conf")
     with suppress(InvalidRequestError):

@@ -1,4 +1,4 @@
-"""``MirrorSnapshotsOperator``: the snapshots of a stream also at another place."""
+"""``MirrorSnapshotsOperator``: copy the snapshots of a stream to its mirrors."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _SAID = ("snapshot_id", "mirror", "files", "bytes")
 
 
 class MirrorSnapshotsOperator(MasksSecrets, StreamStateOperator):
-    """Copy every complete snapshot of a stream to its mirrors, with what a deploy from there needs.
+    """Copy every complete snapshot of a stream to its mirrors, with the files that a deploy from there needs.
 
-    The driver of a stream that was deployed with mirrors does so by itself while it runs. Idempotent: what is there
-    already is not copied again, so a retry goes on where the first try was cut short. The bytes go through the worker,
-    which stays with them: ``deferrable`` and ``timeout_seconds`` change nothing; ``execution_timeout`` bounds it.
+    The driver of a stream with mirrors copies its snapshots itself while it runs. Idempotent: a retry copies only what
+    is missing. The worker copies the bytes, so ``deferrable`` and ``timeout_seconds`` have no effect; use
+    ``execution_timeout``.
 
     Returns ``{stream_id, snapshots: [{snapshot_id, mirror, files, bytes}]}``.
 
-    :param mirrors: there instead of the mirrors of the current deployment. (templated)
-    :param fetch_batch_bytes: how much is fetched at a time; None: as the deployment is set. (templated)
-    :param fetch_timeout_seconds: a store that does not answer for so long is left; None: as the deployment is set.
+    :param mirrors: URIs to use instead of the current deployment's mirrors. (templated)
+    :param fetch_batch_bytes: bytes to fetch at a time; None: the deployment's setting. (templated)
+    :param fetch_timeout_seconds: give up a store that does not answer for so long; None: the deployment's setting.
         (templated)
     """
 

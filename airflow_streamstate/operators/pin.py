@@ -1,4 +1,4 @@
-"""``PinSnapshotOperator``: a snapshot that is kept until somebody lets go of it."""
+"""``PinSnapshotOperator``: keep a snapshot until it is unpinned."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ if TYPE_CHECKING:
 
 
 class PinSnapshotOperator(StreamStateOperator):
-    """Keep a snapshot whatever is pruned, or let go of it.
+    """Pin a snapshot, so that no pruning removes it, or unpin it.
 
-    Idempotent: twice is once. Nothing is waited for, so ``deferrable`` and ``timeout_seconds`` change nothing.
+    Idempotent. The task does not wait, so ``deferrable`` and ``timeout_seconds`` have no effect.
 
     Returns ``{stream_id, snapshot_id, pinned}``.
 
-    :param snapshot_id: which snapshot. (templated)
-    :param pinned: whether it is to be pinned; false takes the pin away. (templated)
+    :param pinned: false removes the pin. (templated)
     """
 
     template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "snapshot_id", "pinned")

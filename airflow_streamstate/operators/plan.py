@@ -1,4 +1,4 @@
-"""``PlanUpgradeOperator``: what a change would do, before anything is stopped."""
+"""``PlanUpgradeOperator``: compare a change with what runs, before anything is stopped."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ if TYPE_CHECKING:
 class PlanUpgradeOperator(ChangingOperator):
     """Say whether a change of a stream fits, before anything is stopped.
 
-    The new script runs once in a driver of its own, with ``STREAMSTATE_REHEARSAL=1`` in its environment; each of its
-    queries is compared with the one that runs now, and tried with an empty batch on a fork of its state, into no sink.
-    Neither the stream nor any position or sink is touched, and what the rehearsal made is removed. What is not given
-    stays as the current deployment has it.
+    The new script runs once in its own driver, with ``STREAMSTATE_REHEARSAL=1`` in its environment. Each query is
+    compared with the running one, and tried with an empty batch on a fork of its state, without a sink. The stream, its
+    positions and its sinks are not touched, and the rehearsal's files are removed. Omitted parameters stay as in the
+    current deployment.
 
     Returns the report, ``{stream_id, deployment_id, rehearsal_id, outcome, reason, verdict, queries{NAME:{verdict,
-    differences}}, rehearsal{ok, seconds, error}, seed{ok, error}, notes}``, as its XCom also where it fails the task.
+    differences}}, rehearsal{ok, seconds, error}, seed{ok, error}, notes}``; a failed task has the same XCom.
 
-    :param application: path of the new PySpark script; None: as it is, with other settings. (templated)
-    :param arguments: its arguments, all of them; None: as they are. (templated)
-    :param conf: Spark's configuration, laid over the present one; a value may be a reference to a secret. (templated)
-    :param environment: variables for the driver, in the same way. (templated)
+    :param application: path of the new PySpark script; None: unchanged. (templated)
+    :param arguments: all arguments of the script; None: unchanged. (templated)
+    :param conf: Spark configuration that overrides the current one; a value may be a reference to a secret. (templated)
+    :param environment: variables for the driver that override the current ones. (templated)
     :param master: Spark's master. (templated)
     :param spark_conn_id: an Airflow connection of type ``spark`` through which the driver is started. (templated)
-    :param py_files: Python files and zips for the script; None: as they are. (templated)
-    :param files: files beside the script; None: as they are. (templated)
-    :param packages: Maven coordinates; None: as they are. (templated)
-    :param jars: jars; None: as they are. (templated)
-    :param allow_new_queries: queries that may start with nothing, although the snapshot does not know them. (templated)
-    :param accept_lost_input: queries that may go on although input behind their offsets is lost. (templated)
+    :param py_files: Python files and zips for the script; None: unchanged. (templated)
+    :param files: files beside the script; None: unchanged. (templated)
+    :param packages: Maven coordinates; None: unchanged. (templated)
+    :param jars: jars; None: unchanged. (templated)
+    :param allow_new_queries: queries that may start empty although the snapshot does not contain them. (templated)
+    :param accept_lost_input: queries that may continue although input after their offsets is lost. (templated)
     :param allow_state_loss: drop state that the drain could not flush. (templated)
-    :param allow_literal_secrets: take values under secret-like names as they are, recorded in the home. (templated)
+    :param allow_literal_secrets: accept literal values under secret-like names, and record them in the home.
+        (templated)
     :param version_label: your own name of the new version; None: none for another script. (templated)
-    :param on_query_failure: what a query that fails does to the others, as in ``DeployStreamOperator``; None: as it is.
+    :param on_query_failure: what a failed query does to the others, as in ``DeployStreamOperator``; None: unchanged.
         (templated)
-    :param rehearse: run the empty batches; else the plans alone are compared, by a run of the script all the same.
+    :param rehearse: run the empty batches; false compares only the plans, for which the script runs, too. (templated)
+    :param deadline_seconds: when the rehearsal is ended. The task waits until then, and has no ``timeout_seconds``.
         (templated)
-    :param deadline_seconds: by when the rehearsal is over; then it is ended. The task waits for that, and has no
-        ``timeout_seconds``. (templated)
-    :param fail_unless_it_fits: fail the task where the verdict is neither ``same`` nor ``state-compatible``, or the
-        rehearsal did not go well; else the report is all, and what follows decides by it. (templated)
+    :param fail_unless_it_fits: fail the task if the verdict is neither ``same`` nor ``state-compatible``, or the
+        rehearsal failed; false leaves the decision to later tasks. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -80,14 +80,13 @@ class PlanUpgradeOperator(ChangingOperator):
         request, deadline_seconds = self.change(), as_seconds(self.deadline_seconds, "deadline_seconds")
         view = hook.client.plans.begin(
             request,
-            # One id is one request, as for a deploy; one that is over is begun anew when the task is cleared.
             request_id=request_id_of(context, request.digest),
             runs_batches=yes_or_no(self.rehearse, "rehearse"),
             deadline_seconds=deadline_seconds,
         )
         self._begun = (view.stream_id, view.rehearsal_id)
         watch = WaitCondition("rehearsed", view.stream_id, deployment_id=view.rehearsal_id)
-        # The rehearsal ends itself at its deadline; a wait sees that end.
+        # The rehearsal ends itself at its deadline, and the wait sees that end.
         result = self.wait_until_done(hook, watch, timeout_seconds=deadline_seconds + 2 * LATE_SECONDS)
         return self._judged(context, result)
 
@@ -101,7 +100,7 @@ class PlanUpgradeOperator(ChangingOperator):
         return self._report.to_json()
 
     def on_kill(self) -> None:
-        """Airflow ends the task while it waits in a worker; in the triggerer the rehearsal ends at its deadline."""
+        """Airflow ends the task in its worker. The rehearsal of a deferred task ends at its deadline."""
         if self._begun is not None:
             self.hook().client.plans.give_up(*self._begun)
 

@@ -1,4 +1,4 @@
-"""``PruneSnapshotsOperator``: what nothing needs any more of a stream is removed."""
+"""``PruneSnapshotsOperator``: remove the snapshots of a stream that are no longer needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.controller.retention.deciding import RetentionPolicy
-from airflow_streamstate.hooks.rendered import as_seconds, optional_text, whole_number, yes_or_no
+from airflow_streamstate.hooks.rendered import optional_seconds, optional_text, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 class PruneSnapshotsOperator(StreamStateOperator):
-    """Remove the snapshots of a stream that nothing needs, and what its deployments left behind.
+    """Remove the snapshots of a stream that are no longer needed, and the leftovers of its deployments.
 
-    Pinned and leased snapshots, the last known good one, and each that a start, a rollback or an undo may go back to
-    stay, whatever is asked for. It may run at any time, beside anything else. Idempotent: a retry goes on where the
-    first try was cut short. Nothing is waited for, so ``deferrable`` and ``timeout_seconds`` change nothing.
+    Pinned and leased snapshots, the last known good one, and each that a start, a rollback or an undo may need always
+    stay. Pruning may run at any time, beside any other command. Idempotent: a retry continues. The task does not wait,
+    so ``deferrable`` and ``timeout_seconds`` have no effect.
 
     Returns ``{stream_id, dry_run, removed, kept, leftovers, abandoned, files, temporary_files, notes, mirrors}``.
 
-    :param keep: keep so many of the newest, whatever their age; None: 10 where no age is given, else 0. (templated)
-    :param older_than_seconds: remove only what was taken, and last read, longer ago than this; None: age does not
-        count. (templated)
-    :param at_mirrors: at the stream's mirrors, too: copies of what its home has replaced by newer ones. (templated)
-    :param report_only: only say what would go, and why. (templated)
+    :param keep: how many of the newest to keep at any age; None: 10 without ``older_than_seconds``, else 0. (templated)
+    :param older_than_seconds: remove only snapshots taken, and last read, longer ago than this; None: any age.
+        (templated)
+    :param at_mirrors: also remove copies at the mirrors that newer snapshots of the home have replaced. (templated)
+    :param report_only: only report what would be removed, and why. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -54,10 +54,10 @@ class PruneSnapshotsOperator(StreamStateOperator):
         self.report_only = report_only
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:  # noqa: ARG002 - asks for no id
-        age, keep = optional_text(self.older_than_seconds), optional_text(self.keep)
+        keep = optional_text(self.keep)
         policy = RetentionPolicy(
             None if keep is None else whole_number(keep, "keep"),
-            None if age is None else as_seconds(age, "older_than_seconds"),
+            optional_seconds(self.older_than_seconds, "older_than_seconds"),
         )
         pruned = hook.client.retention.prune(
             str(self.stream_id),

@@ -1,4 +1,4 @@
-"""What the operators share that have a Spark driver of their own read the state of a snapshot."""
+"""Base of the operators whose own Spark driver reads the state of a snapshot."""
 
 from __future__ import annotations
 
@@ -14,19 +14,10 @@ from airflow_streamstate.operators.masking import MasksSecrets
 
 
 class ReadingOperator(MasksSecrets, StreamStateOperator):
-    """Base of ``ExportStateOperator`` and ``VerifySnapshotOperator``; not for use by itself.
+    """Base of ``ExportStateOperator`` and ``VerifySnapshotOperator``, which document its parameters.
 
-    The driver runs on the worker's machine, on a fork of the snapshot, and its answer lies there: the task stays with
-    it, so ``deferrable`` changes nothing. The stream is not touched. What Airflow ends, or what dies, ends its driver
-    at the latest at ``deadline_seconds``.
-
-    :param snapshot_id: which snapshot. (templated)
-    :param master: Spark's master for the driver that reads. (templated)
-    :param conf: Spark's configuration, laid over that of the deployment; a value may be a reference to a secret.
-        (templated)
-    :param packages: Maven coordinates beside those of the deployment. (templated)
-    :param deadline_seconds: by when the reading is over; then it is ended. The task has no ``timeout_seconds``.
-        (templated)
+    The driver runs on the worker's machine, on a fork of the snapshot, and leaves its answer there, so the task stays
+    in its worker. If the task is ended or dies, its driver ends at ``deadline_seconds`` at the latest.
     """
 
     template_fields: Sequence[str] = (
@@ -58,7 +49,7 @@ class ReadingOperator(MasksSecrets, StreamStateOperator):
         self._told = ""
 
     def reading(self, **more: Any) -> ReadingRequest:
-        """The request, as it was rendered; ``more``: what an operator adds to it."""
+        """The rendered request, with what an operator adds to it."""
         return ReadingRequest(
             stream_id=str(self.stream_id),
             snapshot_id=optional_text(self.snapshot_id),
@@ -70,7 +61,7 @@ class ReadingOperator(MasksSecrets, StreamStateOperator):
         )
 
     def tell(self, line: str) -> None:
-        """Log where it stands, once; leave the reading, which removes what it made, where the task was ended."""
+        """Log new progress; after ``on_kill`` leave the reading, which then removes its files."""
         if self._is_ended:
             raise AirflowException("the task was ended, and its reading with it")
         if line != self._told:
@@ -78,5 +69,5 @@ class ReadingOperator(MasksSecrets, StreamStateOperator):
             self.log.info("%s", line)
 
     def on_kill(self) -> None:
-        """Airflow ends the task: the reading is left at its next word, a fraction of a second from now."""
+        """Airflow ends the task: the reading ends at its next report, within a second."""
         self._is_ended = True

@@ -1,4 +1,4 @@
-"""``ResumeStreamOperator``: the same deployment once more, on its own checkpoint."""
+"""``ResumeStreamOperator``: start the current deployment again, on its own checkpoints."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class ResumeStreamOperator(LaunchingOperator):
-    """Start the current deployment of a stream again: its recorded code, whatever lies at the old path meanwhile.
+    """Start the current deployment of a stream again, with its recorded code, whatever the path holds by now.
 
-    Idempotent: a retry, or a task that was cleared, finds the attempt that it began.
+    Idempotent: a retry, or a cleared task, finds the attempt that it began.
 
     Returns ``{stream_id, deployment_id, attempt, state, start: {mode, snapshot_id}}``.
 
-    :param assume_dead: go on although the launcher cannot say whether the old driver is dead. (templated)
+    :param assume_dead: continue although the launcher cannot tell whether the old driver is dead. (templated)
     :param wait_until: see ``DeployStreamOperator``. (templated)
     :param on_kill_action: see ``DeployStreamOperator``.
     """

@@ -1,4 +1,4 @@
-"""``RetireStreamOperator``: the end of a stream that is not to run any more."""
+"""``RetireStreamOperator``: retire a stream."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class RetireStreamOperator(StreamStateOperator):
-    """Mark a stream that has ended as one that is not to run any more; with ``delete`` nothing of it stays.
+    """Mark an ended stream as retired; with ``delete`` remove it.
 
-    A stream that runs is refused: stop or drain it before. Idempotent: twice is once, and a deletion that was cut short
-    goes on; of a stream that is gone already a retry says that there is none. Nothing is waited for, so ``deferrable``
-    and ``timeout_seconds`` change nothing.
+    A running stream is refused: stop or drain it first. Idempotent: a retry continues a deletion that was cut short; if
+    the stream is gone already, the retry reports that. The task does not wait, so ``deferrable`` and
+    ``timeout_seconds`` have no effect.
 
     Returns ``{stream_id, retired_at, retired_by, reason, deleted, objects}``.
 
-    :param delete: remove everything of it, snapshots and pins among it. There is no way back. (templated)
+    :param delete: remove the whole stream, with all snapshots, pinned ones too. This cannot be undone. (templated)
     """
 
     template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "delete")

@@ -1,4 +1,4 @@
-"""``RollbackStreamOperator``: back to the version before, in the first way that is exact."""
+"""``RollbackStreamOperator``: go back to the version before, in the first exact way."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from airflow_streamstate.operators.driving import UpgradeOperatorBase
 
 
 class RollbackStreamOperator(UpgradeOperatorBase):
-    """Run again in a stream what ran before its current deployment, without a lost or doubled row.
+    """Run the version before the current deployment again, without a lost or doubled row.
 
-    Where nothing came of the current version, the one before goes on from the handover. Else its code is rehearsed on
-    what the current one has left, and goes on from the last commit; the batches whose output is the given-up version's
-    are named. Where neither can be, the sinks are undone to the handover. Where none is exact the task fails, without a
-    retry, and nothing is touched.
+    If the current version has committed nothing, the version before continues from the handover. Otherwise its code is
+    rehearsed on the state that the current version left, and continues from the last commit; the result names the
+    batches that the current version wrote. If neither is possible, the sinks are undone to the handover. If no way is
+    exact, the task fails without a retry, and nothing is touched.
 
-    Idempotent, and its result is, as those of ``UpgradeStreamOperator``. Where the task is killed, marked or cleared
-    before the current version is told to stop, nothing happens; after that the rollback is finished: by the task as far
-    as Airflow lets it, by its next try, or by ``streamstate continue STREAM``.
+    Idempotent, with the result of ``UpgradeStreamOperator``. If the task is killed, marked or cleared before the
+    current version is told to stop, nothing happens; after that the rollback is finished by the task as far as Airflow
+    lets it, by its next try, or by ``streamstate continue STREAM``.
 
-    :param strategy: ``forward``: the old code goes on from the last commit; ``undo``: back to the handover, with the
+    :param strategy: ``forward``: the old code continues from the last commit; ``undo``: back to the handover, with the
         sinks undone; by default the first of them that is exact. (templated)
-    :param snapshot_id: go back to this older snapshot, with the code that it was taken of, and every sink undone to it.
-        (templated)
-    :param max_snapshot_age_seconds: refuse that snapshot where it is older. (templated)
-    :param accept_duplicates: rows may come twice on sinks that cannot be undone. (templated)
-    :param warm: launch the driver of the version before, before the current one is stopped; not where there is no room
-        for two. (templated)
-    :param accept_lost_input: queries that may go on although input behind their offsets is lost. (templated)
+    :param snapshot_id: go back to this older snapshot and its code, with every sink undone to it. (templated)
+    :param max_snapshot_age_seconds: refuse that snapshot if it is older. (templated)
+    :param accept_duplicates: accept doubled rows on sinks that cannot be undone. (templated)
+    :param warm: launch the driver of the version before while the current one still runs; false if there is no room for
+        two. (templated)
+    :param accept_lost_input: queries that may continue although input after their offsets is lost. (templated)
     """
 
     template_fields: Sequence[str] = (

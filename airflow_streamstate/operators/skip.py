@@ -1,4 +1,4 @@
-"""``SkipBatchOperator``: a batch that always fails, passed over by name."""
+"""``SkipBatchOperator``: skip a batch that always fails."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ if TYPE_CHECKING:
 
 
 class SkipBatchOperator(StreamStateOperator):
-    """Commit a batch that is planned and always fails, without reading its rows, and go on behind it.
+    """Commit a planned batch that always fails, without reading its rows, and continue after it.
 
-    For a stream that has ended: the next attempt is started, and does it before the query starts. The state stays as it
-    was; the offsets that are passed over are a gap with a name. Idempotent: a retry, or a task that was cleared,
-    finds its order, or what became of it; with another batch it asks for something else.
+    For a stream that has ended: the next attempt skips the batch before it starts the query. The state is unchanged;
+    the skipped offsets are recorded as a gap. Idempotent: a retry, or a cleared task, finds its order and the order's
+    result; another batch is another request.
 
     Returns ``{stream_id, command_id, deployment_id, query, batch_id, moves}``; without ``wait_for_completion``
     ``{stream_id, deployment_id, command_id, key, state}``.
 
     :param batch_id: the batch that the next start would run first. (templated)
-    :param reason: why; kept with the gap, and needed. (templated)
-    :param query_name: whose batch, where several queries have that one planned. (templated)
-    :param accept_written_rows: the sink may hold some of its output, and that stays there; without it refused.
-        (templated)
-    :param assume_dead: go on although the launcher cannot say whether the old driver is dead. (templated)
+    :param reason: required; kept with the gap. (templated)
+    :param query_name: the query, if several have a batch of this number planned. (templated)
+    :param accept_written_rows: skip the batch although the sink may hold some of its output, which stays. (templated)
+    :param assume_dead: continue although the launcher cannot tell whether the old driver is dead. (templated)
     :param wait_for_completion: wait until the batch is skipped, for ``timeout_seconds`` at most.
     """
 
@@ -71,9 +70,7 @@ class SkipBatchOperator(StreamStateOperator):
         )
         purpose = f"{request.batch_id} {request.query_name} {request.accepts_written}"
         order = hook.client.starts.skip(request, request_id_of(context, purpose), self._say_what_is_passed_over)
-        if not self.wait_for_completion:
-            return ordered(order)
-        return self.wait_until_done(hook, WaitCondition.of(order))
+        return self.wait_until_done(hook, WaitCondition.of(order)) if self.wait_for_completion else ordered(order)
 
     def _say_what_is_passed_over(self, view: SkipView) -> None:
         for move in describe(view.moves):

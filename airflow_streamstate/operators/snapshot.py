@@ -1,4 +1,4 @@
-"""``SnapshotStreamOperator``: a committed batch of every query, kept while the stream runs on."""
+"""``SnapshotStreamOperator``: take a snapshot of a running stream."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.hooks.rendered import as_moment, as_seconds, optional_text, yes_or_no
+from airflow_streamstate.hooks.rendered import as_moment, optional_seconds, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
 from airflow_streamstate.protocol.commands import SnapshotTerms
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 class SnapshotStreamOperator(StreamStateOperator):
-    """Keep a committed batch of every query of a running stream.
+    """Take a snapshot of a committed batch of every query of a running stream.
 
-    Idempotent: a retry, or a task that was cleared, finds its snapshot. While it waits, the stream is asked again under
-    the same request id where no driver takes the request up, or where its driver was started again or replaced.
+    Idempotent: a retry, or a cleared task, finds its snapshot. While the task waits, it repeats the order under the
+    same request id if no driver takes it up, or if the driver was restarted or replaced.
 
     Returns ``{stream_id, deployment_id, command_id, snapshot_id, kind, files, bytes, queries}``; without
     ``wait_for_completion`` ``{stream_id, deployment_id, command_id, key, state, request_id}``.
 
-    :param requested_at: the time of asking, e.g. ``{{ dag_run.run_after }}``, so that a run which comes late takes no
-        snapshot; None: when the task asks. (templated)
-    :param ttl_seconds: read when it is older than this, the request is ignored; None: as the settings of the deployment
-        say. (templated)
-    :param consistent: all queries stand at one barrier when it is taken, and go on by themselves. (templated)
-    :param expires_in_seconds: an order that is read later is not begun; None: any time. (templated)
+    :param requested_at: the time of the request, e.g. ``{{ dag_run.run_after }}``, so that a late run takes no
+        snapshot; None: now. (templated)
+    :param ttl_seconds: the driver ignores a request that is older than this; None: the deployment's setting.
+        (templated)
+    :param consistent: hold all queries at one barrier while it is taken; they then continue. (templated)
+    :param expires_in_seconds: the driver ignores an order that it reads later than this; None: no limit. (templated)
     :param wait_for_completion: wait until the snapshot is complete, for ``timeout_seconds`` at most.
     """
 
@@ -60,16 +60,15 @@ class SnapshotStreamOperator(StreamStateOperator):
         self.wait_for_completion = wait_for_completion
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        expires_in, ttl = optional_text(self.expires_in_seconds), optional_text(self.ttl_seconds)
         order = hook.client.snapshot(
             str(self.stream_id),
             terms=SnapshotTerms(
                 requested_at=as_moment(self.requested_at, "requested_at"),
-                ttl_seconds=None if ttl is None else as_seconds(ttl, "ttl_seconds"),
+                ttl_seconds=optional_seconds(self.ttl_seconds, "ttl_seconds"),
                 consistent=yes_or_no(self.consistent, "consistent"),
             ),
             reason=str(self.reason),
-            expires_in_seconds=None if expires_in is None else as_seconds(expires_in, "expires_in_seconds"),
+            expires_in_seconds=optional_seconds(self.expires_in_seconds, "expires_in_seconds"),
             request_id=request_id_of(context),
         )
         if not self.wait_for_completion:

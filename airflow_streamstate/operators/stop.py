@@ -1,4 +1,4 @@
-"""``StopStreamOperator``: the end after the batch in flight, state kept."""
+"""``StopStreamOperator``: stop a stream after the batch in flight, with its state kept."""
 
 from __future__ import annotations
 
@@ -10,37 +10,36 @@ from airflow_streamstate.controller.observe.views import StreamStatus
 from airflow_streamstate.controller.wait.condition import WaitCondition, end_result
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.hooks.refusals import told_to_airflow
-from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text, yes_or_no
+from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_seconds, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
 from airflow_streamstate.triggers.events import read_event
-from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 
 class StopStreamOperator(StreamStateOperator):
-    """End a stream after the batch in flight, and keep its state in a snapshot.
+    """Stop a stream after the batch in flight, and keep its state in a snapshot.
 
-    Idempotent: a retry, or a task that was cleared, finds its order, or what became of it. A stream that is stopped
-    already is answered at once.
+    Idempotent: a retry, or a cleared task, finds its order and the order's result. For a stopped stream the task
+    succeeds at once.
 
     Returns ``{stream_id, deployment_id, command_id, snapshot_id, end_offsets, watermark_at, state_rows_left}``; without
     ``wait_for_completion`` ``{stream_id, deployment_id, command_id, key, state}``; with ``deadline_seconds`` also
     ``outcome`` and ``cut_batches``.
 
     :param deployment_id: which deployment; the current one by default. (templated)
-    :param expires_in_seconds: an order that is read later is not begun; None: any time. (templated)
-    :param ignore_if_not_running: succeed where the deployment has failed, so that no driver could obey, with no
-        snapshot in the result: a deploy takes that one itself. By default the task fails then. (templated)
-    :param wait_for_completion: wait until it has stopped, for ``timeout_seconds`` at most.
-    :param deadline_seconds: how long the stop may take, from when it is ordered; it takes the place of
-        ``timeout_seconds`` and of ``expires_in_seconds``. None: there is no such end. (templated)
-    :param on_deadline: what is done then, by a worker: ``fail`` withdraws an order that is not begun, and fails the
-        task; a retry orders anew. ``kill`` ends the driver, which must run on this worker's machine, and keeps its end
-        in a snapshot; that of a driver that had died by itself, too, and then ``ignore_if_not_running`` says what
-        becomes of the task. (templated)
+    :param expires_in_seconds: the driver ignores an order that it reads later than this; None: no limit. (templated)
+    :param ignore_if_not_running: succeed if the deployment has failed, so that no driver can obey; the result then has
+        no snapshot, as the next deploy takes it. By default the task fails. (templated)
+    :param wait_for_completion: wait until the stream has stopped, for ``timeout_seconds`` at most.
+    :param deadline_seconds: how long the stop may take, from the order on; replaces ``timeout_seconds`` and
+        ``expires_in_seconds``. None: no deadline. (templated)
+    :param on_deadline: what the worker does then: ``fail`` withdraws an order that is not begun, and fails the task; a
+        retry orders anew. ``kill`` ends the driver, which must run on this worker's machine, and keeps its end in a
+        snapshot; so it does for a driver that had died, where ``ignore_if_not_running`` decides how the task ends.
+        (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -84,34 +83,31 @@ class StopStreamOperator(StreamStateOperator):
             if self.deferrable:
                 self._defer_until(hook, deadline)
             return self._stopped_by(hook, deadline)
-        expires_in = optional_text(self.expires_in_seconds)
         order = hook.client.stop(
             str(self.stream_id),
             deployment_id=deployment_id,
             reason=str(self.reason),
-            expires_in_seconds=None if expires_in is None else as_seconds(expires_in, "expires_in_seconds"),
+            expires_in_seconds=optional_seconds(self.expires_in_seconds, "expires_in_seconds"),
             request_id=request_id_of(context),
         )
-        if not self.wait_for_completion:
-            return ordered(order)
-        return self.wait_until_done(hook, WaitCondition.of(order))
+        return self.wait_until_done(hook, WaitCondition.of(order)) if self.wait_for_completion else ordered(order)
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
         with told_to_airflow():
             deadline = self._deadline(context)
             if deadline is not None:
-                read_event(event)  # the trigger only looks: what is to be done is done here, by the same request
+                read_event(event)  # the trigger only looks; the worker acts, under the same request id
                 return self._stopped_by(self.hook(context), deadline)
         return super().execute_complete(context, event)
 
     def _deadline(self, context: Context) -> dict[str, Any] | None:
-        """What ``ForcedStops`` takes; None where there is no deadline."""
+        """The arguments of ``ForcedStops``; None without a deadline."""
         seconds = optional_text(self.deadline_seconds)
         if seconds is None:
             return None
         if not self.wait_for_completion or optional_text(self.expires_in_seconds) is not None:
             raise InvalidRequestError(
-                "a stop with deadline_seconds waits by itself, and has that one deadline",
+                "deadline_seconds excludes wait_for_completion=False and expires_in_seconds",
                 wait_for_completion=self.wait_for_completion,
                 expires_in_seconds=self.expires_in_seconds,
                 next_step="Leave out wait_for_completion and expires_in_seconds, or deadline_seconds.",
@@ -125,22 +121,13 @@ class StopStreamOperator(StreamStateOperator):
         }
 
     def _defer_until(self, hook: StreamStateHook, deadline: dict[str, Any]) -> None:
-        """Order it, and wait in the triggerer; what is over already is left to a worker."""
+        """Order the stop and wait in the triggerer, unless it is over already."""
         order = hook.client.forced_stops.order(str(self.stream_id), **deadline)
         if order is None:
             return
         watch = WaitCondition.of(order)
         if hook.client.advance(watch).outcome == "pending":
-            self.defer(
-                trigger=StreamStateTrigger(
-                    watch=watch.to_json(),
-                    streamstate_conn_id=str(self.streamstate_conn_id),
-                    deferred_at=hook.deadline_text(0),
-                    deadline_at=hook.deadline_text(deadline["deadline_seconds"]),
-                    poll_interval_seconds=self.poll_interval_seconds,
-                ),
-                method_name="execute_complete",
-            )
+            self.defer_to_trigger(hook, watch, hook.deadline_text(deadline["deadline_seconds"]))
 
     def _stopped_by(self, hook: StreamStateHook, deadline: dict[str, Any]) -> dict[str, Any]:
         found = hook.client.forced_stops.stop(str(self.stream_id), **deadline)
@@ -153,7 +140,7 @@ class StopStreamOperator(StreamStateOperator):
                 deployment_id=outcome.deployment_id,
                 snapshot_id=outcome.snapshot_id,
                 reason=outcome.reason,
-                next_step="A deploy goes on from that snapshot; ignore_if_not_running=True lets the task succeed.",
+                next_step="A deploy continues from that snapshot; ignore_if_not_running=True lets the task succeed.",
             )
         if outcome.reason:
             self.log.warning("%s %s: %s", outcome.stream_id, outcome.deployment_id, outcome.reason)

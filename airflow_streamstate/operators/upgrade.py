@@ -1,4 +1,4 @@
-"""``UpgradeStreamOperator``: to another version, known before anything stops, and undone when it fails."""
+"""``UpgradeStreamOperator``: upgrade a stream, with a rehearsal before and a way back after a failure."""
 
 from __future__ import annotations
 
@@ -20,42 +20,40 @@ AFTER_STOP: tuple[AfterStop, ...] = ("finish", "rollback")
 
 
 class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
-    """Bring a stream to another version: rehearse it, end the old one, start it, and see it prove itself.
+    """Upgrade a stream to another version: rehearse it, stop the old one, start the new one, wait until it is healthy.
 
-    The new version is rehearsed on a fork of the real state while the old one runs: where it cannot work, the task
-    fails and nothing was touched. A version that fails, or stands still, is given up: the old one goes on, without a
-    lost or doubled row, and the task fails. Neither is tried again by a retry. A version that is only slower is kept:
-    the log and ``warnings`` have both rates. What is not given stays as it runs now; with nothing given it is a
-    restart.
+    The new version is rehearsed on a fork of the real state while the old one runs; if it cannot work, the task fails
+    and nothing was touched. If the new version fails or makes no progress, the old one continues without a lost or
+    doubled row, and the task fails. A retry tries neither again. A version that is only slower is kept: the log and
+    ``warnings`` have both rates. Omitted parameters stay as they are; without any the upgrade is a restart.
 
-    Idempotent: a retry, or a task that was cleared, goes on with the upgrade that it began, wherever that stands. Where
-    that was refused, or given up, a task that is cleared tries anew.
+    Idempotent: a retry, or a cleared task, continues the upgrade that it began. If that was refused or given up, a
+    cleared task begins anew.
 
     Returns ``{upgrade_id, stream_id, phase, outcome, mode, old_deployment_id, new_deployment_id,
     returned_deployment_id, way, bad_batches, begun_batches, downtime_seconds, downtime_by_query,
     downtimes, not_running_seconds, verdict, differences, audit_ok, cancelled_by,
-    reason, driver, warnings, waits_for}``, as its XCom also where it fails the task. The XCom ``upgrade``,
-    ``{stream_id, upgrade_id}``, is there from the beginning.
+    reason, driver, warnings, waits_for}``; a failed task has the same XCom. The XCom ``upgrade``,
+    ``{stream_id, upgrade_id}``, is pushed at the begin.
 
-    :param mode: ``auto`` restores the state where it fits, and drains where it does not and ``allow_drain`` is given;
-        or ``restore``, ``drain``, ``fresh``. (templated)
-    :param allow_drain: ``auto`` may drain: open windows come out early. (templated)
-    :param accept_hazards: a plan that is ``hazardous`` is wanted as it is; what needs a drain besides is drained
-        only where that is allowed. (templated)
-    :param rehearse: run the empty batches; else the plans alone are compared. (templated)
-    :param warm: launch the driver that takes over before the other one is stopped, on the way back, too; not where
-        there is no room for two. (templated)
-    :param needs_approval: wait until somebody says yes to the plan, by ``streamstate approve STREAM``.
+    :param mode: ``auto`` restores the state if it fits, else drains with ``allow_drain``; or ``restore``, ``drain``,
+        ``fresh``. (templated)
+    :param allow_drain: ``auto`` may drain: open windows are written early. (templated)
+    :param accept_hazards: accept a ``hazardous`` plan; a query that also needs a drain still needs ``allow_drain``.
         (templated)
-    :param roll_back_if_slower: a factor, such as 2: give a version up that falls behind its input, and reads one in so
-        many, or less, of what the version before read per second; by default it is kept. (templated)
-    :param rehearsal_id: of the ``PlanUpgradeOperator`` whose report was approved: refused where by now the change is
-        another one, or something else runs. (templated)
-    :param on_kill_action: what becomes of the upgrade when the task is killed, marked or cleared after the old version
-        was told to stop: ``finish`` it, or ``rollback``. Before that nothing has happened, and nothing does.
+    :param rehearse: run the empty batches; false compares only the plans. (templated)
+    :param warm: launch the next driver while the other one still runs, also on the way back; false if there is no room
+        for two. (templated)
+    :param needs_approval: wait until a person approves the plan with ``streamstate approve STREAM``. (templated)
+    :param roll_back_if_slower: a factor, such as 2: give up a version that falls behind its input and reads at
+        most this fraction (1 / factor) of the rows per second of the version before; by default it is kept.
         (templated)
+    :param rehearsal_id: the approved rehearsal of ``PlanUpgradeOperator``; refused if the change, or what runs, is
+        another one by now. (templated)
+    :param on_kill_action: what happens to the upgrade when the task is killed, marked or cleared after the old version
+        was told to stop: ``finish`` or ``rollback``. Before that nothing has happened. (templated)
 
-    The parameters of ``PlanUpgradeOperator`` say what is to change: ``application``, ``arguments``, ``conf``,
+    The parameters of ``PlanUpgradeOperator`` describe the change: ``application``, ``arguments``, ``conf``,
     ``environment``, ``master``, ``spark_conn_id``, ``py_files``, ``files``, ``packages``, ``jars``,
     ``allow_new_queries``, ``accept_lost_input``, ``allow_state_loss``, ``allow_literal_secrets``, ``version_label``,
     ``on_query_failure``.

@@ -1,4 +1,4 @@
-"""``VerifySnapshotOperator``: whether a snapshot is whole, before somebody needs it."""
+"""``VerifySnapshotOperator``: check that a snapshot is whole."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ if TYPE_CHECKING:
 
 
 class VerifySnapshotOperator(ReadingOperator):
-    """Read every byte of a snapshot, and fail where anything of it is missing or altered.
+    """Read every byte of a snapshot, and fail if a part of it is missing or altered.
 
-    With ``deep`` a Spark driver on the worker's machine then loads the state from a fork of it, every row of every
-    partition. Changes nothing of the stream. Waits in its worker, whatever ``deferrable`` says.
+    With ``deep`` a Spark driver on the worker's machine then loads every row of the state from a fork. The stream is
+    not touched. The task waits in its worker; ``deferrable`` has no effect.
 
-    Returns ``{stream_id, snapshot_id, ok, problems, loaded}``, as its XCom also where it fails the task.
+    Returns ``{stream_id, snapshot_id, ok, problems, loaded}``; a failed task has the same XCom.
 
-    :param snapshot_id: which snapshot. (templated)
-    :param deep: have Spark load its state, too. (templated)
+    :param deep: also load the state with Spark. (templated)
     :param master: Spark's master for the driver that loads it. (templated)
-    :param conf: Spark's configuration, laid over that of the deployment; a value may be a reference to a secret.
+    :param conf: Spark configuration that overrides the deployment's; a value may be a reference to a secret.
         (templated)
-    :param packages: Maven coordinates beside those of the deployment. (templated)
-    :param deadline_seconds: by when it is over; then it is ended, and the task fails. (templated)
+    :param packages: Maven coordinates in addition to the deployment's. (templated)
+    :param deadline_seconds: when the driver is ended, and the task fails. (templated)
     """
 
     template_fields: Sequence[str] = (*ReadingOperator.template_fields, "deep")

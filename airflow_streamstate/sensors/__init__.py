@@ -1,1 +1,1 @@
-"""Sensors: wait for what others did or will do, and know when it cannot come any more."""
+"""Sensors: wait for a drain, a snapshot or health, and end when it can no longer come."""

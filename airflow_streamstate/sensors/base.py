@@ -1,4 +1,4 @@
-"""What every sensor here does the same way, in all three modes: poke, reschedule, deferrable."""
+"""What all sensors share, in all three modes: poke, reschedule, deferrable."""
 
 from __future__ import annotations
 
@@ -29,22 +29,21 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 _TRIGGER_FAILED = "__fail__"
-"""Airflow's name of the method with which a task goes on whose trigger could not run."""
+"""Airflow's name of the method that continues a task whose trigger could not run."""
 
 
 class StreamStateSensor(BaseSensorOperator):
     """Base of the sensors; not for use by itself.
 
-    Where what is waited for cannot come any more, the task fails at once, without retries; with ``soft_fail`` it is
-    skipped. A mistake is never skipped, whatever ``soft_fail`` and ``never_fail`` say: a stream, deployment, connection
-    or home that is not there, or a record that cannot be read, fails the task at once; a home that did not answer until
-    the timeout fails it then.
+    If the awaited event can no longer come, the task fails at once, without retries; with ``soft_fail`` it is skipped.
+    A mistake always fails the task, whatever ``soft_fail`` and ``never_fail`` say: a missing stream, deployment,
+    connection or home, or an unreadable record, at once; a home that does not answer, at the timeout.
 
     :param stream_id: the stream. (templated)
-    :param deployment_id: which deployment; by default the one that was current when the DAG run began, so that a later
-        one does not hide it. (templated)
+    :param deployment_id: by default the deployment that was current when the DAG run began, so that a later one does
+        not hide it. (templated)
     :param streamstate_conn_id: the Airflow connection that names the home. (templated)
-    :param deferrable: wait in the triggerer; ``mode`` says how to wait otherwise. The result is the same.
+    :param deferrable: wait in the triggerer; otherwise ``mode`` applies. The result is the same.
     """
 
     template_fields: Sequence[str] = ("stream_id", "deployment_id", "streamstate_conn_id")
@@ -70,7 +69,7 @@ class StreamStateSensor(BaseSensorOperator):
 
     @abstractmethod
     def watch(self, context: Context, hook: StreamStateHook) -> WaitCondition:
-        """What this sensor waits for; the same at every poke of a DAG run."""
+        """The condition of this sensor; the same at every poke of a DAG run."""
 
     def poke(self, context: Context) -> PokeReturnValue:
         hook = self.hook()
@@ -93,7 +92,7 @@ class StreamStateSensor(BaseSensorOperator):
         try:
             return self._executed(context)
         except AirflowSkipException:
-            # ``soft_fail`` and ``never_fail`` turn every failure of a poke, and a timeout, into this.
+            # ``soft_fail`` and ``never_fail`` turn every failure of a poke and a timeout into a skip.
             if self._never_skipped is not None:
                 raise self._never_skipped from None
             if self._unanswered is not None:
@@ -103,7 +102,7 @@ class StreamStateSensor(BaseSensorOperator):
     def _executed(self, context: Context) -> Any:
         if not self.deferrable:
             return super().execute(context)
-        now = self.poke(context)  # what has come or gone already needs no triggerer
+        now = self.poke(context)  # what is over already needs no triggerer
         if not now.is_done:
             hook = self.hook()
             self.defer(
@@ -125,11 +124,11 @@ class StreamStateSensor(BaseSensorOperator):
             if self._never_skipped is not None:
                 raise self._never_skipped from None
             if next_method == _TRIGGER_FAILED and isinstance(skip.__cause__, AirflowException):
-                raise skip.__cause__ from None  # nothing is known of the stream
+                raise skip.__cause__ from None  # the state of the stream is unknown
             raise
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:  # noqa: ARG002
-        """Go on where ``execute`` deferred. Nothing is kept in between: the event says it all."""
+        """Continue a deferred task; the event holds the result."""
         try:
             content = read_event(event)
         except StreamStateError as error:
@@ -144,16 +143,16 @@ class StreamStateSensor(BaseSensorOperator):
         return content.need_result()
 
     def hook(self) -> StreamStateHook:
-        """The hook that looks."""
+        """The hook of this sensor."""
         return StreamStateHook(str(self.streamstate_conn_id), requested_by="airflow")
 
     def deployment_of(self, context: Context, hook: StreamStateHook) -> str:
-        """The deployment that this DAG run is about: named, or current when the run began."""
+        """The deployment of this DAG run: named, or current when the run began."""
         named = optional_text(self.deployment_id)
         return named or hook.client.deployment_current_at(str(self.stream_id), context["dag_run"].start_date)
 
     def _give_up(self, error: StreamStateError) -> NoReturn:
-        # Not by remedy, as operators do: what cannot come will not come on the next try either.
+        # Not by remedy as in operators: what cannot come will not come on the next try either.
         text = text_of(error)
         if is_mistake(error):
             self._never_skipped = AirflowFailException(text)

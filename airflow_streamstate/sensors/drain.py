@@ -1,4 +1,4 @@
-"""``DrainCompleteSensor``: waits for a drain, by whatever it was ordered."""
+"""``DrainCompleteSensor``: waits for a drain."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class DrainCompleteSensor(StreamStateSensor):
-    """Wait until a deployment is drained, by whatever that was ordered, and whenever.
+    """Wait until a deployment is drained, whatever ordered the drain and whenever.
 
-    A drain that was over before the sensor began is seen at once, and a later deployment does not hide it. An end
-    without a drain (stopped, failed, finished, fenced, the notification expired or refused) fails the task at once, or
-    with ``soft_fail`` skips it.
+    A drain that was over before the sensor began counts, and a later deployment does not hide it. An end without a
+    drain (stopped, failed, finished, fenced, the order expired or refused) fails the task at once, or skips it with
+    ``soft_fail``.
 
     Returns ``{deployment_id, snapshot_id, end_offsets, watermark_at, state_rows_left}``: offsets per query, one text
     per source; the earliest watermark of before the flush; rows of state over all queries.
 
-    :param command_id: the notification, to know its own ends too, e.g. from the XCom of ``DrainStreamOperator``.
-        (templated)
+    :param command_id: the drain order, e.g. from the XCom of ``DrainStreamOperator``: its expiry or refusal counts,
+        too. (templated)
     """
 
     template_fields: Sequence[str] = (*StreamStateSensor.template_fields, "command_id")

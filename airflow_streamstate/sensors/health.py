@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 class StreamHealthSensor(StreamStateSensor):
     """Wait until a deployment runs and each of its queries has committed a batch, or has found no input.
 
-    A deployment that has ended fails the task at once, or with ``soft_fail`` skips it.
+    A deployment that has ended fails the task at once, or skips it with ``soft_fail``.
 
     Returns the stream's status: ``{stream_id, deployment_id, attempt, state, queries, heartbeat_age_seconds, …}``.
 
-    :param caught_up: wait until nothing is left to read, too: by a look at each source after the start, or because the
-        newest trigger found no input. Of a source that cannot tell, only the second counts. (templated)
-    :param max_lag: with ``caught_up``: so much may be left of each source, in its own unit. (templated)
+    :param caught_up: also wait until no input is left, as measured at each source after the start, or because the
+        newest trigger found no input. For a source that cannot be measured only the second counts. (templated)
+    :param max_lag: with ``caught_up``: how much may be left of each source, in its own unit. (templated)
     """
 
     template_fields: Sequence[str] = (*StreamStateSensor.template_fields, "caught_up", "max_lag")

@@ -15,16 +15,15 @@ if TYPE_CHECKING:
 
 
 class SnapshotReadySensor(StreamStateSensor):
-    """Wait until a snapshot of a deployment is complete: the one of a request or an order, the one with an id, or any.
+    """Wait until a snapshot of a deployment is complete: that of a request, an order or an id, or any.
 
     Returns ``{deployment_id, snapshot_id, kind, files, bytes, queries}``.
 
-    :param request_id: what it was asked under, e.g. from the XCom of
-        ``SnapshotStreamOperator(wait_for_completion=False)``; it may be of any deployment then, and is asked for again
-        while no driver takes it up. (templated)
+    :param request_id: the request, e.g. from the XCom of ``SnapshotStreamOperator(wait_for_completion=False)``; the
+        snapshot may be of any deployment then, and the sensor repeats the order while no driver takes it up.
+        (templated)
     :param command_id: the order, e.g. from the XCom of ``SnapshotStreamOperator(wait_for_completion=False)``.
         (templated)
-    :param snapshot_id: that one. (templated)
     """
 
     template_fields: Sequence[str] = (*StreamStateSensor.template_fields, "request_id", "command_id", "snapshot_id")

@@ -1,1 +1,1 @@
-"""The one trigger, and what its events say."""
+"""The trigger, and its events."""

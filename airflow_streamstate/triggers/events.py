@@ -1,4 +1,4 @@
-"""What the trigger's events say, written and read here: ``{"outcome", "watch", "result", "error"}``, plain JSON."""
+"""The trigger's events, as plain JSON: ``{"outcome", "watch", "result", "error"}``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ class EventContent:
     """A valid event.
 
     Attributes:
-        outcome: ``done``: it came; ``over``: it cannot come any more; ``deadline``: there was no time left.
-        watch: what was waited for.
-        result: what came; None where nothing did.
-        error: why nothing came; None where something did.
+        outcome: ``done``: the condition was met; ``over``: it can no longer be met; ``deadline``: no time was left.
+        result: of ``done``; else None.
+        error: the reason of ``over`` and ``deadline``; else None.
     """
 
     outcome: EventOutcome
@@ -30,7 +29,7 @@ class EventContent:
     error: StreamStateError | None = None
 
     def need_result(self) -> dict[str, Any]:
-        """The result; raises the error where there is none."""
+        """The result; raises the error if there is none."""
         if self.error is not None:
             raise self.error
         return dict(self.result or {})

@@ -1,7 +1,7 @@
-"""``StreamStateTrigger``: waits in the triggerer for whatever operators and sensors here can wait for.
+"""``StreamStateTrigger``: waits in the triggerer for every condition of operators and sensors.
 
-The store is synchronous, so every look at it happens in one bounded pool of threads that all triggers of a triggerer
-share; the event loop never waits for a disk or a network.
+The store is synchronous, so all triggers of a triggerer look at it in one bounded pool of threads; the event loop never
+waits for a disk or a network.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ from airflow_streamstate.triggers.events import EventContent
 T = TypeVar("T")
 
 HEARD_SECONDS = 6.0
-"""No trigger fires sooner after its task was deferred: so long the scheduler may take to hear that the worker which did
-that has ended. Airflow takes a task that runs again before that for failed, and a retry is gone ("finished with state
-success, but the task instance's state attribute is queued": apache/airflow#67287, #72716; the same in 3.3.2)."""
+"""No trigger fires earlier after the deferral: the scheduler may take so long to see that the worker has ended. Airflow
+takes a task that runs again before that for failed, and uses up a retry ("finished with state success, but the task
+instance's state attribute is queued": apache/airflow#67287, #72716; the same in 3.3.2)."""
 HEARD_SHARE = 5.0
-"""On a busy machine the scheduler is as slow as the triggerer was to begin, and needs a turn of its own after the end
-of the worker: so many times the triggerer's own delay it is given."""
+"""The same wait as a multiple of the triggerer's own delay: on a busy machine the scheduler is as slow."""
 MAX_HEARD_SECONDS = 120.0
 POOL_THREADS = 32
 _POOL = ThreadPoolExecutor(max_workers=POOL_THREADS, thread_name_prefix="streamstate")
@@ -44,16 +43,16 @@ _IN_PROGRESS: set[asyncio.Task[Any]] = set()  # asyncio itself holds its tasks w
 
 
 class StreamStateTrigger(BaseTrigger):
-    """Looks every so often until what is watched is done, or over, or out of time; then fires once.
+    """Looks until the condition is met, can no longer be met, or the deadline is over; then fires once.
 
-    Runs again from the start after a triggerer died: looking twice is looking once.
+    It only looks, so a new triggerer may run it again from the start.
 
-    :param watch: what to wait for, as ``WaitCondition.to_json`` gives it.
+    :param watch: ``WaitCondition.to_json`` of the condition.
     :param streamstate_conn_id: the connection that names the home.
     :param deferred_at: RFC 3339; when the task was deferred, by the worker's clock. None: when the trigger runs.
-    :param deadline_at: RFC 3339; when to give up. Absolute, so that a new triggerer does not begin to wait anew.
-    :param poll_interval_seconds: how often to look.
-    :param on_kill_action: what becomes of the deployment when a user ends the task: leave, stop, drain or kill; of an
+    :param deadline_at: RFC 3339; when to give up. Absolute, so that a new triggerer does not wait anew.
+    :param poll_interval_seconds: seconds between two looks.
+    :param on_kill_action: what happens to the deployment when a user ends the task: leave, stop, drain or kill; to an
         upgrade after its stop: leave, finish or rollback.
     """
 
@@ -89,8 +88,8 @@ class StreamStateTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        # Behind a shield, since what is awaited in there may lose the message of a cancellation (asgiref does), and
-        # that message is all by which Airflow tells a user's act from the end of a triggerer.
+        # Shielded: asgiref may lose the message of a cancellation, by which alone Airflow tells a user's act from the
+        # end of a triggerer.
         watched = _begun(self._watched_long_enough(WaitCondition.from_json(self.watch)))
         try:
             content = await asyncio.shield(watched)
@@ -101,8 +100,8 @@ class StreamStateTrigger(BaseTrigger):
     async def on_kill(self) -> None:
         """A user marked or cleared the task; never called when a triggerer ends (Airflow 3.3).
 
-        The order outlives a cancellation of this: a triggerer cancels a trigger anew at every turn of its loop, about
-        once a second, until it has ended (read in 3.3.2), and an order may take longer than that.
+        The order is shielded: a triggerer cancels a trigger about once a second until it has ended (3.3.2), and an
+        order may take longer.
         """
         if self.on_kill_action != "leave":
             await asyncio.shield(_begun(self._end_as_asked()))
@@ -113,7 +112,7 @@ class StreamStateTrigger(BaseTrigger):
             controller = await self._controller()
             said = await _in_pool(end_watched, controller, self.on_kill_action, watch)
         except StreamStateError as error:
-            self.log.error("%s was asked for when the task was ended, and was not done: %s", self.on_kill_action, error)  # noqa: TRY400
+            self.log.error("The task was ended, and its %s was not ordered: %s", self.on_kill_action, error)  # noqa: TRY400
         else:
             self.log.info("%s", said)
 
@@ -160,12 +159,7 @@ class StreamStateTrigger(BaseTrigger):
 
 
 def seconds_until_heard(delay_seconds: float) -> float:
-    """How long after its task was deferred a trigger fires at the earliest.
-
-    Args:
-        delay_seconds: how long after that the triggerer began with it. Where that is long because a triggerer was
-            started again, the time has passed already.
-    """
+    """The least time from a deferral to its event, for a triggerer that began ``delay_seconds`` after the deferral."""
     return min(max(HEARD_SECONDS, HEARD_SHARE * delay_seconds), MAX_HEARD_SECONDS)
 
 
@@ -179,7 +173,7 @@ async def _fetched(conn_id: str) -> Fetched:
 
 @functools.lru_cache(maxsize=64)
 def _controller_of(config: HomeConfig) -> Controller:
-    # One per home, not per trigger: a thousand triggers share its connections.
+    # One per home: a thousand triggers share its connections.
     return controller_on_this_machine(Home(config, SYSTEM_CLOCK), SYSTEM_CLOCK, "airflow triggerer")
 
 

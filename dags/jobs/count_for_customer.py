@@ -1,4 +1,4 @@
-"""Flights per origin as a customer may see them: the origin is a code that only who has the keys can find out again.
+"""Flights per origin as a customer may see them: the origin is a code that only a holder of the keys can resolve.
 
 An ordinary PySpark script, which gets each of its three keys in another way:
 

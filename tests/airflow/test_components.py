@@ -1,6 +1,6 @@
 """The example DAGs on a real Airflow: api-server, scheduler, triggerer, dag-processor, a home on an S3 server, Spark.
 
-What lies on S3 is looked at with boto3 alone, as somebody would who does not trust us.
+Objects on S3 are checked with boto3 alone.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def place(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         }
         thread.start()
         try:
-            dags_folder = Path(shutil.copytree(DAGS_FOLDER, tmp_path / "dags"))  # nobody edits them meanwhile
+            dags_folder = Path(shutil.copytree(DAGS_FOLDER, tmp_path / "dags"))  # no edits meanwhile
             with AirflowSite(tmp_path / "airflow", dags_folder, environment) as site:
                 yield Place(site, home, proxy, watcher, flights)
         finally:

@@ -1,4 +1,4 @@
-"""What users and machines do to tasks that wait, on a real Airflow: marks, restarts, forms, secrets. No Spark."""
+"""Tasks that wait on a real Airflow and are marked, restarted, or full of secrets. No Spark."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_marking_a_task_that_waits_stops_its_stream_as_asked(place: Place, dag_i
     stream_id = place.unused(dag_id.replace("_", "-"))
     run_id = place.start(dag_id, stream_id, "hangs")
     if dag_id == "deploy_deferred":
-        place.wait_triggerer(dag_id, run_id, "deploy")  # before that Airflow tells nobody: docs/reference/limits.md
+        place.wait_triggerer(dag_id, run_id, "deploy")  # before that Airflow calls no on_kill: docs/reference/limits.md
     else:
         place.wait_task(dag_id, run_id, "deploy", "running")
     place.wait_state(stream_id, "running")

@@ -1,4 +1,4 @@
-"""What users and machines do to an upgrade that is under way, on a real Airflow. No Spark.
+"""An upgrade under way on a real Airflow, while users and machines interfere. No Spark.
 
 The triggerer runs in a pid namespace of its own where that can be had: it sees no driver, as one on another host.
 """
@@ -99,9 +99,9 @@ def ids(place: Place, stream_id: str) -> list[str]:
 
 
 def tasks_alone(place: Place, stream_id: str, upgrade_id: str) -> bool:
-    """Whether the task took each step, and nobody else one: no triggerer."""
-    (who,) = taken_by(place.home, upgrade_id, stream_id)
-    return who.startswith("airflow upgrade_")
+    """Whether the task, and no triggerer, took every step."""
+    (actor,) = taken_by(place.home, upgrade_id, stream_id)
+    return actor.startswith("airflow upgrade_")
 
 
 def test_a_worker_that_is_killed_in_the_middle_is_gone_on_for(place: Place) -> None:
@@ -144,7 +144,7 @@ def test_a_driver_that_dies_is_noticed_though_the_triggerer_cannot_see_it(place:
     run_id = place.start("upgrade_deferred", stream_id, "stalls")
     view = under_way(place, stream_id, "started")
     place.wait_put_off("upgrade_deferred", run_id, "upgrade")
-    # Of a driver that dies before its query has a plan nobody knows whether what it wrote can be undone.
+    # If a driver dies before its query has a plan, it is unknown whether its output can be undone.
     place.wait_plans(stream_id, "d-0002")
     claim = place.home.home.control(stream_id).claim("d-0002", 1)
     assert claim is not None

@@ -107,13 +107,6 @@ def test_a_spark_connection_that_is_not_there_is_an_error(scripted: NamedHome, r
     assert scripted.home.control("flights").deployment_ids() == ["d-0001"]
 
 
-def test_a_stream_that_nobody_knows_fails_at_the_first_task(scripted: NamedHome, run_dag: Any, tmp_path: Path) -> None:
-    """A misspelt name deploys nothing."""
-    run = run_dag("upgrade_stream", upgrade(scripted_driver.script(tmp_path, "runs"), stream_id="nobody"))
-    assert states(run)["drain"] == "failed"
-    assert scripted.hook().client.statuses() == []
-
-
 def test_the_scheduled_upgrade_does_nothing_where_nothing_changed(
     scripted: NamedHome, run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

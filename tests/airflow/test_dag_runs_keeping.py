@@ -1,4 +1,4 @@
-"""What is kept of a stream, by ``dag.test()``: the example DAG with real Spark, and the other verbs without."""
+"""Retention by ``dag.test()``: the example DAG with real Spark, and the other verbs without."""
 
 from __future__ import annotations
 

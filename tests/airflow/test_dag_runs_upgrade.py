@@ -51,7 +51,7 @@ def test_a_version_that_does_not_prove_itself_fails_the_task_and_the_old_one_run
 def test_many_streams_at_night(
     scripted: NamedHome, run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that are to run something else, each by itself: one that does not fit holds nobody up."""
+    """The streams with a change, each by itself: one that does not fit holds up no other."""
     versions = {}
     for stream_id, words in {"fits": ["proves"], "same": [], "unfit": ["proves", "refused"]}.items():
         run_first_version(scripted, tmp_path, stream_id)

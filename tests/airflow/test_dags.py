@@ -1,4 +1,4 @@
-"""The example DAGs as such: they parse, serialize, validate what is asked of them, and are safe to load."""
+"""The example DAGs parse, serialize, validate their parameters, and are safe to load."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_two_runs_never_move_a_stream_at_once_and_no_past_is_caught_up(bag: DagB
     ["upgrade_stream", "drain_gate", "planned_upgrade", "retire_stream", "upgrade_in_one_task", "approved_upgrade"],
 )
 def test_every_parameter_has_a_title_and_a_sound_default(bag: DagBag, dag_id: str) -> None:
-    """They are the form that somebody fills in, and a scheduled run takes the defaults."""
+    """They are the form of a manual run; a scheduled run takes the defaults."""
     params = bag.dags[dag_id].params
     for name in params:
         param = params.get_param(name)

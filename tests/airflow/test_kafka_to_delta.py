@@ -1,4 +1,4 @@
-"""The real parts together: Kafka to Delta on a standalone cluster, all that is kept on S3, upgraded by the real DAG."""
+"""Kafka to Delta on a standalone cluster with everything on S3, upgraded by the real DAG."""
 
 from __future__ import annotations
 

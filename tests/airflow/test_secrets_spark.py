@@ -80,7 +80,7 @@ def objects_of(home: NamedHome) -> dict[str, bytes]:
 
 
 def lines_with_secrets(path: str) -> list[str]:
-    """For whoever has to find out where they come from."""
+    """To find out where they come from."""
     if not Path(path).is_file():
         return []
     lines = Path(path).read_text(errors="replace").splitlines()

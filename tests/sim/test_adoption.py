@@ -1,4 +1,4 @@
-"""The kill-point sweep over an adoption: whoever dies wherever, the next call goes on, and no batch is lost.
+"""The kill-point sweep over an adoption: after a crash at any call the next one continues, without a lost batch.
 
 An adoption is done once to count its calls; then once for each call and each way in which it can go wrong.
 """
@@ -46,7 +46,7 @@ SCENES = (
 
 
 def staged(folder: Path, scene: Scene) -> AdoptingStage:
-    """As it is before anybody adopts it."""
+    """As it is before the adoption."""
     stage = AdoptingStage(folder, planned=scene.planned)
     if not scene.is_stopped:
         stage.fails, stage.is_supervised = set(scene.fails), bool(scene.fails)
@@ -154,8 +154,8 @@ def test_two_may_adopt_at_once(folder: Path, sweep: Sweep) -> None:
 
 @pytest.mark.timeout(900)
 def test_a_deploy_of_the_same_name_may_come_at_any_moment(folder: Path, sweep: Sweep) -> None:
-    """Before each call of an adoption somebody deploys a script as that stream, and it runs: either the one or the
-    other is refused, no checkpoint of a deployment is touched, and no barrier is left (Laws 4, 5 and 12)."""
+    """Before each call of an adoption another controller deploys a script as that stream, and it runs: one of the two
+    is refused, no checkpoint of a deployment is touched, and no barrier is left (Laws 4, 5 and 12)."""
     scene = SCENES[0]
     calm = counted(folder, scene)
     staged(folder, scene).script("print('another')\n", "another.py")  # lives share the folder
@@ -182,7 +182,7 @@ def test_a_deploy_of_the_same_name_may_come_at_any_moment(folder: Path, sweep: S
 
 
 def finish(stage: AdoptingStage, scene: Scene) -> None:
-    """Call again until it is done, as whoever finds it cut short; a query that has ended at our barrier is stopped."""
+    """Call again until it is done; a query that has ended at our barrier is stopped."""
     for _ in range(3):
         try:
             is_stopped = scene.is_stopped or (stage.query is not None and stage.query.ended)

@@ -1,4 +1,4 @@
-"""Who works on an adoption sleeps at any call for longer than it is held, and wakes up when another has been at it."""
+"""A controller sleeps at any call of an adoption for longer than its lease, while another one takes over."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def asleep_at(stage: AdoptingStage, number: int, act: Callable[[], object]) -> F
 
 def assert_free(stage: AdoptingStage) -> None:
     """Nothing of ours is in the way of the query, and no driver of ours goes on with it, now or later (Law 14)."""
-    assert stage.barriers() == [], "whoever gave it up was told that the query may be started"
+    assert stage.barriers() == [], "the controller that gave it up was told that the query may be started"
     assert list(stage.launcher.requests) == []
     try:
         stage.deploy()
@@ -148,7 +148,7 @@ def test_an_adopter_that_failed_wakes_up_after_another_has_adopted(folder: Path,
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("key", "nth"), CUTS, ids=[key for key, _ in CUTS])
 def test_who_gives_up_wakes_up_after_another_has(folder: Path, sweep: Sweep, key: str, nth: int) -> None:
-    """It is given up, whoever said so: nothing of ours is in the way (Law 12)."""
+    """It is given up, whatever ordered that: nothing of ours is in the way (Law 12)."""
     calm = calls_of(cut_at(folder, key, nth), give_up)
 
     def live(_: int, number: int) -> None:

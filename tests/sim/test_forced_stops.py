@@ -1,4 +1,4 @@
-"""Whole lives in which every stop is forced: drivers ended wherever they are, by controllers that die; no row lost."""
+"""Whole lives in which every stop is forced and controllers crash: no row is lost."""
 
 from __future__ import annotations
 

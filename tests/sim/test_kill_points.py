@@ -1,4 +1,4 @@
-"""The kill-point sweep: whoever dies wherever in a whole life, all go on from the stores alone, and the laws hold.
+"""The kill-point sweep: after a crash of any actor at any call all continue from the stores alone, and the laws hold.
 
 A life is lived once to count its calls; then once for each call and each way in which it can go wrong. Two queries run
 in it, and what a script does with the two makes five lives. ``STREAMSTATE_SIM=full`` leaves out nothing.
@@ -122,7 +122,7 @@ def test_every_read_may_go_unanswered(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("style", OTHER_STYLES)
 def test_one_query_may_be_over_long_before_the_other(folder: Path, sweep: Sweep, style: Style) -> None:
-    """Two queries of which one failed, ended by itself, began late, or is not started by a version at all: whoever dies
+    """One of two queries failed, ended by itself, began late, or is not started by a version at all: after a crash
     between the barriers, flushes, snapshots and ends of the two, each row of both is counted once (Laws 5, 9, 11, 12,
     13, 14; 1a.11, 1a.12)."""
     calm = lived(folder, style=style)

@@ -1,4 +1,4 @@
-"""A new version is judged by how it goes over its batches, beside how the old one went, and by no single number."""
+"""A new version is judged by how it goes over its batches beside the old one, not by a single number."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Two controllers at once: one is paused at each of its calls while another acts, and any other interleaving.
+"""Two controllers at once: one is paused at each of its calls while the other acts, in any interleaving.
 
-``PAIRS`` says who meets whom. What each is told depends on who was first; that the laws hold does not.
+``PAIRS`` names the two actors. Their answers depend on the order; the laws hold in any.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAUSES = (0.0, AGED_SECONDS)
 
 @dataclass(frozen=True)
 class Pair:
-    """Who meets whom, and where."""
+    """The two actors, and where they meet."""
 
     scene: str
     first: Act

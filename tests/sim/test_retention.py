@@ -1,4 +1,4 @@
-"""A stream that is upgraded again and again and pruned after each time: nothing but its data grows.
+"""A stream that is upgraded and pruned again and again: nothing but its data grows.
 
 ``STREAMSTATE_SIM=full`` lives through 200 upgrades.
 """
@@ -26,7 +26,7 @@ SETTLED = KEPT_UPGRADES + 3
 
 
 def test_the_home_of_a_stream_that_is_upgraded_for_years_stays_as_it_is(folder: Path) -> None:
-    """Every row comes once, the chain of custody is whole, and as many objects lie in each room after the last upgrade
+    """Every row comes once, the lineage is whole, and as many objects lie in each room after the last upgrade
     as after the first ones (Laws 3 and 4)."""
     world, life = years_of(folder, UPGRADES)
     assert world.violations == []
@@ -38,6 +38,6 @@ def test_the_home_of_a_stream_that_is_upgraded_for_years_stays_as_it_is(folder: 
         assert max(counter[room] for counter in last) <= max(counter[room] for counter in first), room
     control = world.control
     assert len(control.deployment_ids()) <= KEPT_DEPLOYMENTS + 1
-    custody = lineage_of(Home.of(world.store, world.store, world.launches, FakeClock()), STREAM)
-    assert custody.is_whole
-    assert custody.settled is not None
+    lineage = lineage_of(Home.of(world.store, world.store, world.launches, FakeClock()), STREAM)
+    assert lineage.is_whole
+    assert lineage.settled is not None

@@ -1,4 +1,4 @@
-"""Barriers where Spark claims by an unconditional copy, as on S3A: an overwritten one is noticed and put again."""
+"""Barriers where Spark claims by an unconditional copy, as on S3A: an overwritten one is put again."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Outage:
 def test_two_minutes_without_a_server_end_no_driver(
     folder: Path, store: ServerStore, s3_proxy: StrikingProxy, since_seconds: float
 ) -> None:
-    """From its start, between two orders, under one: nobody ends a job for it, and nothing is lost or doubled."""
+    """From its start, between two orders, under one: no job ends for it, and nothing is lost or doubled."""
     world = make_world(folder)
     world.store = SplitStore(store, MemoryStore())  # type: ignore[assignment]
     s3_proxy.is_out = Outage(world, since_seconds)

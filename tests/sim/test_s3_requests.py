@@ -1,4 +1,4 @@
-"""What an hour of a stream costs in requests to S3: the agent's and the controllers', never Spark's own."""
+"""The requests to S3 in one hour of a stream: the agent's and the controllers', not Spark's."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Place:
 
 @pytest.fixture
 def place(s3_proxy: StrikingProxy, folder: Path, request: pytest.FixtureRequest) -> Place:
-    """Its clock stands still while nobody sleeps: an hour takes no longer than its requests."""
+    """Its clock stands still while no actor sleeps: an hour takes no longer than its requests."""
     return Place(re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()), folder, s3_proxy)
 
 

@@ -1,4 +1,4 @@
-"""Snapshots on S3: the second one moves what has changed, and a prune leaves what the kept ones need."""
+"""Snapshots on S3: the second one copies only what has changed, and a prune keeps what the others need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole lives of a stream whose snapshots lie elsewhere, or are not taken at all: whoever dies wherever.
+"""Whole lives of a stream with snapshots at another place, or without any: a crash of any actor at any call.
 
 ``STREAMSTATE_SIM=full`` leaves out nothing.
 """

@@ -1,7 +1,6 @@
-"""A snapshot is asked for, and its driver or its asker dies between request and ready: one snapshot, and no row lost.
+"""The driver or the requester of a snapshot crashes before it is ready: one snapshot, and no row lost.
 
-Somebody else looks after the drivers: he starts a dead one again, or lets the next version take over. Whoever waits
-goes on by his request id alone.
+Another process restarts a dead driver, or lets the next version take over. A wait goes by its request id alone.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ LOOKS_EVERY_SECONDS = 1.3
 
 @dataclass
 class AskingLife(Life):
-    """A life in which somebody else looks after dead drivers.
+    """A life in which another process restarts dead drivers.
 
     Attributes:
         care: what he does.
@@ -55,7 +54,7 @@ class AskingLife(Life):
         controller = self.world.calm_controller(process)
         while self.progress.step < len(self.steps) - 1:
             process.clock.sleep(LOOKS_EVERY_SECONDS)
-            with contextlib.suppress(StreamStateError):  # somebody was first, or there is nothing yet
+            with contextlib.suppress(StreamStateError):  # another one was first, or there is nothing yet
                 if controller.status(STREAM).state != "failed":
                     continue
                 if self.care == "resume":

@@ -1,7 +1,7 @@
-"""Whole upgrades and rollbacks, with deaths anywhere: the old version runs as before, or the new one is healthy.
+"""Whole upgrades and rollbacks with crashes anywhere: the old version runs as before, or the new one is healthy.
 
-Whoever dies, at whatever call, others go on from the stores alone; each row comes once, no law is broken, and the chain
-of custody is whole. ``STREAMSTATE_SIM=full`` leaves out nothing.
+After a crash of any actor at any call the others continue from the stores alone; each row comes once, no law is
+broken, and the lineage is whole. ``STREAMSTATE_SIM=full`` leaves out nothing.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def test_each_climb_ends_as_it_must(folder: Path, climb: str) -> None:
 def test_the_controller_may_die_at_every_write_and_launch(
     folder: Path, calm: dict[str, World], sweep: Sweep, climb: str
 ) -> None:
-    """Before, after, or with the reply lost: whoever comes next goes on with the upgrade from its journal (Laws 1, 2,
+    """Before, after, or with the reply lost: the next controller continues the upgrade from its journal (Laws 1, 2,
     4, 5, 8, 14)."""
     sweep(writes_of(calm[climb], "controller", *KILL_POINTS), struck(folder, climb), every=41)
 

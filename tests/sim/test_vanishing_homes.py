@@ -1,4 +1,4 @@
-"""Whole lives and upgrades in which the home vanishes for a while, and is back: no row is lost, and no new home begins.
+"""The home vanishes for a while during lives and upgrades: no row is lost, and no new home is made.
 
 ``STREAMSTATE_SIM=full`` leaves out nothing.
 """

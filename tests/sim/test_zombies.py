@@ -1,4 +1,4 @@
-"""Zombies: an actor is paused anywhere, others go on without it to the very end, and then it wakes up."""
+"""Zombies: an actor is paused anywhere, the others continue to the end, and then it wakes up."""
 
 from __future__ import annotations
 

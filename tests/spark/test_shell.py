@@ -151,7 +151,7 @@ def test_scripts_that_are_no_good_and_secrets_that_stay_secret(desk: Desk) -> No
 
     ended = shell("deploy", "no-query", *words["no-query"], *WAIT, "--", *SECRET_ARGUMENTS)
     assert (ended.status, ended.json["state"], ended.json["queries"]) == (0, "finished", {}), ended
-    assert "without having started a query" in shell("status", "no-query").out
+    assert "without starting a query" in shell("status", "no-query").out
     assert "rows: 3" in shell("logs", "no-query").out
 
     slow = wait_for_state("slow", "running")

@@ -19,12 +19,11 @@ class _Actor:
 
 
 class ActingClock(FakeClock):
-    """While somebody sleeps, every registered actor acts when it is due, one after the other, in a fixed order.
+    """While a caller sleeps, every registered actor acts when it is due, one after the other, in a fixed order.
 
     An actor may sleep itself; the others then go on within its sleep, and it is not called again before it is back.
 
     Args:
-        now: the time it starts at.
         seed: clocks of different seeds make different ids.
         limit_seconds: nothing simulated takes longer; a wait without an end so fails instead of hanging.
     """
@@ -76,5 +75,5 @@ class ActingClock(FakeClock):
 
     def _move_to(self, moment_seconds: float) -> None:
         if moment_seconds > self._limit_seconds:
-            raise AssertionError(f"more than {self._limit_seconds:g} simulated seconds: somebody waits for ever")
+            raise AssertionError(f"more than {self._limit_seconds:g} simulated seconds: an actor waits for ever")
         self.advance(max(0.0, moment_seconds - self.monotonic_seconds()))

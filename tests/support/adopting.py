@@ -1,4 +1,4 @@
-"""A query that is not ours, by its log alone, and a home whose controller adopts it: one thread, simulated time."""
+"""A foreign query, by its log alone, and a home whose controller adopts it: one thread, simulated time."""
 
 from __future__ import annotations
 
@@ -52,11 +52,10 @@ class AdoptingStage(Stage):
 
     Attributes:
         lake: holds the checkpoint that is not ours.
-        foreign: that checkpoint.
         ran: every batch that the foreign query has committed since.
         fails: batches that fail the first time that they run.
         has_input: whether the foreign query finds any.
-        is_supervised: whether somebody starts it again when it has ended.
+        is_supervised: whether it is restarted when it has ended.
     """
 
     def __init__(self, folder: Path, planned: bool = False) -> None:
@@ -102,12 +101,12 @@ class AdoptingStage(Stage):
         if action == "commit":
             self.ran.append(self.query.ran[-1])
 
-    def adoptions(self, plan: FaultPlan | None = None, who: str = "tests") -> Adoptions:
+    def adoptions(self, plan: FaultPlan | None = None, requested_by: str = "tests") -> Adoptions:
         """The verb, of one actor whose calls may go wrong."""
         store, lake = self.store, self.lake
         faulty = FaultyStore(store, plan), FaultyStore(lake, plan)
         home = Home.of(faulty[0], faulty[0], self.folder, self.clock)
-        context = ControllerContext.of(home, self.launcher, self.clock, who, None)
+        context = ControllerContext.of(home, self.launcher, self.clock, requested_by, None)
         return Adoptions(context, Deployer(context, Attempts(context)), lambda _uri: faulty[1])
 
     def wanted(self, *, is_stopped: bool = False, deadline_seconds: float = 60.0, **changes: Any) -> AdoptRequest:

@@ -1,4 +1,4 @@
-"""The Airflow of one test session: a home of its own, made before the first import of Airflow, which reads it then.
+"""The Airflow home of one test session, made before the first import of Airflow.
 
 Import this module before anything of Airflow; the conftest files of the folders that need it do.
 """

@@ -1,4 +1,4 @@
-"""Names that lie elsewhere in the Airflow of our floor (3.1) than in the newest one."""
+"""Names that the oldest supported Airflow (3.1) has in other modules than the newest."""
 
 from __future__ import annotations
 

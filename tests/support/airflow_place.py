@@ -1,4 +1,4 @@
-"""A real Airflow and the home that it names, with drivers that need no Spark: what tests of its components stand on."""
+"""A real Airflow and its home, with drivers that need no Spark, for tests of its components."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -22,6 +21,7 @@ from typing import Any
 
 import psutil
 
+from support.loopback import free_port
 from support.tested_package import PYTHON
 
 START_SECONDS = 240.0
@@ -87,7 +87,6 @@ class AirflowSite:
 
     Args:
         folder: for its home, database and logs; created.
-        dags_folder: the DAGs.
         environment: more for its processes, e.g. ``AIRFLOW_CONN_…``.
         under: by component, the command that runs it, e.g. ``unshare``.
     """
@@ -99,7 +98,7 @@ class AirflowSite:
         environment: Mapping[str, str],
         under: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        port = _free_port()
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.folder = folder
         self.logs = folder / "component-logs"
@@ -293,12 +292,6 @@ class AirflowSite:
                 return json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             raise SiteError(f"{method} {path}: {error.code} {error.read().decode()[:2000]}") from None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _quoted(run_id: str) -> str:

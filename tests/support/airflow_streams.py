@@ -1,4 +1,4 @@
-"""A home that an Airflow connection names, for tests of what stands on the hook."""
+"""A home that an Airflow connection names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ class NamedHome:
     """A home and the connection that names it.
 
     Attributes:
-        config: of the home.
         base: an empty folder of the test; checkpoints and launches lie below it.
     """
 

@@ -1,4 +1,4 @@
-"""Upgrades by operators: what is pushed, and a triggerer and workers that take turns."""
+"""Upgrades by operators: pushed XComs, and a triggerer and workers that take turns."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def event_of(deferred: TaskDeferred) -> Any:
 
 
 def taken_by(home: NamedHome, upgrade_id: str, stream_id: str = "flights") -> set[str]:
-    """Who took the steps of an upgrade."""
+    """The actors that took the steps of an upgrade."""
     return {step.taken_by for step in UpgradeJournal(home.home.control(stream_id)).steps(upgrade_id)}
 
 

@@ -1,4 +1,4 @@
-"""A store in memory that tells what it was asked for, piece by piece, and may wait, refuse or be silent first."""
+"""A store in memory that records its reads, and may wait, refuse or be silent first."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from support.fake_clock import FakeClock
 
 class AskedStore(MemoryStore):
     """Reads parts of objects, as a place of a fetch.
-
-    Args:
-        name: what its URI says.
 
     Attributes:
         asked: (key, first byte, how many bytes) of every piece.

@@ -1,4 +1,4 @@
-"""A stream of whose snapshots somebody asks: real controllers, a real desk of commands, and drivers that die."""
+"""A stream with snapshot requests: real controllers, a real command handler, and drivers that die."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ class AskedStream:
     """One stream with one query.
 
     Args:
-        folder: for the scripts.
         committed: whether its query has committed a batch.
 
     Attributes:
@@ -104,16 +103,16 @@ class AskedStream:
             self.begin()
 
     def ask(self, **more: object) -> None:
-        """Somebody asks, in a process of his own."""
+        """Ask from a process of its own."""
         self.stage.another_controller().snapshot(STREAM, request_id=REQUEST, **more)  # type: ignore[arg-type]
 
     def try_to_ask(self) -> None:
-        """The same, where it may be that nobody would obey."""
+        """The same, if there may be no driver to obey."""
         with suppress(ConflictError):
             self.ask()
 
     def look(self) -> Outcome | None:
-        """Somebody who waits looks, in another process."""
+        """Look from another, waiting process."""
         condition = WaitCondition("snapshot", STREAM, "", request_id=REQUEST)
         seen = self.stage.another_controller().advance(condition)
         return None if seen.outcome == "pending" else seen.end

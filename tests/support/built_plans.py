@@ -1,4 +1,4 @@
-"""Plans built by hand: for what no script of the truth table shows."""
+"""Plans built by hand, for what no script of the truth table shows."""
 
 from __future__ import annotations
 

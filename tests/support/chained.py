@@ -1,4 +1,4 @@
-"""Two queries of one deployment: what the one writes per window the other counts per minute, wherever it goes."""
+"""Two queries of one deployment: one counts by minute what the other writes per window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What else ``transformWithState`` keeps: maps, time to live, timers of the wall clock. A story like ``spark_story``.
+"""More state of ``transformWithState``: maps, time to live, processing-time timers. Used as ``spark_story``.
 
 Two queries read it: ``mapped`` has a map and timers of event time; ``ticking`` has timers of the wall clock, a map and
 a value that live for a month, and a map and a value that live for a second.

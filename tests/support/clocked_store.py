@@ -1,4 +1,4 @@
-"""A store in memory that says when its objects came to be, as disks and servers do."""
+"""A store in memory that tells the times of its objects, as disks and servers do."""
 
 from __future__ import annotations
 

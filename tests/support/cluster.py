@@ -43,9 +43,6 @@ class Daemon:
 
     Args:
         name: names its files and marks its processes.
-        folder: where its files lie.
-        command: class and arguments.
-        environment: beside that of the tests.
     """
 
     def __init__(self, name: str, folder: Path, command: list[str], environment: Mapping[str, str]) -> None:
@@ -202,7 +199,7 @@ class Cluster:
         environment = {
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_PUBLIC_DNS": "127.0.0.1",
-            "SPARK_CONF_DIR": str(self.folder / "conf"),  # nobody's own settings
+            "SPARK_CONF_DIR": str(self.folder / "conf"),  # no settings of a user
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": " ".join(options),
             "PYSPARK_PYTHON": sys.executable,
@@ -213,7 +210,7 @@ class Cluster:
 
 
 def _free_port() -> int:
-    """A free port that no connection of anybody gets by chance: a master that is started anew needs it again."""
+    """A free port that no connection gets by chance: a master that is started anew needs it again."""
     for port in range(20_000 + os.getpid() % 8_000, 32_000):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))

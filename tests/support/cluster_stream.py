@@ -1,4 +1,4 @@
-"""A stream on a cluster, ruled by the shell: its script, its input, its output, and the moments at which it is held."""
+"""A stream on a cluster, driven by the shell: its script, input and output, held at chosen moments."""
 
 from __future__ import annotations
 
@@ -66,12 +66,7 @@ counts.writeStream.queryName("counts").format("json").start(base + "/out").await
 
 
 class ClusterStream:
-    """One stream, ``counts``.
-
-    Args:
-        desk: its home.
-        cluster: where it runs.
-    """
+    """One stream, ``counts``."""
 
     name = "counts"
 

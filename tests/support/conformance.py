@@ -1,4 +1,4 @@
-"""One script of steps for a query, run against real Spark and against the simulated one: both must do the same.
+"""One script of steps for a query, run on real Spark and on the simulated one: both must do the same.
 
 Whatever is built on the simulation stands on these steps: if Spark changes, the real half fails; if the simulation is
 kinder than Spark, the other half does. The idea of one suite over several implementations is dagster-pipes'.

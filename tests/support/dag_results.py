@@ -1,4 +1,4 @@
-"""What is left of a DAG run in the database of the test session's Airflow."""
+"""The results of a DAG run in the database of the test session's Airflow."""
 
 from __future__ import annotations
 

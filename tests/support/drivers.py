@@ -29,7 +29,7 @@ from support import quick_jvm
 from support.file_sink import rows_in
 
 STREAM = "orders"
-NOBODY = Artifact(name="job.py", sha256="0" * 64)
+NO_SCRIPT = Artifact(name="job.py", sha256="0" * 64)
 CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
@@ -153,7 +153,7 @@ class Deployments:
                 stream_id=STREAM,
                 deployment_id=deployment_id,
                 fencing_token=token,
-                application=NOBODY,
+                application=NO_SCRIPT,
                 arguments=arguments,
                 master="local[2]",
                 conf={**CONF, **(conf or {})},
@@ -174,7 +174,7 @@ class Deployments:
         return deployment_id
 
     def launch(self, deployment_id: str, attempt: int = 1) -> Driver:
-        """The driver of an attempt that somebody else has recorded; its script lies where ``record`` puts one."""
+        """The driver of a recorded attempt; its script lies where ``record`` puts one."""
         return self._launch(deployment_id, attempt)
 
     def resume(self, *, to_drain: bool = False) -> Driver:

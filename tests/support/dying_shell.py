@@ -1,4 +1,4 @@
-"""Run as a program: ``streamstate`` by a controller that dies at every stage, and is asked the same again each time.
+"""Run as a program: ``streamstate`` with a controller that is killed at every stage and then run again.
 
 Usage: ``dying_shell.py BASE WORDS…``. Each try is a process of its own. Python's audit events tell what is about to be
 made durable below ``BASE`` (a name given by a link or a rename, a file deleted, a process started); at the first such
@@ -33,7 +33,7 @@ def die_at_a_new_act(base: str, deaths: set[str]) -> None:
             return
         place = "" if event == "subprocess.Popen" else os.path.relpath(str(arguments[ACTS[event]]), base)
         if Path(place).name.startswith(TEMPORARY_PREFIX) or place.endswith(".tmp"):
-            return  # a write on its way is nobody's business
+            return  # a write on its way does not count
         seen[f"{event} {place}"] += 1
         act = f"{event} {place} {seen[f'{event} {place}']}"
         if act not in deaths:

@@ -13,7 +13,6 @@ class FakeClock:
     """Sleeping moves the time at once; ids are counted.
 
     Args:
-        now: the time it starts at.
         seed: clocks of different seeds make different ids.
     """
 

@@ -1,4 +1,4 @@
-"""A JVM with a Kafka admin client in it, as far as the connector asks for one: topics live in a dictionary."""
+"""A JVM with as much of a Kafka admin client as the connector uses: topics are in a dictionary."""
 
 from __future__ import annotations
 
@@ -63,8 +63,6 @@ class FakeKafka:
     """A cluster and the JVM that reaches it.
 
     Attributes:
-        cluster_id: its id.
-        topics: what it has.
         outage: raised by every answer, where set.
         settings: what the client was made with.
         closed: how often a client was closed.

@@ -1,4 +1,4 @@
-"""What Spark's file sink holds, by its own log: the files there are may be more than those that were committed."""
+"""The content of Spark's file sink by its own log; the folder may hold more files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flights of ``data/``: fed file by file, counted plainly, and read back from what the jobs wrote."""
+"""The flights of ``data/``: fed file by file, counted plainly, and read back from the jobs' output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A PySpark query that knows nothing of streamstate, in a driver of its own, and what it must have written."""
+"""A PySpark query that knows nothing of streamstate, in its own driver, and its expected output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.shell import Answer, shell
 QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
 
 SCRIPT = '''
-"""Written by somebody who never heard of streamstate."""
+"""A script that knows nothing of streamstate."""
 import json
 import os
 import sys
@@ -36,7 +36,7 @@ def keep(batch, batch_id):
     while os.path.exists(base + "/hold"):
         time.sleep(0.05)
     if os.path.exists(base + "/fail"):
-        raise RuntimeError("the disk of somebody else is full")
+        raise RuntimeError("the disk of another is full")
     with open(f"{base}/out/{batch_id}.json.new", "w") as file:
         json.dump(found, file)
     os.replace(file.name, f"{base}/out/{batch_id}.json")
@@ -51,12 +51,8 @@ query.start().awaitTermination()
 class ForeignQuery:
     """The script, its input and its output.
 
-    Args:
-        base: an empty folder.
-
     Attributes:
-        place: its checkpoint, as whoever adopts it says where that is.
-        conf: what its Spark is told.
+        place: its checkpoint, as the adoption names it.
     """
 
     def __init__(self, base: Path) -> None:

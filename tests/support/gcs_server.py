@@ -1,4 +1,4 @@
-"""A server of Google Cloud Storage on loopback: fake-gcs-server, and before it what it lacks of the XML API.
+"""Google Cloud Storage on loopback: fake-gcs-server, and a front with what it lacks of the XML API.
 
 fake-gcs-server keeps the objects, their generations, and the conditions of uploads. It does not know the XML API's
 writes (put, copy, uploads in parts) with their conditions, nor conditions of a delete, nor the API's error codes;
@@ -11,7 +11,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import socket
 import subprocess
 import tempfile
 import threading
@@ -19,13 +18,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlencode
 from xml.sax.saxutils import escape
 
 from support.go_program import find_or_build
+from support.loopback import QuietHandler, free_port, served
 from support.versitygw import die_with_the_test
 
 VERSION = "v1.56.1"
@@ -45,25 +45,18 @@ def gcs_server() -> Iterator[str | None]:
         return
     with _fake_gcs_server(program) as address:
         front = ThreadingHTTPServer(("127.0.0.1", 0), _Front)
-        front.daemon_threads = True
         front.server_address_behind = address  # type: ignore[attr-defined]
         front.lock = threading.Lock()  # type: ignore[attr-defined]
         front.uploads = {}  # type: ignore[attr-defined]
-        thread = threading.Thread(target=front.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
+        with served(front):
             _ask(address, "POST", "/storage/v1/b?project=tests", json.dumps({"name": BUCKET}).encode())
             yield f"http://127.0.0.1:{front.server_port}"
-        finally:
-            front.shutdown()
-            front.server_close()
-            thread.join(10)
 
 
 @contextmanager
 def _fake_gcs_server(program: Path) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="fake-gcs-") as place:
-        port = _free_port()
+        port = free_port()
         address = f"127.0.0.1:{port}"
         with (Path(place) / "log").open("w") as log:
             process = subprocess.Popen(
@@ -95,12 +88,6 @@ def _fake_gcs_server(program: Path) -> Iterator[str]:
             process.kill()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 Answer = tuple[int, dict[str, str], bytes]
 
 
@@ -126,22 +113,11 @@ class _Upload:
     is_over: bool = False
 
 
-class _Front(BaseHTTPRequestHandler):
+class _Front(QuietHandler):
     """The XML API over the JSON API."""
 
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1
-    disable_nagle_algorithm = True
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-    def handle(self) -> None:
-        with suppress(ConnectionError):
-            super().handle()
-
     def handle_any(self) -> None:
-        body = self._body()
+        body = self.body()
         if self.path.startswith(("/storage/", "/upload/", "/download/", "/batch/", "/_internal/", "/resumable")):
             self._answer(self._ask(self.command, self.path, body or None, self.headers.get("Content-Type", "")))
             return
@@ -165,17 +141,6 @@ class _Front(BaseHTTPRequestHandler):
             self._answer(self._get(bucket, name))
 
     do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = do_PATCH = handle_any  # noqa: N815 - the base class's names
-
-    def _body(self) -> bytes:
-        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        body = b""
-        while size := int(self.rfile.readline().partition(b";")[0], 16):
-            body += self.rfile.read(size)
-            self.rfile.readline()
-        while self.rfile.readline().strip():
-            pass  # trailers
-        return body
 
     # each in the words of the JSON API
 

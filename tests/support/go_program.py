@@ -1,4 +1,4 @@
-"""A server that is written in Go, built once at a pinned version and kept in the user's cache."""
+"""A server written in Go, built once at a pinned version and kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ def find_or_build(name: str, version: str, module: str) -> Path | None:
     """The server's program, built if it is not there yet; None on a machine without Go.
 
     Args:
-        name: of the program.
-        version: the pinned one.
         module: what Go installs, with that version.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The checksum file that Hadoop's local file system would write, for files that tests write in its place."""
+"""The checksum file of Hadoop's local file system, for files that tests write."""
 
 from __future__ import annotations
 

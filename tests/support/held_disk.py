@@ -1,4 +1,4 @@
-"""A local disk under Spark that can be held at one act, so that a test looks at a moment that lasts microseconds.
+"""A local disk that can be held at one act of Spark, to look at a moment of microseconds.
 
 Hadoop's own file system for ``file:`` with two methods more, compiled by the Janino that Spark brings along. It waits
 while the gate file is there: ``rename PART`` between Hadoop's look at the target and the rename itself, ``list PART``
@@ -95,7 +95,7 @@ class Gate:
         self._reached = path.with_name(f"{path.name}.reached")
 
     def hold(self, act: str, suffix: str) -> None:
-        """Let wait whoever does this next: ``rename`` or ``link`` to a path, or ``list`` of a folder, with this end."""
+        """Hold the next caller of this: ``rename`` or ``link`` to a path, or ``list`` of a folder, with this end."""
         self._reached.unlink(missing_ok=True)
         hidden = self.path.with_name(f".{self.path.name}")
         hidden.write_text(f"{act} {suffix}")
@@ -103,7 +103,7 @@ class Gate:
 
     @property
     def is_reached(self) -> bool:
-        """Whether somebody waits, or has waited."""
+        """Whether a caller waits, or has waited."""
         return self._reached.exists()
 
     def open(self) -> None:

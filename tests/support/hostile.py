@@ -1,4 +1,4 @@
-"""Objects as nobody of ours would write them: cut, flipped, of other types and versions, somebody else's, enormous."""
+"""Objects that the package never writes: cut, flipped, of other types and versions, foreign, enormous."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ def hostile_bytes(random: Random, good: bytes, others: Sequence[bytes]) -> tuple
     """A way of spoiling an object, and what comes of it; now and then it is still a good one.
 
     Args:
-        random: with a seed.
-        good: what should lie there.
         others: objects of other kinds, deployments and streams.
     """
     if random.randrange(HUGE_EVERY) == 0:
@@ -112,7 +110,7 @@ def _lacking(random: Random, good: bytes, _others: Sequence[bytes]) -> bytes:
 
 
 def _enriched(random: Random, good: bytes, _others: Sequence[bytes]) -> bytes:
-    """Fields that nobody knows: still good, by Law 7."""
+    """Unknown fields: still good, by Law 7."""
 
     def change(raw: dict[str, Any]) -> None:
         raw[random.choice(("later", "__class__", "self", "é", ""))] = _word(random)

@@ -1,4 +1,4 @@
-"""Several actors over one store, in any interleaving of their calls: each goes on only when it is its turn."""
+"""Several actors over one store, in any interleaving of their calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 30.0
 class _Gated(FaultPlan):
     """A plan whose actor waits for his turn before each call that others can tell from its neighbours.
 
-    Links of files into a folder of one's own are seen by nobody, and would make most of all calls.
+    Links of files into an own folder are invisible to others, and would be most of all calls.
     """
 
     def __init__(self, wait: Callable[[], None], at: Mapping[int, Fault]) -> None:
@@ -30,11 +30,9 @@ class _Gated(FaultPlan):
 
 
 class Actor:
-    """Somebody who acts through a store of his own, in a thread of his own.
+    """An actor with its own store and thread.
 
     Args:
-        store: what lies beneath.
-        act: what he does.
         dies_at: the call at which he is killed; None for never.
     """
 
@@ -51,14 +49,14 @@ class Actor:
 
     def _wait_for_turn(self) -> None:
         self._has_acted.release()
-        assert self._may_act.acquire(timeout=PATIENCE_SECONDS), "nobody lets this actor go on"
+        assert self._may_act.acquire(timeout=PATIENCE_SECONDS), "this actor was not released"
 
     def _run(self) -> None:
         try:
             self.result = self._act(self._store)
         except SimulatedCrash:
             pass
-        except BaseException as error:  # told by whoever plays
+        except BaseException as error:  # raised by the player
             self.error = error
         finally:
             self.is_over = True
@@ -90,7 +88,6 @@ def play(
     """Let them all act, turn by turn, and then each to its end.
 
     Args:
-        store: what they share.
         acts: what each does, given a store of his own.
         turns: whose turn it is (by number, wrapping round), and for how many calls.
         dies_at: which of them are killed, and at which call.
@@ -98,8 +95,8 @@ def play(
     actors = [Actor(store, act, (dies_at or {}).get(number)) for number, act in enumerate(acts)]
     for actor in actors:
         actor.begin()
-    for who, calls in turns:
-        actors[who % len(actors)].go(calls)
+    for number, calls in turns:
+        actors[number % len(actors)].go(calls)
     for actor in actors:
         actor.go(TO_THE_END)
     return actors

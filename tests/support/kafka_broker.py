@@ -19,7 +19,7 @@ from support.versitygw import die_with_the_test
 VERSION = "4.1.0"
 START_SECONDS = 90
 STOP_SECONDS = 30
-# Partitions that nobody leads after a restart are led again at once.
+# Partitions without a leader after a restart get one at once.
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -54,9 +54,6 @@ _LOGGING = """\
 
 class KafkaBroker:
     """One broker; what it keeps outlives its process until the folder is deleted.
-
-    Args:
-        folder: where it keeps everything.
 
     Attributes:
         servers: for ``bootstrap.servers``; the same over restarts.

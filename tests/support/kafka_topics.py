@@ -1,4 +1,4 @@
-"""Topics of a test: made, written to, cut off by a retention of our own, read."""
+"""Kafka topics of a test: made, written to, truncated, read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ class Topics:
     """What a test does with a broker; use as a context manager, which ends its producers.
 
     Args:
-        servers: of the broker.
         prefix: makes the names of topics this test's own.
     """
 
@@ -155,11 +154,7 @@ def _bounds(consumer: Consumer, part: TopicPartition) -> tuple[int, int]:
 
 
 class Flow:
-    """A producer in a thread of its own. Row ``i`` has the event time ``i`` times 20 ms, and the value ``i % 7``.
-
-    Attributes:
-        sent: how many rows were written.
-    """
+    """A producer in a thread of its own. Row ``i`` has the event time ``i`` times 20 ms, and the value ``i % 7``."""
 
     def __init__(self, servers: str, topic: str, rows_per_second: int) -> None:
         self._servers = servers

@@ -1,4 +1,4 @@
-"""Homes that the release of 2026-11-25 wrote: what every later one reads, resumes and upgrades.
+"""Homes written by the release of 2026-11-25, which every later one reads, resumes and upgrades.
 
 A home names its files by where they lie, so each is packed from one folder and unpacked to it again. Both were made by
 a ``Soak`` on commit d427fb1, and are never made anew. ``upgraded`` has two deployments and a live snapshot; the second

@@ -1,4 +1,4 @@
-"""Run as a program: launches, and is killed at the k-th act that leaves a trace, for every k there is.
+"""Run as a program: launches, and is killed at the k-th act that leaves a trace, for every k.
 
 Usage: ``launch_crash.py BASE launcher|leader``. For each k the launch happens in a fork, under ``BASE/<k>``; Python's
 audit events say what is about to happen (a file opened for writing, linked, renamed, a process started), and at the

@@ -36,10 +36,7 @@ class LocalStage:
     """As ``LauncherStage``.
 
     Args:
-        base: an empty folder.
         master: Spark's master; "" for drivers without Spark.
-        conf: of the drivers.
-        prelude: what each program does first.
     """
 
     patience_seconds = 180.0

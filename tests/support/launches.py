@@ -1,4 +1,4 @@
-"""Cheap stand-ins for ``spark-submit``, requests that use them, and what the process list says about a launch."""
+"""Cheap stand-ins for ``spark-submit``, requests that use them, and the processes of a launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jars by https from a Maven repository, each held against its pinned checksum, kept in the user's cache.
+"""Jars from a Maven repository, verified by pinned checksums, kept in the user's cache.
 
 ``STREAMSTATE_MAVEN_URL`` names another repository than Maven Central, where a mirror is the only way out.
 """

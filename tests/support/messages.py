@@ -1,4 +1,4 @@
-"""Any message of any kind: strategies made from the types of the fields."""
+"""Hypothesis strategies for messages of any kind, made from the types of the fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a controller of an older release writes: run with that release's rooms on the path, and nothing of today's.
+"""The writes of a controller of an older release, run with that release's modules on the path.
 
 ``python old_controller.py HOME VERB [ARGUMENT…]``, where VERB is ``deploy`` or an order: ``stop``, ``drain``,
 ``snapshot``. Only what travels to drivers is there, so it writes what the old ``lifecycle`` wrote, by the old protocol.

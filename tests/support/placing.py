@@ -1,4 +1,4 @@
-"""Placing a barrier in one call, for tests of its steps: the agent takes them by itself, many queries at a time."""
+"""Places a barrier in one call; the agent takes the steps one by one, for many queries at a time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,8 @@ def place_barrier(
     """Step until the barrier is placed or the batch under it has failed.
 
     Args:
-        checkpoint: the query's.
         mark: of kind ``stop``.
-        view: the query.
-        clock: for the wait.
         deadline_seconds: how long to wait at most; the batch in flight must end within it.
-        poll_seconds: between two looks.
 
     Raises:
         DeadlineExceededError: with what was last seen. The entry may lie in the log: step again, or ``repair``.

@@ -1,4 +1,4 @@
-"""What each Spark writes of the plans of ``support.plan_queries``: kept below ``tests/golden/plans``, a file for each.
+"""The plans that each Spark writes of ``support.plan_queries``, kept in ``tests/golden/plans``.
 
 A Spark that comes later gets a file of its own: ``PYTHONPATH=tests:. python tests/support/plan_golden.py VERSION…``.
 """

@@ -1,4 +1,4 @@
-"""How far a query has come, by its checkpoint on disk."""
+"""The progress of a query, by its checkpoint on disk."""
 
 from __future__ import annotations
 

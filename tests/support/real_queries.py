@@ -1,4 +1,4 @@
-"""Real queries over a folder of JSON files: feeding them, starting them, and what must have come out."""
+"""Real queries over a folder of JSON files: input, start, and expected output."""
 
 from __future__ import annotations
 
@@ -125,7 +125,6 @@ def start(
     """Start a query into a function per batch, a folder of parquet files, or nowhere.
 
     Args:
-        stream: the query's plan.
         checkpoint: where; in a local store.
         sink: the function, the folder, or None for ``noop``.
         how: ``once``, ``availableNow`` or ``processingTime`` for the trigger; ``mode`` for the output mode.

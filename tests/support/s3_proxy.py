@@ -1,8 +1,8 @@
-"""A proxy before an S3 server, plain HTTP on both sides: it counts, strikes where it is told to, and makes weather.
+"""A proxy before an S3 server, plain HTTP on both sides, that counts requests and injects faults.
 
 It stands between our store and the server, or between Spark's S3A and the server: signatures hold, because the request
 goes on as it came. ``hooks`` are called with each request just before it is forwarded, in the thread of that request:
-what they do comes between the look and the act of the one who asked.
+what they do comes between the look and the act of the caller.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Protocol
 
+from support.loopback import QuietHandler, served
 from support.s3_requests import S3Request
 
 FORWARD_SECONDS = 300
@@ -30,11 +31,9 @@ class Strike:
     """What the proxy does to a request.
 
     Attributes:
-        method: whose requests are struck.
         forward: whether the server gets the request before the answer below is given.
         status: what is answered; 0 for no answer: the connection is closed.
         code: S3's error code in that answer.
-        times: how many requests are struck.
         path_part: only those with this in their path.
         hold: instead of an answer, silence until this event is set.
         reset: where there is no answer, the connection is reset instead of closed.
@@ -73,8 +72,6 @@ class Weather:
 
     Attributes:
         share: how many of all requests are struck, from 0 to 1.
-        seed: of the chance.
-        kinds: what happens to them.
         mercy: none is struck twice in a row: what a client tries again then arrives.
     """
 
@@ -112,7 +109,6 @@ class StrikingProxy:
     """A proxy between a client and an S3 server.
 
     Attributes:
-        endpoint_url: where it listens.
         server: where it forwards to: host and port.
         strikes: what is done to the requests to come; each is used up.
         weather: what is done to the others by chance.
@@ -120,7 +116,6 @@ class StrikingProxy:
         outages: the same for requests by their numbers, from 0.
         hooks: called with each request just before it is forwarded.
         requests: (method, path) of all requests so far.
-        seen: the same, whole.
         creates: paths of the writes that were made under the condition that nothing is there.
         answered_bytes: bytes of the bodies of all answers.
     """
@@ -187,32 +182,16 @@ class StrikingProxy:
 def striking_proxy(server_url: str) -> Iterator[StrikingProxy]:
     """A running proxy before the server."""
     http_server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    http_server.daemon_threads = True
     proxy = StrikingProxy(f"http://127.0.0.1:{http_server.server_port}", server_url.removeprefix("http://"))
     http_server.proxy = proxy  # type: ignore[attr-defined]
-    thread = threading.Thread(target=http_server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield proxy
-    finally:
-        proxy.is_closing.set()
-        http_server.shutdown()
-        http_server.server_close()
-        thread.join(10)
+    with served(http_server):
+        try:
+            yield proxy
+        finally:
+            proxy.is_closing.set()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1  # head and body leave together: no delayed acknowledgement between them
-    disable_nagle_algorithm = True
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-    def handle(self) -> None:
-        with suppress(ConnectionError):
-            super().handle()
-
+class _Handler(QuietHandler):
     def handle_expect_100(self) -> bool:
         go_on = super().handle_expect_100()
         self.wfile.flush()
@@ -220,7 +199,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_any(self) -> None:
         proxy: StrikingProxy = self.server.proxy  # type: ignore[attr-defined]
-        body = self._body()
+        body = self.body()
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = S3Request(self.command, self.path, headers, len(body))
         strike = proxy.strike_for(request)
@@ -245,17 +224,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._hang_up(reset=strike.reset)
 
     do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = handle_any  # noqa: N815 - the base class's names
-
-    def _body(self) -> bytes:
-        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        body = b""
-        while size := int(self.rfile.readline().partition(b";")[0], 16):
-            body += self.rfile.read(size)
-            self.rfile.readline()
-        while self.rfile.readline().strip():
-            pass  # trailers
-        return body
 
     def _forward(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         proxy: StrikingProxy = self.server.proxy  # type: ignore[attr-defined]

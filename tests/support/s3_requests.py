@@ -1,4 +1,4 @@
-"""What a request to S3 is: its operation, and the actions that a policy must allow for it."""
+"""A request to S3: its operation, and the actions that a policy must allow for it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,8 @@ class S3Request:
     """One request as it came.
 
     Attributes:
-        method: of HTTP.
         path: as it was sent, with its query.
         headers: by their names in lower case.
-        body_bytes: the size of its body.
     """
 
     method: str

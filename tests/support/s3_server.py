@@ -1,4 +1,4 @@
-"""S3 servers on loopback: moto's, and a real one where Go is there to build it; and the proxy before them."""
+"""S3 servers on loopback: moto's, a real one if Go can build it, and the proxy before them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BUCKET = "streams"
 ACCESS_KEY = "test-key"
 SECRET_KEY = "test-secret"
 used: set[str] = set()
-"""The names of the servers that were started here, for whoever reports a run."""
+"""The names of the servers that were started here, for a report of the run."""
 
 
 def options_for(endpoint_url: str, **more: float) -> S3Options:
@@ -62,7 +62,7 @@ def s3_server() -> Iterator[str]:
 
 
 def _one_at_a_time(app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
-    """A server that does one thing after the other: moto answers 500 to who reads what another just overwrites."""
+    """A server that does one thing after the other: moto answers 500 to a read during an overwrite."""
     lock = threading.Lock()
 
     def serve(environ: Any, start_response: Any) -> Iterable[bytes]:

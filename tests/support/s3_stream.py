@@ -1,4 +1,4 @@
-"""A stream with everything on S3, by the shell's own words: its script, its input, what it must have written."""
+"""A stream with everything on S3, driven by the shell: its script, input and expected output."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ class S3Stream:
     """The script's input and output, and the words of the shell.
 
     Args:
-        base: a folder of the test.
         conf: what Spark is told beside the usual.
     """
 

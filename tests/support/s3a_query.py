@@ -1,4 +1,4 @@
-"""A query whose checkpoint lies on S3A: it claims and commits as Hadoop's connector does it, request by request."""
+"""A query with its checkpoint on S3A, which claims and commits as Hadoop's connector does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver without Spark: what a ``spark-submit`` of ours starts, and that then only says what an agent would say.
+"""A driver without Spark, started by a fake ``spark-submit``, that says what an agent would say.
 
 ``install`` puts such a ``spark-submit`` under a SPARK_HOME; the real launcher starts it, detached, like any other. The
 script that is "run" holds one word per line, and these are what it knows:

@@ -1,4 +1,4 @@
-"""A driver that reads state, without Spark: it answers as ``STREAMSTATE_SCRIPTED_READER`` says.
+"""A state-reading driver without Spark: it answers as ``STREAMSTATE_SCRIPTED_READER`` says.
 
 ``answers`` (the default): each place has one table of three rows; ``refuses``; ``dies``; ``hangs``.
 """

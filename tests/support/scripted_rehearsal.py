@@ -1,4 +1,4 @@
-"""A rehearsing driver without Spark: gives the verdict that its script names. For what stands on the controller.
+"""A rehearsing driver without Spark, with the verdict that its script names.
 
 The script holds one word per line: ``fits``, ``needs-drain`` (its plan has an aggregate more), ``hazardous`` (it writes
 to another folder), ``refused`` (by Spark),

@@ -1,4 +1,4 @@
-"""Deployments written by hand: what controllers and agents would have recorded, without any of them."""
+"""Deployments written by hand, as controllers and agents would have recorded them."""
 
 from __future__ import annotations
 
@@ -50,9 +50,6 @@ class ScriptedStream:
     """One stream of a home.
 
     Args:
-        home: where its control objects are.
-        checkpoints_uri: what its specs say.
-        stream_id: the stream.
         clock: for the times of what is written.
     """
 

@@ -1,4 +1,4 @@
-"""A store in memory that has what a server has: many at once, and checksums of its own; it counts what is read."""
+"""A store in memory with the abilities of a server (batches, checksums); it counts reads."""
 
 from __future__ import annotations
 

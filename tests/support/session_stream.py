@@ -1,4 +1,4 @@
-"""A stream whose drivers live in this process: the real runtime on a Spark that is already there.
+"""A stream whose drivers run in this process: the real driver code on an existing Spark session.
 
 A deployment so costs seconds. What a launcher, a runner and another process add is shown by other tests.
 """

@@ -1,4 +1,4 @@
-"""What may be done to the snapshots of one stream at once: for ``interleaved``; and what must hold behind it."""
+"""Concurrent acts on the snapshots of one stream, for ``interleaved``, and what must hold after them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class GuardedStore(MemoryStore):
 
 
 def kept(shelf: Shelf) -> dict[str, SnapshotManifest]:
-    """Every complete snapshot that nobody removes."""
+    """Every complete snapshot that no act removes."""
     condemned = Retention(shelf.control).read().condemned
     found = {one: shelf.control.manifest(one) for one in shelf.control.snapshot_ids() if one not in condemned}
     return {one: manifest for one, manifest in found.items() if manifest is not None}
@@ -84,7 +84,7 @@ def data_keys(shelf: Shelf, snapshot_id: str) -> list[str]:
 
 
 def assert_whole(shelf: Shelf) -> None:
-    """Each snapshot that nobody removes has every file as it was captured."""
+    """Each snapshot that no act removes has every file as it was captured."""
     for snapshot_id in kept(shelf):
         assert verify(shelf.control, shelf.checkpoints, snapshot_id) == [], snapshot_id
 
@@ -116,7 +116,7 @@ def pruning(shelf: Shelf, *keep: str) -> Act:
 
 
 def reading(shelf: Shelf, snapshot_id: str, findings: list[str]) -> Act:
-    """Whoever got a lease on what is there reads it whole."""
+    """A holder of a lease reads the whole snapshot."""
 
     def act(store: Store) -> None:
         mine = Shelf(store, clock=shelf.clock)
@@ -132,7 +132,7 @@ def reading(shelf: Shelf, snapshot_id: str, findings: list[str]) -> Act:
 
 
 def pinning(shelf: Shelf, snapshot_id: str) -> Act:
-    """Somebody wants it kept."""
+    """Pin it."""
 
     def act(store: Store) -> None:
         mine = Shelf(store, clock=shelf.clock)

@@ -1,4 +1,4 @@
-"""The shell in this process: words in, exit status, stdout and stderr out; and a home to use it on."""
+"""The shell in this process: arguments in, exit status, stdout and stderr out; and a home for it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 import pytest
+from rich.console import Console
 
 from airflow_streamstate.cli.main import cli, run
 from airflow_streamstate.cli.verbs import paths
@@ -93,6 +94,13 @@ def shell(*words: object, terminal: bool = False) -> Answer:
     return answer
 
 
+def printed(show: Callable[..., None], *facts: Any, width: int = 2000) -> str:
+    """What a function of the shell prints on a screen of this width."""
+    page = io.StringIO()
+    show(Console(file=page, width=width, highlight=False), *facts)
+    return page.getvalue()
+
+
 @dataclass(frozen=True)
 class Desk:
     """A home on disk that ``streamstate`` is used on; STREAMSTATE_HOME names it.
@@ -149,8 +157,6 @@ def desk_with(
     """A desk in an environment of its own; no driver is left of it afterwards.
 
     Args:
-        base: an empty folder.
-        monkeypatch: of the test.
         hidden: what variables begin with that the test must not see.
         variables: that it sees beside STREAMSTATE_HOME, which they may set, too.
     """

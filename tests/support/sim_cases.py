@@ -1,4 +1,4 @@
-"""Which cases of a sweep of the simulator run.
+"""The cases of a simulator sweep that run.
 
 The tier sets ``STREAMSTATE_SIM`` (``support/tiers.py``): ``full`` runs every case, ``sample`` a few of each sweep.
 Where it is not set each third case runs, or each third of each n-th, as the sweep says. ``STREAMSTATE_SIM_SEED``

@@ -1,4 +1,4 @@
-"""What must hold at the end of every life, whatever was struck in it."""
+"""What must hold at the end of every life."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ def assert_laws(world: World, *, orders_may_lie: bool = False, woke_up: bool = F
     """Every law that can be seen from outside.
 
     Args:
-        world: after its life.
-        orders_may_lie: an order may have been written when nobody was there any more to read it.
-        woke_up: a driver that slept may have said, under its own keys, what nobody waits for any more.
+        orders_may_lie: an order may have been written after the last driver ended.
+        woke_up: a driver that slept may have written late events, under its own keys.
     """
     assert world.violations == [], world.violations
     defects = [line for line in world.said if line.startswith("unexpected")]
@@ -46,7 +45,7 @@ def assert_laws(world: World, *, orders_may_lie: bool = False, woke_up: bool = F
     _assert_orders(world, woke_up=woke_up)
     _assert_settled(world, orders_may_lie=orders_may_lie)
     if not woke_up:
-        _assert_custody(world)
+        _assert_lineage(world)
 
 
 def assert_rows(world: World) -> None:
@@ -75,7 +74,7 @@ def assert_rows(world: World) -> None:
         assert twice == {}, f"a batch id of {name} stood for two things (Law 14): {twice}"
 
 
-def _assert_custody(world: World) -> None:
+def _assert_lineage(world: World) -> None:
     """An audit by the logs alone finds a whole chain (Laws 9, 12, 14), and names each batch that a sink was given
     again."""
     audited = lineage_of(Home.of(world.store, world.store, world.launches, FakeClock()), STREAM)
@@ -161,7 +160,7 @@ def _assert_query_ids(world: World) -> None:
 
 
 def _assert_orders(world: World, *, woke_up: bool) -> None:
-    """Every order that was ever written has come to an end that whoever gave it can be told, and to one only."""
+    """Every order that was ever written has exactly one end that its requester can read."""
     controller = world.calm_controller(Process(world.schedule, "reader", 0, lambda _: None))
     for deployment_id, command_id in world.watched.commands:
         outcome = controller.outcome_of_command(STREAM, deployment_id, command_id)
@@ -192,7 +191,7 @@ def _ever_started(world: World, deployment_id: str) -> bool:
 
 
 def _assert_settled(world: World, *, orders_may_lie: bool) -> None:
-    """No order lies anywhere any more, nobody is about to deploy, and each driver has ended."""
+    """No order is left, no deploy is pending, and each driver has ended."""
     control = world.control
     register = control.need_register().value
     assert register.intent is None

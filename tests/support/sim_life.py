@@ -57,7 +57,6 @@ class Step:
     Attributes:
         script: of a deploy, or of an upgrade.
         hurry_seconds: how long it waits after a deploy; None: until it is healthy.
-        mode: of an upgrade.
         warm: of an upgrade or a rollback: the driver that takes over waits.
     """
 
@@ -87,7 +86,6 @@ class Progress:
     """What the orchestrator remembers over its own death.
 
     Attributes:
-        step: which step it is at.
         tries: how often each step was begun anew, after what it had ordered came to nothing.
     """
 
@@ -100,10 +98,8 @@ class Life:
     """One life.
 
     Attributes:
-        world: where it is lived.
         recovery: what a driver that died while it was told something leads to.
-        assume_dead: a driver that nobody can ask about is taken for dead.
-        timeout_seconds: of each wait.
+        assume_dead: a driver of unknown state is taken for dead.
         gives_up: whether the first refusal is taken for an answer.
         goes_on_unhealthy: a deployment that never gets healthy is left to run on.
         refusals: errors that the orchestrator met, for tests that look at them.
@@ -208,7 +204,7 @@ class Life:
         if step.verb == "deploy" and is_left_so and self.goes_on_unhealthy:
             return False  # one query has failed, and the script goes on with the other
         if step.verb in ("deploy", "resume") or state in ("launching", "running", "degraded", "draining", "stopping"):
-            return True  # the same again; or somebody brought it to life meanwhile
+            return True  # the same again; or another one started it meanwhile
         if self.recovery == "redeploy" and self._may_be_replaced(number):
             self.progress.step = self._next_deploy(number) - 1
             return False
@@ -238,7 +234,7 @@ class Life:
         return self._next_deploy(number) > 0 and not self._leaves_a_drain()
 
     def _leave_the_lost(self, controller: Controller, number: int, error: StreamStateError) -> bool:
-        """Nobody can ask about the driver any more: the next version takes over, or the flush is run to its end."""
+        """The state of the driver is unknown: the next version takes over, or the flush is run to its end."""
         if "the drain of this deployment" in str(error):
             self.progress.tries[number] += 1
             request_id = f"lost-{number}-{self.progress.tries[number]}"

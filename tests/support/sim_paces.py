@@ -1,4 +1,4 @@
-"""Streams whose input never pauses, and upgrades of them: how fast each version reads is what is judged.
+"""Streams whose input never pauses, and upgrades that are judged by their pace.
 
 The source can be asked how far a query is behind (``support.simulated_connector`` is to be installed), as Kafka can.
 """
@@ -37,8 +37,6 @@ class Version:
     """How fast one version of the script reads.
 
     Attributes:
-        rows_per_batch: at the most.
-        batch_seconds: how long each batch takes.
         trigger_seconds: how long it sleeps after each.
         hangs_after: so many batches of it are committed, and the next one never is; None for none such.
     """
@@ -54,12 +52,8 @@ class PacedUpgrade:
     """One stream, and one upgrade of it, under a source that gives rows as time passes.
 
     Attributes:
-        folder: where the scripts lie.
-        old, new: the versions.
         rows_per_second: what comes, by how many seconds after the new version's first commit; before that with 0.
         warms_seconds: how long the old version runs before it is upgraded.
-        settings: of both deployments.
-        healthy_when: of the upgrade.
     """
 
     folder: Path

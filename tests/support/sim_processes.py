@@ -18,7 +18,7 @@ from support.fake_clock import START_AT
 
 
 class Schedule:
-    """The common time, and who wakes up next.
+    """The common time, and the process that wakes up next.
 
     Args:
         limit_seconds: nothing simulated takes longer; a wait without an end so fails instead of hanging.
@@ -44,12 +44,12 @@ class Schedule:
         if process.is_dying:
             raise ProcessDyingError
         if moment_seconds > self.limit_seconds:
-            raise AssertionError(f"{process.name} sleeps beyond {self.limit_seconds:g} s: somebody waits for ever")
+            raise AssertionError(f"{process.name} sleeps beyond {self.limit_seconds:g} s: a process waits for ever")
         self._push(max(moment_seconds, self.now_seconds), process)
         self.main.switch()
 
     def run_until(self, is_over: Callable[[], bool]) -> None:
-        """Let everybody act until it is over, or nobody is left."""
+        """Let all processes act until it is over, or none is left."""
         while self._waiting and not is_over():
             moment, _, process = heapq.heappop(self._waiting)
             self.now_seconds = max(self.now_seconds, moment)
@@ -86,8 +86,6 @@ class Process:
     """One process.
 
     Attributes:
-        result: what its body returned.
-        error: what it ended with instead.
         has_ended: whether nothing of it acts any more.
     """
 

@@ -29,12 +29,7 @@ PATIENCE = 30
 
 @dataclass(frozen=True)
 class Scene:
-    """What is the case when two meet.
-
-    Attributes:
-        steps: what was done before.
-        is_killed: and then the driver was.
-    """
+    """What is the case when two meet."""
 
     steps: tuple[Step, ...]
     is_killed: bool = False
@@ -54,7 +49,6 @@ class Race:
 
     Attributes:
         answers: of the first and of the second; an error where it was refused.
-        calls: what each called.
     """
 
     world: World
@@ -97,7 +91,6 @@ def race(
 
     Args:
         folder: as ``make_world``.
-        scene: what is the case before.
         first, second: what the two do; ``first`` begins.
         turns: as ``Turns``; none at all: only the first acts.
         fences_may_stray: as ``WatchedStore``.
@@ -184,7 +177,7 @@ def forces(request_id: str, within_seconds: float = 0.3) -> Act:
 
 
 def patiently(act: Act) -> Act:
-    """The same again, with the same request, while somebody is in its way."""
+    """The same again, with the same request, while another one is in its way."""
 
     def again(found: Race, controller: Controller) -> object:
         for _ in range(PATIENCE):

@@ -23,8 +23,6 @@ class Years(Ascent):
     """One life with many upgrades.
 
     Attributes:
-        policy: of each prune.
-        pruned: what came of each.
         rooms: after each prune, how many objects lie in which room of the home, but for files of state: a simulated
             query never writes its state anew, so these are as many as its batches.
     """

@@ -1,4 +1,4 @@
-"""A stream whose drivers do what a test says, line by line: for the controller's side alone."""
+"""A stream whose drivers do what a test says, for the controller's side alone."""
 
 from __future__ import annotations
 
@@ -52,11 +52,9 @@ class StillLauncher:
 
     Attributes:
         requests: what was launched, by launch key, in order.
-        states: how each driver is.
         refusal: raised by the next ``launch``, before anything is begun.
         refusals: raised by the next ones, each once.
         complaint: raised by every ``check``.
-        log: what every driver wrote.
         calls: every call, as ``verb key``.
     """
 
@@ -134,8 +132,8 @@ class Stage:
         self.home = Home.of(self.home_store or self.store, self.store, self.folder, self.clock)
         self.controller = Controller(self.home, self.launcher, self.clock, "tests")
 
-    def another_controller(self, requested_by: str = "somebody else") -> Controller:
-        """A controller of somebody else, over the same home and machine."""
+    def another_controller(self, requested_by: str = "another") -> Controller:
+        """Another controller over the same home and machine."""
         return Controller(self.home, self.launcher, self.clock, requested_by)
 
     @property

@@ -1,8 +1,7 @@
-"""Where a life can be struck, and which strikes are told apart by nobody and so are done once.
+"""Where a life can be struck, and which strikes are equal and so are done once.
 
-A restart knows nothing but what outlives a death. Two deaths of a driver, in whatever it was doing, between which
-nothing durable has changed are one and the same for everybody else, but for the time of day: one of them is enough.
-The same holds for two reads of one object between which nothing has changed.
+A restart knows only what outlives a crash. Two crashes of a driver between which nothing durable has changed differ
+only in time, so one of them is enough; so are two reads of one object between which nothing has changed.
 """
 
 from __future__ import annotations

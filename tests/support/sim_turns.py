@@ -1,4 +1,4 @@
-"""Two at once: whose turn it is at each call of a store or launcher, so that any interleaving can be played."""
+"""Turns of two actors at each call of a store or launcher, for any interleaving."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Turns:
     """Turns of two actors.
 
     Args:
-        turns: (calls, seconds) of each turn, beginning with the first actor's: how many calls it makes in it, and how
-            long nobody of the two does anything before it. After the last one both act as they like.
+        turns: (calls, seconds) of each turn, beginning with the first actor's: how many calls it makes, and how long
+            both rest before. After the last one both act as they like.
 
     Attributes:
         ended: the actors that have no calls to make any more.

@@ -1,4 +1,4 @@
-"""Lives in which streams are upgraded: by versions that are well, and by such that are not.
+"""Lives in which streams are upgraded, by good and by bad versions.
 
 Whatever is struck in them, an upgrade has two ends only: the old version runs as before, or the new one has proven
 itself (``Ascent.seen`` remembers which).
@@ -113,7 +113,7 @@ class Ascent(Life):
         if register.deployment_id != expected:
             self.world.violations.append(f"{says}, and {register.deployment_id} is current, not {expected}")
         if last.audit_ok is False:
-            self.world.violations.append(f"{says}, and the chain of custody is not whole")
+            self.world.violations.append(f"{says}, and the lineage is not whole")
 
     def _recover(self, controller: Controller, step: Step, number: int, error: StreamStateError) -> bool:
         if step.verb not in ("upgrade", "rollback"):

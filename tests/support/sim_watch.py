@@ -1,4 +1,4 @@
-"""A store that judges each write in the moment in which it is made: what must never happen, even for a moment.
+"""A store that judges each write as it is made, for what must never happen.
 
 The end of a life shows rows and events; that a rule was broken on the way, to no harm this time, shows only here.
 """
@@ -53,10 +53,9 @@ class WatchedStore(MemoryStore):
 
     Attributes:
         violations: which rule was broken, and by what.
-        changes: how many writes there were.
         commands: (deployment id, command id) of every order that was ever written.
         zombies_live: a driver that was taken for dead may wake up: what it had begun, it may finish.
-        fences_may_stray: whoever puts a fence may stand still before and after it, while others go on.
+        fences_may_stray: a writer of a fence may stand still before and after it, while others continue.
         may_prune: what deployments left that are not current any more may be removed.
     """
 
@@ -181,7 +180,7 @@ class WatchedStore(MemoryStore):
         elif isinstance(self._slot(stream, snapshot_id), SnapshotManifest):
             found = self.get(write.key)
             is_same = found is not None and found.body == write.body
-            # Who lost the race to take it may leave files that no manifest has; a prune removes them.
+            # A lost race to take it may leave files that no manifest has; a prune removes them.
             is_of_it = path == "manifest.json" or write.key in self._keys_in(stream, snapshot_id)
             if is_of_it and not is_same:
                 self._broken("Law 3", "a snapshot that has its manifest is touched", write)
@@ -243,7 +242,7 @@ class WatchedStore(MemoryStore):
 
     def _judge_barrier(self, write: _Write, mark: BarrierMark, checkpoint: Checkpoint, batch_id: int) -> None:
         """An entry of ours is put where nothing lies (1a.1), never before Spark has read the log (1a.2); a drain only
-        for a stop, a fence only into a log that nobody uses (1a.5, 1a.8), over a committed batch (Law 12)."""
+        for a stop, a fence only into an unused log (1a.5, 1a.8), over a committed batch (Law 12)."""
         if write.method != ("replace" if mark.kind == "drain" else "create"):
             self._broken("1a.1", f"a {mark.kind} entry is to be created, a drain to be exchanged for it", write)
         run = self._live_run(checkpoint.prefix)

@@ -1,4 +1,4 @@
-"""Lives in several processes: each is in one thread, and none knows of another."""
+"""Runs lives in several processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ def in_processes(count: int, act: Callable[[int], str | None]) -> list[str]:
     """Do it for 0 to ``count`` - 1, in as many forks of this process as there are processors; what it said, in order.
 
     Args:
-        count: how often.
         act: says something where something is to be said, and raises nothing.
     """
     workers = max(1, min(count, len(os.sched_getaffinity(0))))

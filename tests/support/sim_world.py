@@ -1,4 +1,4 @@
-"""A world for whole lives of a stream: stores, a machine with drivers, orchestrators, and a sink that is watched.
+"""A world for whole lives of a stream: stores, a machine with drivers, orchestrators, a watched sink.
 
 Nothing of the package is replaced but what is outside of it: the store below everything keeps objects in memory, the
 launcher starts simulated drivers, Spark is ``simulated_query``. Each actor sees the store through faults of its own.
@@ -69,7 +69,6 @@ class Strike:
     Attributes:
         actor: ``controller`` or ``driver``; ``spark``: the driver is killed before that step of a query, of all steps
             that last; ``batch``: the query fails there.
-        number: which call.
         fault: what happens; None to do ``meanwhile`` instead.
     """
 
@@ -107,11 +106,10 @@ class World:
         launches: for working files of launches, of this life alone: what another one removes is not seen.
         scripts: script file name -> what that script does.
         plans: what every version of the script reads and writes, by query.
-        strikes: the faults of this life.
         store: what everything lies in; another one may be put in its place before a life begins.
         watched: the one that judges what is written; nothing is, in another one.
         moments: of ``controller``, ``driver`` and ``spark``, what ``durable`` was at each call or step.
-        unreachable: launch keys whose driver nobody can ask about.
+        unreachable: launch keys of drivers of unknown state.
         paused: those that were out of reach once, and were taken for dead.
         snapshots: where its versions keep their snapshots.
         place: what any other place of snapshots is.
@@ -196,7 +194,7 @@ class World:
         return Controller(home, SimulatedLauncher(self, process, plan), process.clock, name)
 
     def home_of(self, store: Store) -> Store:
-        """The home, as whoever reaches it by this store sees it."""
+        """The home, as seen through this store."""
         return store if self.away is None else VanishingStore(store, self._absence, self.mount_point)
 
     def _absence(self) -> Absence | None:
@@ -381,7 +379,7 @@ class SimulatedLauncher:
         """As ``Launcher.check``: any driver can be started here."""
 
     def spark_version(self, request: LaunchRequest) -> str:
-        """As ``Launcher.spark_version``: nobody can tell."""
+        """As ``Launcher.spark_version``: unknown."""
         return ""
 
     def launch(self, request: LaunchRequest) -> LaunchHandle:

@@ -1,4 +1,4 @@
-"""A source connector that another package brings, found by its entry point: it knows simulated sources."""
+"""A source connector of another package, found by its entry point, for simulated sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver in one thread: supervisor and agent as they are, a script that is a function, queries that are simulated."""
+"""A driver in one thread: real supervisor and agent, a function as the script, simulated queries."""
 
 from __future__ import annotations
 
@@ -69,7 +69,6 @@ class SimulatedStream:
 
     Attributes:
         home, checkpoints: the stores; one and the same by default.
-        clock: the time of everything.
         spark_version: of the Spark that drivers find.
     """
 

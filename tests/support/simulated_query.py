@@ -1,4 +1,4 @@
-"""A simulated streaming query on a real checkpoint: what the supervisor needs of Spark, without Spark.
+"""A simulated streaming query on a real checkpoint: the part of Spark that the supervisor needs.
 
 It obeys what was measured of Spark 4.2, and nothing else is to be built upon:
 
@@ -82,13 +82,10 @@ class SimulatedPlan:
     Attributes:
         window_ms: counts rows per window of this length; None: passes rows through, without state.
         delay_ms: of its watermark; None: no watermark, so that its windows never close.
-        batch_seconds: how long a batch runs.
         trigger_seconds: how long it sleeps after a trigger.
         initialise_seconds: how long it takes from its start until it has read its log.
         cannot_flush: why it cannot be flushed, if that is known beforehand.
-        fails_at: batch ids whose run fails.
         fails_on_rows_of: batch ids whose run fails over its rows: an empty one of that id does not.
-        failure_words: what is said then.
         refuses_to_start: what ``start`` raises.
         last_timer_ms: when its last timer of processing time is due, or why its timers cannot be read; its plan tells
             nothing then, so that its state is asked.
@@ -144,7 +141,7 @@ class SimulatedStartable:
     Attributes:
         runs: every run that was ever started.
         before_phase: called before each step of each run with its phase; may raise to make the query die there.
-        before_stop: called where somebody stops a run.
+        before_stop: called when a run is stopped.
         before_undo: called before each batch that is taken out of the sink; may raise to make the driver die there.
         after_undo: called when all of them are out.
         before_warming: called with the query id where its sink is warmed; may raise.
@@ -187,7 +184,7 @@ class SimulatedStartable:
     def analyzed_plan(self) -> AnalyzedPlan:
         plan = self.plan
         if plan.last_timer_ms is not None:
-            raise ValueError("nobody can read this plan")
+            raise ValueError("this plan is unreadable")
         descriptions = [source.description for source in plan.sources]
         text = analyzed_json(descriptions, plan.window_ms, plan.delay_ms)
         return AnalyzedPlan(text, Sink(f"simulated:{plan.sink.mode}"))
@@ -426,7 +423,7 @@ class SimulatedRun:
         self._remove = self._clock.every(STEP_SECONDS, self.step)
 
     def die(self) -> None:
-        """Its driver was killed: it does nothing more, and tells nobody."""
+        """Its driver was killed: it does nothing more."""
         self._remove()
 
     def pause(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of rows in each sink when streams end and begin again: whole lives in one process, on any Spark.
+"""Whole lives of rows in each sink, in one process, on any Spark.
 
 ``python -m support.sink_lab ORDERS_JSON`` works off a list of cases and writes a line of JSON for each into the file
 that the orders name. Supervisor, agent, interception, Spark and sink are real; only the process lives on from one
@@ -50,7 +50,6 @@ class Target(ABC):
 
     Args:
         spark: the session that writes to it.
-        place: a folder of its own.
         settings: of the run, e.g. where the broker is.
     """
 
@@ -66,9 +65,9 @@ class Target(ABC):
     table: str | None = None
     """For ``toTable``."""
     keeps_rows = True
-    """Whether anybody can read what was written."""
+    """Whether the output can be read."""
     adds_by_hand: Callable[[Any, str], None] | None = None
-    """Writes rows into it by another way than a stream; None where nobody can tell those apart."""
+    """Writes rows into it in another way than a stream; None if those cannot be told apart."""
     loses_history: Callable[[Any], None] | None = None
     """Takes away what it held before, and keeps its rows; None where there is nothing of the kind."""
 
@@ -82,7 +81,7 @@ class Target(ABC):
         """What a reader sees in it."""
 
     def elsewhere(self) -> Target:
-        """Another one of its kind that nobody wrote to."""
+        """An empty one of its kind."""
         return type(self)(self.spark, self.place.with_name(f"{self.place.name}-new"), self.settings)
 
 
@@ -253,7 +252,6 @@ class Life:
     """One stream that writes to one sink.
 
     Attributes:
-        target: where it writes.
         base: where everything else of it lies.
     """
 
@@ -292,9 +290,7 @@ class Life:
 
         Args:
             start: of a new deployment; None: the next attempt of the current one.
-            files: how many are fed.
             order: ``stop`` or ``drain``.
-            target: instead of the usual one.
             once_it_runs: done when it has read what was there, before it is fed.
             files_per_batch: how many it reads at once.
             batches: with more than one file to a batch: how many of its batches have data once all is read.
@@ -409,7 +405,7 @@ def _copy_checkpoint(checkpoint: Path, target: Path) -> None:
 
 
 def _check_connector(life: Life) -> None:
-    """Hold the real sink's connector, as it is found, against the suite for anybody's."""
+    """Run the conformance suite of sinks over the real sink's connector."""
     from airflow_streamstate.driver.spark.sinks import AskedSink
 
     def asked(target: Target) -> tuple[SinkConnector, Sink, SinkReach]:
@@ -513,7 +509,7 @@ def died(life: Life) -> dict[str, str]:
 
 
 def new_output(life: Life) -> dict[str, str]:
-    """A restored query that writes to a place nobody wrote to, past two merges of a file sink's log."""
+    """A restored query that writes to an empty place, past two merges of a file sink's log."""
     life.target.spark.conf.set(COMPACT_INTERVAL, "3")
     stopped = life.run(StartPlan("fresh"), 4)
     before = life.base / "before"
@@ -529,7 +525,7 @@ def new_output(life: Life) -> dict[str, str]:
 
 
 def alarm(life: Life) -> dict[str, str]:
-    """Somebody else writes ids into the sink while the query runs: the next batches are skipped, and that is told."""
+    """Another writer puts ids into the sink while the query runs: the next batches are skipped, and that is told."""
     life.feed(1)
     log = life.target.place / "_spark_metadata"
 
@@ -539,7 +535,7 @@ def alarm(life: Life) -> dict[str, str]:
 
     life.run(StartPlan("fresh"), 3, once_it_runs=strike)
     told = life.stream.events(BatchesSkipped)
-    assert told, "nobody was told"
+    assert told, "it was not told"
     return {"outcome": f"told: batches {list(told[-1].batch_ids)}; {life.verdict()}"}
 
 
@@ -564,7 +560,7 @@ def undo(life: Life) -> dict[str, str]:
 
 
 def undo_foreign(life: Life) -> dict[str, str]:
-    """The same where somebody else has written to the table since: nothing is touched."""
+    """The same after another writer's commit to the table: nothing is touched."""
     assert life.target.adds_by_hand is not None
     rows, add = life.target.spark.sql("SELECT CAST(-1 AS BIGINT) AS v"), life.target.adds_by_hand
     said = _refused_to_go_back(life, lambda: add(rows, life.target))

@@ -1,4 +1,4 @@
-"""What the sinks' runs gave, and what was recorded of them in ``docs/sinks.json``.
+"""The results of the sinks' runs, and their record in ``docs/sinks.json``.
 
 ``STREAMSTATE_RECORD=1 tox -e tests -- tests/sinks`` records, and writes the page's table anew.
 """
@@ -69,9 +69,7 @@ class Cell:
     """What one case gave.
 
     Attributes:
-        spark: the Spark it ran on.
         connector: what was needed beside it; "" for nothing.
-        outcome: in our hands.
         by_itself: what Spark did by itself; "" where that was not tried.
     """
 

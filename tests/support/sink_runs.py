@@ -1,4 +1,4 @@
-"""Which sinks are tried on which Spark, and running their cases there, a process for each pair."""
+"""The sinks and Sparks that are tried, each pair in its own process."""
 
 from __future__ import annotations
 
@@ -43,12 +43,8 @@ class Run:
     """One process: a Spark, and the sinks that are tried on it.
 
     Attributes:
-        name: for people and for choosing.
-        spark: its version.
-        sinks: sink -> its cases.
         connector: release of what the sinks need beside Spark; "" for nothing.
         jars: parts of the names of its jars in ``sink_jars.txt`` and ``kafka_spark_jars.txt``.
-        conf: for the session.
         needs_broker: a Kafka broker runs beside it.
     """
 

@@ -37,9 +37,7 @@ class Shelf:
     """One stream, its two stores, and a way to take snapshots of deployment d-0001.
 
     Attributes:
-        checkpoints: the store of the checkpoints.
         home: the store of the control objects; the same one by default.
-        elsewhere: places of snapshots, by URI.
     """
 
     checkpoints: Store = field(default_factory=MemoryStore)

@@ -1,4 +1,4 @@
-"""A stream under load that is upgraded again and again, while whoever works on it is killed at random."""
+"""A stream under load that is upgraded again and again, while its processes are killed at random."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ class Soak:
     Attributes:
         base: an empty folder, or one of a soak that was left.
         random: decides everything; its seed tells the run again, but for what the machine itself does.
-        outcomes: how the upgrades ended.
         story: what was done, one line each.
     """
 
@@ -131,7 +130,7 @@ class Soak:
         self._feeder.start()
 
     def upgrade(self, number: int) -> None:
-        """One upgrade, with somebody killed in it, brought to its end by however many controllers it takes."""
+        """One upgrade, with a process killed in it, brought to its end by as many controllers as it takes."""
         before = self._keys
         path, needs_drain = self.version(number)
         victim = self.random.choice(VICTIMS)
@@ -171,7 +170,7 @@ class Soak:
         self.come_to_life(number)
 
     def come_to_life(self, number: int) -> None:
-        """What died while nobody was at it is started again, as somebody on call would."""
+        """Start again what died between two upgrades."""
         for attempt in range(MAX_TRIES):
             state = self.shell("status")["state"]
             if state == "running":

@@ -1,4 +1,4 @@
-"""Whole lives of a stream in one process on whatever Spark its python has: what ``support.sparks`` is asked to run.
+"""Whole lives of a stream in one process on the Spark of its python, run by ``support.sparks``.
 
 ``python -m support.spark_lab ORDERS_JSON`` works off a list of orders, and writes a line of JSON for each into the file
 that they name. The supervisor, the agent, the interception and Spark are real; only the process lives on from one

@@ -1,4 +1,4 @@
-"""Which lives are lived on which Spark, and from which to which: planned, lived in one process a Spark, and kept.
+"""The lives on each Spark, and from one Spark to another: planned, run and recorded.
 
 Two plans: ``quick`` has one cell for each Spark, and every cell on the one that the other tiers run on; ``full`` has
 all of it. What was lived is one JSON object, which ``docs/reference/compatibility.md`` is made of.
@@ -45,7 +45,6 @@ class Life:
     """One order to a lab, and what it shows.
 
     Attributes:
-        spark: where it is lived.
         do: ``live`` a whole life there, whose ends are left for others; ``take`` up one of them.
         cell: in which formats, a key of ``CELLS``.
         of: of ``take``: the Spark that left it.
@@ -123,11 +122,7 @@ def _in_order(lives: Iterable[Life]) -> list[Life]:
 
 @dataclass
 class Matrix:
-    """Lives, lived.
-
-    Args:
-        folder: an empty one.
-    """
+    """Lives, lived."""
 
     folder: Path
     results: dict[Life, dict[str, Any]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""A story that a stream reads, the queries that read it, and what they must have written: for lives on every Spark.
+"""An input, the queries that read it, and their expected output, for lives on every Spark.
 
 Each query leans on its state from one chapter to the next: windows, rows seen before, rows that wait for another half,
 totals, lists and timers of ``transformWithState``.
@@ -164,7 +164,6 @@ def check(rows_of: Callable[[str], list[tuple[Any, ...]]], lived: tuple[str, ...
 
     Args:
         rows_of: what a query has written, sorted.
-        lived: which of the queries lived.
         chapters: 2: the first two with state between them, drained; 3: the third on fresh state, drained too.
     """
     fed = [entry for chapter in CHAPTERS[:chapters] for rows in chapter for entry in rows]

@@ -1,4 +1,4 @@
-"""Every Spark that the tests run on, each with a python of its own: installed once, kept in the user's cache.
+"""Every Spark of the tests, each with its own python, installed once in the user's cache.
 
 Our environment and Spark's are two, as they are for most users: ``environment(spark)`` is all that a ``LocalLauncher``
 or the shell needs to start drivers there. ``python tests/support/sparks.py [VERSION…]`` fills the cache by hand.
@@ -40,7 +40,6 @@ class Spark:
     """One installed Spark.
 
     Attributes:
-        version: as PyPI calls it.
         home: its SPARK_HOME, with ``bin`` and ``jars``.
         python: the interpreter of its own environment, which has pyspark and what goes with it.
     """

@@ -1,4 +1,4 @@
-"""Two stores as one: control objects in the home, Spark's files and the data of snapshots in another."""
+"""Two stores as one: control objects in the home, Spark's files and snapshot data in the other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ class SplitStore:
     """What ``checkpoints_uri`` is for, under one name: a simulation has one store for all.
 
     Args:
-        home: for control objects.
         data: for checkpoints and the data of snapshots.
     """
 

@@ -1,4 +1,4 @@
-"""What may be under each key of a store, by what it said of its writes: a storm of faults is judged with it."""
+"""The possible content of each key after a storm of faults, by the store's answers to writes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from airflow_streamstate.store.base import Store
 
 
 class Model:
-    """What may be under each key, by what the store said of the writes so far.
-
-    Args:
-        store: is asked for everything.
-    """
+    """What may be under each key, by what the store said of the writes so far."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

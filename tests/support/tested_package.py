@@ -1,4 +1,4 @@
-"""Which copy of the package is under test: under tox it is the built wheel, never the checkout beside the tests."""
+"""The copy of the package under test: under tox the built wheel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ def misplaced(environ: Mapping[str, str], package_file: str, prefix: str = sys.p
     Args:
         environ: of a process of tests; tox sets ``TOX_ENV_NAME`` in it.
         package_file: ``__file__`` of the package.
-        prefix: of the interpreter's environment.
     """
     place = Path(package_file).resolve().parent
     if UNDER_TOX not in environ or place.is_relative_to(Path(prefix).resolve()):

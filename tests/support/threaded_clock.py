@@ -1,4 +1,4 @@
-"""A clock in real time whose actors are threads: the same simulations, with everything at once."""
+"""A clock in real time whose actors are threads, for the same simulations."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ class ThreadedClock(SystemClock, ActingClock):
         return timer.cancel
 
     def end(self) -> None:
-        """Nobody acts any more."""
+        """All actors have ended."""
         self._is_over.set()

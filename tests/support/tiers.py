@@ -1,4 +1,4 @@
-"""Which tier a test belongs to: ``pytest --tier fast``, ``full`` or ``named`` runs the tests of that tier.
+"""The tier of a test: ``pytest --tier fast``, ``full`` or ``named`` selects it.
 
 ``fast`` is the README's test command. ``full`` is what CI runs beside it. ``named`` is what runs by name alone.
 A test of ``tests/sim`` belongs to the later tiers, too: each runs more of its cases than the one before.

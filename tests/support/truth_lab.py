@@ -1,4 +1,4 @@
-"""Tries a change on real Spark: the new script on the checkpoint of the old one, and on a seed of it, drained.
+"""Tries a change on real Spark: the new script on the old checkpoint, and on a seed of it after a drain.
 
 What is right needs no second opinion: a restore is right if it writes what the new script would have written from there
 on, had it run from the beginning. A seed is right if it writes what the new script writes of what came after the drain.
@@ -87,12 +87,7 @@ windows are closed, others open. At the end a row far ahead closes all."""
 
 
 class TruthLab:
-    """One session, one input that shows more or less of itself, and the checkpoints of every old script.
-
-    Args:
-        spark: a session of its own.
-        base: an empty folder.
-    """
+    """One session, one input that shows more or less of itself, and the checkpoints of every old script."""
 
     def __init__(self, spark: Any, base: Path) -> None:
         self.spark = spark
@@ -155,7 +150,6 @@ class TruthLab:
         """What the new script writes on a seed of the old one, drained.
 
         Args:
-            old, new: the scripts.
             lines: position of a source in the new plan -> in the old one; up to the number of sources of the new one.
             keeps_watermark: whether column and delay are unchanged, so that late rows stay late.
         """
@@ -180,7 +174,6 @@ class TruthLab:
         """What the new script writes of what came after the drain alone; of a source more, of all that it has.
 
         Args:
-            new: the script.
             known: names of the sources that the old one read.
             from_second: one of ``FROM_SECONDS``: without the rows before it; None for all.
         """

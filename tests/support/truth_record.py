@@ -1,4 +1,4 @@
-"""What was seen of the truth table on real Spark: a record for the docs, and the plans for the unit tests."""
+"""Observations of the truth table on real Spark: a record for the docs, plans for the unit tests."""
 
 from __future__ import annotations
 
@@ -52,8 +52,6 @@ class Recorder:
         """A row was tried, and all that it promises was so.
 
         Args:
-            row: of the table.
-            plans: of its scripts.
             said: Spark's word where it refused; "" where it did not.
             is_seeded: whether it was drained and seeded, too.
         """

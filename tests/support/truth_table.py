@@ -1,4 +1,4 @@
-"""The truth table of upgrades: a script, another script, and what the comparison of their plans promises.
+"""The truth table of upgrades: a script, another script, and the promised verdict.
 
 ``test_truth_table`` tries each row on real Spark; ``docs/upgrades.py`` makes a page of it. A script is the text of a
 data frame over ``rows()``, with Spark's functions at hand; several lines end with ``result = …``.
@@ -23,8 +23,6 @@ class Script:
     """One version of a query.
 
     Attributes:
-        text: of its data frame.
-        mode: its output mode.
         settings: of the session, where they are not the usual ones.
     """
 
@@ -41,10 +39,6 @@ class Row:
     """One change.
 
     Attributes:
-        name: of the row.
-        change: in words.
-        old, new: the script before and after.
-        verdict: that is promised.
         codes: of the differences that make this verdict.
         spark: what Spark does with the new one on the checkpoint of the old one: ``refused``, ``right`` (its rows are
             those that it would have written had it run from the beginning) or ``mixed`` (they are not, and Spark says

@@ -1,4 +1,4 @@
-"""A stream that is upgraded while a test plays its drivers' parts: the old one, the rehearsing one, the new one."""
+"""A stream under upgrade, whose drivers (old, rehearsing, new) a test plays."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ class UpgradeStage:
     """One stream with a running first version, and upgrades of it.
 
     Attributes:
-        stage: below it.
         told: what was reported of the steps.
-        sink: where new versions write; as it stands nobody can undo it.
+        sink: where new versions write; by default it cannot be undone.
     """
 
     stage: Stage
@@ -231,8 +230,7 @@ class UpgradeStage:
     # what lies there
 
     def outside(self) -> dict[str, bytes]:
-        """Everything of the stream that an upgrade which is refused leaves as it was; of the register, who wrote it and
-        when is left out."""
+        """Everything of the stream that a refused upgrade leaves as it was; of the register without author and time."""
         found = {}
         for info in self.stage.store.list_objects(f"{STREAM}/"):
             key = info.key.removeprefix(f"{STREAM}/")

@@ -1,4 +1,4 @@
-"""A store in memory on which a killed process left an upload in parts."""
+"""A store in memory with a multipart upload that a killed process left."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from support.fake_clock import FakeClock
 
 
 class UploadingStore(MemoryStore):
-    """A server on which one was left, begun at the beginning of everything.
-
-    Args:
-        folder: below which.
-    """
+    """A server on which one was left, begun at the beginning of everything."""
 
     def __init__(self, folder: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A store that is away for a while: unmounted, renamed, forbidden or read-only, as an operator or a network does it."""
+"""A store that is away for a while: unmounted, renamed, forbidden or read-only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ class VanishingStore:
     """Any store, which is away while ``absence`` says how.
 
     Args:
-        inner: the store.
         absent_when: says at each call whether and how it is away; None for as ``vanish`` and ``come_back`` say.
         in_its_place: takes what is written while it is unmounted; None for a store of its own.
 

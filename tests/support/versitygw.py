@@ -6,7 +6,6 @@ import ctypes
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support import go_program
+from support.loopback import free_port
 
 VERSION = "v1.8.0"
 MODULE = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
@@ -38,7 +38,7 @@ def versitygw(program: Path, access_key: str, secret_key: str, region: str) -> I
             keeps_metadata = []
         else:
             metadata.mkdir()
-        port = _free_port()
+        port = free_port()
         log = (Path(place) / "log").open("w+")
         process = subprocess.Popen(
             [
@@ -72,12 +72,6 @@ def _has_extended_attributes(folder: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -1,4 +1,4 @@
-"""A deploy whose first attempt is handed to a driver that waits, as an upgrade does it; else launched cold."""
+"""A deploy whose first attempt goes to a waiting driver, as in an upgrade, or is launched cold."""
 
 from __future__ import annotations
 
@@ -41,11 +41,7 @@ class HandingOver(Drivers):
 
 @dataclass
 class WarmDeployer:
-    """Deploys so.
-
-    Attributes:
-        home, launcher, clock: of the stream.
-    """
+    """Deploys so."""
 
     home: Home
     launcher: Launcher
@@ -60,18 +56,14 @@ class WarmDeployer:
         context = replace(
             ControllerContext.of(self.home, self.launcher, self.clock, "tests", None), drivers=self.drivers
         )
-        wish = replace(resolve_request(request), rehearsal_id=rehearsal_id)
-        return Deployer(context, Attempts(context)).deploy(wish, request_id, lambda _: None)
+        resolved = replace(resolve_request(request), rehearsal_id=rehearsal_id)
+        return Deployer(context, Attempts(context)).deploy(resolved, request_id, lambda _: None)
 
 
 class WarmStage:
     """A first version that runs, and a second one whose driver a test plays.
 
-    Args:
-        stage: a fresh one.
-
     Attributes:
-        rehearsals: of its controller.
         view: of the rehearsal that was begun.
     """
 

@@ -1,4 +1,4 @@
-"""A stream on a folder of files, whose next version waits in a driver of its own, and takes over warm."""
+"""A stream on a folder of files whose next version waits in its own driver, and takes over warm."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ class Life:
     """A stream on a folder of files, and versions that follow each other.
 
     Attributes:
-        base: everything of it lies below.
         conf: beside what drivers of tests are given.
     """
 

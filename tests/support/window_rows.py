@@ -1,4 +1,4 @@
-"""Input of which every row can be told in what comes out: files of windows of their own, sums of powers of two."""
+"""Input whose rows can be identified in the output: own windows, powers of two as sums."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ class WindowRows:
 
     Args:
         base: ``in`` below it is the input, ``out`` the output.
-
-    Attributes:
-        files: how many were fed.
     """
 
     def __init__(self, base: Path) -> None:

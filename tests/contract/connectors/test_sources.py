@@ -1,4 +1,4 @@
-"""The conformance suite of source connectors, which ours pass; and which tells what is wrong with one that does not."""
+"""The conformance suite of source connectors: ours pass, and it names what a wrong one breaks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def ours() -> dict[str, SourceConnector]:
 
 @pytest.mark.parametrize("name", sorted(OWN))
 def test_ours_keep_the_promises_of_a_source_connector(name: str) -> None:
-    """Identity, order of offsets, remarks and silence about credentials, as anybody's connector has to."""
+    """Identity, order of offsets, remarks and hidden credentials, as of every connector."""
     foreign = [source for other, sources in OWN.items() if other != name for source in sources]
     if name == "table":  # a table of files is a source of files, and the connector of files is asked first
         foreign = [source for source in foreign if not source.table]
@@ -77,7 +77,7 @@ def test_ours_that_lose_nothing_say_so(name: str) -> None:
 
 
 def test_a_table_tells_its_lag_in_versions() -> None:
-    """By its own history; of what is not Delta nobody can tell, and it is said why."""
+    """By its own history; for another format it is unknown, with the reason."""
     door = SimpleNamespace(session=SimpleNamespace(sql=lambda _: SimpleNamespace(first=lambda: {"version": 9})))
     source = OWN["table"][0]
     conformance.check_open_source(

@@ -1,4 +1,4 @@
-"""What hostile tests must not be mixed up with."""
+"""Hostile objects are read without garbage collection."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_readers_ignore_or_refuse_whatever_lies_there(tmp_path: Path, seed: int)
             stage.store.put(key, good[key])
         else:
             stage.store.delete(key)
-    register = layout.retention_key(STREAM)  # who verifies a snapshot has a lease on it
+    register = layout.retention_key(STREAM)  # a verification has a lease on its snapshot
     assert {**bodies(stage.store), register: good[register]} == good
     assert len(ways) >= 12
 
@@ -181,7 +181,7 @@ def put_back(store: MemoryStore, good: dict[str, bytes]) -> None:
 
 
 def says_the_same(manifest: SnapshotManifest, good: SnapshotManifest) -> bool:
-    """Whether a start from the one is a start from the other: who took it, and when, are no part of that."""
+    """Whether a start from the one equals a start from the other; author and time do not count."""
     told_only = {name: getattr(good, name) for name in ("taken_at", "taken_by", "write_id", "command_id", "attempt")}
     told_only |= {"spark_version": good.spark_version, "fencing_token": good.fencing_token}
     return replace(manifest, **told_only) == good
@@ -224,8 +224,8 @@ def test_nothing_is_restored_from_damage(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("kind", [StopRequest, DrainNotification])
 def test_an_order_waits_for_a_register_that_is_mended(kind: type[Command]) -> None:
-    """A register that cannot be read says of nobody that he was replaced, and of nobody that he was not: what was
-    ordered meanwhile is done once it can be read, and never before (Laws 4 and 7)."""
+    """An unreadable register does not tell which driver was replaced: what was ordered meanwhile is done once the
+    register can be read, and never before (Laws 4 and 7)."""
     stream, plan = SimulatedStream(), make_plan(100)
     stream.deploy()
     key = layout.register_key(SIMULATED)
@@ -285,7 +285,7 @@ def test_the_agent_and_its_job_run_on(seed: int) -> None:
         if key != keys["register"]:
             stream.checkpoints.put(key, body)
             return
-        # One that can be read is a register, and says who is current; one that cannot says nothing.
+        # A readable one names the current deployment; an unreadable one says nothing.
         stream.checkpoints.put(key, body[: number % max(1, len(body) - 2)])
         stream.clock.after(15.0, lambda: stream.checkpoints.put(key, good))
 

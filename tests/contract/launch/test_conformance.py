@@ -1,4 +1,4 @@
-"""The suite for anybody's launcher, over the local one; on a real cluster ``tests/cluster`` runs it."""
+"""The conformance suite of launchers, over the local one; on a real cluster ``tests/cluster`` runs it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def stage(tmp_path: Path) -> Iterator[LocalStage]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
 def test_the_local_launcher_keeps_each_promise(stage: LocalStage, promise: Promise) -> None:
-    """What the suite asks of anybody's launcher, ours does (Laws 1 and 2)."""
+    """The local launcher keeps every promise of the suite (Laws 1 and 2)."""
     promise(stage)
 
 
@@ -63,7 +63,7 @@ def test_the_suite_finds_a_launcher_that_breaks_a_promise(
 
 
 def test_the_whole_suite_is_one_call(tmp_path: Path) -> None:
-    """For whoever has no test framework: the first promise that is broken is raised."""
+    """Without a test framework: the first broken promise is raised."""
 
     class Refusing(LocalStage):
         def launcher(self) -> LocalLauncher:

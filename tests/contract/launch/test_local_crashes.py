@@ -1,4 +1,4 @@
-"""The local launcher and death: of the launcher at any point, of any process of the driver, of the machine."""
+"""The local launcher after crashes: of the launcher at any point, of a driver process, of the machine."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.folder import HANDLE, LaunchFolder
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest
 from airflow_streamstate.launch.local import LocalLauncher
@@ -34,13 +33,6 @@ TESTS = Path(__file__).resolve().parents[2]
 RUNS_ON = COUNT_START + "sleep 300"
 
 
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[LocalLauncher]:
-    """The local launcher, and nothing left of its drivers afterwards."""
-    with nothing_left_behind(tmp_path):
-        yield LocalLauncher(SYSTEM_CLOCK, environ=dict(os.environ))
-
-
 def changed(handle: LaunchHandle, **changes: object) -> LaunchHandle:
     """The handle with other data, in its folder too."""
     data = {**handle.data, **changes}
@@ -56,11 +48,11 @@ def leader_of(handle: LaunchHandle) -> int:
     return pid
 
 
-def crash_everywhere(base: Path, who: str) -> list[str]:
+def crash_everywhere(base: Path, actor: str) -> list[str]:
     """Kill the launcher, or the leading process, at each of its acts in turn; what each act was."""
     base.mkdir()
     printed = subprocess.run(
-        [sys.executable, str(TESTS / "support" / "launch_crash.py"), str(base), who],
+        [sys.executable, str(TESTS / "support" / "launch_crash.py"), str(base), actor],
         capture_output=True,
         text=True,
         timeout=120,

@@ -1,4 +1,4 @@
-"""What a local driver gets from its launcher, what it does not get, and who may see what."""
+"""The environment that the local launcher gives a driver, and what of it other users can see."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.local import LocalLauncher
@@ -17,20 +14,12 @@ from support.launches import (
     COUNT_START,
     launch_request,
     living_processes,
-    nothing_left_behind,
     starts,
     wait_for_end,
     wait_until,
 )
 
 SECRET = "tr0ub4dor-and-3"
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[LocalLauncher]:
-    """The local launcher, and nothing left of its drivers afterwards."""
-    with nothing_left_behind(tmp_path):
-        yield LocalLauncher(SYSTEM_CLOCK, environ=dict(os.environ))
 
 
 def test_nothing_secret_is_on_a_command_line_or_in_the_handle(launcher: LocalLauncher, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The stores that the contract is held against."""
+"""The stores of the contract tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A home in a bucket that is deleted, made again, or forbidden under a process that works with it."""
+"""A home in a bucket that is deleted, recreated, or forbidden while a process uses it."""
 
 from __future__ import annotations
 

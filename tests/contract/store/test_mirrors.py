@@ -1,4 +1,4 @@
-"""A mirror, and a home made again, on every backend."""
+"""A mirror, and a home restored from it, on every backend."""
 
 from __future__ import annotations
 

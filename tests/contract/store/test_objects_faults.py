@@ -1,4 +1,4 @@
-"""Stores on GCS and Azure Blob under faults without mercy: whatever they say of a write is true, and said in time."""
+"""Stores on GCS and Azure Blob under heavy faults: their answer about a write is true, and in time."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_each_call_is_one_request(struck: Store, direct: Store, proxy: StrikingP
 
 @pytest.mark.parametrize("server", ["gcs"], indirect=True)
 def test_directory_markers_are_not_objects(address: str, direct: Store, s3_prefix: str) -> None:
-    """Hadoop's connectors leave them; empty objects of anybody else stay in the list."""
+    """Hadoop's connectors leave them; other empty objects stay in the list."""
     connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
     for marker in ("offsets/", "empty/", ""):
         connection.request("PUT", f"/streams/{s3_prefix}/{marker}".replace("//", "/"), body=b"")

@@ -1,4 +1,4 @@
-"""Every promise of ``store/base.py``, held against every backend."""
+"""Every promise of ``store/base.py``, on every backend."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class TestReplace:
     def test_no_increment_is_lost(self, store: Store) -> None:
         """Four threads that add 1 ten times each by compare-and-swap reach 40, but for what is said to be unknown.
 
-        A conflict means that nothing was written, so that whoever adds again adds once (Laws 4 and 8).
+        A conflict means that nothing was written, so that adding again adds once (Laws 4 and 8).
         """
         store.create("counter", b"0")
 
@@ -470,7 +470,7 @@ class TestPieces:
         assert store.get("a/b") is None
 
     def test_pieces_may_be_read_from_the_same_store(self, store: Store) -> None:
-        """Between any two of them, as whoever copies does."""
+        """Between any two stores, as a copy does."""
         store.put("a/source", LARGE)
         starts = range(0, len(LARGE), len(LARGE) // 3)
         pieces = (read_range(store, "a/source", start, len(LARGE) // 3) or b"" for start in starts)
@@ -478,7 +478,7 @@ class TestPieces:
         assert store.get("a/b").body == LARGE
 
     def test_two_may_put_the_same_at_once(self, store: Store) -> None:
-        """What is seen is whole at any time; who comes to his end second has put it, or is left in doubt. (Law 8)"""
+        """A reader always sees a whole object; the second writer to finish has put it, or is left in doubt. (Law 8)"""
 
         def overtaken() -> Iterator[bytes]:
             yield LARGE[: 2 * len(LARGE) // 3]

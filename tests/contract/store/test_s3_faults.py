@@ -1,4 +1,4 @@
-"""ServerStore under faults without mercy: whatever it says of a write is true, and it says it in time."""
+"""ServerStore under heavy faults: its answer about a write is true, and in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ServerStore puts in parts, behind a proxy that strikes on purpose; and what a killed process leaves of it."""
+"""ServerStore's multipart uploads behind a striking proxy, and the leftovers of a killed process."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_fails_leaves_nothing(
 def test_a_write_that_followed_a_completion_stays(
     struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy
 ) -> None:
-    """The answer of the completion is lost, and what is there is not its: nobody puts it there again. (Law 8)"""
+    """The answer of the completion is lost, and another object is there: it is not written again. (Law 8)"""
     s3_proxy.strikes.append(Strike("POST", True, path_part="uploadId="))
 
     def overtake(request: S3Request) -> None:
@@ -115,7 +115,7 @@ def test_a_write_that_followed_a_completion_stays(
 
 
 def test_what_a_killed_process_left_is_ended(struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy) -> None:
-    """By whoever looks below its folder long after it was begun; nothing else is, and nothing younger."""
+    """By a later look below its folder; no other upload is, and no younger one."""
     for key in ("orders/data/a", "orders/data/b", "others/a"):
         name = f"{direct.prefix}/{key}"
         begun = direct.client.boto.create_multipart_upload(Bucket=BUCKET, Key=name)

@@ -1,4 +1,4 @@
-"""What ServerStore makes of lost replies, refusals and slow servers: each behind a proxy that strikes on purpose."""
+"""ServerStore with lost replies, refusals and slow servers, each behind a striking proxy."""
 
 from __future__ import annotations
 

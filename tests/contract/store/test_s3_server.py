@@ -1,4 +1,4 @@
-"""The real S3 server of the tests: it is gone when its test is, whatever became of that."""
+"""The real S3 server of the tests ends with its test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A place of snapshots, on every backend."""
+"""Snapshots at a place of their own, on every backend."""
 
 from __future__ import annotations
 

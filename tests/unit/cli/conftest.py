@@ -1,4 +1,4 @@
-"""A desk for every test of the shell."""
+"""A desk for every test of the shell, and a running stream."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from support import scripted_driver
+from support.scripted_rehearsal import keep_plan
+from support.scripted_stream import QUERY
 from support.shell import Desk
 
 
@@ -22,3 +24,12 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
         monkeypatch.setenv(name, value)
     yield made
     made.end_drivers()
+
+
+@pytest.fixture
+def running(desk: Desk) -> Desk:
+    """A stream that runs, with its plan recorded."""
+    stream = desk.stream()
+    stream.deploy().runs()
+    keep_plan(stream.control, "d-0001", QUERY)
+    return desk

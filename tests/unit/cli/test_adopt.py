@@ -23,7 +23,7 @@ FIELDS = {"stream_id", "deployment_id", "attempt", "state", "start", "notes", "a
 
 @pytest.fixture
 def foreign(desk: Desk) -> Path:
-    """A checkpoint of somebody's."""
+    """A foreign checkpoint."""
     run_stateful(Checkpoint(LocalStore(desk.base / "mine"), "counts"), 3)
     return desk.base / "mine" / "counts"
 
@@ -55,7 +55,7 @@ def test_what_came_to_nothing_is_given_up(desk: Desk, foreign: Path) -> None:
     [
         (("--checkpoint", "{foreign}"), 2, "--app"),
         (("--app", "{app}"), 2, "--checkpoint"),
-        (("--give-up", "--app", "{app}"), 2, "needs no checkpoint"),
+        (("--give-up", "--app", "{app}"), 2, "leave out --checkpoint"),
         (("--give-up",), 2, "no home lies here"),
         (("--checkpoint", "{foreign}/x", "--app", "{app}"), 2, "no checkpoint lies there"),
         (("--checkpoint", "hdfs://x/y", "--app", "{app}"), 2, "no store that is known"),
@@ -117,11 +117,11 @@ def test_a_second_signal_does_not_end_the_taking_back() -> None:
 
 
 def test_a_checkpoint_on_another_machine_is_not_taken_for_removed(desk: Desk, foreign: Path) -> None:
-    """Its barrier would stay; where its folder is there and it is not, somebody has removed it. (Law 12)"""
+    """Its barrier would stay; if its folder is there without it, it was removed. (Law 12)"""
     words = ("adopt", "flights", "--checkpoint", foreign, "--app", script(desk.base), "--deadline", 1)
     assert shell(*words).status == 3
     foreign.parent.rename(desk.base / "elsewhere")
     answer = shell("adopt", "flights", "--give-up", "--async")
     assert (answer.status, "this machine has no such folder" in answer.err) == (4, True), answer
     foreign.parent.mkdir()
-    assert "no checkpoint lies at" in shell("adopt", "flights", "--give-up", "--async").out
+    assert "there is no checkpoint at" in shell("adopt", "flights", "--give-up", "--async").out

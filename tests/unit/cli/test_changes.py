@@ -1,4 +1,4 @@
-"""The options that say what is to be new."""
+"""The options of a change."""
 
 from __future__ import annotations
 

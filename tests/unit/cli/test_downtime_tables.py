@@ -1,16 +1,14 @@
-"""What a person reads of downtimes."""
+"""Downtimes as shown to people."""
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from datetime import timedelta
-
-from rich.console import Console
 
 from airflow_streamstate.cli.upgrade import steps_of, waterfall
 from airflow_streamstate.protocol.downtimes import PHASES, Downtime, Mark
 from support.fake_clock import FakeClock
+from support.shell import printed
 
 NOW = FakeClock().now()
 
@@ -24,10 +22,7 @@ def downtime(query_name: str, **after: float) -> Downtime:
 
 def read(*found: Downtime) -> list[str]:
     """The lines of a terminal."""
-    console = Console(file=io.StringIO(), width=140)
-    waterfall(console, found)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    return [line.rstrip() for line in text.splitlines()]
+    return [line.rstrip() for line in printed(waterfall, found, width=140).splitlines()]
 
 
 def test_the_phases_of_the_longest_downtime_are_shown() -> None:

@@ -1,18 +1,17 @@
-"""What a person reads of events."""
+"""Events as shown to people."""
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from airflow_streamstate.cli import look
 from airflow_streamstate.protocol.codec import from_json
 from airflow_streamstate.protocol.event import Event
+from support.shell import printed
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "v1"
 EVENTS = [
@@ -22,18 +21,16 @@ EVENTS = [
 ]
 
 
-def printed(*rows: dict[str, Any]) -> str:
-    """What a person reads of these events, on a wide screen."""
-    page = io.StringIO()
-    look.print_events(Console(file=page, width=2000, highlight=False), [{"number": 1, **row} for row in rows])
-    return page.getvalue()
+def shown(*rows: dict[str, Any]) -> str:
+    """What a person reads of these events."""
+    return printed(look.print_events, [{"number": 1, **row} for row in rows])
 
 
 @pytest.mark.parametrize("raw", EVENTS, ids=lambda raw: str(raw["kind"]))
 def test_no_event_is_shown_as_python_has_it(raw: dict[str, Any]) -> None:
     """Every kind that was ever written: no dict in Python's quotes, no True, no None."""
     assert isinstance(from_json(raw, key="golden", expected=Event), Event)
-    page = printed(raw)
+    page = shown(raw)
     assert raw["kind"] in page
     assert not any(sign in page for sign in ("{'", "['", "True", "None"))
 
@@ -41,9 +38,9 @@ def test_no_event_is_shown_as_python_has_it(raw: dict[str, Any]) -> None:
 def test_facts_are_words_where_words_are_known() -> None:
     """A note's facts are its own; positions are batches, moves are sentences; what has spaces is in quotes."""
     noted = {"kind": "Noted", "text": "it was slow", "facts": {"query_name": "raw", "since_seconds": 30.5}}
-    assert printed(noted).endswith('text="it was slow" query_name=raw since_seconds=30.5\n')
+    assert shown(noted).endswith('text="it was slow" query_name=raw since_seconds=30.5\n')
     drained = {"kind": "Drained", "queries": {"a": {"batch_id": 41}, "b": {"batch_id": None}}}
-    assert "queries=a:41,b:-" in printed(drained)
+    assert "queries=a:41,b:-" in shown(drained)
     move = {
         "source": "file /in",
         "from_offset": "1",
@@ -52,11 +49,11 @@ def test_facts_are_words_where_words_are_known() -> None:
         "read_again": 0,
         "unit": "files",
     }
-    assert "3 files" in printed({"kind": "Skipped", "moves": [move]})
+    assert "3 files" in shown({"kind": "Skipped", "moves": [move]})
     started = {"kind": "QueryStarted", "watermarks": [{"column": "event_time", "delay_ms": 300000}]}
-    assert "watermarks=event_time:300s" in printed(started)
+    assert "watermarks=event_time:300s" in shown(started)
 
 
 def test_a_deployment_that_has_said_nothing_is_told() -> None:
     """No empty table."""
-    assert printed() == "no events yet\n"
+    assert shown() == "no events yet\n"

@@ -1,8 +1,9 @@
-"""Verbs that only look."""
+"""The verbs that only look."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -30,14 +31,6 @@ STATUS_FIELDS = {
 QUERY_FIELDS = {"batch_id", "committed_at", "state_rows", "watermark_at"}
 
 
-def launching(stream: ScriptedStream) -> ScriptedAttempt:
-    return stream.deploy()
-
-
-def running(stream: ScriptedStream) -> ScriptedAttempt:
-    return stream.deploy().runs()
-
-
 def stopping(stream: ScriptedStream) -> ScriptedAttempt:
     attempt = stream.deploy().runs()
     notification, number, _ = drain_notification(stream, attempt.deployment_id)
@@ -51,30 +44,6 @@ def draining(stream: ScriptedStream) -> ScriptedAttempt:
     notification, number, _ = drain_notification(stream, attempt.deployment_id)
     assert isinstance(notification, DrainNotification)
     attempt.accepted(notification, number)
-    return attempt
-
-
-def stopped(stream: ScriptedStream) -> ScriptedAttempt:
-    attempt = stream.deploy().runs()
-    attempt.stopped()
-    return attempt
-
-
-def drained(stream: ScriptedStream) -> ScriptedAttempt:
-    attempt = stream.deploy().runs()
-    attempt.drained()
-    return attempt
-
-
-def finished(stream: ScriptedStream) -> ScriptedAttempt:
-    attempt = stream.deploy().runs()
-    attempt.finished()
-    return attempt
-
-
-def failed(stream: ScriptedStream) -> ScriptedAttempt:
-    attempt = stream.deploy().runs()
-    attempt.failed("ValueError: boom")
     return attempt
 
 
@@ -110,11 +79,19 @@ def lost(stream: ScriptedStream) -> ScriptedAttempt:
     return attempt.runs()
 
 
-STATES = {
-    "launching": launching, "running": running, "stopping": stopping, "draining": draining, "stopped": stopped,
-    "drained": drained, "finished": finished, "failed": failed, "fenced": fenced, "lost": lost,
+STATES: dict[str, Callable[[ScriptedStream], object]] = {
+    "launching": lambda stream: stream.deploy(),
+    "running": lambda stream: stream.deploy().runs(),
+    "stopping": stopping,
+    "draining": draining,
+    "stopped": lambda stream: stream.deploy().runs().stopped(),
+    "drained": lambda stream: stream.deploy().runs().drained(),
+    "finished": lambda stream: stream.deploy().runs().finished(),
+    "failed": lambda stream: stream.deploy().runs().failed("ValueError: boom"),
+    "fenced": fenced,
+    "lost": lost,
     "degraded": degraded,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -190,7 +167,7 @@ def test_status_shows_orders_until_they_have_their_end(desk: Desk) -> None:
 
 
 def test_status_names_the_event_that_it_cannot_read(desk: Desk) -> None:
-    """The last word may be in it: nobody is told that there was none, as if that were certain (Law 7)."""
+    """The last event may be in it, so its absence is not reported as certain (Law 7)."""
     attempt = desk.stream().deploy().runs()
     attempt.stopped()
     key = layout.event_key("flights", "d-0001", 4)
@@ -235,7 +212,7 @@ def test_streams_are_one_row_each(desk: Desk) -> None:
 
 
 def test_a_stream_that_cannot_be_read_says_why_and_no_numbers(desk: Desk) -> None:
-    """Nobody can tell where it stands: it is not lost, and has no attempt 0."""
+    """Its state is unknown: it is not lost, and has no attempt 0."""
     (desk.home / "broken").mkdir(parents=True)
     (desk.home / "broken" / "stream.json").write_text("{")
     lines = shell("list").out.splitlines()
@@ -395,7 +372,7 @@ def test_batches_that_ran_again_and_sources_that_send_once_are_named(desk: Desk)
 
 
 def log_of(desk: Desk, attempt: ScriptedAttempt, text: str) -> Path:
-    """The log of an attempt that somebody launched on this machine."""
+    """The log of an attempt that was launched on this machine."""
     folder = desk.base / f"launch-{attempt.attempt}"
     folder.mkdir()
     path = folder / "driver.log"

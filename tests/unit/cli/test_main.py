@@ -79,7 +79,7 @@ def test_an_interrupt_is_one_object_and_says_that_orders_go_on(error: BaseExcept
 
 
 def test_a_defect_is_one_object_that_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What nobody foresaw is told as a defect of ours, in one object, with its place and without a traceback."""
+    """An unforeseen error is one object of a defect, with its place and without a traceback."""
     monkeypatch.delenv("STREAMSTATE_TRACEBACK", raising=False)
     with verb_that(raising(ZeroDivisionError("oh"))) as verb:
         as_json, as_text = shell("--json", verb), shell(verb)
@@ -236,7 +236,7 @@ def test_words_are_completed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_without_a_verb_the_help_is_shown() -> None:
-    """A person who types the name alone is told what there is; exit status 2, and nothing on stdout."""
+    """The help is on stderr; exit status 2, and nothing on stdout."""
     answer = shell()
     assert (answer.status, answer.out) == (2, "")
     assert answer.err.startswith("Usage: streamstate")

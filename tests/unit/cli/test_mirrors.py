@@ -44,7 +44,7 @@ def test_people_are_told_what_went_where(desk: Desk, tmp_path: Path) -> None:
     said = shell("home", "mirror", "flights", "--to", tmp_path / "second")
     assert snapshot_id in said.out
     assert str(tmp_path / "second") in said.out
-    assert "no stream that this home has not" in shell("home", "restore", "--from", tmp_path / "second").out
+    assert "this home has every stream of the mirrors" in shell("home", "restore", "--from", tmp_path / "second").out
     refused = shell("home", "restore", "--from", tmp_path / "second", "--stream", "flights")
     assert refused.status == 4
     assert "has the stream already" in refused.err

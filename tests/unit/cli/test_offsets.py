@@ -1,4 +1,4 @@
-"""Where a seed begins, as a user writes it."""
+"""``--offsets`` and ``--at``: where a seed begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that several verbs have."""
+"""Options of several verbs."""
 
 from __future__ import annotations
 

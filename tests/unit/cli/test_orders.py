@@ -1,4 +1,4 @@
-"""``stop``, ``drain``, ``snapshot create``, ``kill`` and ``cancel``: orders, and what comes of them."""
+"""``stop``, ``drain``, ``snapshot create``, ``kill`` and ``cancel``: orders and their ends."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_snapshot_is_told_with_its_files_and_batches(running: ScriptedAttempt)
 
 @pytest.mark.parametrize("verb", ["stop", "drain", "snapshot create"])
 def test_async_returns_when_the_order_is_recorded(running: ScriptedAttempt, verb: str) -> None:
-    """The same fields, those empty that nobody knows yet; the order lies there."""
+    """The same fields, unknown ones empty; the order is recorded."""
     answer = shell(verb, "flights", "--async", "--json")
     assert answer.status == 0
     assert (SNAPSHOT_FIELDS if verb == "snapshot create" else END_FIELDS) <= set(answer.json)
@@ -73,7 +73,7 @@ def test_async_returns_when_the_order_is_recorded(running: ScriptedAttempt, verb
 
 @pytest.mark.parametrize("verb", ["stop", "drain", "snapshot create"])
 def test_a_wait_that_ends_says_that_the_work_goes_on(running: ScriptedAttempt, verb: str) -> None:
-    """Nobody obeys: exit status 3, what was last seen, and the order stays (Law 6)."""
+    """No driver obeys: exit status 3, what was last seen, and the order stays (Law 6)."""
     answer = shell(verb, "flights", "--timeout", 0.3, "--json")
     assert answer.status == 3
     assert answer.error["type"] == "DeadlineExceededError"
@@ -116,7 +116,7 @@ def test_a_drain_of_a_stream_that_was_never_deployed_is_refused(desk: Desk) -> N
 
 @pytest.mark.parametrize("verb", ["stop", "drain"])
 def test_an_order_to_a_replaced_deployment_is_refused(desk: Desk, running: ScriptedAttempt, verb: str) -> None:
-    """Exit status 4 names the current one: the old one is fenced, and nobody would obey (Law 4)."""
+    """Exit status 4 names the current one: the old one is fenced, and would not obey (Law 4)."""
     running.failed("boom")
     desk.stream().deploy().runs()
     answer = shell(verb, "flights", "--deployment", "d-0001", "--json")
@@ -183,7 +183,7 @@ def test_an_attempt_that_never_got_a_driver_can_be_killed(desk: Desk) -> None:
         assert answer.status == 0
         assert {"stream_id", "deployment_id", "attempt", "state"} <= set(answer.json)
         assert answer.json["state"] == "failed"
-    assert "-> `streamstate resume flights` goes on" in shell("kill", "flights").out
+    assert "-> `streamstate resume flights` continues" in shell("kill", "flights").out
 
 
 def test_the_limits_of_a_drain_reach_the_order(running: ScriptedAttempt) -> None:
@@ -240,7 +240,7 @@ def test_a_drain_is_taken_back_by_name(running: ScriptedAttempt) -> None:
 
 
 def test_a_snapshot_says_when_it_was_asked_for_and_how_long_that_holds(running: ScriptedAttempt) -> None:
-    """--requested-at and --ttl are on the request; its object has the id that whoever waits goes by."""
+    """--requested-at and --ttl are on the request; its object has the id by which a wait finds it."""
     words = ("--requested-at", "2026-03-01T11:05:00+01:00", "--ttl", 2.5, "--request-id", "nightly", "--consistent")
     answer = shell("snapshot", "create", "flights", *words, "--json", "--async")
     assert answer.status == 0

@@ -11,15 +11,6 @@ from support.scripted_stream import QUERY
 from support.shell import Answer, Desk, shell
 
 
-@pytest.fixture
-def running(desk: Desk) -> Desk:
-    """A stream that runs, with its plan recorded."""
-    stream = desk.stream()
-    stream.deploy().runs()
-    keep_plan(stream.control, "d-0001", QUERY)
-    return desk
-
-
 def plan(desk: Desk, word: str, *words: object) -> Answer:
     """Plan a version whose rehearsal behaves so."""
     return shell("plan", "flights", "--app", script(desk.base, word, name=f"{word}.py"), *words)

@@ -1,13 +1,10 @@
-"""What a person reads of ``plan``."""
+"""``plan`` as shown to people."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-
-from rich.console import Console
+from functools import partial
 
 from airflow_streamstate.cli import plan
 from airflow_streamstate.controller.rehearsal.planning import RecordedPlans
@@ -15,6 +12,7 @@ from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
 from airflow_streamstate.plan.report import PlanReport, QueryReport
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.rehearsals import RehearsedQuery
+from support.shell import printed
 
 VIEW = RehearsalView(
     "orders", "r-0b8e3c525f0e-0001", "d-0003", StartPlan("restore", "r-0b8e3c525f0e-0001", "d-0003"),
@@ -23,31 +21,25 @@ VIEW = RehearsalView(
 REPORT = PlanReport("orders", "r-0b8e3c525f0e-0001", "d-0003", "fits", "", "same", {}, True, 9.0)
 
 
-def printed(human: Callable[[Console], None]) -> str:
-    page = io.StringIO()
-    human(Console(file=page, width=1000, highlight=False))
-    return page.getvalue()
-
-
 def test_what_is_forked_is_said_first() -> None:
     """The stream as it is now, or the snapshot at its end."""
-    said = printed(lambda console: plan.rehearsing(console, VIEW, runs_batches=True))
+    said = printed(partial(plan.rehearsing, view=VIEW, runs_batches=True))
     assert "rehearsed on a fork of the state of d-0003 as it is now" in said
     assert "query raw never committed a batch" in said
     ended = replace(VIEW, start=StartPlan("seed", "d-0003-drained-000001", "d-0003"))
     assert "at the offsets of snapshot d-0003-drained-000001" in printed(
-        lambda to: plan.rehearsing(to, ended, runs_batches=True)
+        partial(plan.rehearsing, view=ended, runs_batches=True)
     )
     fresh = replace(VIEW, start=StartPlan("fresh"))
-    assert "rehearsed with nothing\n" in printed(lambda console: plan.rehearsing(console, fresh, runs_batches=True))
+    assert "rehearsed with nothing\n" in printed(partial(plan.rehearsing, view=fresh, runs_batches=True))
 
 
 def test_what_is_not_rehearsed_is_not_called_so() -> None:
     """The script is run for its plans; no batch is."""
-    said = printed(lambda console: plan.rehearsing(console, VIEW, runs_batches=False))
+    said = printed(partial(plan.rehearsing, view=VIEW, runs_batches=False))
     for outcome in ("fits", "refused", "failed", "deadline"):
         found = replace(REPORT, runs_batches=False, outcome=outcome)
-        said += printed(lambda console, found=found: plan.print_report(console, found))  # type: ignore[misc]
+        said += printed(plan.print_report, found)
     assert "the plans of the change are compared with those of d-0003" in said
     assert "query raw never committed a batch" in said
     assert "rehears" not in said
@@ -57,7 +49,7 @@ def test_what_was_not_started_or_compared_is_said() -> None:
     """And nothing of what a script says acts on a terminal."""
     tried = RehearsedQuery("accepted", "restored", 1.25, "", ("a note \x1b[31m of the start",))
     found = replace(REPORT, queries={"new": QueryReport(None, rehearsed=tried), "old": QueryReport("needs-drain")})
-    said = printed(lambda console: plan.print_report(console, replace(found, notes=("it ran on",))))
+    said = printed(plan.print_report, replace(found, notes=("it ran on",)))
     assert "the change fits: same" in said
     lines = [line.split() for line in said.splitlines()]
     assert ["new", "not", "compared", "accepted", "restored", "1.2"] in lines
@@ -69,4 +61,4 @@ def test_what_was_not_started_or_compared_is_said() -> None:
 def test_a_stream_without_plans_is_no_empty_page() -> None:
     """It says why there is nothing."""
     nothing = RecordedPlans("orders", "d-0001", {})
-    assert "no query was started yet" in printed(lambda console: plan.recorded(console, nothing, {}))
+    assert "no query was started yet" in printed(plan.recorded, nothing, {})

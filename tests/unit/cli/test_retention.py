@@ -35,7 +35,7 @@ def test_what_keeps_a_snapshot_is_shown(desk: Desk) -> None:
     }
     assert snapshots()[snapshot_id]["pinned"] is True
     assert "pinned" in shell("snapshot", "list", "flights").out
-    assert "not pinned any more" in shell("snapshot", "unpin", "flights", snapshot_id).out
+    assert "no longer pinned" in shell("snapshot", "unpin", "flights", snapshot_id).out
     assert snapshots()[snapshot_id]["pinned"] is False
 
 

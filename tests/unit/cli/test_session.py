@@ -1,12 +1,10 @@
-"""What every verb shares: the form of results, errors and progress."""
+"""What all verbs share: the form of results, errors and progress."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
-
-from rich.console import Console
 
 from airflow_streamstate.cli.session import Session
 from support.fake_clock import FakeClock
@@ -28,7 +26,7 @@ def _progress(session: Session, stderr: io.StringIO, *texts: str) -> str:
 
 
 def test_json_survives_every_terminal() -> None:
-    """The one line of JSON is ASCII, whatever somebody put into a name or an argument."""
+    """The one line of JSON is ASCII, whatever a name or an argument holds."""
     text = _printed(Session(as_json=True), {"name": "café \udcff [/red] \x1b[31m\n"})
     assert text.isascii()
     assert text.count("\n") == 1
@@ -121,11 +119,3 @@ def test_whoever_asks_is_recorded(desk: Desk) -> None:
     assert slot.command is not None
     assert slot.command.requested_by.endswith("(shell)")
     assert slot.command.reason == "maintenance"
-
-
-def test_the_console_of_a_pipe_is_plain() -> None:
-    """Nobody has to know how wide a pipe is."""
-    seen: list[Console] = []
-    with contextlib.redirect_stdout(io.StringIO()):
-        Session().emit({}, seen.append)
-    assert not seen[0].is_terminal

@@ -33,7 +33,7 @@ def test_what_would_be_passed_over_is_shown_alone(desk: Desk) -> None:
         "source", "from_offset", "to_offset", "passed_over", "read_again", "unit",
     }  # fmt: skip
     human = shell("skip", "flights", "--batch", 2, "--reason", "a bad row", "--show", "--async")
-    assert human.out.startswith("batch 2 of query delays is passed over:\n  source 0: ")
+    assert human.out.startswith("batch 2 of query delays is skipped:\n  source 0: ")
     assert desk.files() == before
 
 
@@ -42,7 +42,7 @@ def test_it_is_said_before_it_is_ordered_and_the_order_is_told(desk: Desk) -> No
     failed(desk)
     answer = shell("skip", "flights", "--batch", 2, "--reason", "a bad row", "--request-id", "r-1", "--async")
     assert answer.status == 0, answer
-    assert answer.err.startswith("batch 2 of query delays is passed over:")
+    assert answer.err.startswith("batch 2 of query delays is skipped:")
     assert "batch 2 is to be skipped by the next attempt" in answer.out
     again = shell("skip", "flights", "--batch", 2, "--reason", "a bad row", "--request-id", "r-1", "--json", "--async")
     assert again.status == 0, again
@@ -60,7 +60,7 @@ def test_a_named_gap_is_shown_with_the_stream(desk: Desk) -> None:
         reason="a bad row", moves=(SourceMove("file /in", '{"logOffset":3}', '{"logOffset":4}', 1200, 0, "files"),),
     )  # fmt: skip
     human = shell("status", "flights").out
-    assert "batch 4 of query delays is passed over:" in human
+    assert "batch 4 of query delays is skipped:" in human
     assert 'file /in: 1,200 files passed over ({"logOffset":3} to {"logOffset":4})' in human
     assert "a bad row" in human
     (told,) = shell("status", "flights", "--json").json["moves"]

@@ -91,7 +91,7 @@ def test_a_job_that_fails_shows_its_traceback_and_the_end_of_its_log(desk: Desk)
     assert "scripted driver: fails" in context["log_tail"]
     resumed = shell("resume", "flights", "--timeout", 60)
     assert resumed.status == 1
-    assert "attempt 2 goes on" in resumed.err
+    assert "attempt 2 continues" in resumed.err
     assert "\ntraceback:\n    Traceback (most recent call last):\n    ValueError: boom\n" in resumed.err
 
 
@@ -232,7 +232,7 @@ def test_resume_goes_on_with_the_same_deployment(desk: Desk) -> None:
 
 
 def test_the_same_request_twice_is_one_deployment(desk: Desk) -> None:
-    """A retry with its request id finds what it began; another wish under it is refused (Law 2)."""
+    """A retry with its request id finds what it began; another request under it is refused (Law 2)."""
     first = deploy(desk, "--request-id", "release-7", "--timeout", 60)
     assert deploy(desk, "--request-id", "release-7").json["deployment_id"] == first.json["deployment_id"]
     other = deploy(desk, "--request-id", "release-7", "--label", "v2")
@@ -270,7 +270,7 @@ def test_a_secret_is_in_the_spec_and_nowhere_else(desk: Desk) -> None:
 
 
 def test_a_label_is_text_and_no_markup(desk: Desk) -> None:
-    """What somebody puts into a label is shown as it is, on a terminal too."""
+    """A label is shown as it is, on a terminal too."""
     desk.stream().deploy().runs().stopped()
     label = "[/red] \x1b[2J [bold]"
     assert deploy(desk, "--label", label, job="hangs").status == 0

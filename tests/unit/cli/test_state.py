@@ -1,4 +1,4 @@
-"""``state`` and ``diff``, over drivers that run no Spark."""
+"""``snapshot inspect``, ``export`` and ``diff``, over drivers that run no Spark."""
 
 from __future__ import annotations
 

@@ -1,19 +1,17 @@
 from __future__ import annotations
 
-import io
 from typing import Any
 
-from rich.console import Console
-
 from airflow_streamstate.cli.state import print_diff, print_state
+from support.shell import printed
 
-SNAPSHOT = {"snapshot_id": "d-0001-live-000001", "kind": "live", "age_seconds": 300.0, "spark_version": "4.2.0"}
-
-
-def printed(show: Any, row: dict[str, Any]) -> str:
-    console = Console(file=io.StringIO(), width=400)
-    show(console, {"stream_id": "orders", **row})
-    return str(console.file.getvalue())  # type: ignore[attr-defined]
+SNAPSHOT = {
+    "stream_id": "orders",
+    "snapshot_id": "d-0001-live-000001",
+    "kind": "live",
+    "age_seconds": 300.0,
+    "spark_version": "4.2.0",
+}
 
 
 def state(query: dict[str, Any], **more: Any) -> str:
@@ -54,7 +52,7 @@ def test_what_could_not_be_read_stands_out() -> None:
 
 
 def test_nothing_is_told_as_nothing() -> None:
-    """A query without state, timers that are not set, a key that nobody has."""
+    """A query without state, timers that are not set, an unknown key."""
     assert "it keeps no state" in state(query())
     none = {"time": "timeout", "count": 0, "next_at": None, "last_at": None, "table": "rows"}
     assert "0 timers of a timeout: none is set" in state(query(operator(timers=[none])))
@@ -73,5 +71,11 @@ def test_an_export_that_is_not_whole_says_so() -> None:
 
 def test_a_query_of_one_side_is_told_in_a_comparison() -> None:
     """It has nothing to be compared with."""
-    row = {"before": SNAPSHOT, "after": {**SNAPSHOT, "snapshot_id": "b"}, "limit": 2, "queries": {}}
+    row = {
+        "stream_id": "orders",
+        "before": SNAPSHOT,
+        "after": {**SNAPSHOT, "snapshot_id": "b"},
+        "limit": 2,
+        "queries": {},
+    }
     assert "query old is only in d-0001-live-000001" in printed(print_diff, {**row, "only_in": {"old": "before"}})

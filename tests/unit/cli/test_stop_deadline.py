@@ -1,4 +1,4 @@
-"""``stop --deadline``: what it answers, and what it refuses to be asked."""
+"""``stop --deadline``: its answers and refusals."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_driver_that_reads_no_order_is_ended_and_its_end_kept(desk: Desk) -> N
 
 
 def test_a_driver_of_elsewhere_is_refused_and_the_order_stands(desk: Desk) -> None:
-    """Exit status 4: nobody here knows where it runs (1a.8)."""
+    """Exit status 4: this machine does not know where it runs (1a.8)."""
     desk.stream().deploy().runs()
     answer = shell("stop", "flights", "--deadline", 0.3, "--on-deadline", "kill", "--json")
     assert (answer.status, answer.error["type"]) == (4, "ConflictError")
@@ -78,7 +78,7 @@ def test_a_driver_of_elsewhere_is_refused_and_the_order_stands(desk: Desk) -> No
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--on-deadline", "kill"), "--on-deadline says what is done at a --deadline, and none was given."),
+        (("--on-deadline", "kill"), "--on-deadline needs a --deadline."),
         (("--deadline", 5, "--timeout", 5), "--deadline waits by itself: leave out --timeout and --async."),
         (("--deadline", 5, "--async"), "--deadline waits by itself: leave out --timeout and --async."),
         (("--deadline", 5, "--expires-in", 5), "--deadline withdraws an order"),

@@ -1,4 +1,4 @@
-"""What a person reads."""
+"""Output for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 from rich.console import Console
 
 from airflow_streamstate.cli import look, render
+from airflow_streamstate.cli.render import is_told_by, without_launch_folder
 from airflow_streamstate.controller.observe.observation import STATES
+from airflow_streamstate.protocol.causes import without_query_report
 
 
 def printed(width: int, *arguments: Any) -> str:
@@ -105,7 +107,7 @@ def test_a_job_that_ended_without_a_query_is_told() -> None:
     """A script that started no query has finished; a person is told that nothing streamed."""
     row = {"stream_id": "s", "deployment_id": "d-0001", "attempt": 1, "state": "finished", "queries": {}}
     for show in (render.standing, render.status):
-        assert "without having started a query" in printed(200, show, row)
+        assert "without starting a query" in printed(200, show, row)
         assert "without" not in printed(200, show, {**row, "queries": {"a": {"batch_id": 0}}})
 
 
@@ -117,7 +119,7 @@ def test_of_a_failure_the_reason_and_the_next_step_are_told_and_not_sparks_plan(
     page = printed(200, render.status, {**row, "traceback": trace, "next_step": "Mend it."})
     assert page.count("[STREAM_FAILED] poison") == 2
     assert "next       Mend it." in page
-    assert 'File "job.py"' in page  # where its copy lay for this launch nobody asked
+    assert 'File "job.py"' in page  # not the path of its copy for this launch
     error = {"message": "the deployment failed", "context": {"error": words}, "next_step": "Mend it."}
     assert "Logical Plan" not in page + printed(200, render.error, error)
     context = {"traceback": "Traceback\n  line 3\nValueError: boom", "log_tail": "begun\nValueError: boom"}
@@ -132,7 +134,7 @@ def test_facts_of_an_error_are_not_shown_as_python_has_them() -> None:
 
 
 def test_where_a_drain_stands_is_told_per_query() -> None:
-    """While a deployment drains each query shows how far it has come; otherwise nobody is told of drains (1a.5)."""
+    """While a deployment drains each query shows how far it has come; otherwise drains are not mentioned (1a.5)."""
     row = {"stream_id": "s", "deployment_id": "d-0001", "state": "draining"}
     queries = {"a": {"batch_id": 5, "drain_phase": "flushing"}, "b": {"batch_id": 2, "drain_phase": None}}
     lines = printed(100, render.status, {**row, "queries": queries}).splitlines()[-3:]
@@ -151,3 +153,56 @@ def test_the_end_of_a_drain_fits_on_a_screen() -> None:
     assert page.splitlines()[-2:] == ["  query raw", "    batch                4"]
     narrow = printed(80, render.ordered, {**row, "queries": {"raw": {"batch_id": 4}}}, "drain")
     assert [line.split() for line in narrow.splitlines()[-2:]] == [["query", "batch"], ["raw", "4"]]
+
+
+WORDS = """[STREAM_FAILED] Query [id = 1] terminated with exception: [USER_RAISED_EXCEPTION] poison SQLSTATE: P0001
+=== Streaming Query ===
+Identifier: delays [id = 1]
+Current Committed Offsets: {}
+
+Logical Plan:
+~WriteToMicroBatchDataSourceV1 FileSink
++- ~Project"""
+
+
+def test_the_plan_is_left_out_and_the_reason_is_not() -> None:
+    """Of the message, and of a traceback that has it in its middle."""
+    reason = WORDS.splitlines()[0]
+    assert without_query_report(WORDS) == reason
+    trace = "Traceback (most recent call last):\n  line 60\n" + WORDS + "\n\nJVM stacktrace:\nat org.apache"
+    assert without_query_report(trace).splitlines() == [
+        "Traceback (most recent call last):",
+        "  line 60",
+        reason,
+        "JVM stacktrace:",
+        "at org.apache",
+    ]
+
+
+def test_what_is_no_such_report_stays_as_it_is() -> None:
+    """Every line of it."""
+    assert without_query_report("ValueError: a\nb") == "ValueError: a\nb"
+    assert without_query_report("") == ""
+
+
+def test_the_folder_of_a_launch_or_a_rehearsal_is_left_out() -> None:
+    """The script was pinned there for one launch, and is pruned; its name is what a person knows."""
+    key = "s/rehearsals/r-0b8e3c525f0e-0001/launches/r-0b8e3c525f0e-0001-a0001"
+    for folder in ("/home", "/my home"):
+        text = f'  File "{folder}/{key}/code/job.py", line 3, in <module>\n  File "{folder}/lib/rules.py", line 1'
+        assert without_launch_folder(text) == (
+            f'  File "job.py", line 3, in <module>\n  File "{folder}/lib/rules.py", line 1'
+        )
+    assert without_launch_folder(f"cannot import rules from {'/home/' + key}/code/py-files/rules.py") == (
+        "cannot import rules from rules.py"
+    )
+    assert without_launch_folder(f"see /home/{key}/driver.log") == f"see /home/{key}/driver.log"
+
+
+def test_a_log_that_ends_with_the_traceback_tells_nothing_new() -> None:
+    """Python prints it there, too; a log that ends with anything else is worth reading."""
+    trace = "Traceback (most recent call last):\n  line 60\nValueError: boom\n\n"
+    assert is_told_by(trace, f"WARN something\n{trace}")
+    assert not is_told_by(trace, "java.lang.OutOfMemoryError")
+    assert not is_told_by("", "ValueError: boom")
+    assert not is_told_by(None, "ValueError: boom")

@@ -18,15 +18,6 @@ from support.shell import Answer, Desk, shell
 QUICK = ("--healthy-batches", 1, "--timeout", 60, "--no-warm")
 
 
-@pytest.fixture
-def running(desk: Desk) -> Desk:
-    """A stream that runs, with its plan recorded."""
-    stream = desk.stream()
-    stream.deploy().runs()
-    keep_plan(stream.control, "d-0001", QUERY)
-    return desk
-
-
 def upgrade(desk: Desk, word: str, *words: object) -> Answer:
     """Upgrade to a version whose rehearsal behaves so."""
     return shell("upgrade", "flights", "--app", script(desk.base, word, name=f"{word}.py"), *QUICK, *words)
@@ -73,7 +64,7 @@ def test_the_error_of_a_script_is_told_once(running: Desk) -> None:
 
 
 def test_a_plan_waits_for_a_person_who_says_no(running: Desk) -> None:
-    """Exit status 3 while nobody has said anything: it stays under way, and moves nothing."""
+    """Exit status 3 without an answer: it stays under way, and moves nothing."""
     waiting = upgrade(running, "fits", "--needs-approval", "--timeout", 5, "--json")
     assert waiting.status == 3
     assert "`streamstate continue flights`" in waiting.error["next_step"]
@@ -87,13 +78,13 @@ def test_a_plan_waits_for_a_person_who_says_no(running: Desk) -> None:
     assert told.status == 4
     assert told.error["message"] == "an upgrade of this stream is under way"
     answer = shell("reject", "flights", "--reason", "not tonight", "--json")
-    assert (answer.status, answer.json["outcome"]) == (0, "refused")  # who said no has got what he wanted
+    assert (answer.status, answer.json["outcome"]) == (0, "refused")  # the rejection was carried out
     assert "not tonight" in answer.json["reason"]
     assert shell("continue", "flights", "--json").status == 2
 
 
 def test_a_cancelled_upgrade_has_done_nothing(running: Desk) -> None:
-    """Before the stop; whoever cancelled got what he asked for."""
+    """Before the stop; the cancellation succeeded."""
     assert upgrade(running, "fits", "--needs-approval", "--timeout", 5, "--json").status == 3
     answer = shell("cancel", "flights", "--json")
     assert (answer.status, answer.json["outcome"]) == (0, "refused")
@@ -103,7 +94,7 @@ def test_a_cancelled_upgrade_has_done_nothing(running: Desk) -> None:
 
 
 def test_a_factor_is_recorded_as_it_was_asked_for(running: Desk) -> None:
-    """For whoever goes on with the upgrade."""
+    """For the process that continues the upgrade."""
     upgrade(running, "needs-drain", "--roll-back-if-slower", 2.5, "--json")
     journal = UpgradeJournal(running.stream().control)
     recorded = journal.upgrade(journal.ids()[0])
@@ -174,7 +165,7 @@ def test_a_stream_that_never_was_is_told(desk: Desk) -> None:
 
 
 def test_a_no_to_what_asks_nobody_is_refused(running: Desk) -> None:
-    """Else whoever said it would believe that it was heard; the upgrade stays as it was."""
+    """It would have no effect; the upgrade stays as it was."""
     journal = UpgradeJournal(running.stream().control)
     assert upgrade(running, "hangs", "--timeout", 2, "--json").status == 3
     (upgrade_id,) = journal.ids()

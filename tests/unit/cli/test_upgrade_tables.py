@@ -1,17 +1,17 @@
-"""What a person reads of an upgrade."""
+"""An upgrade as shown to people."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from airflow_streamstate.cli import upgrade
 from airflow_streamstate.control.upgrades import state_of
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.protocol.upgrades import OVER, Phase, Upgrade, UpgradeStep
 from support.examples import AT, example
+from support.shell import printed
 
 UPGRADE = example(Upgrade)
 assert isinstance(UPGRADE, Upgrade)
@@ -23,27 +23,19 @@ def view(phase: Phase, asked: str = "upgrade", **facts: Any) -> UpgradeView:
     return UpgradeView(state_of(Upgrade(**{**vars(UPGRADE), "asked": asked}), [step]))
 
 
-def read(show: Any, *facts: object) -> str:
-    """What comes out on a wide terminal."""
-    console = Console(width=200, record=True, file=None, quiet=False, force_terminal=False)
-    with console.capture() as captured:
-        show(console, *facts)
-    return captured.get()
-
-
 def test_what_begins_is_named() -> None:
     """Of what, or to what."""
-    assert read(upgrade.begun, view("begun")) == "orders u-0b8e3c525f0e: upgrade of d-0003\n"
-    assert read(upgrade.begun, view("begun", "rollback")) == (
+    assert printed(upgrade.begun, view("begun")) == "orders u-0b8e3c525f0e: upgrade of d-0003\n"
+    assert printed(upgrade.begun, view("begun", "rollback")) == (
         "orders u-0b8e3c525f0e: rollback to the version of d-0003\n"
     )
-    assert read(upgrade.step, "stopping: [red]") == "  stopping: [red]\n"  # never taken for markup
+    assert printed(upgrade.step, "stopping: [red]") == "  stopping: [red]\n"  # never taken for markup
 
 
 @pytest.mark.parametrize("phase", sorted(OVER))
 def test_every_end_has_its_words(phase: Phase) -> None:
     """And what is not known is left out."""
-    text = read(upgrade.ended, view(phase))
+    text = printed(upgrade.ended, view(phase))
     assert text.startswith("orders u-0b8e3c525f0e: ")
     assert "None" not in text
 
@@ -51,7 +43,7 @@ def test_every_end_has_its_words(phase: Phase) -> None:
 def test_a_version_that_was_given_up_leaves_its_batches_named() -> None:
     """With the way back, what it cost, the audit and the reason."""
     report = {"queries": {"raw": {"differences": [{"code": "c-1", "verdict": "needs-drain", "reason": "a window"}]}}}
-    text = read(
+    text = printed(
         upgrade.ended,
         view(
             "rolled_back", text="it falls behind", way="forward", bad_batches={"raw": (4, 6)},
@@ -62,7 +54,7 @@ def test_a_version_that_was_given_up_leaves_its_batches_named() -> None:
     for words in (
         "given up; the old version is back", "it falls behind", "from: d-0003", "to: d-0004", "back in: d-0005",
         "way back: forward",
-        "no query ran: for 1.5 s", "chain of custody: broken", "raw: c-1 (needs-drain): a window",
+        "no query ran: for 1.5 s", "lineage: broken", "raw: c-1 (needs-drain): a window",
         "of query raw, batches 4 to 6 are the given-up version's; batch 7 was begun by it and run again by d-0005",
         "of query new, batch 0 was begun by it and run again by d-0005",
         "-> `streamstate logs orders --deployment d-0004` tells why.",
@@ -72,14 +64,14 @@ def test_a_version_that_was_given_up_leaves_its_batches_named() -> None:
 
 def test_a_version_that_is_kept_though_it_is_slower_is_said_so() -> None:
     """Beside that it is upgraded."""
-    text = read(upgrade.ended, view("upgraded", new_deployment_id="d-0004", warnings=("it reads [half]",)))
+    text = printed(upgrade.ended, view("upgraded", new_deployment_id="d-0004", warnings=("it reads [half]",)))
     assert "upgraded" in text
     assert "  warning: it reads [half]\n" in text
 
 
 def test_a_rollback_goes_from_what_is_current_to_what_was_before() -> None:
     """And names the deployment in which that runs; the sinks that were undone hold none of the batches any more."""
-    text = read(
+    text = printed(
         upgrade.ended,
         view(
             "rolled_back", "rollback", new_deployment_id="d-0004", returned_deployment_id="d-0005", way="undo",
@@ -89,28 +81,28 @@ def test_a_rollback_goes_from_what_is_current_to_what_was_before() -> None:
     assert "from: d-0004\n  to: the version of d-0003\n  runs in: d-0005" in text
     assert "of query raw, batch 4 is the given-up version's, and gone back behind; batch 5 was begun by it" in text
     assert "run again" not in text
-    assert "chain of custody: whole" in text
+    assert "lineage: whole" in text
     assert "->" not in text  # it is what was asked
 
 
 def test_a_rollback_that_failed_is_no_occasion_for_praise() -> None:
     """The chain is whole because nothing was touched; that it is broken is said always."""
-    assert "custody" not in read(upgrade.ended, view("failed", "rollback", audit_ok=True))
-    assert "chain of custody: broken" in read(upgrade.ended, view("failed", "rollback", audit_ok=False))
+    assert "lineage" not in printed(upgrade.ended, view("failed", "rollback", audit_ok=True))
+    assert "lineage: broken" in printed(upgrade.ended, view("failed", "rollback", audit_ok=False))
 
 
 @pytest.mark.parametrize("phase", ["refused", "rolled_back"])
 def test_a_cancel_that_works_is_no_refusal(phase: Phase) -> None:
-    """Whoever cancelled has nothing more to do; whoever had asked for the upgrade is told what he can do."""
+    """After a cancellation there is no next step; for the requester of the upgrade there is one."""
     found = view(phase, text="cancelled by ada", cancelled_by="ada")
-    mine = read(upgrade.ended, found, "rollback")
+    mine = printed(upgrade.ended, found, "rollback")
     assert "u-0b8e3c525f0e: cancelled; " in mine
     assert "->" not in mine
-    assert "\n-> " in read(upgrade.ended, found)
+    assert "\n-> " in printed(upgrade.ended, found)
 
 
 def test_a_cancel_that_came_too_late_is_told() -> None:
     """With what goes back all the same."""
-    text = read(upgrade.ended, view("upgraded"), "rollback")
+    text = printed(upgrade.ended, view("upgraded"), "rollback")
     assert "-> It was over before it could be cancelled; `streamstate rollback orders` goes back." in text
-    assert "->" not in read(upgrade.ended, view("upgraded"), "finish")
+    assert "->" not in printed(upgrade.ended, view("upgraded"), "finish")

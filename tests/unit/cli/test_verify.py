@@ -1,4 +1,4 @@
-"""``verify``: what is whole, what is not, and what Spark makes of its state."""
+"""``snapshot verify``: whole and damaged snapshots, and what Spark loads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_whole_snapshot_verifies(shelf: Shelf) -> None:
     """Exit status 0, and nothing to complain of."""
     answer = shell("snapshot", "verify", STREAM, SNAPSHOT, "--json")
     assert (answer.status, answer.json) == (0, WHOLE)
-    assert "every file is what its manifest says" in shell("snapshot", "verify", STREAM, SNAPSHOT).out
+    assert "every file matches its manifest" in shell("snapshot", "verify", STREAM, SNAPSHOT).out
 
 
 @pytest.mark.parametrize("path", ["state/0/1/4.delta", "offsets/3", "metadata"])
@@ -90,7 +90,7 @@ def test_a_deep_look_counts_what_spark_loads(shelf: Shelf) -> None:
 def test_what_is_about_the_driver_of_a_deep_look_alone_is_refused_without_one(
     shelf: Shelf, words: tuple[str, object]
 ) -> None:
-    """Exit status 2, with the option's name: whoever gives it takes the look for a deep one."""
+    """Exit status 2, with the option's name: only a deep look has a driver."""
     answer = shell("snapshot", "verify", STREAM, SNAPSHOT, *words, "--json")
     assert (answer.status, answer.error["type"]) == (2, "UsageError")
     assert answer.error["message"].startswith(f"{words[0]} is about the driver of --deep")

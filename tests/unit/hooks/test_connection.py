@@ -72,14 +72,14 @@ def test_what_the_first_connection_says_itself_wins() -> None:
 
 
 def test_a_role_is_refused_by_name_and_not_passed_over() -> None:
-    """Without the role the credentials would be those of somebody else."""
+    """Without the role the credentials would be those of another identity."""
     with pytest.raises(InvalidRequestError, match="fields=role_arn"):
         home_config(fetched(home_uri="s3://b"), fetched(role_arn="arn:aws:iam::1:role/x"))
 
 
 @pytest.mark.parametrize(("login", "password"), [("key", None), (None, "secret-value")])
 def test_half_a_credential_is_refused_and_not_shown(login: str | None, password: str | None) -> None:
-    """boto3 would go on with its own chain, as somebody else."""
+    """boto3 would use its own chain, as another identity."""
     with pytest.raises(InvalidRequestError, match="half a credential") as raised:
         home_config(fetched(login, password, home_uri="s3://b"))
     assert "secret-value" not in str(raised.value)

@@ -1,10 +1,10 @@
-"""What becomes of a deployment when Airflow ends its task."""
+"""What happens to a deployment when Airflow ends its task."""
 
 from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.hooks.ending import ON_KILL_ACTIONS, end_as_asked
+from airflow_streamstate.hooks.ending import end_as_asked
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from support.airflow_streams import NamedHome
 
@@ -26,8 +26,3 @@ def test_a_newer_deployment_is_not_killed_for_an_older_task(named: NamedHome) ->
     stream.deploy()
     end_as_asked(named.hook().client, "kill", "flights", old.deployment_id)
     assert named.hook().client.status("flights").state == "launching"
-
-
-def test_the_four_ways_are_the_documented_ones() -> None:
-    """on_kill takes these."""
-    assert ON_KILL_ACTIONS == ("leave", "stop", "drain", "kill")

@@ -1,4 +1,4 @@
-"""Errors to Airflow."""
+"""Errors as Airflow's exceptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rendered fields as what they mean."""
+"""The parsers of rendered fields."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_a_notification_is_written_read_and_cleaned_up(named: NamedHome) -> None
     place = hook.client.drain("flights", reason="new key", expires_in_seconds=60, request_id="r-1")
     assert place.key == "flights/deployments/d-0001/commands/00000001.json"
     assert named.home.home.head(place.key) is not None
-    assert hook.client.notifications.clean_up("flights") == []  # nobody has answered it yet
+    assert hook.client.notifications.clean_up("flights") == []  # it has no answer yet
     assert attempt.obey("")
     assert named.home.home.head(place.key) is None
     content = hook.client.notifications.read("flights", place.command_id)
@@ -97,14 +97,6 @@ def test_a_deployment_that_was_never_current_is_nobodys(named: NamedHome) -> Non
     assert stream.deploy(now).deployment_id == "d-0003"
     assert hook.client.deployment_current_at("flights", now - timedelta(hours=1)) == "d-0001"
     assert hook.client.deployment_current_at("flights", None) == "d-0003"
-
-
-def test_waiting_ends_with_what_came(named: NamedHome) -> None:
-    """The wait of a worker sees what a sensor sees."""
-    attempt = named.stream().deploy().runs()
-    attempt.drained()
-    watch = WaitCondition("drained", "flights", attempt.deployment_id)
-    assert named.hook().client.wait(watch, timeout_seconds=1).need_result()["snapshot_id"] == "d-0001-drained-000001"
 
 
 def test_waiting_ends_when_it_cannot_come_or_when_time_is_over(named: NamedHome) -> None:

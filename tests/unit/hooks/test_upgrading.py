@@ -1,4 +1,4 @@
-"""What operators and trigger do with upgrades."""
+"""Upgrades for operators and the trigger."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_it_stays_no_longer_than_it_is_told_to(running: Controller, tmp_path: Pa
 def test_from_afar_it_is_over_before_the_stop_and_recorded_after_it(
     named: NamedHome, running: Controller, tmp_path: Path, word: str, phase: str
 ) -> None:
-    """No driver is started or ended by somebody who may not see it."""
+    """No driver is started or ended by a process that may not see it."""
     view = brought_to(running, begun(running, tmp_path, word), phase)
     before = phases(named, view.upgrade_id)
     watch = WaitCondition("upgrade", "flights", deployment_id=view.upgrade_id)

@@ -1,4 +1,4 @@
-"""One look at what is waited for, and every end that it knows."""
+"""One look at a wait condition, and every end of it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def drain_of(attempt: ScriptedAttempt, command_id: str | None = None) -> WaitCon
 
 
 def test_a_running_deployment_may_still_be_drained(named: NamedHome, stream: ScriptedStream) -> None:
-    """Nobody has asked for it yet, and somebody may."""
+    """It is not ordered yet, and may be."""
     assert see(named, drain_of(stream.deploy().runs())) == PENDING
 
 
@@ -53,14 +53,6 @@ def test_a_drain_is_seen_whoever_asked_for_it(named: NamedHome, stream: Scripted
     attempt = stream.deploy().runs()
     attempt.drained("somebody's")
     assert see(named, drain_of(attempt)) == WaitResult("done", DRAINED)
-
-
-def test_a_later_deployment_does_not_hide_a_drain(named: NamedHome, stream: ScriptedStream) -> None:
-    """Who waits for the drain of one deployment does not care for its successors."""
-    attempt = stream.deploy().runs()
-    attempt.drained()
-    stream.deploy().runs()
-    assert see(named, drain_of(attempt)).result == DRAINED
 
 
 @pytest.mark.parametrize(
@@ -83,7 +75,7 @@ def test_an_end_without_a_drain_is_known_at_once(
     error: type[Exception],
     words: str,
 ) -> None:
-    """Nobody waits for what cannot come."""
+    """No wait for what cannot come."""
     attempt = stream.deploy().runs()
     end(attempt)
     seen = see(named, drain_of(attempt))
@@ -210,7 +202,7 @@ def test_a_look_at_a_request_asks_whoever_runs_by_now(named: NamedHome, stream: 
 
 
 def test_a_request_that_is_refused_is_not_waited_for(named: NamedHome, stream: ScriptedStream) -> None:
-    """There is nothing to snapshot; and a request that nobody has asked for is no watch."""
+    """There is nothing to snapshot; and an unknown request is no watch."""
     attempt = stream.deploy().runs()
     order = named.hook().client.snapshot("flights", request_id="r-1")
     attempt.say(Rejected, command_id=order.command_id, command_number=1, key="k", reason="nothing is committed yet")
@@ -271,7 +263,7 @@ def test_a_watch_survives_the_database_and_ignores_what_is_newer() -> None:
     ("counts", "total"), [((0, 0), 0), ((0, 4), 4), ((0, None), None), ((3, None), None), ((None, None), None)]
 )
 def test_rows_that_nobody_counted_are_not_zero(counts: tuple[int | None, int | None], total: int | None) -> None:
-    """A DAG that branches on the rows left never reads "nothing" where nobody looked (Law 16)."""
+    """A DAG that branches on the rows left never reads "nothing" for unknown (Law 16)."""
     first, second = counts
     queries = {
         "a": QueryPosition(3, state_rows_left=first),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from airflow_streamstate.operators.drain import DrainStreamOperator
 from airflow_streamstate.protocol.commands import DrainNotification
-from support import scripted_driver
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 from support.scripted_driver import END_OFFSET, WATERMARK_TEXT
@@ -21,19 +21,8 @@ def drain(**more: Any) -> DrainStreamOperator:
     return DrainStreamOperator(task_id="drain", **values)
 
 
-def deployed(named: NamedHome, tmp_path: Path, context: MakeContext, *words: str) -> None:
-    from airflow_streamstate.operators.deploy import DeployStreamOperator
-
-    script = scripted_driver.script(tmp_path, *words)
-    wait_until = "finished" if "finishes" in words else "healthy"
-    operator = DeployStreamOperator(
-        task_id="deploy", stream_id="flights", application=script, wait_until=wait_until, timeout_seconds=30
-    )
-    operator.execute(context(task_id="deploy"))
-
-
 def test_it_writes_the_notification_and_does_not_wait(named: NamedHome, context: MakeContext) -> None:
-    """The task after it waits, or nobody."""
+    """A later task may wait."""
     stream = named.stream()
     stream.deploy().runs()
     result = drain(reason="new key", expires_in_seconds="60").execute(context())
@@ -65,9 +54,9 @@ def test_a_retry_writes_no_second_one(named: NamedHome, context: MakeContext) ->
     assert drain().execute(context())["deployment_id"] == "d-0001"
 
 
-def test_it_waits_when_asked_and_returns_the_drain(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+def test_it_waits_when_asked_and_returns_the_drain(context: MakeContext, deployed: Callable[..., Path]) -> None:
     """What the sensor would return, and which order it was."""
-    deployed(named, tmp_path, context, "runs")
+    deployed("runs")
     result = drain(wait_for_completion=True).execute(context())
     assert result.pop("command_id")
     assert result == {
@@ -81,31 +70,31 @@ def test_it_waits_when_asked_and_returns_the_drain(named: NamedHome, context: Ma
 
 
 def test_what_has_ended_is_launched_once_more_for_the_flush(
-    named: NamedHome, context: MakeContext, tmp_path: Path
+    named: NamedHome, context: MakeContext, deployed: Callable[..., Path]
 ) -> None:
     """Its own pinned code, in a next attempt (Law 15)."""
-    deployed(named, tmp_path, context, "finishes")
+    deployed("finishes")
     assert named.hook().client.status("flights").state == "finished"
     result = drain(wait_for_completion=True).execute(context())
     assert result["snapshot_id"] == "d-0001-drained-000002"
 
 
-def test_a_drain_that_cannot_be_obeyed_fails_at_once(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+def test_a_drain_that_cannot_be_obeyed_fails_at_once(context: MakeContext, deployed: Callable[..., Path]) -> None:
     """The reason is the job's; no retry changes it."""
-    deployed(named, tmp_path, context, "runs", "cannot-drain")
+    deployed("runs", "cannot-drain")
     with pytest.raises(AirflowFailException, match="a memory sink"):
         drain(wait_for_completion=True).execute(context())
 
 
-def test_a_flush_that_failed_carries_its_words(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+def test_a_flush_that_failed_carries_its_words(context: MakeContext, deployed: Callable[..., Path]) -> None:
     """Airflow may retry it."""
-    deployed(named, tmp_path, context, "runs", "drain-fails")
+    deployed("runs", "drain-fails")
     with pytest.raises(AirflowException, match="disk full"):
         drain(wait_for_completion=True).execute(context())
 
 
 def test_a_fenced_deployment_is_not_drained(named: NamedHome, context: MakeContext) -> None:
-    """Nobody would obey; the error names the current one."""
+    """No driver would obey; the error names the current one."""
     stream = named.stream()
     stream.deploy().runs()
     stream.deploy().runs()

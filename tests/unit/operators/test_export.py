@@ -12,6 +12,7 @@ from airflow_streamstate.controller.state_reader.readings import Readings
 from airflow_streamstate.operators.export import ExportStateOperator
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
+from support.airflow_upgrades import Pushed
 from support.snapshots import SNAPSHOT, STREAM, Shelf
 
 LATER = "d-0001-stopped-000002"
@@ -60,7 +61,7 @@ def test_what_cannot_be_fails_for_good(
 
 
 def test_state_that_could_not_be_read_fails_the_task_and_is_told(
-    named: NamedHome, shelf: Shelf, context: MakeContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shelf: Shelf, ours: Any, pushed: Pushed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was written stays, and the XCom says what is not in it."""
     look = Readings.look
@@ -71,14 +72,6 @@ def test_state_that_could_not_be_read_fails_the_task_and_is_told(
         return found
 
     monkeypatch.setattr(Readings, "look", with_a_hole)  # the driver's answer is foreign to the operator
-    pushed: dict[str, Any] = {}
-    task = context(xcom_push=lambda key, value: pushed.update({key: value}))
     with pytest.raises(AirflowFailException, match="some of the state could not be read"):
-        operator(out=str(tmp_path / "out")).execute(task)
+        operator(out=str(tmp_path / "out")).execute(ours)
     assert pushed["return_value"]["export"]["problems"][0]["reason"] == "it has no reader"
-
-
-def test_every_place_and_id_is_templated() -> None:
-    """They come from parameters, and from what tasks before it returned."""
-    fields = {"out", "snapshot_id", "changes_since", "query_name", "format", "overwrite", "stream_id"}
-    assert fields <= set(ExportStateOperator.template_fields)

@@ -1,4 +1,4 @@
-"""Until when a launch is waited for, and what becomes of it when Airflow ends the task."""
+"""What a launching operator waits for, and what happens when Airflow ends its task."""
 
 from __future__ import annotations
 

@@ -51,8 +51,3 @@ def test_mistakes_fail_for_good(
         given = {**given, "mirrors": [str(uri).format(base=tmp_path) for uri in given["mirrors"]]}  # type: ignore[attr-defined]
     with pytest.raises(AirflowFailException, match=words):
         operator(**given).execute(context())
-
-
-def test_its_fields_are_templated() -> None:
-    """Places come from parameters."""
-    assert {"mirrors", "fetch_batch_bytes", "fetch_timeout_seconds"} <= set(MirrorSnapshotsOperator.template_fields)

@@ -18,7 +18,7 @@ def operator(**given: object) -> PinSnapshotOperator:
 
 
 def test_a_snapshot_is_held_and_let_go_of(named: NamedHome, context: MakeContext) -> None:
-    """Twice is once, either way; the wish may come as text."""
+    """Twice is once, either way; the field may be text."""
     named.stream().deploy().runs().stopped()
     retention = Retention(named.hook().home.control("flights"))
     for pinned, kept in ((True, [SNAPSHOT]), ("true", [SNAPSHOT]), ("False", []), (False, [])):
@@ -32,8 +32,3 @@ def test_what_there_is_not_is_not_pinned(named: NamedHome, context: MakeContext)
     named.stream().deploy().runs()
     with pytest.raises(AirflowFailException, match="SnapshotNotFoundError"):
         operator().execute(context())
-
-
-def test_its_fields_are_templated() -> None:
-    """The snapshot comes from the task that took it."""
-    assert {"snapshot_id", "pinned", "stream_id"} <= set(PinSnapshotOperator.template_fields)

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred, redact
 
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.triggers.events import EventContent
 from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 from support import scripted_driver
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
+from support.airflow_upgrades import Pushed
 from support.scripted_rehearsal import SPARKS_WORDS, keep_plan
 from support.scripted_stream import QUERY
 
@@ -36,13 +38,6 @@ def running(named: NamedHome) -> NamedHome:
     stream.deploy().runs()
     keep_plan(stream.control, "d-0001", QUERY)
     return named
-
-
-class Pushed(dict[str, Any]):
-    """What a task pushed."""
-
-    def push(self, key: str, value: Any) -> None:
-        self[key] = value
 
 
 def test_a_change_that_fits_is_reported(running: NamedHome, context: MakeContext, tmp_path: Path) -> None:
@@ -69,13 +64,12 @@ def test_a_change_that_fits_is_reported(running: NamedHome, context: MakeContext
     ],
 )
 def test_a_change_that_does_not_fit_fails_the_task_and_its_report_is_pushed(
-    running: NamedHome, context: MakeContext, tmp_path: Path, word: str, kind: type[Exception], text: str
+    running: NamedHome, ours: Any, pushed: Pushed, tmp_path: Path, word: str, kind: type[Exception], text: str
 ) -> None:
     """No retry makes it fit; a script that failed may find tomorrow what it missed."""
-    pushed = Pushed()
     task = plan(scripted_driver.script(tmp_path, word))
     with pytest.raises(kind, match=text) as raised:
-        task.execute(context(xcom_push=pushed.push))
+        task.execute(ours)
     assert (type(raised.value) is AirflowFailException) is (kind is AirflowFailException)
     report = pushed["return_value"]
     assert report["outcome"] == ("refused" if kind is AirflowFailException else "failed")
@@ -83,12 +77,14 @@ def test_a_change_that_does_not_fit_fails_the_task_and_its_report_is_pushed(
 
 
 def test_the_report_alone_where_what_follows_decides(running: NamedHome, context: MakeContext, tmp_path: Path) -> None:
-    """A branch takes the drain, or asks somebody."""
+    """A branch takes the drain, or asks a person."""
     result = plan(scripted_driver.script(tmp_path, "refused"), fail_unless_it_fits="False").execute(context())
     assert (result["outcome"], result["queries"][QUERY]["rehearsal"]["error"]) == ("refused", SPARKS_WORDS)
 
 
-def test_the_result_is_the_same_for_whoever_waits(running: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+def test_the_result_is_the_same_for_whoever_waits(
+    running: NamedHome, context: MakeContext, ours: Any, pushed: Pushed, tmp_path: Path
+) -> None:
     """Deferred, looked at by the trigger, and gone on with in another worker."""
     script = scripted_driver.script(tmp_path, "needs-drain")
     with pytest.raises(TaskDeferred) as deferred:
@@ -102,15 +98,12 @@ def test_the_result_is_the_same_for_whoever_waits(running: NamedHome, context: M
         if watch.is_over("flights", trigger.watch["deployment_id"]):
             break
         hook.clock.sleep(0.05)
-    from airflow_streamstate.controller.wait.condition import WaitCondition
-
     seen = hook.client.advance(WaitCondition.from_json(trigger.watch))
     event = EventContent("done", WaitCondition.from_json(trigger.watch), result=seen.result).to_json()
     result = plan(script, deferrable=True, fail_unless_it_fits=False).execute_complete(context(), event)
     assert (result["outcome"], result["verdict"]) == ("refused", "needs-drain")
-    pushed = Pushed()
     with pytest.raises(AirflowFailException, match="does not fit"):
-        plan(script, deferrable=True).execute_complete(context(xcom_push=pushed.push), event)
+        plan(script, deferrable=True).execute_complete(ours, event)
     assert pushed["return_value"] == result
 
 
@@ -126,7 +119,7 @@ def test_a_hang_ends_at_its_time_and_leaves_nothing(
 
 
 def test_a_task_that_is_killed_ends_its_rehearsal(running: NamedHome, context: MakeContext, tmp_path: Path) -> None:
-    """Nobody waits for it any more."""
+    """The wait has ended."""
     task = plan(scripted_driver.script(tmp_path, "hangs"), deferrable=True)
     with pytest.raises(TaskDeferred):
         task.execute(context())
@@ -166,16 +159,3 @@ def test_secrets_are_hidden_wherever_airflow_shows_them(tmp_path: Path) -> None:
     task = plan(tmp_path / "job.py", conf={"spark.hadoop.fs.s3a.secret.key": "{{ params.key }}"})
     task.conf = {"spark.hadoop.fs.s3a.secret.key": "battery-staple-10"}
     assert "battery-staple-10" not in str(redact("the key is battery-staple-10"))
-
-
-def test_every_argument_can_be_a_template() -> None:
-    """All but those that are no values of the change."""
-    assert {
-        "application",
-        "conf",
-        "arguments",
-        "rehearse",
-        "fail_unless_it_fits",
-        "stream_id",
-        "deadline_seconds",
-    } <= set(PlanUpgradeOperator.template_fields)

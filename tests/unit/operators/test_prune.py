@@ -47,10 +47,3 @@ def test_what_is_no_number_fails_for_good(named: NamedHome, context: MakeContext
     named.stream().deploy().runs().stopped()
     with pytest.raises(AirflowFailException):
         operator(**given).execute(context())
-
-
-def test_every_number_is_templated() -> None:
-    """They come from parameters of the run."""
-    assert {"keep", "older_than_seconds", "at_mirrors", "report_only", "stream_id"} <= set(
-        PruneSnapshotsOperator.template_fields
-    )

@@ -1,4 +1,4 @@
-"""What the operators share that read state."""
+"""The operators that read state."""
 
 from __future__ import annotations
 
@@ -56,4 +56,3 @@ def test_what_the_driver_is_given_may_come_from_parameters() -> None:
     request = operator.reading()
     assert (request.conf, request.packages, request.master) == ({"spark.x": "1"}, ("a:b:1",), "local[2]")
     assert request.snapshot_id is None
-    assert {"conf", "packages", "master", "snapshot_id", "deadline_seconds"} <= set(ExportStateOperator.template_fields)

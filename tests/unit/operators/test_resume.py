@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_streamstate.operators.deploy import DeployStreamOperator
 from airflow_streamstate.operators.resume import ResumeStreamOperator
 from airflow_streamstate.operators.stop import StopStreamOperator
-from support import scripted_driver
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 
@@ -19,12 +18,9 @@ def resume() -> ResumeStreamOperator:
     return ResumeStreamOperator(task_id="resume", stream_id="flights", timeout_seconds=30, poll_interval_seconds=0.1)
 
 
-def test_it_starts_the_recorded_code_once_more(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+def test_it_starts_the_recorded_code_once_more(context: MakeContext, deployed: Callable[..., Path]) -> None:
     """Whatever lies at the old path meanwhile (Law 15); a retry finds its attempt."""
-    script = scripted_driver.script(tmp_path, "runs")
-    DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, timeout_seconds=30).execute(
-        context(task_id="deploy")
-    )
+    script = deployed("runs")
     StopStreamOperator(task_id="stop", stream_id="flights", timeout_seconds=30).execute(context(task_id="stop"))
     script.write_text("fails")
     first = resume().execute(context(try_number=1))

@@ -15,7 +15,7 @@ def operator(**given: object) -> RetireStreamOperator:
 
 
 def test_a_stream_that_has_ended_is_retired_once(named: NamedHome, context: MakeContext) -> None:
-    """A retry finds it so, and says who it was."""
+    """A retry finds it so, with its author."""
     named.stream().deploy().runs().stopped()
     first = operator().execute(context())
     assert (first["reason"], first["deleted"], first["objects"]) == ("moved", False, 0)
@@ -34,13 +34,8 @@ def test_with_delete_nothing_of_it_stays(named: NamedHome, context: MakeContext)
 
 
 def test_a_stream_that_runs_is_left_alone(named: NamedHome, context: MakeContext) -> None:
-    """For good: somebody has to stop it."""
+    """For good: it has to be stopped first."""
     named.stream().deploy().runs()
     with pytest.raises(AirflowFailException, match="ConflictError"):
         operator(delete=True).execute(context())
     assert [status.stream_id for status in named.hook().client.statuses()] == ["flights"]
-
-
-def test_its_fields_are_templated() -> None:
-    """They come from parameters of the run."""
-    assert {"stream_id", "reason", "delete"} <= set(RetireStreamOperator.template_fields)

@@ -19,11 +19,6 @@ from support.airflow_upgrades import Pushed, deferral_of, event_of, run_first_ve
 
 
 @pytest.fixture
-def pushed() -> Pushed:
-    return Pushed()
-
-
-@pytest.fixture
 def upgraded(named: NamedHome, context: MakeContext, tmp_path: Path) -> NamedHome:
     """A stream whose second version runs."""
     return upgraded_from(named, context, tmp_path)
@@ -46,11 +41,8 @@ def rollback(**more: Any) -> RollbackStreamOperator:
 
 
 @pytest.mark.parametrize("is_deferrable", [False, True])
-def test_what_ran_before_runs_again(
-    upgraded: NamedHome, context: MakeContext, pushed: Pushed, is_deferrable: bool
-) -> None:
+def test_what_ran_before_runs_again(upgraded: NamedHome, ours: Any, is_deferrable: bool) -> None:
     """Forward, with the batches named that are the other version's; cleared, it is found and not done again."""
-    ours = context(xcom_push=pushed.push)
     task = rollback(deferrable=is_deferrable, reason="it is too slow")
     found = turn(task, ours)
     while isinstance(found, TaskDeferred):
@@ -64,32 +56,30 @@ def test_what_ran_before_runs_again(
 
 
 def test_where_no_way_is_exact_it_fails_without_a_retry(
-    named: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+    named: NamedHome, context: MakeContext, ours: Any, pushed: Pushed, tmp_path: Path
 ) -> None:
     """And nothing is touched."""
     upgraded_from(named, context, tmp_path, "refused")
     with pytest.raises(AirflowFailException, match="no way back is exact"):
-        rollback(strategy="forward").execute(context(xcom_push=pushed.push))
+        rollback(strategy="forward").execute(ours)
     assert pushed["return_value"]["outcome"] == "failed"
     assert named.hook().client.status("flights").deployment_id == "d-0002"
 
 
-def test_the_first_version_has_nothing_to_go_back_to(
-    named: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
-) -> None:
+def test_the_first_version_has_nothing_to_go_back_to(named: NamedHome, ours: Any, tmp_path: Path) -> None:
     """Refused before anything is recorded."""
     run_first_version(named, tmp_path)
     with pytest.raises(AirflowFailException, match="first deployment"):
-        rollback().execute(context(xcom_push=pushed.push))
+        rollback().execute(ours)
 
 
 @pytest.mark.parametrize("where", ["worker", "triggerer"])
 def test_a_task_that_is_ended_before_anything_has_happened_changes_nothing(
-    upgraded: NamedHome, context: MakeContext, pushed: Pushed, where: str
+    upgraded: NamedHome, ours: Any, where: str
 ) -> None:
     """The current version runs on, the stream is free, and a later try begins anew."""
     task = rollback(deferrable=True)
-    deferred = deferral_of(task, context(xcom_push=pushed.push))
+    deferred = deferral_of(task, ours)
     begun = deferred.trigger.watch["deployment_id"]
     upgrades = upgraded.hook().client.upgrades
     assert upgrades.view("flights", begun).state.phase == "trying"
@@ -100,16 +90,16 @@ def test_a_task_that_is_ended_before_anything_has_happened_changes_nothing(
     assert upgrades.view("flights", begun).outcome == "refused"
     assert upgrades.under_way("flights") is None
     assert upgraded.hook().client.status("flights").deployment_id == "d-0002"
-    found = rollback().execute(context(xcom_push=pushed.push))
+    found = rollback().execute(ours)
     assert found["upgrade_id"] != begun
     assert found["outcome"] == "rolled_back"
 
 
-def test_a_snapshot_that_is_not_there_is_refused(upgraded: NamedHome, context: MakeContext, pushed: Pushed) -> None:
+def test_a_snapshot_that_is_not_there_is_refused(upgraded: NamedHome, ours: Any) -> None:
     """By its id, before anything is recorded; the current version runs on."""
     before = list(upgraded.home.home.list_objects("flights/upgrades/"))
     with pytest.raises(AirflowFailException, match="snapshot_id=d-0001-none"):
-        rollback(snapshot_id="d-0001-none").execute(context(xcom_push=pushed.push))
+        rollback(snapshot_id="d-0001-none").execute(ours)
     assert list(upgraded.home.home.list_objects("flights/upgrades/")) == before
     assert upgraded.hook().client.status("flights").deployment_id == "d-0002"
 
@@ -123,10 +113,3 @@ def test_what_cannot_be_meant_is_refused(upgraded: NamedHome, context: MakeConte
     with pytest.raises(AirflowFailException):
         rollback(**{field: value}).execute(context())
     assert list(upgraded.home.home.list_objects("flights/upgrades/")) == before
-
-
-def test_every_argument_can_be_a_template() -> None:
-    """But how it waits."""
-    assert {"stream_id", "strategy", "accept_duplicates", "undo_command", "timeout_seconds"} <= set(
-        RollbackStreamOperator.template_fields
-    )

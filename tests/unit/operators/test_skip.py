@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.operators.deploy import DeployStreamOperator
 from airflow_streamstate.operators.skip import SkipBatchOperator
 from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.data_events import Skipped
 from airflow_streamstate.protocol.positions import SourceMove
-from support import scripted_driver
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
+from support.airflow_upgrades import event_of
 from support.scripted_stream import ScriptedAttempt
 
 MOVE = SourceMove("file /in", '{"logOffset":3}', '{"logOffset":4}', 1, 0, "files")
@@ -29,13 +27,10 @@ def operator(**given: object) -> SkipBatchOperator:
 
 
 @pytest.fixture
-def failed(named: NamedHome, context: MakeContext, tmp_path: Path) -> NamedHome:
+def failed(named: NamedHome, deployed: Callable[..., Path]) -> NamedHome:
     """A deployment that failed over its batch 2."""
-    script = scripted_driver.script(tmp_path, "fails")
     with pytest.raises(Exception, match="DeploymentFailedError"):
-        DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, timeout_seconds=30).execute(
-            context(task_id="deploy")
-        )
+        deployed("fails")
     ScriptedAttempt(named.stream().control, "d-0001", 1, SYSTEM_CLOCK).proves(2).plans(2)
     return named
 
@@ -48,7 +43,7 @@ def skipped(named: NamedHome, command_id: str) -> None:
 
 
 def test_the_order_is_given_once_and_its_end_is_the_result(failed: NamedHome, context: MakeContext) -> None:
-    """A retry waits for the same order; another batch is another wish. (Law 2)"""
+    """A retry waits for the same order; another batch is another request. (Law 2)"""
     order = operator(wait_for_completion=False).execute(context())
     assert operator(wait_for_completion=False).execute(context(try_number=2))["command_id"] == order["command_id"]
     (slot,) = failed.stream().control.journal("d-0001").commands()
@@ -66,15 +61,8 @@ def test_a_deferred_wait_has_the_same_result(failed: NamedHome, context: MakeCon
     """The triggerer looks for the end of that order."""
     with pytest.raises(TaskDeferred) as deferred:
         operator(deferrable=True).execute(context())
-    trigger = deferred.value.trigger
-    skipped(failed, trigger.watch["command_id"])
-
-    async def first() -> dict[str, Any]:
-        async for event in trigger.run():
-            return dict(event.payload)
-        raise AssertionError
-
-    found = operator().execute_complete(context(), asyncio.run(first()))
+    skipped(failed, deferred.value.trigger.watch["command_id"])
+    found = operator().execute_complete(context(), event_of(deferred.value))
     assert found == operator().execute(context())
 
 
@@ -94,9 +82,3 @@ def test_mistakes_fail_for_good_and_record_nothing(
     with pytest.raises(AirflowFailException, match=words):
         operator(**given).execute(context())
     assert failed.stream().control.journal("d-0001").commands() == []
-
-
-def test_its_fields_are_templated() -> None:
-    """Which batch it is, a person says in a form."""
-    fields = {"batch_id", "query_name", "accept_written_rows", "assume_dead", "reason"}
-    assert fields <= set(SkipBatchOperator.template_fields)

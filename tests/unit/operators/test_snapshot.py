@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,22 +10,17 @@ import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_streamstate.operators.base import request_id_of
-from airflow_streamstate.operators.deploy import DeployStreamOperator
 from airflow_streamstate.operators.snapshot import SnapshotStreamOperator
 from airflow_streamstate.protocol.commands import SnapshotRequest
-from support import scripted_driver
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 
 
 def test_it_returns_what_the_snapshot_is_and_a_retry_takes_no_second_one(
-    named: NamedHome, context: MakeContext, tmp_path: Path
+    named: NamedHome, context: MakeContext, deployed: Callable[..., Path]
 ) -> None:
     """Snapshots cost; asking twice is asking once (Law 2)."""
-    script = scripted_driver.script(tmp_path, "runs")
-    DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, timeout_seconds=30).execute(
-        context(task_id="deploy")
-    )
+    deployed("runs")
     operator = SnapshotStreamOperator(
         task_id="snapshot", stream_id="flights", timeout_seconds=30, poll_interval_seconds=0.1
     )
@@ -43,7 +39,7 @@ def test_it_need_not_wait(named: NamedHome, context: MakeContext) -> None:
 
 
 def test_it_says_when_it_was_asked_for_and_under_which_id(named: NamedHome, context: MakeContext) -> None:
-    """Rendered as text or not; whoever waits elsewhere goes by the request id."""
+    """Rendered as text or not; a sensor goes by the request id."""
     attempt = named.stream().deploy().runs()
     operator = SnapshotStreamOperator(
         task_id="snapshot",

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred
 
-from airflow_streamstate.operators.deploy import DeployStreamOperator
 from airflow_streamstate.operators.stop import StopStreamOperator
 from airflow_streamstate.protocol.commands import StopRequest
-from support import scripted_driver
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
+from support.airflow_upgrades import event_of
 from support.shell import obeying
 
 
@@ -23,12 +22,9 @@ def stop(**more: Any) -> StopStreamOperator:
     return StopStreamOperator(task_id="stop", **values)
 
 
-def test_it_returns_the_snapshot_at_the_end(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+def test_it_returns_the_snapshot_at_the_end(context: MakeContext, deployed: Callable[..., Path]) -> None:
     """That is what the next version starts from; a retry finds the same."""
-    script = scripted_driver.script(tmp_path, "runs")
-    DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, timeout_seconds=30).execute(
-        context(task_id="deploy")
-    )
+    deployed("runs")
     first = stop().execute(context(try_number=1))
     assert (first["deployment_id"], first["snapshot_id"]) == ("d-0001", "d-0001-stopped-000001")
     assert first["state_rows_left"] == 7
@@ -46,7 +42,7 @@ def test_it_need_not_wait(named: NamedHome, context: MakeContext) -> None:
 
 
 def test_what_has_stopped_is_answered_at_once(named: NamedHome, context: MakeContext) -> None:
-    """Somebody was first."""
+    """Another one was first."""
     named.stream().deploy().runs().stopped()
     assert stop().execute(context())["snapshot_id"] == "d-0001-stopped-000001"
 
@@ -65,38 +61,24 @@ def test_what_has_failed_cannot_be_stopped_unless_that_does_not_matter(named: Na
 # by a deadline
 
 
-def deaf(context: MakeContext, folder: Path) -> None:
-    """The stream runs in a driver that reads no order."""
-    script = scripted_driver.script(folder, "runs", "deaf")
-    DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, timeout_seconds=30).execute(
-        context(task_id="deploy")
-    )
-
-
-def event_of(operator: StopStreamOperator, context: Any) -> dict[str, Any]:
-    """The operator defers; what its trigger then tells."""
+def deferral_event(operator: StopStreamOperator, context: Any) -> Any:
+    """The operator defers; the event of its trigger."""
     with pytest.raises(TaskDeferred) as deferred:
         operator.execute(context)
     assert deferred.value.method_name == "execute_complete"
     assert deferred.value.kwargs is None
-
-    async def first() -> dict[str, Any]:
-        async for event in deferred.value.trigger.run():
-            return dict(event.payload)
-        raise AssertionError("no event")
-
-    return asyncio.run(first())
+    return event_of(deferred.value)
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
 def test_a_driver_that_will_not_end_is_ended_at_the_deadline(
-    named: NamedHome, context: MakeContext, tmp_path: Path, deferrable: bool
+    named: NamedHome, context: MakeContext, deployed: Callable[..., Path], deferrable: bool
 ) -> None:
-    """By a worker, whoever waited; its end is in a snapshot, and a retry finds the same (Law 2; 1a.8)."""
-    deaf(context, tmp_path)
+    """By a worker, wherever it waited; its end is in a snapshot, and a retry finds the same (Law 2; 1a.8)."""
+    deployed("runs", "deaf")
     operator = stop(deadline_seconds="0.5", on_deadline="kill", deferrable=deferrable)
     if deferrable:
-        event = event_of(operator, context())
+        event = deferral_event(operator, context())
         assert event["outcome"] == "deadline"
         assert named.hook().client.status("flights").state == "running"  # the trigger only looks
         first = operator.execute_complete(context(), event)
@@ -114,7 +96,7 @@ def test_an_order_that_nobody_obeys_is_withdrawn_and_a_retry_orders_anew(
     stream = named.stream()
     running = stream.deploy().runs()
     operator = stop(deadline_seconds=0.5, deferrable=deferrable)
-    event = event_of(operator, context()) if deferrable else None
+    event = deferral_event(operator, context()) if deferrable else None
     last_part = (
         (lambda: operator.execute_complete(context(), event)) if deferrable else lambda: operator.execute(context())
     )
@@ -129,14 +111,11 @@ def test_an_order_that_nobody_obeys_is_withdrawn_and_a_retry_orders_anew(
 
 @pytest.mark.parametrize("deferrable", [False, True])
 def test_a_stream_that_had_failed_is_kept_and_told_unless_that_is_ignored(
-    named: NamedHome, context: MakeContext, tmp_path: Path, deferrable: bool
+    context: MakeContext, deployed: Callable[..., Path], deferrable: bool
 ) -> None:
     """A forced end hides no failure, and keeps the end of it."""
-    script = scripted_driver.script(tmp_path, "fails")
     with pytest.raises(AirflowException):
-        DeployStreamOperator(task_id="deploy", stream_id="flights", application=script, timeout_seconds=30).execute(
-            context(task_id="deploy")
-        )
+        deployed("fails")
     more = {"deadline_seconds": 5, "on_deadline": "kill", "deferrable": deferrable}
     with pytest.raises(AirflowFailException, match="had failed before it could be stopped; its end is kept"):
         stop(**more).execute(context())
@@ -149,8 +128,8 @@ def test_a_stream_that_had_failed_is_kept_and_told_unless_that_is_ignored(
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ({"wait_for_completion": False}, "waits by itself"),
-        ({"expires_in_seconds": 5}, "waits by itself"),
+        ({"wait_for_completion": False}, "deadline_seconds excludes"),
+        ({"expires_in_seconds": 5}, "deadline_seconds excludes"),
         ({"on_deadline": "hope"}, "Use fail, kill"),
         ({"deadline_seconds": "soon"}, "number of seconds"),
     ],

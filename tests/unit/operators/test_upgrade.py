@@ -35,11 +35,6 @@ US = "airflow dag.task manual__1"
 
 
 @pytest.fixture
-def pushed() -> Pushed:
-    return Pushed()
-
-
-@pytest.fixture
 def running(named: NamedHome, tmp_path: Path) -> NamedHome:
     """A stream that runs, by a driver of its own."""
     run_first_version(named, tmp_path)
@@ -79,18 +74,18 @@ def to_the_end(task: UpgradeStreamOperator, context: Any, found: Any) -> Any:
 
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """What a task logs, which Airflow's own logger shows to nobody outside of a task."""
+    """What a task logs, which Airflow's own logger hides outside of a task."""
     monkeypatch.setattr(UpgradeStreamOperator, "log", logging.getLogger("the task"))
     caplog.set_level(logging.INFO)
     return caplog
 
 
 def test_a_stream_is_upgraded_and_each_step_is_in_the_log(
-    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path, logged: pytest.LogCaptureFixture
+    running: NamedHome, ours: Any, pushed: Pushed, tmp_path: Path, logged: pytest.LogCaptureFixture
 ) -> None:
     """In one task, with its state; the XCom says what became of it, and from the beginning what it is."""
     task = upgrade(new(tmp_path, "proves"), reason="new columns")
-    result = task.execute(context(xcom_push=pushed.push))
+    result = task.execute(ours)
     assert (result["outcome"], result["mode"], result["verdict"]) == ("upgraded", "restore", "same")
     assert (result["old_deployment_id"], result["new_deployment_id"]) == ("d-0001", "d-0002")
     assert result["differences"] == []
@@ -101,11 +96,11 @@ def test_a_stream_is_upgraded_and_each_step_is_in_the_log(
 
 
 def test_a_version_that_may_be_slower_is_kept_and_said_in_the_log_and_the_result(
-    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path, logged: pytest.LogCaptureFixture
+    running: NamedHome, ours: Any, tmp_path: Path, logged: pytest.LogCaptureFixture
 ) -> None:
     """The task succeeds; what is known of its pace by the end of its time is a warning."""
     task = upgrade(new(tmp_path, "lags"), healthy_deadline_seconds="2", roll_back_if_slower="2.5")
-    result = task.execute(context(xcom_push=pushed.push))
+    result = task.execute(ours)
     assert (result["outcome"], result["reason"]) == ("upgraded", "")
     says = "query delays is 40 files behind, and was not looked at long enough to know whether it keeps up"
     assert result["warnings"] == [says]
@@ -119,11 +114,9 @@ def test_a_version_that_may_be_slower_is_kept_and_said_in_the_log_and_the_result
 WAY = ["begun", "rehearsing", "planned", "ready", "stopping", "ended", "started", "upgraded"]
 
 
-def test_deferred_the_worker_acts_and_the_trigger_only_looks(
-    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
-) -> None:
+def test_deferred_the_worker_acts_and_the_trigger_only_looks(running: NamedHome, ours: Any, tmp_path: Path) -> None:
     """Same result; every step is taken by the task, and none while the stream stands still is handed over."""
-    task, ours = upgrade(new(tmp_path, "proves"), deferrable=True), context(xcom_push=pushed.push)
+    task = upgrade(new(tmp_path, "proves"), deferrable=True)
     found, waited_in = turn(task, ours), []
     while isinstance(found, TaskDeferred):
         upgrade_id = found.trigger.watch["deployment_id"]
@@ -136,12 +129,10 @@ def test_deferred_the_worker_acts_and_the_trigger_only_looks(
     assert set(waited_in) <= {"rehearsing", "started"}
 
 
-def test_a_trigger_waits_until_there_is_something_to_act_on(
-    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
-) -> None:
+def test_a_trigger_waits_until_there_is_something_to_act_on(running: NamedHome, ours: Any, tmp_path: Path) -> None:
     """A person's word is such a thing; looking for it changes nothing."""
     task = upgrade(new(tmp_path, "proves"), deferrable=True, needs_approval=True)
-    deferred = deferred_at(running, task, context(xcom_push=pushed.push), "planned")
+    deferred = deferred_at(running, task, ours, "planned")
     hook, watch = running.hook(), WaitCondition.from_json(deferred.trigger.watch)
     before = phases(running, watch.deployment_id)
     assert hook.client.advance(watch).outcome == "pending"
@@ -149,16 +140,13 @@ def test_a_trigger_waits_until_there_is_something_to_act_on(
     assert hook.client.advance(watch).outcome == "done"
     assert phases(running, watch.deployment_id) == before
     with pytest.raises(AirflowFailException, match="not on a friday"):
-        turn(task, context(xcom_push=pushed.push), event_of(deferred), deferred.kwargs)
+        turn(task, ours, event_of(deferred), deferred.kwargs)
     assert hook.client.status("flights").state == "running"
 
 
-def test_a_worker_looks_itself_where_the_triggerer_sees_nothing(
-    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
-) -> None:
+def test_a_worker_looks_itself_where_the_triggerer_sees_nothing(running: NamedHome, ours: Any, tmp_path: Path) -> None:
     """The end of a trigger's own time is no end of the wait: it may be on a host that cannot see the driver."""
     task = upgrade(new(tmp_path, "stalls"), deferrable=True)
-    ours = context(xcom_push=pushed.push)
     deferred = deferred_at(running, task, ours, "started")
     end = (deferred.trigger.deadline_at, deferred.kwargs["deadline_at"])
     assert end[0] < end[1]
@@ -171,12 +159,9 @@ def test_a_worker_looks_itself_where_the_triggerer_sees_nothing(
         to_the_end(task, ours, turn(task, ours, blind, deferred.kwargs))
 
 
-def test_its_time_is_one_over_all_deferrals_and_a_retry_goes_on(
-    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
-) -> None:
+def test_its_time_is_one_over_all_deferrals_and_a_retry_goes_on(running: NamedHome, ours: Any, tmp_path: Path) -> None:
     """A deadline is retryable: the upgrade stays under way meanwhile."""
     task = upgrade(new(tmp_path, "stalls"), deferrable=True, healthy_deadline_seconds=40)
-    ours = context(xcom_push=pushed.push)
     deferred = deferred_at(running, task, ours, "started")
     over = format_time(SYSTEM_CLOCK.now() - timedelta(seconds=1))
     watch = WaitCondition.from_json(deferred.trigger.watch)
@@ -189,27 +174,26 @@ def test_its_time_is_one_over_all_deferrals_and_a_retry_goes_on(
 
 
 def test_a_change_that_does_not_fit_is_refused_without_a_retry(
-    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+    running: NamedHome, ours: Any, pushed: Pushed, tmp_path: Path
 ) -> None:
     """Nothing was touched, and the report is the XCom; what is allowed by name is done."""
     script = new(tmp_path, "proves", "needs-drain")
     with pytest.raises(AirflowFailException, match="nobody allowed to drain"):
-        upgrade(script).execute(context(xcom_push=pushed.push))
+        upgrade(script).execute(ours)
     refused = pushed["return_value"]
     assert (refused["outcome"], refused["verdict"], refused["new_deployment_id"]) == ("refused", "needs-drain", None)
     assert refused["differences"][0]["query"] == "delays"
     assert running.hook().client.status("flights").state == "running"
-    drained = upgrade(script, allow_drain="True").execute(context(xcom_push=pushed.push))
+    drained = upgrade(script, allow_drain="True").execute(ours)
     assert (drained["outcome"], drained["mode"]) == ("upgraded", "drain")
 
 
 @pytest.mark.parametrize("is_deferrable", [False, True])
 def test_a_version_that_does_not_prove_itself_is_rolled_back_without_a_retry(
-    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path, is_deferrable: bool
+    running: NamedHome, ours: Any, pushed: Pushed, tmp_path: Path, is_deferrable: bool
 ) -> None:
-    """Whoever waited."""
+    """In a worker or in the triggerer."""
     task = upgrade(new(tmp_path, "crashes"), deferrable=is_deferrable)
-    ours = context(xcom_push=pushed.push)
     with pytest.raises(AirflowFailException, match="old one is back"):
         to_the_end(task, ours, turn(task, ours))
     assert pushed["return_value"]["outcome"] == "given_up"
@@ -228,13 +212,13 @@ def test_a_try_goes_on_with_what_a_killed_worker_began(
 
 
 def test_a_task_that_is_cleared_finds_its_upgrade_and_tries_a_refused_one_anew(
-    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+    running: NamedHome, context: MakeContext, ours: Any, pushed: Pushed, tmp_path: Path
 ) -> None:
     """What was done is not done again; what was refused may fit now."""
     asked = {"arguments": ["--rules", "2"]}
     lacking = new(tmp_path, "proves", "fails")
     with pytest.raises(AirflowFailException, match="No module named 'rules'"):
-        upgrade(lacking, **asked).execute(context(xcom_push=pushed.push))
+        upgrade(lacking, **asked).execute(ours)
     refused = pushed["return_value"]["upgrade_id"]
     cleared = context(xcom_push=pushed.push, try_number=2, max_tries=1)
     with pytest.raises(AirflowFailException, match="No module named 'rules'"):
@@ -264,27 +248,26 @@ def test_a_try_behind_one_that_failed_for_good_gives_no_version_another_chance(
 
 
 def test_a_task_that_is_killed_before_the_stop_leaves_the_stream_as_it_was(
-    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+    running: NamedHome, ours: Any, tmp_path: Path
 ) -> None:
     """Its rehearsal ends with it; a later try begins anew."""
     task = upgrade(new(tmp_path, "hangs"), deferrable=True)
-    deferred = deferral_of(task, context(xcom_push=pushed.push))
+    deferred = deferral_of(task, ours)
     task.on_kill()
     upgrade_id = deferred.trigger.watch["deployment_id"]
     assert view_of(running, upgrade_id).outcome == "refused"
     assert running.hook().client.upgrades.under_way("flights") is None
     assert running.hook().client.status("flights").state == "running"
     assert not list(running.base.rglob("launches/r-*"))
-    again = deferral_of(upgrade(new(tmp_path, "hangs"), deferrable=True), context(xcom_push=pushed.push))
+    again = deferral_of(upgrade(new(tmp_path, "hangs"), deferrable=True), ours)
     assert again.trigger.watch["deployment_id"] != upgrade_id
 
 
 @pytest.mark.full
 def test_a_task_that_is_killed_after_the_stop_is_gone_on_with_as_asked(
-    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path, logged: pytest.LogCaptureFixture
+    running: NamedHome, ours: Any, tmp_path: Path, logged: pytest.LogCaptureFixture
 ) -> None:
     """Rolled back at once; a version that is still to prove itself stays under way, and the log says with whom."""
-    ours = context(xcom_push=pushed.push)
     finishing = upgrade(new(tmp_path, "stalls"), deferrable=True, on_kill_action="finish")
     deferred = deferred_at(running, finishing, ours, "started")
     with pytest.MonkeyPatch.context() as patch:
@@ -301,10 +284,9 @@ def test_a_task_that_is_killed_after_the_stop_is_gone_on_with_as_asked(
 
 
 def test_a_try_that_finds_its_upgrade_given_up_with_the_one_before_begins_anew(
-    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+    running: NamedHome, ours: Any, tmp_path: Path
 ) -> None:
     """A user clears a deferred task: its triggerer gives it up while the next try has it already."""
-    ours = context(xcom_push=pushed.push)
     task = upgrade(new(tmp_path, "proves"), deferrable=True, needs_approval=True)
     first = deferred_at(running, task, ours, "planned")
     second = deferral_of(upgrade(new(tmp_path, "proves"), deferrable=True, needs_approval=True), ours)
@@ -317,10 +299,9 @@ def test_a_try_that_finds_its_upgrade_given_up_with_the_one_before_begins_anew(
 
 
 def test_a_trigger_whose_task_is_ended_after_the_stop_records_that_and_starts_nothing(
-    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
+    running: NamedHome, ours: Any, tmp_path: Path
 ) -> None:
     """It may be on a host where no driver can run; the next try does as was asked."""
-    ours = context(xcom_push=pushed.push)
     task = upgrade(new(tmp_path, "stalls"), deferrable=True, on_kill_action="rollback")
     deferred = deferred_at(running, task, ours, "started")
     upgrade_id = deferred.trigger.watch["deployment_id"]
@@ -333,11 +314,9 @@ def test_a_trigger_whose_task_is_ended_after_the_stop_records_that_and_starts_no
     assert "returned" in phases(running, upgrade_id)
 
 
-def test_what_runs_is_what_was_planned(
-    running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
-) -> None:
+def test_what_runs_is_what_was_planned(running: NamedHome, context: MakeContext, ours: Any, tmp_path: Path) -> None:
     """Another script under the same path, or another version that runs by now, is refused; a retry finds its own."""
-    script, ours = new(tmp_path, "proves"), context(xcom_push=pushed.push)
+    script = new(tmp_path, "proves")
     plan = PlanUpgradeOperator(task_id="plan", stream_id="flights", application=script, poll_interval_seconds=0.1)
     planned = plan.execute(context(task_id="plan"))["rehearsal_id"]
     new(tmp_path, "proves", "and", "more")
@@ -378,9 +357,9 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_recorded(
     assert list(running.home.home.list_objects("flights/upgrades/")) == []
 
 
-def test_with_nothing_given_it_is_a_restart(running: NamedHome, context: MakeContext, pushed: Pushed) -> None:
+def test_with_nothing_given_it_is_a_restart(running: NamedHome, ours: Any) -> None:
     """The same version in a new driver."""
-    result = upgrade(None).execute(context(xcom_push=pushed.push))
+    result = upgrade(None).execute(ours)
     assert (result["outcome"], result["new_deployment_id"]) == ("upgraded", "d-0002")
 
 
@@ -389,22 +368,6 @@ def test_secrets_are_hidden_wherever_airflow_shows_them(tmp_path: Path) -> None:
     task = upgrade(tmp_path / "job.py", conf={"spark.hadoop.fs.s3a.secret.key": "{{ params.key }}"})
     task.conf = {"spark.hadoop.fs.s3a.secret.key": "battery-staple-11"}
     assert "battery-staple-11" not in str(redact("the key is battery-staple-11"))
-
-
-def test_every_argument_can_be_a_template() -> None:
-    """But how it waits."""
-    fields = UpgradeStreamOperator.template_fields
-    assert len(fields) == len(set(fields))
-    assert {
-        "application",
-        "conf",
-        "mode",
-        "warm",
-        "on_kill_action",
-        "healthy_batches",
-        "roll_back_if_slower",
-        "timeout_seconds",
-    } <= set(fields)
 
 
 @pytest.mark.parametrize("deferrable", [False, True])

@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_streamstate.operators.verify import VerifySnapshotOperator
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
+from support.airflow_upgrades import Pushed
 from support.scripted_reader import VARIABLE
 from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, flip_byte
 
@@ -28,15 +29,13 @@ def test_a_whole_snapshot_verifies_and_may_be_loaded(named: NamedHome, shelf: Sh
 
 
 def test_a_snapshot_that_is_not_whole_fails_the_task_for_good(
-    named: NamedHome, shelf: Shelf, context: MakeContext, monkeypatch: pytest.MonkeyPatch
+    shelf: Shelf, ours: Any, pushed: Pushed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is named by its file, in the XCom as in the error; no driver is started over it."""
     monkeypatch.setenv(VARIABLE, "dies")
     flip_byte(shelf.checkpoints, shelf.data_key("offsets/3"), at=5)
-    pushed: dict[str, Any] = {}
-    task = context(xcom_push=lambda key, value: pushed.update({key: value}))
     with pytest.raises(AirflowFailException, match="offsets/3"):
-        operator(deep=True).execute(task)
+        operator(deep=True).execute(ours)
     assert [(one["kind"], one["path"]) for one in pushed["return_value"]["problems"]] == [("altered", "offsets/3")]
 
 
@@ -47,8 +46,3 @@ def test_a_snapshot_that_nobody_named_or_knows_is_refused(
     """A template that found nothing verifies nothing."""
     with pytest.raises(AirflowFailException):
         operator(snapshot_id=snapshot_id).execute(context())
-
-
-def test_its_fields_are_templated() -> None:
-    """The snapshot comes from the task that took it."""
-    assert {"snapshot_id", "deep", "stream_id", "conf"} <= set(VerifySnapshotOperator.template_fields)

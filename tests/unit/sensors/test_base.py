@@ -1,8 +1,7 @@
-"""What all sensors do the same way, in all three modes."""
+"""What all sensors share, in all three modes."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import timedelta
 from typing import Any
@@ -31,6 +30,7 @@ from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.triggers.events import EventContent
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
+from support.airflow_upgrades import event_of
 from support.scripted_driver import END_OFFSET, WATERMARK_TEXT
 
 RESULT = {
@@ -72,7 +72,7 @@ def test_what_cannot_come_fails_or_skips_at_once(
 
 @pytest.mark.parametrize("soft_fail", [False, True])
 def test_a_job_that_failed_is_no_reason_to_look_again(named: NamedHome, context: MakeContext, soft_fail: bool) -> None:
-    """For an operator a failed job is worth a retry; for who waits for its drain it is over."""
+    """An operator retries a failed job; for a wait for its drain it is over."""
     named.stream().deploy().runs().failed("ValueError: boom")
     with pytest.raises(AirflowSkipException if soft_fail else AirflowFailException, match="boom"):
         sensor(soft_fail=soft_fail).execute(context())
@@ -98,12 +98,7 @@ def test_deferral_carries_everything_and_comes_back_with_the_same_result(
     assert (deferred.value.method_name, deferred.value.kwargs) == ("execute_complete", None)
     attempt.drained()
 
-    async def fired() -> Any:
-        async for event in deferred.value.trigger.run():  # type: ignore[attr-defined]
-            return event.payload
-        raise AssertionError("no event")
-
-    assert sensor(deferrable=True).execute_complete(context(), asyncio.run(fired())) == RESULT
+    assert sensor(deferrable=True).execute_complete(context(), event_of(deferred.value)) == RESULT
 
 
 def test_out_of_time_is_airflows_own_timeout_in_the_triggerer_too(named: NamedHome, context: MakeContext) -> None:
@@ -142,20 +137,6 @@ def test_a_look_that_goes_wrong_is_not_the_end(
 
     monkeypatch.setattr(LocalStore, "get", fails_once)  # the edge to the disk
     assert sensor().execute(context()) == RESULT
-
-
-def test_a_stream_that_nobody_knows_fails_at_once(named: NamedHome, context: MakeContext) -> None:
-    """A misspelt name is found before a day of waiting."""
-    with pytest.raises(AirflowFailException, match="no such stream"):
-        sensor().execute(context())
-
-
-def test_soft_fail_skips_as_for_every_other_sensor(named: NamedHome, context: MakeContext) -> None:
-    """Airflow's own switch works too, deferred or not."""
-    named.stream().deploy().runs().stopped()
-    for deferrable in (False, True):
-        with pytest.raises(AirflowSkipException):
-            sensor(soft_fail=True, deferrable=deferrable).execute(context())
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -246,13 +227,8 @@ def test_a_home_that_never_answered_is_no_reason_to_skip(
     with pytest.raises(TaskDeferred) as deferred:
         watched.execute(context())
 
-    async def fired() -> Any:
-        async for event in deferred.value.trigger.run():  # type: ignore[attr-defined]
-            return event.payload
-        raise AssertionError("no event")
-
     with pytest.raises(AirflowSensorTimeout, match="did not answer"):
-        watched.resume_execution("execute_complete", {"event": asyncio.run(fired())}, context())
+        watched.resume_execution("execute_complete", {"event": event_of(deferred.value)}, context())
 
 
 @pytest.mark.parametrize("mode", ["poke", "deferrable"])

@@ -1,4 +1,4 @@
-"""What the trigger's events say."""
+"""The trigger's events."""
 
 from __future__ import annotations
 

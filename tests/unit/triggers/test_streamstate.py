@@ -54,7 +54,7 @@ def fire(running: StreamStateTrigger) -> EventContent:
 
 
 class _Passing(FakeClock):
-    """So much time has passed whenever somebody looks."""
+    """So much time has passed at every look."""
 
     passing_seconds = 0.0
 
@@ -171,7 +171,7 @@ def test_a_look_that_goes_wrong_is_looked_again(named: NamedHome, monkeypatch: p
 
 
 def test_the_event_loop_never_waits_for_the_store(named: NamedHome, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that does not answer holds one thread, and nobody else."""
+    """A store that does not answer holds one thread, and no other trigger."""
     named.stream().deploy().runs()
     may_answer, asked = threading.Event(), threading.Event()
     get = LocalStore.get
