@@ -28,7 +28,7 @@ from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
-from airflow_streamstate.store.open import open_store
+from airflow_streamstate.store.open import local_folder, open_store
 from airflow_streamstate.store.options import S3Options
 from airflow_streamstate.store.s3a import ReachedBySpark
 
@@ -334,7 +334,7 @@ def _work_dir(config: HomeConfig, checkpoints: Store) -> Path:
                 work_dir=config.work_dir,
                 next_step="Give the path of a folder; where several machines launch, one that they share.",
             )
-        return Path(config.work_dir).expanduser().absolute()
+        return local_folder(config.work_dir)
     return checkpoints.root if isinstance(checkpoints, LocalStore) else default_work_dir(checkpoints.uri)
 
 

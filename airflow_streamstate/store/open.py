@@ -59,7 +59,19 @@ def open_store(
 def _open_folder(path: str, clock: Clock, makes_root: bool) -> LocalStore:
     if not path.strip() or "\0" in path:
         raise _bad_uri("a store needs a folder", path)
-    return LocalStore(Path(path).expanduser(), clock=clock, makes_root=makes_root)
+    return LocalStore(local_folder(path), clock=clock, makes_root=makes_root)
+
+
+def local_folder(path: str) -> Path:
+    """The absolute path of a folder of this machine; a leading ``~`` or ``~user`` is a home folder.
+
+    Raises:
+        InvalidRequestError: this machine has no such user.
+    """
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError as error:
+        raise _bad_uri("this machine has no user of that name", path) from error
 
 
 def _path_of_file_uri(uri: str, rest: str) -> str:

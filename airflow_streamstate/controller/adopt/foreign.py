@@ -19,7 +19,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol.ids import is_deployment_id, is_id
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
-from airflow_streamstate.store.open import open_store
+from airflow_streamstate.store.open import local_folder, open_store
 from airflow_streamstate.store.s3a import ReachedBySpark, plain_uri
 
 _OF_A_DEPLOYMENT = re.compile(r".*/(?P<stream>[^/]+)/deployments/(?P<deployment>[^/]+)/checkpoints/[^/]+")
@@ -78,7 +78,7 @@ def place_of(uri: str, open_place: OpenPlace) -> Checkpoint:
 
 def _plain(uri: str) -> str:
     place = plain_uri(uri)
-    return place if "://" in place else str(Path(place).expanduser().absolute())
+    return place if "://" in place else str(local_folder(place))
 
 
 def _real(place: str) -> str:

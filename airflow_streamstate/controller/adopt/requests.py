@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.ids import encode_query_name
+from airflow_streamstate.store.open import local_folder
 from airflow_streamstate.store.s3a import plain_uri
 
 DEADLINE_SECONDS = 300.0
@@ -78,7 +78,7 @@ def read_checkpoints(words: Sequence[str]) -> dict[str, str]:
         check_place(uri)
         uri = plain_uri(uri) if uri.strip() else ""
         if uri and "://" not in uri and ":" not in uri.partition("/")[0]:
-            uri = str(Path(uri).expanduser().absolute())  # recorded: another call may be made from another folder
+            uri = str(local_folder(uri))  # recorded: another call may be made from another folder
         name = name or uri.rpartition("/")[2]
         if not uri or not name or uri.endswith(":"):
             raise InvalidRequestError(

@@ -12,6 +12,7 @@ from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifes
 from airflow_streamstate.snapshot.data import query_of
 from airflow_streamstate.snapshot.state_order import ExportFormat, parse_exactly
 from airflow_streamstate.snapshot.state_sizes import operators_in
+from airflow_streamstate.store.open import local_folder
 from airflow_streamstate.store.s3a import plain_uri, s3a_uri
 
 DEADLINE_SECONDS = 600.0
@@ -145,7 +146,7 @@ def export_uri(out: str, kept: Sequence[str]) -> str:
         InvalidRequestError: it lies in one of them, or one of them in it.
     """
     is_local = "://" not in out and not out.startswith("file:")
-    uri = f"file://{Path(out).expanduser().absolute()}" if is_local else s3a_uri(out)
+    uri = f"file://{local_folder(out)}" if is_local else s3a_uri(out)
     place = _plain(uri)
     for store_uri in kept:
         home = _plain(store_uri)

@@ -84,7 +84,7 @@ def test_what_is_not_known_is_refused_with_what_is(uri: str) -> None:
     assert "s3://bucket/prefix" in caught.value.next_step
 
 
-@pytest.mark.parametrize("uri", ["", "  ", "a\0b", "s3://b//p", "s3://b/../p"])
+@pytest.mark.parametrize("uri", ["~no-such-user/home", "", "  ", "a\0b", "s3://b//p", "s3://b/../p"])
 def test_what_names_no_place_is_refused(uri: str) -> None:
     """Emptiness and climbing are refused, in printable words."""
     with pytest.raises(InvalidRequestError) as caught:
