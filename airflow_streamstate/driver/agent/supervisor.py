@@ -1,4 +1,4 @@
-"""The face of the deciding half towards the half that touches pyspark."""
+"""What ``driver.spark`` and ``driver.main`` call: one attempt's claim, starts of queries, and end."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class Supervisor:
         self._session_known = False
 
     def claim(self, launch_key: str, host: str, pid: int) -> None:
-        """Become this attempt, before anything else; what was ordered before is then already known.
+        """Become this attempt, before anything else, and read the commands that are pending.
 
         Raises:
-            FencedError: another attempt or deployment is current, or another driver is this attempt. Nothing of the
-                deployment was changed; the process ends with status 4.
+            FencedError: another attempt or deployment is current, or another driver is this attempt; nothing of the
+                deployment was changed.
             UnavailableError: the store did not answer for ``lost_after_seconds``.
         """
         claim_attempt(self.attempt, launch_key, host, pid)
 
     def session_started(self, spark_version: str, application_id: str) -> None:
-        """The Spark session is there; told once, further sessions of the script change nothing."""
+        """Report the Spark session; further sessions of the script change nothing."""
         if self._session_known:
             return
         self._session_known = True
@@ -67,7 +67,7 @@ class Supervisor:
         return self._starter.start(requested_name, own_checkpoint_location, startable)
 
     def script_ended(self, failure: ScriptFailure | None) -> int:
-        """The script is over: ends what still runs, waits for an ending under way, says what became of it.
+        """The script is over: stop its queries, wait for an ending under way, report the end.
 
         Returns:
             The exit status of the process: the script's own; 0 after a stop or drain; 4 where it was replaced.

@@ -1,4 +1,4 @@
-"""Spark's progress report, as JSON, to what the runtime keeps of it. Needs no Spark."""
+"""Parses Spark's progress reports (JSON). Imports no pyspark."""
 
 from __future__ import annotations
 
@@ -15,18 +15,15 @@ STATE_LOAD = "rocksdbLoadLatencyMs"
 
 
 def ran_a_batch(raw: Mapping[str, Any]) -> bool:
-    """Whether this progress is about a batch that was executed, and so committed; else a trigger found no input.
-
-    An idle trigger reports too, under the id of the batch that would come next, but it never called the sink.
-    """
+    """Whether a batch was executed, and so committed; the report of an idle trigger has the next batch's id."""
     return "addBatch" in (raw.get("durationMs") or {})
 
 
 def looks_skipped(raw: Mapping[str, Any]) -> bool:
     """Whether the offsets of a source moved on in this executed batch although no row was read.
 
-    That is how it looks when a sink skips a batch that it holds; input without a row in it (empty files, aborted
-    transactions) looks the same. A first batch that only finds where the source begins moved nothing on.
+    The report looks so when a sink skips a batch that it holds, and also for input without a row (empty files, aborted
+    transactions). A first batch that only finds where the source begins moves nothing on.
     """
     if not ran_a_batch(raw) or _count(raw.get("numInputRows")) > 0:
         return False
@@ -38,11 +35,10 @@ def looks_skipped(raw: Mapping[str, Any]) -> bool:
 
 
 def parse_progress(executed: Mapping[str, Any], newest: Mapping[str, Any]) -> Progress:
-    """The progress of an executed batch, with the rates of now.
+    """The progress of an executed batch, with the current rates.
 
     Args:
-        executed: ``StreamingQueryProgress.json()`` of the last batch that was executed.
-        newest: that of the last trigger; the same object where that executed a batch.
+        newest: the report of the last trigger; the same object as ``executed`` where that executed a batch.
     """
     sources = [source for source in executed.get("sources") or () if isinstance(source, Mapping)]
     operators = [operator for operator in executed.get("stateOperators") or () if isinstance(operator, Mapping)]
@@ -51,7 +47,7 @@ def parse_progress(executed: Mapping[str, Any], newest: Mapping[str, Any]) -> Pr
     return Progress(
         batch_id=int(executed["batchId"]),
         input_rows=_count(executed.get("numInputRows")),
-        # -1 is Spark's word for a sink that does not count.
+        # Spark reports -1 for a sink that does not count.
         output_rows=output_rows if isinstance(output_rows, int) and output_rows >= 0 else None,
         state=tuple(
             OperatorRows(str(operator.get("operatorName", "")), index, _count(operator.get("numRowsTotal")))
@@ -72,7 +68,7 @@ def parse_progress(executed: Mapping[str, Any], newest: Mapping[str, Any]) -> Pr
 
 
 def _state_load_ms(operators: Sequence[Mapping[str, Any]]) -> int | None:
-    """Only the RocksDB store measures it."""
+    """Measured by the RocksDB store only."""
     measured = [(operator.get("customMetrics") or {}).get(STATE_LOAD) for operator in operators]
     return sum(map(_count, measured)) if operators and None not in measured else None
 

@@ -1,7 +1,6 @@
-"""What has to be counted over every batch of a run, from the reports that Spark still remembers: the last hundred.
+"""Counts over all batches of a run: rows dropped as late, and batches that the sink may have skipped.
 
-Whoever counts has to look now and then. Two things are counted: rows dropped as late, and batches in which the offsets
-moved on although no row was read, which is how it looks when a sink skips a batch that it holds.
+Spark keeps the last hundred reports, so a caller has to count at least that often.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from airflow_streamstate.driver.spark.jvm import jvm_answers
 from airflow_streamstate.driver.spark.progress import looks_skipped, parse_progress, ran_a_batch
 
 Ran = Callable[[Collection[int], bool], Mapping[int, bool]]
-"""Of each of these batches, whether its plan ran; those of which nobody can tell are left out. And whether this is the
-last time that it is asked: then what is on its way is waited for."""
+"""Of each of these batches, whether its plan ran; batches without a record are left out. The second argument says that
+this is the last question: then records that Spark is still writing are waited for."""
 LOOKS = 3
-"""After so many looks a batch of which nobody can tell counts as skipped."""
-REMEMBERED = 99  # as many as Spark keeps unless told otherwise
+"""After so many looks a batch without a record counts as skipped."""
+REMEMBERED = 99  # Spark's default
 _SHOWN = 10
 
 
@@ -28,8 +27,7 @@ class Reports:
     """The reports of one run, each counted once.
 
     Args:
-        jquery: the JVM's ``StreamingQuery``.
-        ran: tells batches that read no row from those that were skipped; by default nobody can.
+        ran: tells batches that read no row from those that were skipped; None where that is not known.
     """
 
     def __init__(self, jquery: Any, ran: Ran | None = None) -> None:
@@ -57,8 +55,7 @@ class Reports:
         """Count what was executed since the last time.
 
         Args:
-            newest: the report of the last executed batch.
-            is_last: the run is over: what nobody can tell by now, nobody will.
+            is_last: the run is over, so that a batch without a record counts as skipped now.
         """
         self._count(newest)
         self._judge(is_last=is_last or self._ran is None)
@@ -100,8 +97,7 @@ class Reports:
         """The reports of executed batches above this one that Spark still has, newest first.
 
         Args:
-            batch_id: the newest that is known.
-            only_without_input: leave out those that read rows, which spares most of the work.
+            only_without_input: leave out those that read rows, which saves most of the work.
         """
         found: list[dict[str, Any]] = []
         with jvm_answers():

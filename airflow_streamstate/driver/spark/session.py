@@ -1,8 +1,4 @@
-"""A session for a script that runs a second time in its process: as if Spark had just come up.
-
-The context stays, and with it the JVM's warmth: executors, Python workers, generated code. What a session holds does
-not: temporary views, settings, caches, listeners, and its queries, those that ran and those that Spark remembers.
-"""
+"""Sessions of a script: Spark Connect is refused, a rehearsal is intercepted, a second pass gets a fresh session."""
 
 from __future__ import annotations
 
@@ -23,14 +19,12 @@ from airflow_streamstate.driver.spark.jvm import jvm_answers
 from airflow_streamstate.driver.spark.spark_query import SparkWriter
 from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpointError
 
-# Spark Connect is refused by name: it has classes of its own, through which a query would escape in silence.
-
 WRITER_MODULE = "pyspark.sql.connect.streaming.readwriter"
 _SWITCHES = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE")
 
 
 def refuse_connect_environment(environment: Mapping[str, str]) -> None:
-    """Refuse a driver whose environment makes every session a Connect session.
+    """Refuse an environment that makes every session a Connect session, whose queries cannot be intercepted.
 
     Raises:
         InvalidRequestError: it does.
@@ -52,7 +46,7 @@ def refuse_connect_writers() -> None:
 
 
 class _RefusingFinder(importlib.abc.MetaPathFinder):
-    """Lets the import system find Connect's writer as usual, and patches it once it is loaded."""
+    """Patches Connect's writer once the import system has loaded it."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -94,16 +88,8 @@ def _refusal(**facts: object) -> InvalidRequestError:
     )
 
 
-# The script's queries in a rehearsal: each ``start()`` is tried, and nothing of it runs when it comes back.
-
-
 class RehearsedInterception(Interception):
-    """The queries of one script in its rehearsal.
-
-    Args:
-        rehearsing: what tries them.
-        clock: for waits.
-    """
+    """The queries of one script in its rehearsal; none runs when its ``start()`` returns."""
 
     def __init__(self, rehearsing: Rehearsing, clock: Clock) -> None:
         super().__init__(rehearsing, clock)
@@ -113,12 +99,11 @@ class RehearsedInterception(Interception):
         try:
             super()._guard_start(spark, startable)
         except UnsupportedCheckpointError as error:
-            # Of this query alone: the ones after it are to be seen, too.
-            self._rehearsing.refuse(startable, error)
+            self._rehearsing.refuse(startable, error)  # not raised, so that the next queries are tried, too
 
 
 def forget_session() -> None:
-    """Let the next ``getOrCreate()`` make a session of its own; where the script stopped Spark it does so anyway.
+    """Let the next ``getOrCreate()`` make a fresh session in the same, warm context.
 
     Raises:
         UnavailableError: the JVM does not answer.

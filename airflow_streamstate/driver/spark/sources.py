@@ -1,4 +1,4 @@
-"""The sources of a query as its analyzed plan shows them, in the order of the lines in Spark's offset log."""
+"""The sources of a query's analyzed plan, in the order of the lines in Spark's offset log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RELATIONS = frozenset({"StreamingRelation", "StreamingRelationV2"})
 
 
 class DriverDoor:
-    """What a connector may use of this driver's Spark. Implements ``connectors.source.SparkDoor``."""
+    """This driver's Spark for connectors. Implements ``connectors.source.SparkDoor``."""
 
     def __init__(self, session: Any) -> None:
         self.session = session
@@ -24,10 +24,9 @@ class DriverDoor:
 
 
 def read_sources(jvm: Any, nodes: Iterable[tuple[str, Any]]) -> tuple[QuerySource, ...]:
-    """The sources among the nodes of a plan; empty where Spark does not show them as it is known here.
+    """The sources among the nodes of a plan; empty where Spark shows them in an unknown way.
 
     Args:
-        jvm: py4j's view of the JVM.
         nodes: class name and node, from the top down, left to right.
     """
     relations = [(kind, node) for kind, node in nodes if kind in RELATIONS]
@@ -50,7 +49,7 @@ def read_sources(jvm: Any, nodes: Iterable[tuple[str, Any]]) -> tuple[QuerySourc
 
 
 def _name_of(node: Any) -> str:
-    """The name that the script gave a source; "" for none, and where Spark knows no names."""
+    """The name that the script gave a source; "" for none, and on a Spark without names."""
     try:
         name = node.sourceIdentifyingName()
     except Py4JError as error:

@@ -1,7 +1,4 @@
-"""What a script's ``DataStreamWriter`` says about its query, read from the JVM without changing anything.
-
-The writer's fields are private in Spark, so they are read by reflection; the plan is walked as Spark analyzed it.
-"""
+"""The facts of a script's ``DataStreamWriter``, read from its private JVM fields and its analyzed plan."""
 
 from __future__ import annotations
 
@@ -47,10 +44,8 @@ class WriterSettings:
     """What the script set on its writer.
 
     Attributes:
-        query_name: by ``queryName``; None where it set none.
-        checkpoint_location: the script's own, of which only the last part is used, as a name; None where it set none.
-        options: all options, spelled as the script spelled them.
-        trigger: Spark's words for the trigger, e.g. ``ProcessingTimeTrigger(5000)``.
+        options: all options, in the script's spelling.
+        trigger: as Spark prints it, e.g. ``ProcessingTimeTrigger(5000)``.
     """
 
     query_name: str | None
@@ -71,14 +66,7 @@ def read_settings(jvm: Any, jwriter: Any) -> WriterSettings:
 
 
 def read_facts(jvm: Any, jdf: Any, jwriter: Any, table_name: str | None) -> WriterFacts:
-    """The facts of a JVM ``DataStreamWriter`` over this JVM data frame.
-
-    Args:
-        jvm: py4j's view of the JVM.
-        jdf: the data frame that is written.
-        jwriter: its writer.
-        table_name: what ``toTable`` was given; None for ``start``.
-    """
+    """The facts of a JVM ``DataStreamWriter`` over this JVM data frame."""
     plan = jdf.queryExecution().analyzed()
     nodes = list(_walk(plan))
     kinds = [kind for kind, _ in nodes]
@@ -88,7 +76,7 @@ def read_facts(jvm: Any, jdf: Any, jwriter: Any, table_name: str | None) -> Writ
         output_mode=read_field(jwriter, "outputMode").toString().lower(),
         watermarks=tuple(_watermark(jvm, node) for kind, node in nodes if kind == "EventTimeWatermark"),
         stateful=any(_is_stateful(kind, node) for kind, node in nodes),
-        # One line in the offset log for each place where a source stands, the same source twice for a self-union.
+        # The offset log has one line for each place of a source: two for a self-union.
         sources_count=sum(kind in RELATIONS for kind in kinds),
         plan_fingerprint=fingerprint(plan.toString()),
         sources=read_sources(jvm, nodes),
@@ -96,7 +84,7 @@ def read_facts(jvm: Any, jdf: Any, jwriter: Any, table_name: str | None) -> Writ
 
 
 def fingerprint(plan: str) -> str:
-    """A digest of a plan's words without the ids that differ each time the same plan is built."""
+    """A digest of a plan's text without the ids that differ each time the plan is built."""
     return hashlib.sha256(_CHANGING_IDS.sub("", plan).encode()).hexdigest()[:16]
 
 

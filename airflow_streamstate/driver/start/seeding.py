@@ -1,4 +1,4 @@
-"""Seeding a query from a drained snapshot, in the driver: fresh state of the new plan at the old offsets (1a.10)."""
+"""Seeds a query from a drained snapshot: fresh state of the new plan at the old offsets (1a.10)."""
 
 from __future__ import annotations
 
@@ -48,15 +48,14 @@ def seed_query(
     known: QuerySnapshot,
     query_id: Callable[[], str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Build the checkpoint of a query that was drained. Returns its sources, and what a person should know.
+    """Build the checkpoint of a query that was drained; returns its sources, and remarks for people.
 
-    ``query_id`` gives the id to go on under; it is asked last, when nothing can refuse the seed any more.
+    ``query_id`` returns the id to continue with; it is called last, when nothing can refuse the seed any more.
 
     Raises:
-        InvalidRequestError: the drain left state, and nobody asked to discard it (Law 16).
-        IncompatibleUpgradeError: a source stands where another one of its kind stood; or, where nobody knows what the
-            sources are, they are others than those that were drained, or in another order.
-        InputLostError: input behind its offsets is lost, and nobody asked to go on without it.
+        InvalidRequestError: the drain left state, and the user did not ask to discard it (Law 16).
+        IncompatibleUpgradeError: the sources are not those of the snapshot.
+        InputLostError: input after its offsets is lost, and the user did not accept that.
     """
     remarks = _check_state_left(attempt, name, known)
     watermark_ms, remark = _watermark_to_keep(startable, known)
@@ -98,7 +97,7 @@ def seed_query(
 def describe_sources(
     attempt: Attempt, name: str, startable: StartableQuery, conf: Mapping[str, str], sources_count: int
 ) -> tuple[str, ...]:
-    """What each source of the new plan is, in Spark's words: told by an empty batch beside everything, into no sink."""
+    """Spark's descriptions of the sources of a plan, from an empty batch in a scratch checkpoint, into no sink."""
     keys = source_keys(name, startable, sources_count, attempt.spark_version)
     plan = SeedPlan(attempt.clock.new_uuid(), 1, (NO_OFFSET,) * sources_count, source_keys=keys)
     sources = _run_empty_batch(attempt, name, startable, conf, plan)
@@ -107,7 +106,7 @@ def describe_sources(
 
 
 def check_same_sources(name: str, known: QuerySnapshot, sources: tuple[str, ...]) -> None:
-    """See that the sources are those of the snapshot, in their order.
+    """Check that the sources are those of the snapshot, in their order.
 
     Raises:
         IncompatibleUpgradeError: they are not.
@@ -140,10 +139,10 @@ def _run_empty_batch(
             next_step="Keep the sources as they were, or deploy with --start fresh.",
         )
     building = _building(attempt, name)
-    # What the new session does not know by itself stays as the old checkpoint pinned it.
+    # Settings that the new session does not have stay as the old checkpoint pinned them.
     pinned = {name: pinned_before[name] for name in PINNED_CONF_KEYS if name in pinned_before}
     if SOURCES_NAMED in pinned:
-        pinned[SOURCES_NAMED] = "false"  # a Spark that knows no names of sources does not say so
+        pinned[SOURCES_NAMED] = "false"  # a Spark without named sources does not have the setting
     conf = {**pinned, **startable.session_conf(PINNED_CONF_KEYS)}
     now_ms = int(attempt.clock.now().timestamp() * 1000)
     prepare_seed(building, plan, conf=conf, batch_timestamp_ms=now_ms)
@@ -176,7 +175,7 @@ def _check_state_left(attempt: Attempt, name: str, known: QuerySnapshot) -> tupl
     raise InvalidRequestError(
         "the drain left state that it could not flush, and seeding this query would drop it"
         if rows is not None
-        else "nobody counted the state that the drain left, and seeding this query would drop it",
+        else "the state that the drain left was not counted, and seeding this query would drop it",
         query_name=name,
         state_rows_left=rows,
         operators=[f"{left.operator}: {left.rows} rows, {left.reason}" for left in known.position.state_left],
@@ -186,7 +185,7 @@ def _check_state_left(attempt: Attempt, name: str, known: QuerySnapshot) -> tupl
 
 
 def _watermark_to_keep(startable: StartableQuery, known: QuerySnapshot) -> tuple[int, tuple[str, ...]]:
-    """The watermark of before the flush where column and delay are unchanged: what was late stays late (1a.10)."""
+    """The watermark from before the flush, where column and delay are unchanged (1a.10); else 0 and a remark."""
     if not known.watermark_ms:
         return 0, ()
     if startable.facts.watermarks == known.watermarks:

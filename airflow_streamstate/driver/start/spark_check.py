@@ -1,4 +1,4 @@
-"""The Spark of this driver must be one that can read what a query stands on; else nothing of it is touched (Law 10)."""
+"""Checks that this driver's Spark can read a query's checkpoint, before the checkpoint is touched (Law 10)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,10 @@ from airflow_streamstate.snapshot.data import data_files
 
 
 def check_spark(attempt: Attempt, name: str, checkpoint: Checkpoint) -> None:
-    """See that a query that starts can be gone on with on this Spark.
-
-    Args:
-        attempt: this one; its session is there.
-        name: the query.
-        checkpoint: its own, there or not.
+    """Refuse a query whose checkpoint, or snapshot, a newer Spark wrote in a way that this Spark cannot read.
 
     Raises:
-        IncompatibleUpgradeError: a newer Spark wrote its state in a way that this one cannot read.
+        IncompatibleUpgradeError: it is so.
     """
 
     def look() -> tuple[str, str, str, str]:
@@ -34,8 +29,7 @@ def check_spark(attempt: Attempt, name: str, checkpoint: Checkpoint) -> None:
 
 
 def _written_by(attempt: Attempt, name: str, checkpoint: Checkpoint) -> tuple[str, str, str, str]:
-    """Which Spark wrote what the query stands on, and which what of it is committed, in which state store, and in which
-    version of the offset log."""
+    """The Spark versions that wrote and that committed, the state store, the version of the offset log."""
     manifest = attempt.start.manifest()
     known = manifest.queries.get(name) if manifest is not None else None
     start = None if known is None or known.drained else manifest

@@ -1,4 +1,4 @@
-"""What happens at the intercepted ``start()``: the query gets its name, its checkpoint, its repair, and its run.
+"""The intercepted ``start()``: the query gets its name, its checkpoint and its run.
 
 All of it under the latch's lock: a query either runs, and gets its barrier when the latch closes, or is not started.
 """
@@ -32,22 +32,20 @@ class Starter:
     def start(
         self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery
     ) -> LogicalQuery:
-        """Start a query, or hand back one that is over because the latch is closed.
+        """Start a query, or return one that is over because the latch is closed.
 
         Args:
-            requested_name: ``queryName``, None where the script gave none.
-            own_checkpoint_location: the ``checkpointLocation`` that the script had set; it is not used as a place.
-            startable: the script's writer.
+            own_checkpoint_location: the script's ``checkpointLocation``, used as a name only.
 
         Raises:
             InvalidRequestError: its name is not certain, a query of this name runs, or the snapshot that the
                 deployment starts from does not know it (Law 5).
-            UnsupportedCheckpointError: its trigger, settings or checkpoint are not known here (Law 10).
+            UnsupportedCheckpointError: its trigger, settings or checkpoint are not known (Law 10).
             FencedError: this attempt was replaced.
         """
         attempt = self._attempt
         if attempt.latch.is_released:
-            attempt.clock.sleep(LATE_START_SECONDS)  # a loop that starts its query again and again is not to spin
+            attempt.clock.sleep(LATE_START_SECONDS)  # a script's loop around start() must not spin
         with attempt.latch.held():
             attempt.fence.check()
             name = self._names.name_of(requested_name, own_checkpoint_location, startable.facts.plan_fingerprint)
@@ -57,7 +55,7 @@ class Starter:
             before = attempt.queries.get(name)
             if before is not None:
                 tell_failed_queries(attempt, is_last_look=True)
-                # Not after the start: what Spark does not answer then would leave a run that nobody supervises.
+                # Before the start: an error of Spark after it would leave a run without supervision.
                 logical.continue_from(before)
             self._call_off_if_impossible(startable)
             if attempt.latch.is_open:
@@ -74,7 +72,7 @@ class Starter:
         if attempt.latch.state != "drain" or attempt.latch.is_released or attempt.queries:
             return
         if _flush_has_begun(attempt):
-            return  # an earlier attempt began it: what it wrote cannot be called back
+            return  # an earlier attempt began it, and it cannot be called off
         reason = startable.cannot_flush_reason()
         if reason is not None:
             call_off_drain(attempt, reason)

@@ -217,7 +217,7 @@ def test_a_rehearsal_that_nobody_recorded_is_refused(tmp_path: Path, stream: Dep
     """The script has not run."""
     ended = _run(tmp_path, deployment_id="r-0b8e3c525f0e-0001")
     assert (ended.returncode, ended.stdout) == (FAILED_STATUS, "")
-    assert "nobody recorded this rehearsal" in ended.stderr
+    assert "there is no record of this rehearsal" in ended.stderr
 
 
 SURROUNDINGS = """

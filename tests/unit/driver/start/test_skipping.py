@@ -91,7 +91,7 @@ def test_only_the_rows_of_that_batch_are_missing() -> None:
 @pytest.mark.parametrize(
     ("sink", "holds", "accepts", "said"),
     [
-        ("idempotent", True, False, "holds batch 3 already: not its rows fail"),
+        ("idempotent", True, False, "holds batch 3 already, so its rows do not fail"),
         ("append", False, False, "nobody can tell whether"),
         ("append", False, True, None),
         ("idempotent", True, True, None),
