@@ -1,17 +1,29 @@
-"""Parses Spark's progress reports (JSON). Imports no pyspark."""
+"""Spark's progress reports: parses one, and counts over all reports of a run.
+
+Spark keeps the last hundred reports, so a caller has to count at least that often.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from airflow_streamstate.driver.attempt.ports import OperatorRows, Progress
+from airflow_streamstate.driver.attempt.ports import OperatorRows, Progress, Skipped
+from airflow_streamstate.driver.spark.jvm import jvm_answers
 from airflow_streamstate.protocol.codec import parse_time
 
 EPOCH = "1970-01-01T00:00:00.000Z"
 STATE_LOAD = "rocksdbLoadLatencyMs"
+Ran = Callable[[Collection[int], bool], Mapping[int, bool]]
+"""Of each of these batches, whether its plan ran; batches without a record are left out. The second argument says that
+this is the last question: then records that Spark is still writing are waited for."""
+LOOKS = 3
+"""After so many looks a batch without a record counts as skipped."""
+REMEMBERED = 99  # Spark's default
+_SHOWN = 10
 
 
 def ran_a_batch(raw: Mapping[str, Any]) -> bool:
@@ -89,3 +101,93 @@ def _offset(value: object) -> str:
 
 def _texts(metrics: object) -> dict[str, str]:
     return {str(name): str(value) for name, value in metrics.items()} if isinstance(metrics, Mapping) else {}
+
+
+class Reports:
+    """The reports of one run, each counted once.
+
+    Args:
+        ran: tells batches that read no row from those that were skipped; None where that is not known.
+    """
+
+    def __init__(self, jquery: Any, ran: Ran | None = None) -> None:
+        self._jquery = jquery
+        self._ran = ran
+        self._suspected: dict[int, int] = {}
+        self._counted_id: int | None = None
+        self._dropped_rows = 0
+        self._skipped = 0
+        self._first_skipped: int | None = None
+        self._newest_skipped: deque[int] = deque(maxlen=_SHOWN)
+        self.has_missed_batches = False
+
+    @property
+    def dropped_rows(self) -> int:
+        """Rows dropped as late, of all that was counted."""
+        return self._dropped_rows
+
+    @property
+    def skipped(self) -> Skipped:
+        """Batches that moved offsets and read nothing, of all that was counted."""
+        return Skipped(self._skipped, tuple(self._newest_skipped), self._first_skipped)
+
+    def count(self, newest: dict[str, Any], *, is_last: bool = False) -> None:
+        """Count what was executed since the last time.
+
+        Args:
+            is_last: the run is over, so that a batch without a record counts as skipped now.
+        """
+        self._count(newest)
+        self._judge(is_last=is_last or self._ran is None)
+
+    def _judge(self, *, is_last: bool) -> None:
+        verdicts = self._ran(self._suspected, is_last) if self._ran is not None and self._suspected else {}
+        for batch_id, looks in sorted(self._suspected.items()):
+            has_run = verdicts.get(batch_id)
+            if has_run is None and looks + 1 < LOOKS and not is_last:
+                self._suspected[batch_id] = looks + 1
+                continue
+            del self._suspected[batch_id]
+            if has_run:
+                continue
+            self._first_skipped = min(batch_id, self._first_skipped if self._first_skipped is not None else batch_id)
+            self._skipped += 1
+            self._newest_skipped.append(batch_id)
+
+    def _count(self, newest: dict[str, Any]) -> None:
+        newest_id, last = int(newest["batchId"]), self._counted_id
+        if newest_id == last:
+            return
+        can_drop = bool(newest.get("stateOperators"))
+        if last is not None and newest_id == last + 1:
+            reports = [newest]
+        elif not can_drop:
+            reports = self.after(-1 if last is None else last, only_without_input=True)
+        else:
+            reports = self.after(-1 if last is None else last)
+            missing = len(reports) >= REMEMBERED if last is None else len(reports) < newest_id - last
+            self.has_missed_batches = self.has_missed_batches or missing
+        self._counted_id = newest_id
+        for report in reversed(reports):
+            self._dropped_rows += parse_progress(report, report).dropped_rows
+            if looks_skipped(report):
+                self._suspected[int(report["batchId"])] = 0
+
+    def after(self, batch_id: int, *, only_without_input: bool = False) -> list[dict[str, Any]]:
+        """The reports of executed batches above this one that Spark still has, newest first.
+
+        Args:
+            only_without_input: leave out those that read rows, which saves most of the work.
+        """
+        found: list[dict[str, Any]] = []
+        with jvm_answers():
+            reports = self._jquery.recentProgress()
+            for index in range(len(reports) - 1, -1, -1):
+                if int(reports[index].batchId()) <= batch_id:
+                    break
+                if only_without_input and int(reports[index].numInputRows()) > 0:
+                    continue
+                raw = json.loads(str(reports[index].json()))
+                if ran_a_batch(raw):
+                    found.append(raw)
+        return found

@@ -41,10 +41,8 @@ from airflow_streamstate.driver.spark.jvm import (
     scala_option,
     scala_sequence,
 )
-from airflow_streamstate.driver.spark.progress import parse_progress, ran_a_batch
-from airflow_streamstate.driver.spark.reports import Reports
+from airflow_streamstate.driver.spark.progress import Reports, parse_progress, ran_a_batch
 from airflow_streamstate.driver.spark.sinks import AskedSink
-from airflow_streamstate.driver.spark.sources import DriverDoor
 from airflow_streamstate.driver.spark.state_rows import count_state_rows, open_windows, stores_of
 from airflow_streamstate.driver.spark.writer_facts import CHECKPOINT_OPTION, WriterSettings, read_facts, read_settings
 from airflow_streamstate.protocol.data_events import RepeatMeans
@@ -346,6 +344,14 @@ class SparkQueryRun:
         self._idle_triggers += 1
         if self._executed is None:
             self._executed = next(iter(self._reports.after(-1)), None)
+
+
+class DriverDoor:
+    """This driver's Spark for connectors. Implements ``connectors.source.SparkDoor``."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self.jvm = session._jvm
 
 
 class SparkWriter:
