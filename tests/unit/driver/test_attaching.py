@@ -37,7 +37,7 @@ def script_of(text: str, folder: Path, *, config: DriverConfig | None = None) ->
 
 @pytest.fixture
 def stream(tmp_path: Path) -> SimulatedStream:
-    """A stream on disk whose first deployment nobody is yet."""
+    """A stream on disk with one deployment that no driver has claimed."""
     stream = SimulatedStream(checkpoints=LocalStore(tmp_path / "home"))
     stream.deploy()
     return stream

@@ -1,4 +1,4 @@
-"""The second pass of a script, with simulated queries: it waits, and becomes an attempt, or nobody at all."""
+"""The second pass of a script, with simulated queries: it waits, and becomes an attempt, or ends."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class _Asked(SimulatedStartable):
 
 @dataclass
 class Wait:
-    """A driver whose second pass begins now, and waits for 100 seconds where nothing else is said."""
+    """A driver whose second pass begins now, and waits for 100 seconds by default."""
 
     stream: SimulatedStream = field(default_factory=SimulatedStream)
     plan: SimulatedPlan = field(default_factory=make_plan)
@@ -145,8 +145,7 @@ class Wait:
 
 @pytest.mark.parametrize("name", ["counts", None])
 def test_the_first_start_waits_and_then_goes_on_as_a_cold_one(name: str | None) -> None:
-    """Nothing is claimed before; then it is told of the session, the query gets its checkpoint from the snapshot at
-    the old one's end."""
+    """Nothing is claimed before; then the query gets its checkpoint from the old one's last snapshot."""
     wait = Wait()
     clock, control = wait.stream.clock, wait.stream.control
     begun = clock.monotonic_seconds()
@@ -233,7 +232,7 @@ def test_while_its_upgrade_is_under_way_or_unknown_it_waits_for_the_handover(*, 
 
 
 def test_a_handover_of_what_is_not_current_is_refused() -> None:
-    """Status 4, by the process, not by the script: nobody else's keys were touched (Law 4)."""
+    """Status 4, by the process, not by the script (Law 4)."""
     wait = Wait()
     wait.stream.deploy(2, wait.start_plan)
     wait.hand_over(2)
@@ -262,7 +261,7 @@ def test_a_script_that_starts_nothing_simply_ends(failure: ScriptFailure | None)
 
 
 def test_after_the_handover_nobody_watches_its_time() -> None:
-    """It is an attempt, for as long as it runs."""
+    """It is an attempt then."""
     wait = Wait()
     wait.follows()
     wait.start()
@@ -287,8 +286,7 @@ def test_what_is_found_when_the_end_was_decided_is_not_taken() -> None:
 
 
 def test_its_sink_is_warmed_before_it_waits_and_asked_again_after_the_handover() -> None:
-    """The barrier of the old version comes after the word that this one waits. What the sink holds is asked anew then:
-    a batch that it was given meanwhile refuses the start, whatever it held before (Law 14)."""
+    """A batch that it got meanwhile refuses the start (Law 14)."""
     wait = Wait()
     acts: list[object] = []
     startable = _Asked(wait.stream.checkpoints, wait.stream.clock, wait.plan)
@@ -309,7 +307,7 @@ def test_its_sink_is_warmed_before_it_waits_and_asked_again_after_the_handover()
 
 
 def test_a_sink_that_cannot_be_warmed_is_cold_and_the_driver_waits_all_the_same() -> None:
-    """Whatever is raised there is told, and the query starts."""
+    """The error is logged, and the query starts."""
     wait = Wait()
     startable = wait.startable()
 
@@ -325,7 +323,7 @@ def test_a_sink_that_cannot_be_warmed_is_cold_and_the_driver_waits_all_the_same(
 
 
 def test_while_nothing_comes_its_sink_is_asked_now_and_then() -> None:
-    """A person may think for long before the handover. What the sink says then, or raises, is of no use to anybody."""
+    """The answers, and errors, are not used."""
     wait = Wait(waits_seconds=3_600)
     asked: list[float] = []
     startable = _Asked(wait.stream.checkpoints, wait.stream.clock, wait.plan)
@@ -372,8 +370,7 @@ def test_a_store_that_is_away_is_asked_again(fault: Fault) -> None:
     ("uri", "most_seconds"), [("memory://home", POLL_SECONDS_ON_DISK), ("s3://home", COMMAND_POLL_SECONDS_ON_S3)]
 )
 def test_asking_is_dear_on_s3(uri: str, most_seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So it is asked ever more seldom, in the end as often as for commands; but a handover is never found later than
-    by a twentieth of what was waited for it, for the stream may stand still meanwhile."""
+    """Polls become rarer, but never find a handover later than by a twentieth of the time waited."""
     monkeypatch.setattr(MemoryStore, "uri", uri)
     wait = Wait()
     wait.stream.clock.after(60.0, wait.follows)

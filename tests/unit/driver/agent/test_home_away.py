@@ -30,8 +30,7 @@ def driver_of(stream: SimulatedStream, home: Store) -> SimulatedDriver:
 @pytest.mark.parametrize("absence", ABSENCES)
 @pytest.mark.parametrize("has_record", [True, False])
 def test_a_driver_lives_on_without_its_home(absence: Absence, has_record: bool) -> None:
-    """Unmounted, renamed, forbidden or read-only for five minutes, with the home's record or (of an earlier release)
-    without: no batch is lost, no fence, no new home; what was ordered afterwards is done. (Laws 4 and 6)"""
+    """Five minutes without it: no batch is lost, no fence, no new home; later orders are done. (Laws 4 and 6)"""
     stream, home = stream_elsewhere()
     if has_record:
         HomePresence(home, stream.clock).begin("tests")
@@ -69,8 +68,7 @@ def test_what_was_to_be_said_is_said_when_the_home_is_back() -> None:
 
 
 def test_another_home_in_its_place_replaces_no_driver() -> None:
-    """The same stream deployed by mistake into the empty mount point: neither its register nor its claim is heeded, and
-    nothing is written there. When the home is back the driver goes on in it. (Law 4)"""
+    """The stream, deployed by mistake into the empty mount point, is not heeded or written. (Law 4)"""
     stream, home = stream_elsewhere()
     HomePresence(home, stream.clock).begin("tests")
     plan = make_plan(500)
@@ -112,8 +110,7 @@ def test_a_successor_in_a_restored_home_replaces_the_driver() -> None:
 
 
 def test_a_copy_of_the_home_from_before_the_attempt_replaces_no_driver() -> None:
-    """Put back in its place, with the same record: its register names an earlier attempt, and was written before this
-    one. What is ordered when the newer state is back is done. (Laws 4 and 7)"""
+    """Its register is older than this attempt; orders in the newer state are done. (Laws 4 and 7)"""
     stream, home = stream_elsewhere()
     HomePresence(home, stream.clock).begin("tests")
     stream.deploy()
@@ -162,8 +159,7 @@ def bodies(home: Store) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("has_record", [True, False])
 def test_a_damaged_claim_stops_no_driver_from_obeying(has_record: bool) -> None:
-    """With the home's record or (of an earlier release) without, and a register that was written anew since: what is
-    ordered then is done, and no attempt is replaced. (Laws 4 and 7)"""
+    """With the home's record or without: orders are done, and no attempt is replaced. (Laws 4 and 7)"""
     stream, home = stream_elsewhere()
     if has_record:
         HomePresence(home, stream.clock).begin("tests")
@@ -191,8 +187,7 @@ def test_a_register_that_is_gone_ends_no_job() -> None:
 
 
 def test_a_driver_of_a_deleted_stream_ends_when_its_queries_do() -> None:
-    """The home is there, and has nothing of the stream: its queries run on (a home may be copied back file by file);
-    when the last one has ended, the driver leaves. (Law 4)"""
+    """A home may be copied back file by file, so the queries run on until they end. (Law 4)"""
     stream, home = stream_elsewhere()
     HomePresence(home, stream.clock).begin("tests")
     stream.deploy()
@@ -251,10 +246,8 @@ def test_a_driver_that_is_launched_while_the_home_is_away_waits_for_it(absence: 
     assert need_spec(control, "d-0001", stream.clock).deployment_id == "d-0001"
 
 
-def test_a_sign_of_life_costs_no_look_at_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sign_of_life_costs_no_look_at_the_home(stream: SimulatedStream, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sign of life reads the register, and nothing more, as long as nothing has changed."""
-    stream = SimulatedStream()
-    stream.deploy()
     asked: list[str] = []
     store = stream.checkpoints
     get = store.get

@@ -26,7 +26,7 @@ def last_beat(stream: SimulatedStream) -> int | None:
 def test_rows_behind_are_in_the_sign_of_life(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shows: bool, name: str
 ) -> None:
-    """The source's own count less what was committed; none where nobody can tell, and never a guess."""
+    """The source's own count less what was committed; none where the source cannot tell."""
     install_connector(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
@@ -107,8 +107,7 @@ def test_a_time_to_zero_is_by_the_least_of_the_last_batches_or_none(
 
 
 def test_a_trend_counts_what_came_and_what_was_read_whenever_within_a_batch_it_was_asked() -> None:
-    """A steady source of 10 rows/s, read in batches of 10 s: looked at right after a commit, in the middle of a batch
-    and right before the next commit, the rates are the same. Of what is behind only the least of several counts."""
+    """A steady source of 10 rows/s has the same rates at any moment within its batches."""
     found = []
     for phases in ([0.0, 4.0, 9.0, 2.0], [9.0, 0.0, 3.0, 9.0], [5.0, 9.0, 0.0, 0.0]):
         trend = lag.Trend()
@@ -134,8 +133,7 @@ def test_a_trend_has_the_least_of_its_halves_and_of_the_newest_batches() -> None
 
 
 def test_a_trigger_without_input_is_a_moment_at_which_nothing_was_behind() -> None:
-    """What was read is counted from there on: before, it was the input that was slow. A pause, and then a burst which
-    is read at 60 rows/s, is no sign of a slow query."""
+    """Reading is counted from there on: a burst after a pause is no sign of a slow query."""
     trend = lag.Trend()
     for batch_id, seconds, behind, idle_triggers in (
         (1, 0, 5, 0),
@@ -194,6 +192,5 @@ def test_a_query_tells_how_fast_it_reads_and_how_fast_its_input_comes(
     ],
 )
 def test_an_answer_that_came_soon_is_asked_for_again_soon(took_seconds: float, listed: bool, seconds: float) -> None:
-    """On a busy machine an answer takes half a second, and the lag is no minute old beside a heartbeat of now; a source
-    that is slow, and a folder that is large, is asked more seldom."""
+    """A slow source, and a large folder, is asked less often."""
     assert lag.quiet_seconds(took_seconds, listed=listed) == pytest.approx(seconds)

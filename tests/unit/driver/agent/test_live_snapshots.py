@@ -16,10 +16,9 @@ from support.simulated_query import SimulatedPlan
 from support.snapshots import PLACE
 
 
-def test_a_snapshot_is_taken_while_the_query_runs_on() -> None:
+def test_a_snapshot_is_taken_while_the_query_runs_on(stream: SimulatedStream) -> None:
     """At a committed batch, complete and verified, named after its command, and the query never stops (Law 2)."""
-    stream, plan = SimulatedStream(), make_plan(500)
-    stream.deploy()
+    plan = make_plan(500)
     command = stream.order(SnapshotRequest)
     stream.checkpoints.delete(stream.commands()[0])
     stream.clock.after(3.0, lambda: stream.control.journal("d-0001").write_command(command, 1))
@@ -35,10 +34,8 @@ def test_a_snapshot_is_taken_while_the_query_runs_on() -> None:
     assert stream.commands() == []
 
 
-def test_a_snapshot_before_the_first_commit_is_rejected() -> None:
+def test_a_snapshot_before_the_first_commit_is_rejected(stream: SimulatedStream) -> None:
     """There is nothing to keep yet; the job runs on."""
-    stream = SimulatedStream()
-    stream.deploy()
     stream.order(SnapshotRequest)
     stream.order_at(3.0, StopRequest)
     assert stream.run(waiting_script(make_plan(batch_seconds=2))) == 0
@@ -86,10 +83,8 @@ def test_a_disk_that_stays_full_ends_the_request_with_the_reason() -> None:
     assert stream.kinds()[-1] == "Stopped"
 
 
-def test_two_commands_of_one_request_are_one_snapshot() -> None:
+def test_two_commands_of_one_request_are_one_snapshot(stream: SimulatedStream) -> None:
     """The second one is ignored, and told which snapshot it has become; another request is another one (Law 2)."""
-    stream = SimulatedStream()
-    stream.deploy()
     for number, request_id in enumerate(["r-1", "r-1", "r-2", "r-1"]):
         stream.order_at(3.0 + number // 3 * 2.0, SnapshotRequest, request_id=request_id)
     stream.order_at(9.0, StopRequest)
@@ -106,10 +101,8 @@ def test_two_commands_of_one_request_are_one_snapshot() -> None:
     assert stream.commands() == []
 
 
-def test_what_is_no_request_id_is_rejected() -> None:
-    """Whoever wrote it by hand is told; the job runs on (Law 7)."""
-    stream = SimulatedStream()
-    stream.deploy()
+def test_what_is_no_request_id_is_rejected(stream: SimulatedStream) -> None:
+    """The command is rejected, and the job runs on (Law 7)."""
     stream.order_at(3.0, SnapshotRequest, request_id="../../stream")
     stream.order_at(6.0, StopRequest)
     assert stream.run(waiting_script(make_plan(500))) == 0

@@ -59,7 +59,7 @@ def test_they_are_taken_every_so_often_at_committed_batches() -> None:
 
 
 def test_they_are_off_by_default() -> None:
-    """Nobody pays for what nobody asked for."""
+    """No setting, no snapshot."""
     assert lived(60, settings=AgentSettings()).events_of(SnapshotReady) == []
 
 
@@ -77,7 +77,7 @@ def test_none_is_taken_before_the_first_batch() -> None:
 
 
 def test_a_snapshot_that_somebody_asked_for_counts() -> None:
-    """The newest one is to be no older than that: whoever asked for it."""
+    """The next one is due an interval after the newest of either kind."""
     stream = SimulatedStream()
     stream.deploy(settings=EVERY)
     stream.order_at(15.0, SnapshotRequest)

@@ -97,7 +97,7 @@ class Stage:
         return found
 
     def outside(self) -> dict[str, bytes]:
-        """Everything that is not the rehearsal's; nor who reads what, which says when a snapshot was last read."""
+        """Everything outside of the rehearsal's keys, but for the record of the last reads of snapshots."""
         own = (f"{layout.deployment_folder(STREAM, REHEARSAL)}/", layout.retention_key(STREAM))
         store = self.stream.checkpoints
         found = [info.key for info in store.list_objects("") if not info.key.startswith(own)]
@@ -260,7 +260,7 @@ def test_a_plan_that_cannot_be_read_is_said_and_stops_nothing() -> None:
 
 
 def test_a_plan_is_recorded_with_what_the_state_holds_it_to() -> None:
-    """As a start of it would record it: whatever the script asks for, the log wins."""
+    """The log's settings win over the script's, as in a start."""
     stage, plan = Stage(), make_plan()
     rehearsing = stage.rehearsing(stage.stopped(plan))
     stage.start(rehearsing, plan)
@@ -326,8 +326,7 @@ def test_where_the_plan_alone_decides_no_batch_is_run(refuses: tuple[str, ...], 
 
 
 def test_state_that_does_not_fit_is_tried_once_more_as_after_a_drain() -> None:
-    """By one more pass of the script in the same driver, which then waits; the snapshot is still not touched, no input
-    is read, and what the first pass found stays (Law 4)."""
+    """A second run in the same driver; the first run's outcome stays, nothing is touched (Law 4)."""
     stage, plan = Stage(), make_plan()
     snapshot_id = stage.stopped(plan)
     before, reads, sink = stage.outside(), list(plan.sources[0].reads), dict(plan.sink.counts())

@@ -63,7 +63,7 @@ def test_a_connect_writer_that_is_imported_later_refuses(writer_module: str) -> 
 
 
 def test_a_connect_writer_that_is_there_already_refuses(writer_module: str) -> None:
-    """Whatever was imported first."""
+    """The order of imports does not matter."""
     module = importlib.import_module(writer_module)
     refuse_connect_writers()
     _refuses(module)

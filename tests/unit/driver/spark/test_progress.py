@@ -91,7 +91,7 @@ def test_offsets_that_moved_without_a_row_look_like_a_skip() -> None:
 
 
 def test_a_batch_was_committed_when_its_trigger_was_over() -> None:
-    """Spark says when that began, and how long it took; where it does not, nobody guesses."""
+    """By begin and duration of its trigger; else None."""
     timed = {**EXECUTED, "timestamp": "2026-11-21T11:49:00.500Z"}
     assert parse_progress(timed, IDLE).committed_at == datetime(2026, 11, 21, 11, 49, 0, 794000, tzinfo=UTC)
     for broken in (EXECUTED, {**timed, "durationMs": {"addBatch": 3}}):

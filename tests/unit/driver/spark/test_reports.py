@@ -42,7 +42,7 @@ class _Report:
 
 
 class _Query:
-    """A query of which Spark remembers these reports."""
+    """A query with these reports in Spark."""
 
     def __init__(self, *reports: dict[str, Any]) -> None:
         self.reports = list(reports)

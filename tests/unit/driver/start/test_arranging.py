@@ -1,4 +1,4 @@
-"""Which offset is whose, where a version reads other parts of what was read before (source by source)."""
+"""Which offset belongs to which source, where a version reads other parts of what was read before."""
 
 from __future__ import annotations
 
@@ -54,8 +54,7 @@ def test_a_topic_taken_out_of_the_list_is_left_and_the_others_keep_their_offsets
 
 @pytest.mark.parametrize("how", ["subscribepattern a.*", "subscribe a,c"])
 def test_what_nobody_took_out_by_name_is_asked_about(how: str) -> None:
-    """A pattern says nothing of what fell out of it; a topic in the place of another may be the same under a new name.
-    Accepted, what is read as before still keeps its offsets. (Law 5)"""
+    """Refused until it is accepted; then what is read as before keeps its offsets. (Law 5)"""
     known = snapshot(("subscribe a,b", AB))
     with pytest.raises(IncompatibleUpgradeError, match="another source") as caught:
         arranged(known, kafka(how))
@@ -67,7 +66,7 @@ def test_what_nobody_took_out_by_name_is_asked_about(how: str) -> None:
 
 
 def test_a_topic_that_is_added_is_said_to_be_read_from_its_first_row() -> None:
-    """Also one that was taken out before: nobody knows any more where it was left."""
+    """Also one that was read once: its offset is not known any more."""
     found = arranged(snapshot(("subscribe a", '{"a":{"0":3}}')), kafka("subscribe a,b"))
     assert found.lines == ('{"a":{"0":3}}',)
     (said,) = found.remarks
@@ -86,8 +85,7 @@ def test_topics_read_together_may_be_read_apart() -> None:
 def test_a_part_that_is_read_with_something_new_does_not_begin_where_options_say(
     others: tuple[str, ...], is_first: bool
 ) -> None:
-    """The rest of the old source is read on by another one: that says nothing of this part, which read as a new source
-    would pass over its unread rows, or read all of it again. (Law 5)"""
+    """It would pass over unread rows, or read all again. (Law 5)"""
     hows = ("subscribe a", *others) if is_first else (*others, "subscribe a")
     sources = [kafka(how, number) for number, how in enumerate(hows)]
     with pytest.raises(IncompatibleUpgradeError, match="another source"):
@@ -160,7 +158,7 @@ def test_a_snapshot_that_knows_no_cluster_is_compared_by_names() -> None:
 
 
 def test_a_source_that_moved_to_another_cluster_is_left_to_the_look_at_its_input() -> None:
-    """That says how many rows nobody has read, and is refused or accepted as lost input is."""
+    """That counts the unread rows, and refuses or accepts their loss."""
     found = arranged(snapshot(OF_TWO[0], clusters=("one",)), kafka("subscribe t", 0, "two"))
     assert found.lines == ('{"t":{"0":1}}',)
 
@@ -168,7 +166,7 @@ def test_a_source_that_moved_to_another_cluster_is_left_to_the_look_at_its_input
 def test_two_clusters_of_which_nobody_can_tell_which_is_which_are_refused() -> None:
     """Neither answers: guessed wrong, rows of both are read again, and passed over."""
     known = snapshot(*OF_TWO, clusters=("one", "two"))
-    with pytest.raises(UnavailableError, match="which of them"):
+    with pytest.raises(UnavailableError, match="cannot be told apart"):
         arranged(known, kafka("subscribe t"), kafka("subscribe t", 1))
 
 

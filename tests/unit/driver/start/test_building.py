@@ -103,12 +103,10 @@ def damage_snapshot(stream: SimulatedStream, snapshot_id: str) -> None:
     ("lose_snapshot", "remark"), [(remove_snapshot, START_IS_GONE), (damage_snapshot, START_IS_DAMAGED)]
 )
 def test_a_resume_stands_on_its_own_checkpoint_and_misses_no_snapshot(
-    order: type[Command], lose_snapshot: Callable[[SimulatedStream, str], None], remark: str
+    stream: SimulatedStream, order: type[Command], lose_snapshot: Callable[[SimulatedStream, str], None], remark: str
 ) -> None:
-    """Restored or seeded, it was built whole (1a.10): what it started from may be gone, or damaged (Law 7), which is
-    said once; and its state and positions go on to whoever comes after it."""
-    stream, plan = SimulatedStream(), make_plan(400)
-    stream.deploy()
+    """Its start snapshot may be gone or damaged (1a.10, Law 7); a remark says so, and a successor continues."""
+    plan = make_plan(400)
     stream.order_at(2.1, order)
     assert stream.run(waiting_script(plan)) == 0
     ended = stream.events_of(Stopped if order is StopRequest else Drained)[0]
@@ -138,11 +136,10 @@ def test_a_resume_stands_on_its_own_checkpoint_and_misses_no_snapshot(
     [(remove_snapshot, "SnapshotNotFoundError"), (damage_snapshot, "MalformedMessageError")],
 )
 def test_a_query_without_a_checkpoint_misses_the_snapshot_that_is_gone(
-    lose_snapshot: Callable[[SimulatedStream, str], None], error: str
+    stream: SimulatedStream, lose_snapshot: Callable[[SimulatedStream, str], None], error: str
 ) -> None:
-    """In an attempt whose other queries go on from theirs, too: it does not begin with nothing (Law 5)."""
-    stream, plans = SimulatedStream(), (make_plan(400), make_plan(400))
-    stream.deploy()
+    """It does not begin with nothing, although other queries continue (Law 5)."""
+    plans = (make_plan(400), make_plan(400))
     stream.order_at(2.1, StopRequest)
     assert stream.run(waiting_script(*plans, names=("a", "b"))) == 0
     snapshot_id = stream.events_of(Stopped)[0].snapshot_id
@@ -159,11 +156,11 @@ def test_a_query_without_a_checkpoint_misses_the_snapshot_that_is_gone(
 
 @pytest.mark.parametrize("lose_snapshot", [remove_snapshot, damage_snapshot])
 def test_a_query_that_went_with_the_snapshot_is_not_taken_for_one_that_never_was(
+    stream: SimulatedStream,
     lose_snapshot: Callable[[SimulatedStream, str], None],
 ) -> None:
     """Its deployment stood on a snapshot that is gone: what it never started is in no later one (Law 5)."""
-    stream, plans = SimulatedStream(), (make_plan(0), make_plan())
-    stream.deploy()
+    plans = (make_plan(0), make_plan())
     stream.order_at(2.1, StopRequest)
     assert stream.run(waiting_script(*plans, names=("a", "b"))) == 0
     snapshot_id = stream.events_of(Stopped)[0].snapshot_id

@@ -69,7 +69,7 @@ def test_it_reads_from_the_offsets_that_are_given_and_nothing_before() -> None:
     ],
 )
 def test_law_5_nothing_is_passed_over_or_read_again_unasked(consent: dict[str, Any], missing: str) -> None:
-    """What nobody can count is as good as both; nothing is built, and the sink is not touched."""
+    """Uncounted input counts as both; nothing is built, and the sink is not touched."""
     stream, plan = SimulatedStream(), make_plan(100)
     snapshot_id = drained(stream, plan)
     batches = list(plan.sink.batches)
@@ -89,10 +89,9 @@ def test_where_it_stood_is_no_move_that_needs_consent() -> None:
     assert sum(plan.sink.counts().values()) == 100
 
 
-def test_law_16_state_is_dropped_only_where_that_was_asked_for() -> None:
+def test_law_16_state_is_dropped_only_where_that_was_asked_for(stream: SimulatedStream) -> None:
     """Of a stream that was stopped and not drained: its state belongs to other offsets."""
-    stream, plan = SimulatedStream(), make_plan(100)
-    stream.deploy()
+    plan = make_plan(100)
     stream.order_at(4.1, StopRequest)
     assert stream.run(waiting_script(plan)) == 0
     snapshot_id = stream.events_of(Stopped)[0].snapshot_id

@@ -1,4 +1,4 @@
-"""Sources that have names: whose offset is whose, and what is refused."""
+"""Named sources: which offset belongs to which, and what is refused."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_keys_are_what_the_sessions_spark_writes() -> None:
 
 
 def test_a_source_that_stands_twice_is_refused_in_offset_log_2() -> None:
-    """The log has one line of it, the plan two places: nobody could say which line is whose."""
+    """The log has one line of it, the plan two places."""
     twice = (files("", "/in/a"), files("", "/in/a"))
     assert source_keys("counts", startable(twice), 2, "4.2.0") == ()
     with pytest.raises(UnsupportedCheckpointError, match="twice"):

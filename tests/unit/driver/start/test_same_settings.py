@@ -90,7 +90,7 @@ def test_what_holds_no_state_made_by_it_starts(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_an_upgrade_has_decided_on_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its way back brings the old version back, whatever the one that failed was given."""
+    """A rollback restores the old version under its settings."""
     plan = make_plan()
     stream = ended(monkeypatch, plan, StopRequest)
     start, request_id = restore(stream), return_request_id_for(upgrade_id_for("u"), "forward")
@@ -111,7 +111,7 @@ def test_where_nobody_can_tell_nothing_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 class Away(MemoryStore):
-    """Does not answer, the first time that somebody lists this."""
+    """Does not answer the first listing of this prefix."""
 
     prefix = "/"
 

@@ -1,4 +1,4 @@
-"""A batch that always fails is skipped before its query starts, or the wish is rejected and all goes on."""
+"""A batch that always fails is skipped before its query starts, or the request is rejected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def failed(stream: SimulatedStream, **changes: Any) -> SimulatedPlan:
 
 
 def ask(stream: SimulatedStream, batch_id: int = BATCH, **fields: Any) -> SkipRequest:
-    """Write the wish, as a controller does."""
+    """Write the request, as a controller does."""
     values: dict[str, Any] = {
         "command_id": stream.clock.new_uuid(),
         "stream_id": "flights",
@@ -73,13 +73,13 @@ def assert_only_these_rows_are_missing(plan: SimulatedPlan, begin: int, end: int
 
 
 def test_only_the_rows_of_that_batch_are_missing() -> None:
-    """State as it was, ids as they come, and the offsets between which nobody reads are told. (Laws 9 and 14)"""
+    """State and ids continue, and the skipped offsets are recorded. (Laws 9 and 14)"""
     stream = SimulatedStream()
     plan = failed(stream)
-    wish = ask(stream)
+    request = ask(stream)
     assert run_next(stream, plan) == 0
     (skipped,) = stream.events_of(Skipped)
-    assert (skipped.command_id, skipped.requested_by, skipped.reason) == (wish.command_id, "ada", "a bad row")
+    assert (skipped.command_id, skipped.requested_by, skipped.reason) == (request.command_id, "ada", "a bad row")
     (move,) = skipped.moves
     assert (move.from_offset, move.to_offset) == ('{"index":30}', '{"index":40}')
     assert stream.events_of(QueryStarted)[-1].batch_id == BATCH
@@ -92,7 +92,7 @@ def test_only_the_rows_of_that_batch_are_missing() -> None:
     ("sink", "holds", "accepts", "said"),
     [
         ("idempotent", True, False, "holds batch 3 already, so its rows do not fail"),
-        ("append", False, False, "nobody can tell whether"),
+        ("append", False, False, "it is not known whether"),
         ("append", False, True, None),
         ("idempotent", True, True, None),
     ],
@@ -100,7 +100,7 @@ def test_only_the_rows_of_that_batch_are_missing() -> None:
 def test_law_14_what_the_sink_may_hold_is_not_skipped_unasked(
     sink: Any, holds: bool, accepts: bool, said: str | None
 ) -> None:
-    """The wish is rejected with the reason, and the attempt runs as if nothing had been asked."""
+    """The request is rejected with the reason, and the attempt runs."""
     stream = SimulatedStream()
     plan = failed(stream, sink=SimulatedSink(sink))
     if holds:
@@ -128,7 +128,7 @@ def test_only_the_planned_batch_is_skipped(batch_id: int, said: str) -> None:
 
 
 def test_a_batch_that_fails_without_its_rows_is_not_skipped() -> None:
-    """It is not the rows, so that passing over them would help nobody."""
+    """Its rows are not the cause."""
     stream = SimulatedStream()
     plan = make_plan(80, fails_at={BATCH})
     stream.deploy()
@@ -140,18 +140,16 @@ def test_a_batch_that_fails_without_its_rows_is_not_skipped() -> None:
     assert "batch 3 failed" in rejected.reason
 
 
-def test_a_wish_for_a_query_that_runs_is_rejected() -> None:
-    """A batch that Spark has in hand is nobody else's."""
-    stream = SimulatedStream()
-    stream.deploy()
+def test_a_request_for_a_query_that_runs_is_rejected(stream: SimulatedStream) -> None:
+    """Spark has the batch in hand."""
     stream.clock.after(5.2, lambda: ask(stream) and None)
     stream.order_at(9.0, StopRequest)
     assert stream.run(waiting_script(make_plan(500))) == 0
     assert "a batch is skipped before a start" in stream.events_of(Rejected)[0].reason
 
 
-def test_the_wish_for_another_query_waits_for_that() -> None:
-    """Its own start finds it; whatever starts before leaves it alone."""
+def test_the_request_for_another_query_waits_for_that() -> None:
+    """The start of its own query obeys it."""
     stream = SimulatedStream()
     plan = failed(stream)
     other = make_plan(20)
@@ -222,20 +220,20 @@ def test_a_skip_that_was_committed_is_told_although_its_query_never_starts_again
     """A gap has a name before the next attempt does anything, as where that drains. (Laws 1 and 2)"""
     stream = SimulatedStream(checkpoints=HookedStore())
     plan = failed(stream)
-    wish = ask(stream)
+    request = ask(stream)
     die_at(stream, plan, "create", f"{CHECKPOINT}/commits/{BATCH}")
     assert stream.events_of(Skipped) == []
     stream.order(DrainNotification)
     assert stream.run(waiting_script(plan), attempt=stream.next_attempt(attempt_mode="drain")) == 0
     (skipped,) = stream.events_of(Skipped)
-    assert (skipped.command_id, skipped.query_name, skipped.batch_id) == (wish.command_id, "counts", BATCH)
+    assert (skipped.command_id, skipped.query_name, skipped.batch_id) == (request.command_id, "counts", BATCH)
     assert skipped.moves[0].to_offset == '{"index":40}'
     assert len(stream.events_of(Drained)) == 1
     assert stream.commands() == []
 
 
 def test_a_batch_that_a_drain_ran_is_not_told_as_skipped() -> None:
-    """The skip was begun, and its driver died; what the drain then commits are the rows, whoever dies next. (Law 2)"""
+    """The skip had begun when its driver died; the drain commits the rows. (Law 2)"""
     stream = SimulatedStream(checkpoints=HookedStore())
     plan = failed(stream)
     ask(stream)
@@ -252,23 +250,22 @@ def test_a_batch_that_a_drain_ran_is_not_told_as_skipped() -> None:
 
 
 def test_a_skip_that_was_begun_goes_on_without_its_object() -> None:
-    """Somebody deleted it behind a driver that died in the middle: else the batch would run with its rows, and be told
-    as skipped by whoever comes then. (Laws 1 and 2)"""
+    """Else the batch would run with its rows, and be reported as skipped. (Laws 1 and 2)"""
     stream = SimulatedStream(checkpoints=HookedStore())
     plan = failed(stream)
-    wish = ask(stream)
+    request = ask(stream)
     die_at(stream, plan, "create", f"{layout.building_folder('flights', 'd-0001', 'counts')}/offsets/{BATCH}")
-    stream.control.journal("d-0001").withdraw_command(wish.command_id)
+    stream.control.journal("d-0001").withdraw_command(request.command_id)
     assert stream.commands() == []
     plan.fails_on_rows_of.clear()
     assert run_next(stream, plan) == 0
     (skipped,) = stream.events_of(Skipped)
-    assert skipped.command_id == wish.command_id
+    assert skipped.command_id == request.command_id
     assert_only_these_rows_are_missing(plan, 30, 40)
 
 
 def test_what_could_not_be_told_is_not_skipped() -> None:
-    """The entry before the batch is gone, so that nobody could say what the gap is: the log stands as it stood."""
+    """The entry before the batch is gone, and with it the begin of the gap: the log is unchanged."""
     stream = SimulatedStream()
     plan = failed(stream)
     ask(stream)

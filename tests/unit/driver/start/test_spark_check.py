@@ -70,11 +70,11 @@ def test_a_deployment_is_not_resumed_on_an_older_spark() -> None:
 
 
 @pytest.mark.parametrize(("phase", "is_refused"), [("run", False), ("sink", True), ("commit", True)])
-def test_a_batch_that_a_newer_spark_wrote_and_never_committed_counts(phase: Phase, is_refused: bool) -> None:
-    """A sink that holds the batch makes Spark skip it, and go on from the state that the newer one left (Law 10). One
-    that died before that left nothing that an older one would read, but for the bounds of the batch."""
-    stream, plan = SimulatedStream(), make_plan()
-    stream.deploy()
+def test_a_batch_that_a_newer_spark_wrote_and_never_committed_counts(
+    stream: SimulatedStream, phase: Phase, is_refused: bool
+) -> None:
+    """Where it has begun to write state, an older Spark is refused (Law 10)."""
+    plan = make_plan()
     stream.order_at(2.1, StopRequest)
     assert stream.run(waiting_script(plan)) == 0
     stream.spark_version = TO_COME

@@ -19,10 +19,9 @@ from support.checkpoints import barrier_mark, memory_checkpoint, run_batches
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
 
 
-def test_a_fresh_query_gets_its_checkpoint_under_the_deployment() -> None:
-    """Whatever location the script had set, the checkpoint lies under the deployment's keys (Law 4)."""
-    stream, plan = SimulatedStream(), make_plan(20, trigger="available_now")
-    stream.deploy()
+def test_a_fresh_query_gets_its_checkpoint_under_the_deployment(stream: SimulatedStream) -> None:
+    """The script's own location is not used as a place (Law 4)."""
+    plan = make_plan(20, trigger="available_now")
 
     def script(driver: SimulatedDriver) -> None:
         query = driver.start(plan, None, "/somewhere/else/counts")
@@ -37,10 +36,9 @@ def test_a_fresh_query_gets_its_checkpoint_under_the_deployment() -> None:
     assert started.query_run_id
 
 
-def test_two_queries_of_one_name_at_the_same_time_are_refused() -> None:
+def test_two_queries_of_one_name_at_the_same_time_are_refused(stream: SimulatedStream) -> None:
     """They would share one checkpoint."""
-    stream, plan = SimulatedStream(), make_plan()
-    stream.deploy()
+    plan = make_plan()
 
     def script(driver: SimulatedDriver) -> None:
         driver.start(plan)
@@ -72,18 +70,16 @@ def test_a_second_unnamed_query_is_refused_and_a_restart_is_not() -> None:
     assert (second.batch_id or 0) > 0
 
 
-def test_what_spark_raises_at_the_start_comes_through() -> None:
+def test_what_spark_raises_at_the_start_comes_through(stream: SimulatedStream) -> None:
     """The script sees Spark's own error, and the deployment is failed with it."""
-    stream, plan = SimulatedStream(), make_plan(refuses_to_start=RuntimeError("no such topic"))
-    stream.deploy()
+    plan = make_plan(refuses_to_start=RuntimeError("no such topic"))
     assert stream.run(waiting_script(plan)) == 1
     assert stream.events_of(Failed)[0].error == "RuntimeError: no such topic"
 
 
-def test_a_query_started_when_the_flush_has_begun_is_not_run() -> None:
+def test_a_query_started_when_the_flush_has_begun_is_not_run(stream: SimulatedStream) -> None:
     """It reads nothing, is over with the drain, and a note names it (1a.11)."""
-    stream, plan, late = SimulatedStream(), make_plan(20, batch_seconds=3), make_plan(20)
-    stream.deploy()
+    plan, late = make_plan(20, batch_seconds=3), make_plan(20)
     stream.order_at(30.0, DrainNotification)
 
     def script(driver: SimulatedDriver) -> None:
@@ -101,10 +97,9 @@ def test_a_query_started_when_the_flush_has_begun_is_not_run() -> None:
     assert set(stream.events_of(Drained)[0].queries) == {"a", "b"}
 
 
-def test_a_query_started_during_a_stop_is_over_with_it() -> None:
+def test_a_query_started_during_a_stop_is_over_with_it(stream: SimulatedStream) -> None:
     """Its handle speaks for the ending under way: active until it is complete, then over without failure (1a.11)."""
-    stream, plan = SimulatedStream(), make_plan(500, batch_seconds=10)
-    stream.deploy()
+    plan = make_plan(500, batch_seconds=10)
     stream.order_at(3.0, StopRequest)
 
     def script(driver: SimulatedDriver) -> None:
@@ -138,11 +133,9 @@ def describe_test_repairs_are_told() -> None:
     )
 
 
-def test_a_start_that_cannot_ask_the_run_before_leaves_no_run_that_nobody_supervises() -> None:
-    """What the run before says is asked before the next one begins: a stop that came later would not end that one, and
-    its snapshot be taken while it writes (1a.11)."""
-    stream, plan = SimulatedStream(), make_plan(20)
-    stream.deploy()
+def test_a_start_that_cannot_ask_the_run_before_leaves_no_run_that_nobody_supervises(stream: SimulatedStream) -> None:
+    """Else a stop would not end the new run (1a.11)."""
+    plan = make_plan(20)
     is_away = [True]
 
     def no_answer() -> int:
