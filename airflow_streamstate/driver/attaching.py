@@ -24,7 +24,7 @@ from airflow_streamstate.driver.main import (
     FAILED_STATUS,
     begin_attempt,
     end_process,
-    intercept_classic,
+    intercept,
     with_own_credentials,
 )
 from airflow_streamstate.driver.script import join_threads, print_refusal
@@ -131,14 +131,14 @@ def attach() -> Attached:
             say_to_driver_log("there is no deployment to attach to; the script runs as it is")
         return Attached()
     try:
-        supervisor, agent, intercept = begin_attempt(with_own_credentials(read_driver_config(Path(path))), SYSTEM_CLOCK)
+        supervisor, agent = begin_attempt(with_own_credentials(read_driver_config(Path(path))), SYSTEM_CLOCK)
     except StreamStateError as error:
         say_to_driver_log(str(error))
         sys.exit(FENCED_STATUS if isinstance(error, FencedError) else FAILED_STATUS)
     OF_THIS_PROCESS.is_supervised = True
     attached = Attached(supervisor, agent)
     attached.watch()
-    intercept_classic(intercept)
+    intercept(supervisor, SYSTEM_CLOCK)
     return attached
 
 

@@ -28,7 +28,7 @@ from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAtte
 from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing, oversee
 from airflow_streamstate.driver.script import keep_surroundings, origins_of, run_script
 from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure
-from airflow_streamstate.driver.spark.session import refuse_connect_environment, refuse_connect_writers
+from airflow_streamstate.driver.spark.connect_refusal import refuse_connect_environment, refuse_connect_writers
 from airflow_streamstate.driver.standby import WaitingDriver
 from airflow_streamstate.driver.start.claiming import need_spec, patiently
 from airflow_streamstate.driver.state_reader import read_state
@@ -142,32 +142,18 @@ def run_driver(config: DriverConfig, clock: Clock) -> int:
         FencedError: this attempt is not, or no longer, the current one.
         StreamStateError: the driver cannot become this attempt. The script has not run.
     """
-    supervisor, agent, intercept = begin_attempt(config, clock)
+    supervisor, agent = begin_attempt(config, clock)
     try:
-        return supervisor.script_ended(_run_script(config, intercept, clock, supervisor.attempt.reporter.redacted))
+        return supervisor.script_ended(_run_script(config, supervisor, clock))
     finally:
         agent.stop()
 
 
-def begin_attempt(config: DriverConfig, clock: Clock) -> tuple[Supervisor, Agent, Callable[[], None]]:
-    """Become the attempt that this configuration names, with its agent running.
-
-    Returns:
-        The supervisor, the agent, and what patches pyspark (importing it).
-
-    Raises:
-        FencedError, StreamStateError: as ``run_driver``.
-    """
+def begin_attempt(config: DriverConfig, clock: Clock) -> tuple[Supervisor, Agent]:
+    """Become the attempt that this configuration names, with its agent running; raises as ``run_driver``."""
     if is_child_of_jvm(os.environ):
         watch_parent(clock, end_process)
-    supervisor, agent = _become_attempt(config, *_open_stores(config, clock), clock)
-
-    def intercept() -> None:
-        from airflow_streamstate.driver.spark.interception import Interception
-
-        Interception(supervisor, clock).install()
-
-    return supervisor, agent, intercept
+    return _become_attempt(config, *_open_stores(config, clock), clock)
 
 
 def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
@@ -202,23 +188,11 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
     put_back = keep_surroundings()
     os.environ[REHEARSAL_VARIABLE] = "1"
     threading.Thread(target=oversee, args=(rehearsing, end_process), name="streamstate-oversee", daemon=True).start()
-
-    def intercept() -> None:
-        from airflow_streamstate.driver.spark.session import RehearsedInterception
-
-        RehearsedInterception(rehearsing, clock).install()
-
-    def intercept_again() -> None:
-        from airflow_streamstate.driver.spark.session import forget_session
-
-        forget_session()
-        intercept()
-
-    status = rehearsing.script_ended(_run_script(config, intercept, clock, attempt.reporter.redacted))
+    status = rehearsing.script_ended(_run_script(config, rehearsing, clock))
     if rehearsing.begins_seeds():
         put_back()
         os.environ[REHEARSAL_VARIABLE] = "1"
-        status = rehearsing.script_ended(_run_script(config, intercept_again, clock, attempt.reporter.redacted))
+        status = rehearsing.script_ended(_run_script(config, rehearsing, clock, is_again=True))
     if not rehearsing.goes_on():
         return status
     put_back()
@@ -239,16 +213,8 @@ def _run_waiting(config: DriverConfig, clock: Clock, attempt: RehearsedAttempt, 
 
     waiting = WaitingDriver(attempt, rehearsal, become, end_process)
     threading.Thread(target=oversee, args=(waiting, end_process), name="streamstate-oversee", daemon=True).start()
-
-    def intercept() -> None:
-        from airflow_streamstate.driver.spark.interception import Interception
-        from airflow_streamstate.driver.spark.session import forget_session
-
-        forget_session()
-        Interception(waiting, clock).install()
-
     try:
-        return waiting.script_ended(_run_script(config, intercept, clock, attempt.reporter.redacted))
+        return waiting.script_ended(_run_script(config, waiting, clock, is_again=True))
     finally:
         for agent in agents:
             agent.stop()
@@ -261,12 +227,12 @@ def _spark_words(error: BaseException) -> str:
 
 
 def _run_script(
-    config: DriverConfig, intercept: Callable[[], None], clock: Clock, redacted: Callable[[str], str]
+    config: DriverConfig, supervisor: Supervisor | Rehearsing | WaitingDriver, clock: Clock, *, is_again: bool = False
 ) -> ScriptFailure | None:
     OF_THIS_PROCESS.begin()
     try:
         # After the claim: importing pyspark takes a second, during which the agent reads commands.
-        intercept_classic(intercept)
+        intercept(supervisor, clock, is_again=is_again)
         from airflow_streamstate.driver.spark.jvm import jvm_is_gone
     except (InvalidRequestError, ImportError) as error:
         _say(error, config.secrets)
@@ -277,18 +243,26 @@ def _run_script(
         if is_child_of_jvm(os.environ) and any(jvm_is_gone(origin) for origin in origins_of(error)):
             clock.sleep(LOST_JVM_SECONDS)
 
-    return run_script(config.application, config.arguments, before_report, redacted)
+    return run_script(config.application, config.arguments, before_report, supervisor.attempt.reporter.redacted)
 
 
-def intercept_classic(intercept: Callable[[], None]) -> None:
-    """Intercept the starts of queries, and refuse Spark Connect.
+def intercept(supervisor: Supervisor | Rehearsing | WaitingDriver, clock: Clock, *, is_again: bool = False) -> None:
+    """Intercept the starts of queries, in a fresh session where the script runs again, and refuse Spark Connect.
 
     Raises:
         InvalidRequestError: the environment asks for Spark Connect.
         ImportError: there is no pyspark.
     """
     refuse_connect_environment(os.environ)
-    intercept()
+    from airflow_streamstate.driver.spark.interception import Interception
+    from airflow_streamstate.driver.spark.session import RehearsedInterception, forget_session
+
+    if is_again:
+        forget_session()
+    if isinstance(supervisor, Rehearsing):
+        RehearsedInterception(supervisor, clock).install()
+    else:
+        Interception(supervisor, clock).install()
     refuse_connect_writers()
 
 

@@ -243,7 +243,7 @@ def _same(known: QuerySnapshot, sources: Sequence[KnownSource]) -> dict[int, int
     kept = sorted(enumerate(known.identities), key=lambda one: one[1].log_folder)
     found = sorted(enumerate(sources), key=lambda one: one[1].source.log_folder)
     # First the sources of the same system, then those of an unknown one, then any: the preflight finds their loss.
-    for is_it in (lambda one, other: one == other != "", _may_be_in_same_system, lambda *_: True):
+    for is_it in (lambda one, other: one == other != "", _may_share, lambda *_: True):
         for at, source in found:
             same = [
                 number
@@ -272,12 +272,13 @@ def said_of_left(what: str, line: str) -> str:
 
 def may_be_one(kept: SourceIdentity, found: SourceIdentity) -> bool:
     """Whether two identities may be one source: of one name, and not of two systems."""
-    systems = _system(kept), _system(found)
-    return (kept.adapter, kept.what) == (found.adapter, found.what) and ("" in systems or systems[0] == systems[1])
+    is_of_one_name = (kept.adapter, kept.what) == (found.adapter, found.what)
+    return is_of_one_name and _may_share(_system(kept), _system(found))
 
 
-def _may_be_in_same_system(kept: str, found: str) -> bool:
-    return "" in (kept, found)
+def _may_share(kept: str, found: str) -> bool:
+    """Whether two systems may be one; "" for an unknown one."""
+    return kept == found or "" in (kept, found)
 
 
 def _system(identity: SourceIdentity) -> str:
@@ -312,9 +313,7 @@ def _asked(
     identity, line = known.identities[number], known.position.end_offsets[number]
     if source.connector is None or identity.adapter != source.identity.adapter or line == NO_OFFSET:
         return None
-    if _system(identity) != _system(source.identity) and not _may_be_in_same_system(
-        _system(identity), _system(source.identity)
-    ):
+    if not _may_share(_system(identity), _system(source.identity)):
         return None
     try:
         return question(source.connector, source, line)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from airflow_streamstate.checkpoint.entries import NO_OFFSET, OffsetEntry, format_offset_entry, parse_offset_entry
+from airflow_streamstate.checkpoint.entries import NO_OFFSET, OffsetEntry, format_offset_entry
 from airflow_streamstate.checkpoint.fork import fork
 from airflow_streamstate.checkpoint.guards import guard_checkpoint
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -24,7 +24,7 @@ from airflow_streamstate.driver.start.arranging import are_known, check_same_ord
 from airflow_streamstate.driver.start.elsewhere import begins_elsewhere
 from airflow_streamstate.driver.start.named_sources import check_same_names, source_keys
 from airflow_streamstate.driver.start.plans import plan_of
-from airflow_streamstate.driver.start.seeding import check_same_sources, describe_sources, seed_query
+from airflow_streamstate.driver.start.seeding import check_same_sources, describe_sources, seed_query, stored_entry
 from airflow_streamstate.driver.start.sources import Readable, look_before_start
 from airflow_streamstate.errors import (
     DataError,
@@ -300,53 +300,48 @@ class Builder:
         moved: dict[str, bytes] = {}
         if NO_OFFSET in readable.lines and position.batch_id:
             # Spark takes offsets that the last entry lacks from the one before.
-            moved |= self._without_offsets(files, f"offsets/{position.batch_id - 1}", readable.lines)
+            moved |= self._without_offsets(files, position.batch_id - 1, readable.lines)
         for batch_id, before, after in (
             (position.batch_id, position.end_offsets, readable.lines),
             (position.planned_batch_id, None, readable.planned_lines),
         ):
-            path = f"offsets/{batch_id}"
-            stored = self._attempt.checkpoints.get(files[path]) if after and path in files else None
-            entry = parse_offset_entry(stored.body, key=files[path]) if stored is not None else None
+            entry = stored_entry(self._attempt.checkpoints, files, batch_id) if after else None
             if entry is not None and after not in (before, entry.source_lines):
-                moved[path] = format_offset_entry(replace(entry, source_lines=after))
+                moved[f"offsets/{batch_id}"] = format_offset_entry(replace(entry, source_lines=after))
         return moved
 
-    def _without_offsets(self, files: Mapping[str, str], path: str, lines: Sequence[str]) -> dict[str, bytes]:
+    def _without_offsets(self, files: Mapping[str, str], batch_id: int, lines: Sequence[str]) -> dict[str, bytes]:
         """An entry without the offsets of the sources that have none in these lines."""
-        stored = self._attempt.checkpoints.get(files[path]) if path in files else None
-        entry = None if stored is None else parse_offset_entry(stored.body, key=files[path])
+        entry = stored_entry(self._attempt.checkpoints, files, batch_id)
         if entry is None or len(entry.source_lines) != len(lines):
             return {}
         pairs = zip(entry.source_lines, lines, strict=True)
         without = tuple(NO_OFFSET if line == NO_OFFSET else before for before, line in pairs)
-        return (
-            {} if without == entry.source_lines else {path: format_offset_entry(replace(entry, source_lines=without))}
-        )
+        if without == entry.source_lines:
+            return {}
+        return {f"offsets/{batch_id}": format_offset_entry(replace(entry, source_lines=without))}
 
     def _entry_of(self, name: str, manifest: SnapshotManifest, known: QuerySnapshot) -> OffsetEntry | None:
         """The entry that the restored query goes on from; None where none was ever written."""
         position = known.position
         batch_id = position.planned_batch_id if position.batch_id is None else position.batch_id
-        key = data_files(manifest, name).get(f"offsets/{batch_id}", "")
-        stored = self._attempt.checkpoints.get(key) if key else None
-        return parse_offset_entry(stored.body, key=key) if stored is not None else None
+        return stored_entry(self._attempt.checkpoints, data_files(manifest, name), batch_id)
 
     def _check_planned(
         self, name: str, startable: StartableQuery, manifest: SnapshotManifest, known: QuerySnapshot
     ) -> OffsetEntry:
         """1a.6: a planned batch runs first, over the same bounds, so over the same sources."""
-        key = data_files(manifest, name).get(f"offsets/{known.position.planned_batch_id}", "")
-        stored = self._attempt.checkpoints.get(key) if key else None
-        if stored is None:
+        files, batch_id = data_files(manifest, name), known.position.planned_batch_id
+        entry = stored_entry(self._attempt.checkpoints, files, batch_id)
+        if entry is None:
+            key = files.get(f"offsets/{batch_id}", "")
             raise DataError("the snapshot lacks the entry of its planned batch", query_name=name, key=key)
-        entry = parse_offset_entry(stored.body, key=key)
         count = startable.facts.sources_count
         if count is not None and count != len(entry.source_lines):
             raise IncompatibleUpgradeError(
                 "a batch is planned over other sources than this version has, and must run first",
                 query_name=name,
-                planned_batch_id=known.position.planned_batch_id,
+                planned_batch_id=batch_id,
                 planned_sources=len(entry.source_lines),
                 sources=count,
                 next_step="Resume the old version until that batch is committed, then stop it and deploy again.",

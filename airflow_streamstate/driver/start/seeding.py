@@ -38,6 +38,7 @@ from airflow_streamstate.errors import DataError, IncompatibleUpgradeError, Inva
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.snapshot.data import data_files
+from airflow_streamstate.store.base import Store
 
 
 def seed_query(
@@ -61,7 +62,13 @@ def seed_query(
     watermark_ms, remark = _watermark_to_keep(startable, known)
     book = attempt.sources.look_up(name, startable)
     files = data_files(manifest, name)
-    last = _last_entry(attempt, name, files, known)
+    last = stored_entry(attempt.checkpoints, files, known.position.batch_id)
+    if last is None:
+        raise DataError(
+            "the snapshot lacks the entry of its last committed batch",
+            query_name=name,
+            key=files.get(f"offsets/{known.position.batch_id}", ""),
+        )
     stood, known = known, as_given(attempt, name, known)
     folders: dict[str, str] | None = None
     if are_known(known, book):
@@ -156,12 +163,11 @@ def _building(attempt: Attempt, name: str) -> Checkpoint:
     return Checkpoint(attempt.checkpoints, folder)
 
 
-def _last_entry(attempt: Attempt, name: str, files: Mapping[str, str], known: QuerySnapshot) -> OffsetEntry:
-    key = files.get(f"offsets/{known.position.batch_id}", "")
-    stored = attempt.checkpoints.get(key) if key else None
-    if stored is None:
-        raise DataError("the snapshot lacks the entry of its last committed batch", query_name=name, key=key)
-    return parse_offset_entry(stored.body, key=key)
+def stored_entry(store: Store, files: Mapping[str, str], batch_id: int | None) -> OffsetEntry | None:
+    """The entry of a batch among the files of a snapshot's query; None where it is not there."""
+    key = files.get(f"offsets/{batch_id}", "")
+    stored = store.get(key) if key else None
+    return None if stored is None else parse_offset_entry(stored.body, key=key)
 
 
 def _check_state_left(attempt: Attempt, name: str, known: QuerySnapshot) -> tuple[str, ...]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.checkpoint.entries import parse_offset_entry
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.spark_versions import offset_log_of, refuse_move, state_store_of
 from airflow_streamstate.checkpoint.state_files import has_begun_planned
 from airflow_streamstate.control.writers import spark_that_wrote
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.snapshotting import retry_until_fenced
+from airflow_streamstate.driver.start.seeding import stored_entry
 from airflow_streamstate.snapshot.data import data_files
 
 
@@ -49,9 +49,7 @@ def _written_by(attempt: Attempt, name: str, checkpoint: Checkpoint) -> tuple[st
         return "", "", "", ""
     batch_id = known.position.planned_batch_id if known.position.batch_id is None else known.position.batch_id
     files = data_files(start, name)
-    key = files.get(f"offsets/{batch_id}", "")
-    stored = attempt.places.of(start).get(key) if key else None
-    entry = None if stored is None else parse_offset_entry(stored.body, key=key)
+    entry = stored_entry(attempt.places.of(start), files, batch_id)
     has_state = any(path.startswith("state/") for path in files)
     written_by = start.spark_version
     return written_by, written_by, state_store_of(entry, has_state=has_state), offset_log_of(entry)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from support.simulated_driver import SimulatedStream
+from support.simulated_driver import SimulatedStream, make_plan
+from support.simulated_query import SimulatedPlan
 
 
 @pytest.fixture
@@ -13,3 +14,9 @@ def stream() -> SimulatedStream:
     stream = SimulatedStream()
     stream.deploy()
     return stream
+
+
+@pytest.fixture
+def plan() -> SimulatedPlan:
+    """A query that counts rows per window."""
+    return make_plan()

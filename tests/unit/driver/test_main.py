@@ -62,6 +62,12 @@ def test_a_runner_without_its_one_argument_says_how_it_is_used(
     assert "usage" in capsys.readouterr().err
 
 
+def test_the_claim_does_not_wait_for_pyspark() -> None:
+    """Its import takes a second."""
+    check = "import sys, airflow_streamstate.driver.main; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, timeout=60, check=False).returncode == 0
+
+
 def test_a_configuration_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In words, without a traceback."""
     (tmp_path / "driver.json").write_text("{}")

@@ -143,10 +143,15 @@ class Wait:
         return SimulatedStartable(self.stream.checkpoints, self.stream.clock, plan or self.plan)
 
 
+@pytest.fixture
+def wait() -> Wait:
+    """A driver that waits."""
+    return Wait()
+
+
 @pytest.mark.parametrize("name", ["counts", None])
-def test_the_first_start_waits_and_then_goes_on_as_a_cold_one(name: str | None) -> None:
+def test_the_first_start_waits_and_then_goes_on_as_a_cold_one(wait: Wait, name: str | None) -> None:
     """Nothing is claimed before; then the query gets its checkpoint from the old one's last snapshot."""
-    wait = Wait()
     clock, control = wait.stream.clock, wait.stream.control
     begun = clock.monotonic_seconds()
 
@@ -178,9 +183,8 @@ def test_the_first_start_waits_and_then_goes_on_as_a_cold_one(name: str | None) 
         assert query.name == "query-1"
 
 
-def test_where_nothing_is_handed_over_the_process_ends_and_nobody_noticed() -> None:
+def test_where_nothing_is_handed_over_the_process_ends_and_nobody_noticed(wait: Wait) -> None:
     """With status 0, at its time (Law 6); the stream is as it was (Law 4)."""
-    wait = Wait()
     before = wait.stream.events()
     with pytest.raises(ProcessEndedError) as ended:
         wait.start()
@@ -231,9 +235,8 @@ def test_while_its_upgrade_is_under_way_or_unknown_it_waits_for_the_handover(*, 
     assert len(wait.became) == 1
 
 
-def test_a_handover_of_what_is_not_current_is_refused() -> None:
+def test_a_handover_of_what_is_not_current_is_refused(wait: Wait) -> None:
     """Status 4, by the process, not by the script (Law 4)."""
-    wait = Wait()
     wait.stream.deploy(2, wait.start_plan)
     wait.hand_over(2)
     with pytest.raises(ProcessEndedError) as ended:
@@ -243,9 +246,8 @@ def test_a_handover_of_what_is_not_current_is_refused() -> None:
     assert "replaced" in wait.stream.said[-1]
 
 
-def test_a_handover_to_what_was_never_recorded_ends_the_process() -> None:
+def test_a_handover_to_what_was_never_recorded_ends_the_process(wait: Wait) -> None:
     """As a cold driver does that does not find its deployment."""
-    wait = Wait()
     wait.hand_over()
     with pytest.raises(ProcessEndedError) as ended:
         wait.start()
@@ -253,16 +255,14 @@ def test_a_handover_to_what_was_never_recorded_ends_the_process() -> None:
 
 
 @pytest.mark.parametrize("failure", [None, BROKEN])
-def test_a_script_that_starts_nothing_simply_ends(failure: ScriptFailure | None) -> None:
+def test_a_script_that_starts_nothing_simply_ends(wait: Wait, failure: ScriptFailure | None) -> None:
     """Its status is its own, and what comes too late is not obeyed."""
-    wait = Wait()
     assert wait.driver.script_ended(failure) == (0 if failure is None else 3)
     assert wait.driver.is_over
 
 
-def test_after_the_handover_nobody_watches_its_time() -> None:
+def test_after_the_handover_nobody_watches_its_time(wait: Wait) -> None:
     """It is an attempt then."""
-    wait = Wait()
     wait.follows()
     wait.start()
     wait.stream.clock.sleep(200)
@@ -270,9 +270,8 @@ def test_after_the_handover_nobody_watches_its_time() -> None:
     assert wait.driver.end_if_overdue() is None
 
 
-def test_what_is_found_when_the_end_was_decided_is_not_taken() -> None:
+def test_what_is_found_when_the_end_was_decided_is_not_taken(wait: Wait) -> None:
     """A watching thread gave it up in the very moment of the handover: it is one or the other."""
-    wait = Wait()
 
     def both() -> None:
         assert wait.driver.end_if_overdue() == 0
@@ -285,9 +284,8 @@ def test_what_is_found_when_the_end_was_decided_is_not_taken() -> None:
     assert wait.became == []
 
 
-def test_its_sink_is_warmed_before_it_waits_and_asked_again_after_the_handover() -> None:
+def test_its_sink_is_warmed_before_it_waits_and_asked_again_after_the_handover(wait: Wait) -> None:
     """A batch that it got meanwhile refuses the start (Law 14)."""
-    wait = Wait()
     acts: list[object] = []
     startable = _Asked(wait.stream.checkpoints, wait.stream.clock, wait.plan)
     startable.before_warming = lambda query_id: acts.append(("warmed", query_id, wait.control_waits()))
@@ -306,9 +304,8 @@ def test_its_sink_is_warmed_before_it_waits_and_asked_again_after_the_handover()
     assert any("query counts is warm" in line for line in wait.stream.said)
 
 
-def test_a_sink_that_cannot_be_warmed_is_cold_and_the_driver_waits_all_the_same() -> None:
+def test_a_sink_that_cannot_be_warmed_is_cold_and_the_driver_waits_all_the_same(wait: Wait) -> None:
     """The error is logged, and the query starts."""
-    wait = Wait()
     startable = wait.startable()
 
     def fails(_query_id: str) -> None:
@@ -369,10 +366,9 @@ def test_a_store_that_is_away_is_asked_again(fault: Fault) -> None:
 @pytest.mark.parametrize(
     ("uri", "most_seconds"), [("memory://home", POLL_SECONDS_ON_DISK), ("s3://home", COMMAND_POLL_SECONDS_ON_S3)]
 )
-def test_asking_is_dear_on_s3(uri: str, most_seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asking_is_dear_on_s3(wait: Wait, uri: str, most_seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Polls become rarer, but never find a handover later than by a twentieth of the time waited."""
     monkeypatch.setattr(MemoryStore, "uri", uri)
-    wait = Wait()
     wait.stream.clock.after(60.0, wait.follows)
     before = len(wait.stream.clock.slept_seconds)
     wait.start()

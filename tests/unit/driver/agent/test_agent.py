@@ -47,22 +47,6 @@ def test_a_driver_that_was_replaced_stops_without_writing(
     assert stream.events_of(Fenced)[0].current_attempt == attempt
 
 
-def test_a_home_that_is_away_for_long_does_not_end_the_job(stream: SimulatedStream) -> None:
-    """No sign of life, no commands, and the queries run on; afterwards all is as before."""
-    plan = make_plan(500)
-    faults = FaultPlan()
-    home = FaultyStore(stream.checkpoints, faults)
-    stream.clock.after(3.0, lambda: faults.at.update(dict.fromkeys(range(1, 20_000), Fault.UNAVAILABLE)))
-    stream.clock.after(300.0, faults.at.clear)
-    stream.order_at(305.0, StopRequest)
-    driver = SimulatedDriver(stream, control=StreamControl(home, STREAM, stream.clock))
-    assert driver.run(waiting_script(plan)) == 0
-    assert stream.kinds()[-1] == "Stopped"
-    assert sum(plan.sink.counts().values()) >= 480
-    lines = [line for line in stream.said if "out of reach" in line]
-    assert 5 <= len(lines) <= 12
-
-
 def test_a_defect_of_ours_does_not_end_the_job(stream: SimulatedStream) -> None:
     """A step that raises is logged with its traceback, and tried again a little later (Law 7)."""
     plan = make_plan(50)

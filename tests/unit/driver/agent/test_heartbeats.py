@@ -19,6 +19,7 @@ from support.checkpoints import HookedStore
 from support.clocked_store import ClockedStore
 from support.fake_clock import START_AT
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
+from support.simulated_query import SimulatedPlan
 
 
 def beat_of(stream: SimulatedStream) -> Heartbeat:
@@ -27,24 +28,22 @@ def beat_of(stream: SimulatedStream) -> Heartbeat:
     return beat
 
 
-def test_the_first_commit_is_told_at_once(stream: SimulatedStream) -> None:
+def stop(stream: SimulatedStream, plan: SimulatedPlan, attempt: int = 1, seconds: float = 3.0) -> int:
+    """Run an attempt, and stop it after this time."""
+    stream.order_at(seconds, StopRequest, attempt=attempt)
+    assert stream.run(waiting_script(plan), attempt=attempt) == 0
+    return attempt
+
+
+@pytest.mark.parametrize("rows", [500, 0])
+def test_the_first_commit_or_idle_trigger_is_told_at_once(stream: SimulatedStream, rows: int) -> None:
     """A wait for health does not need the next regular beat."""
     seen: list[Heartbeat] = []
     stream.clock.after(1.2, lambda: seen.append(beat_of(stream)))
-    stream.order_at(3.0, StopRequest)
-    assert stream.run(waiting_script(make_plan(500))) == 0
-    assert seen[0].queries["counts"].batch_id == 0
-    assert seen[0].queries["counts"].is_active
-
-
-def test_a_query_that_finds_no_input_is_told_at_once(stream: SimulatedStream) -> None:
-    """A trigger without input is health, too."""
-    seen: list[Heartbeat] = []
-    stream.clock.after(1.2, lambda: seen.append(beat_of(stream)))
-    stream.order_at(3.0, StopRequest)
-    assert stream.run(waiting_script(make_plan(0))) == 0
-    assert seen[0].queries["counts"].batch_id is None
-    assert seen[0].queries["counts"].idle_triggers > 0
+    stop(stream, make_plan(rows))
+    query = seen[0].queries["counts"]
+    assert query.is_active
+    assert (query.batch_id, query.idle_triggers > 0) == ((0, False) if rows else (None, True))
 
 
 def test_a_beat_says_where_each_query_stands(stream: SimulatedStream) -> None:
@@ -67,17 +66,14 @@ def test_a_beat_says_where_each_query_stands(stream: SimulatedStream) -> None:
 def test_the_first_batch_of_a_deployment_stays_told(stream: SimulatedStream) -> None:
     """With what its trigger took, over all attempts of the deployment: Spark forgets it, and removes its commit."""
     plan = make_plan(500)
-    stream.order_at(3.0, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
+    stop(stream, plan)
     first = beat_of(stream).first_batches["counts"]
     assert first.batch_id == 0
     assert first.triggered_at is not None
     assert first.triggered_at < first.seen_at
     assert first.durations_ms["addBatch"] > 0
     known = beat_of(stream).queries["counts"].batch_id or 0
-    attempt = stream.next_attempt()
-    stream.order_at(3.0, StopRequest, attempt=attempt)
-    assert stream.run(waiting_script(plan), attempt=attempt) == 0
+    attempt = stop(stream, plan, stream.next_attempt())
     assert beat_of(stream).attempt == attempt
     assert beat_of(stream).first_batches == {"counts": first}
     stream.deploy(2, StartPlan("restore", "d-0001-stopped-000002", "d-0001"))
@@ -95,14 +91,11 @@ def test_the_first_batch_of_another_attempt_is_not_told_as_seen_now(*, tells_tim
     if tells_times:
         stream.checkpoints = ClockedStore(stream.clock.now)
     stream.deploy()
-    stream.order_at(3.0, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
+    stop(stream, plan)
     first = beat_of(stream).first_batches["counts"]
     stream.control.put_heartbeat(replace(beat_of(stream), first_batches={}))
     stream.clock.advance(3_000.0)
-    attempt = stream.next_attempt()
-    stream.order_at(3.0, StopRequest, attempt=attempt)
-    assert stream.run(waiting_script(plan), attempt=attempt) == 0
+    attempt = stop(stream, plan, stream.next_attempt())
     told = beat_of(stream).first_batches.get("counts")
     assert beat_of(stream).attempt == attempt
     assert told == (FirstBatch(0, first.committed_at, first.committed_at) if first.committed_at is not None else None)
@@ -112,12 +105,9 @@ def test_the_first_batch_of_another_attempt_is_not_told_as_seen_now(*, tells_tim
 def test_the_first_batch_is_told_by_the_attempt_that_committed_it(stream: SimulatedStream) -> None:
     """Also where an attempt before it started the query, and committed none."""
     plan = make_plan(0)
-    stream.order_at(3.0, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
+    stop(stream, plan)
     assert beat_of(stream).first_batches == {}
-    attempt = stream.next_attempt()
-    stream.order_at(3.0, StopRequest, attempt=attempt)
-    assert stream.run(waiting_script(make_plan(5_000)), attempt=attempt) == 0
+    stop(stream, make_plan(5_000), stream.next_attempt())
     assert beat_of(stream).first_batches["counts"].triggered_at is not None
 
 
@@ -181,8 +171,7 @@ def test_a_batch_of_before_has_the_time_at_which_it_was_seen_then_or_none(stream
 def test_a_restored_batch_has_the_time_at_which_the_deployment_before_saw_it(stream: SimulatedStream) -> None:
     """Not that of the copy, nor of the first look; of a deployment that it did not begin with nothing is taken."""
     plan = make_plan(15)
-    stream.order_at(40.0, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
+    stop(stream, plan, seconds=40.0)
     known = beat_of(stream).queries["counts"]
     assert known.committed_at is not None
     for number, predecessor_id, expected in ((2, "d-0001", known.committed_at), (3, "d-0002", None)):
@@ -201,8 +190,7 @@ def test_a_restored_batch_has_the_time_at_which_the_deployment_before_saw_it(str
 def test_the_batch_of_a_flush_has_the_time_at_which_it_was_seen(stream: SimulatedStream) -> None:
     """Also in an attempt that is there for the flush alone, and says of no query that it was started."""
     plan = make_plan(15)
-    stream.order_at(15.0, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
+    stop(stream, plan, seconds=15.0)
     before = beat_of(stream).queries["counts"]
     stream.clock.advance(600)
     attempt = stream.next_attempt()

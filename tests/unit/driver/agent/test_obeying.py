@@ -14,8 +14,8 @@ from airflow_streamstate.protocol.commands import Command, DrainNotification, Sn
 from airflow_streamstate.protocol.events import Accepted, Drained, Expired, Ignored, Rejected, SnapshotReady, Stopped
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
-from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_command, make_plan, waiting_script
+from support.simulated_query import SimulatedPlan
 
 
 def run_until_stopped(stream: SimulatedStream, at_seconds: float = 5.0) -> None:
@@ -93,18 +93,6 @@ def test_a_request_for_a_snapshot_is_obeyed_up_to_its_time_to_live(age_seconds: 
     assert stream.run(script) == 0
     assert (len(stream.events_of(SnapshotReady)), len(stream.events_of(Ignored))) == (is_good, not is_good)
     assert stream.commands() == []
-
-
-def test_a_snapshot_that_was_begun_in_time_is_ended_however_late(stream: SimulatedStream) -> None:
-    """A full disk may take longer than the request lives."""
-    faults = FaultPlan()
-    stream.clock.after(2.0, lambda: setattr(faults, "every_write", Fault.NO_SPACE))
-    stream.clock.after(40.0, lambda: setattr(faults, "every_write", None))
-    stream.order_at(3.0, SnapshotRequest, ttl_seconds=1.0)
-    stream.order_at(60.0, StopRequest)
-    driver = SimulatedDriver(stream, checkpoints=FaultyStore(stream.checkpoints, faults), control=stream.control)
-    assert driver.run(waiting_script(make_plan(50))) == 0
-    assert len(stream.events_of(SnapshotReady)) == 1
 
 
 BAD_OBJECTS = {
@@ -190,9 +178,10 @@ def test_orders_that_come_after_the_end_are_ignored_with_the_reason(stream: Simu
     assert stream.commands() == []
 
 
-def test_a_drain_that_comes_after_a_stop_waits_for_the_next_attempt(stream: SimulatedStream) -> None:
+def test_a_drain_that_comes_after_a_stop_waits_for_the_next_attempt(
+    plan: SimulatedPlan, stream: SimulatedStream
+) -> None:
     """A notification holds for the deployment, whichever attempt of it reads it (1a.11)."""
-    plan = make_plan()
     stream.order_at(2.0, StopRequest)
 
     def script(driver: SimulatedDriver) -> None:

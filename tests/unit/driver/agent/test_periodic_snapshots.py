@@ -20,6 +20,14 @@ from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, m
 EVERY = AgentSettings(snapshot_every_seconds=10)
 
 
+@pytest.fixture
+def stream() -> SimulatedStream:
+    """A stream whose deployment takes a snapshot every ten seconds."""
+    stream = SimulatedStream()
+    stream.deploy(settings=EVERY)
+    return stream
+
+
 def lived(
     seconds: float, rows: int = 5_000, settings: AgentSettings = EVERY, stream: SimulatedStream | None = None
 ) -> SimulatedStream:
@@ -76,10 +84,8 @@ def test_none_is_taken_before_the_first_batch() -> None:
     assert stream.events_of(Noted) == []
 
 
-def test_a_snapshot_that_somebody_asked_for_counts() -> None:
+def test_a_snapshot_that_somebody_asked_for_counts(stream: SimulatedStream) -> None:
     """The next one is due an interval after the newest of either kind."""
-    stream = SimulatedStream()
-    stream.deploy(settings=EVERY)
     stream.order_at(15.0, SnapshotRequest)
     lived(32, stream=stream)
     own, asked, then = stream.events_of(SnapshotReady)
@@ -87,10 +93,9 @@ def test_a_snapshot_that_somebody_asked_for_counts() -> None:
     assert 10 <= (then.at - asked.at).total_seconds() < 11
 
 
-def test_the_next_attempt_and_the_next_deployment_go_on_by_what_was_kept_before() -> None:
+def test_the_next_attempt_and_the_next_deployment_go_on_by_what_was_kept_before(stream: SimulatedStream) -> None:
     """What the snapshot at the end, or at the start, holds is not kept a second time; the ids are of the attempt."""
-    stream, plan = SimulatedStream(), make_plan(20)
-    stream.deploy(settings=EVERY)
+    plan = make_plan(20)
 
     def live(seconds: float, deployment_id: str = "d-0001", attempt: int = 1) -> int:
         before = len(stream.events_of(SnapshotReady, deployment_id))
@@ -108,20 +113,16 @@ def test_the_next_attempt_and_the_next_deployment_go_on_by_what_was_kept_before(
 
 
 @pytest.mark.parametrize("kind", [StopRequest, DrainNotification])
-def test_it_is_quiet_while_an_ending_is_under_way(kind: Any) -> None:
+def test_it_is_quiet_while_an_ending_is_under_way(stream: SimulatedStream, kind: Any) -> None:
     """A batch that does not end keeps the stop waiting, far beyond the next snapshot (1a.11)."""
-    stream = SimulatedStream()
-    stream.deploy(settings=EVERY)
     stream.order_at(9.0, kind)
     assert stream.run(waiting_script(make_plan(500, batch_seconds=8.5))) == 0
     assert stream.events_of(SnapshotReady) == []
     assert (kind is DrainNotification) == bool(stream.events_of(Draining))
 
 
-def test_it_is_quiet_while_a_drain_is_tried() -> None:
+def test_it_is_quiet_while_a_drain_is_tried(stream: SimulatedStream) -> None:
     """That is how its ending begins; both would read the same disk."""
-    stream = SimulatedStream()
-    stream.deploy(settings=EVERY)
     driver = SimulatedDriver(stream)
     attempt = driver.supervisor.attempt
     trials: list[Any] = []
@@ -135,7 +136,6 @@ def test_it_is_quiet_while_a_drain_is_tried() -> None:
 def run_with_faults(*times: tuple[float, Fault | None], seconds: float = 60.0) -> SimulatedStream:
     """The disk of the checkpoints goes wrong at these times."""
     stream = SimulatedStream()
-    stream.deploy(settings=EVERY)
     faults = FaultPlan()
     for at, fault in times:
         stream.clock.after(at, lambda fault=fault: setattr(faults, "every_write", fault))
@@ -157,10 +157,8 @@ def test_a_full_disk_delays_one() -> None:
     assert stream.events_of(Noted) == []
 
 
-def test_what_does_not_work_is_told_once_and_tried_again() -> None:
+def test_what_does_not_work_is_told_once_and_tried_again(stream: SimulatedStream) -> None:
     """A damaged log: an event the first time, lines in the log after it, and a snapshot when it is mended (Law 7)."""
-    stream = SimulatedStream()
-    stream.deploy(settings=EVERY)
     key = "flights/deployments/d-0001/checkpoints/counts/metadata"
 
     def damage() -> None:
@@ -176,10 +174,8 @@ def test_what_does_not_work_is_told_once_and_tried_again() -> None:
     assert 35 < seconds_of(stream)[0] < 51
 
 
-def test_a_clock_that_is_put_back_delays_none() -> None:
+def test_a_clock_that_is_put_back_delays_none(stream: SimulatedStream) -> None:
     """The age of the newest one is then not known, and it is taken."""
-    stream = SimulatedStream()
-    stream.deploy(settings=EVERY)
 
     def script(driver: SimulatedDriver) -> None:
         driver.start(make_plan(5_000))
@@ -191,9 +187,8 @@ def test_a_clock_that_is_put_back_delays_none() -> None:
     assert len(stream.events_of(SnapshotReady)) == 2
 
 
-def test_a_replaced_driver_takes_none() -> None:
+def test_a_replaced_driver_takes_none(stream: SimulatedStream) -> None:
     """It sees the register before each, and leaves (Law 4)."""
-    stream = SimulatedStream()
     settings = AgentSettings(snapshot_every_seconds=10, heartbeat_seconds=100)
     stream.deploy(settings=settings)
     stream.clock.after(9.0, lambda: stream.point_register("d-0002", 1, fencing_token=2))

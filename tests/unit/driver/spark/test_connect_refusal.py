@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.driver.spark import session
-from airflow_streamstate.driver.spark.session import refuse_connect_environment, refuse_connect_writers
+from airflow_streamstate.driver.spark import connect_refusal
+from airflow_streamstate.driver.spark.connect_refusal import refuse_connect_environment, refuse_connect_writers
 from airflow_streamstate.errors import InvalidRequestError
 
 
@@ -42,7 +42,7 @@ def writer_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
         "    def toTable(self, name): return 'escaped'\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(session, "WRITER_MODULE", name)
+    monkeypatch.setattr(connect_refusal, "WRITER_MODULE", name)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     yield name
     sys.modules.pop(name, None)

@@ -12,14 +12,14 @@ from support.simulated_query import Phase, SimulatedPlan, SimulatedRun
 
 
 def stopped(stream: SimulatedStream, plan: SimulatedPlan) -> None:
-    stream.deploy()
     stream.order_at(2.1, StopRequest)
     assert stream.run(waiting_script(plan)) == 0
 
 
-def test_an_expired_notification_does_not_keep_the_job_from_running(stream: SimulatedStream) -> None:
+def test_an_expired_notification_does_not_keep_the_job_from_running(
+    plan: SimulatedPlan, stream: SimulatedStream
+) -> None:
     """Past its deadline when it is read: the queries run as if it had not been there."""
-    plan = make_plan()
     stream.order(DrainNotification, within_seconds=1.0)
     stream.clock.advance(5.0)
     stream.order_at(10.0, StopRequest)
@@ -71,9 +71,10 @@ def test_a_drain_whose_object_was_deleted_is_ended_by_what_the_event_kept(stream
     assert (drained.attempt, drained.command_number) == (2, 1)
 
 
-def test_an_attempt_that_was_to_drain_and_finds_no_notification_starts_nothing() -> None:
+def test_an_attempt_that_was_to_drain_and_finds_no_notification_starts_nothing(
+    stream: SimulatedStream, plan: SimulatedPlan
+) -> None:
     """An attempt for a flush alone never reads input (Law 5)."""
-    stream, plan = SimulatedStream(), make_plan()
     stopped(stream, plan)
     reads = list(plan.sources[0].reads)
     attempt = stream.next_attempt(attempt_mode="drain")
@@ -107,9 +108,10 @@ def test_a_pending_drain_that_cannot_work_is_rejected_and_the_job_runs(stream: S
     assert stream.commands() == []
 
 
-def test_a_notification_of_another_deployment_does_not_close_the_latch(stream: SimulatedStream) -> None:
+def test_a_notification_of_another_deployment_does_not_close_the_latch(
+    plan: SimulatedPlan, stream: SimulatedStream
+) -> None:
     """Only the deployment that an order names obeys it."""
-    plan = make_plan()
     foreign = replace(make_command(DrainNotification, stream.clock, "d-0001"), deployment_id="d-0007")
     stream.control.journal("d-0001").write_command(foreign, NEWEST_PROTOCOL)
     stream.order_at(5.0, StopRequest)

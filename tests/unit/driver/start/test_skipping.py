@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.driver.start.skipping import skip_if_asked
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, SkipRequest, StopRequest
 from airflow_streamstate.protocol.data_events import Skipped
@@ -28,8 +27,7 @@ BATCH = 3
 
 def failed(stream: SimulatedStream, **changes: Any) -> SimulatedPlan:
     """A first attempt that failed over the rows of one batch."""
-    plan = make_plan(80, fails_on_rows_of={BATCH}, **changes)
-    stream.deploy()
+    plan = make_plan(80, **{"fails_on_rows_of": {BATCH}, **changes})
     assert stream.run(waiting_script(plan)) == 1
     assert stream.events_of(Failed)
     return plan
@@ -72,9 +70,8 @@ def assert_only_these_rows_are_missing(plan: SimulatedPlan, begin: int, end: int
     }
 
 
-def test_only_the_rows_of_that_batch_are_missing() -> None:
+def test_only_the_rows_of_that_batch_are_missing(stream: SimulatedStream) -> None:
     """State and ids continue, and the skipped offsets are recorded. (Laws 9 and 14)"""
-    stream = SimulatedStream()
     plan = failed(stream)
     request = ask(stream)
     assert run_next(stream, plan) == 0
@@ -98,10 +95,9 @@ def test_only_the_rows_of_that_batch_are_missing() -> None:
     ],
 )
 def test_law_14_what_the_sink_may_hold_is_not_skipped_unasked(
-    sink: Any, holds: bool, accepts: bool, said: str | None
+    stream: SimulatedStream, sink: Any, holds: bool, accepts: bool, said: str | None
 ) -> None:
     """The request is rejected with the reason, and the attempt runs."""
-    stream = SimulatedStream()
     plan = failed(stream, sink=SimulatedSink(sink))
     if holds:
         plan.sink.add_batch(BATCH, ())
@@ -118,21 +114,17 @@ def test_law_14_what_the_sink_may_hold_is_not_skipped_unasked(
 
 
 @pytest.mark.parametrize(("batch_id", "said"), [(1, "batch 1 is committed"), (7, "the planned one is 3")])
-def test_only_the_planned_batch_is_skipped(batch_id: int, said: str) -> None:
+def test_only_the_planned_batch_is_skipped(stream: SimulatedStream, batch_id: int, said: str) -> None:
     """Another one has its rows in the state, or no bounds yet."""
-    stream = SimulatedStream()
     plan = failed(stream)
     ask(stream, batch_id)
     assert run_next(stream, plan) == 1
     assert said in stream.events_of(Rejected)[0].reason
 
 
-def test_a_batch_that_fails_without_its_rows_is_not_skipped() -> None:
+def test_a_batch_that_fails_without_its_rows_is_not_skipped(stream: SimulatedStream) -> None:
     """Its rows are not the cause."""
-    stream = SimulatedStream()
-    plan = make_plan(80, fails_at={BATCH})
-    stream.deploy()
-    assert stream.run(waiting_script(plan)) == 1
+    plan = failed(stream, fails_on_rows_of=set(), fails_at={BATCH})
     ask(stream)
     assert run_next(stream, plan) == 1
     (rejected,) = stream.events_of(Rejected)
@@ -148,9 +140,8 @@ def test_a_request_for_a_query_that_runs_is_rejected(stream: SimulatedStream) ->
     assert "a batch is skipped before a start" in stream.events_of(Rejected)[0].reason
 
 
-def test_the_request_for_another_query_waits_for_that() -> None:
+def test_the_request_for_another_query_waits_for_that(stream: SimulatedStream) -> None:
     """The start of its own query obeys it."""
-    stream = SimulatedStream()
     plan = failed(stream)
     other = make_plan(20)
     ask(stream)
@@ -165,7 +156,6 @@ def test_the_request_for_another_query_waits_for_that() -> None:
     stream.order_at(20.0, StopRequest, attempt=attempt)
     assert stream.run(script, attempt=attempt) == 0
     assert [event.query_name for event in stream.events_of(Skipped)] == ["counts"]
-    assert skip_if_asked is not None
 
 
 def test_a_driver_that_dies_anywhere_in_it_is_carried_on() -> None:
@@ -173,6 +163,7 @@ def test_a_driver_that_dies_anywhere_in_it_is_carried_on() -> None:
     for count in itertools.count(1):
         store = HookedStore()
         stream = SimulatedStream(checkpoints=store)
+        stream.deploy()
         plan = failed(stream)
         ask(stream)
         left = count
@@ -219,6 +210,7 @@ def die_at(stream: SimulatedStream, plan: SimulatedPlan, verb: str, part: str, *
 def test_a_skip_that_was_committed_is_told_although_its_query_never_starts_again() -> None:
     """A gap has a name before the next attempt does anything, as where that drains. (Laws 1 and 2)"""
     stream = SimulatedStream(checkpoints=HookedStore())
+    stream.deploy()
     plan = failed(stream)
     request = ask(stream)
     die_at(stream, plan, "create", f"{CHECKPOINT}/commits/{BATCH}")
@@ -235,6 +227,7 @@ def test_a_skip_that_was_committed_is_told_although_its_query_never_starts_again
 def test_a_batch_that_a_drain_ran_is_not_told_as_skipped() -> None:
     """The skip had begun when its driver died; the drain commits the rows. (Law 2)"""
     stream = SimulatedStream(checkpoints=HookedStore())
+    stream.deploy()
     plan = failed(stream)
     ask(stream)
     die_at(stream, plan, "create", f"{layout.building_folder('flights', 'd-0001', 'counts')}/offsets/{BATCH}")
@@ -252,6 +245,7 @@ def test_a_batch_that_a_drain_ran_is_not_told_as_skipped() -> None:
 def test_a_skip_that_was_begun_goes_on_without_its_object() -> None:
     """Else the batch would run with its rows, and be reported as skipped. (Laws 1 and 2)"""
     stream = SimulatedStream(checkpoints=HookedStore())
+    stream.deploy()
     plan = failed(stream)
     request = ask(stream)
     die_at(stream, plan, "create", f"{layout.building_folder('flights', 'd-0001', 'counts')}/offsets/{BATCH}")
@@ -264,9 +258,8 @@ def test_a_skip_that_was_begun_goes_on_without_its_object() -> None:
     assert_only_these_rows_are_missing(plan, 30, 40)
 
 
-def test_what_could_not_be_told_is_not_skipped() -> None:
+def test_what_could_not_be_told_is_not_skipped(stream: SimulatedStream) -> None:
     """The entry before the batch is gone, and with it the begin of the gap: the log is unchanged."""
-    stream = SimulatedStream()
     plan = failed(stream)
     ask(stream)
     stream.checkpoints.delete(f"{CHECKPOINT}/offsets/{BATCH - 1}")

@@ -54,6 +54,13 @@ def second(stream: SimulatedStream, plan: SimulatedPlan, start: StartPlan) -> in
     return stream.run(waiting_script(plan), "d-0002")
 
 
+def accepted(stream: SimulatedStream, plan: SimulatedPlan, start: StartPlan) -> int | None:
+    """A third deployment, which accepts what is lost."""
+    stream.deploy(3, replace(start, accept_lost_input=("counts",)))
+    stream.order_at(120.0, DrainNotification, "d-0003")
+    return stream.run(waiting_script(plan), "d-0003")
+
+
 def failure(stream: SimulatedStream) -> str:
     (failed,) = stream.events_of(Failed, "d-0002")
     return failed.error
@@ -115,9 +122,7 @@ def test_a_source_in_anothers_place_is_refused_by_both_names() -> None:
     assert "simulated after" in failure(stream)
     assert "--accept-lost-input counts" in failure(stream)
     assert other.reads == []
-    stream.deploy(3, replace(start, accept_lost_input=("counts",)))
-    stream.order_at(120.0, DrainNotification, "d-0003")
-    assert stream.run(waiting_script(a_plan(other, sink=sink)), "d-0003") == 0
+    assert accepted(stream, a_plan(other, sink=sink), start) == 0
     assert other.reads[0][0] == 0
 
 
@@ -145,10 +150,7 @@ def test_rows_that_are_gone_are_refused_and_counted(kind: type) -> None:
     assert "--accept-lost-input counts" in failure(stream)
     assert not [key for key in _keys(stream) if "/d-0002/checkpoints/" in key]
     assert source.reads[-1][1] == read
-
-    stream.deploy(3, replace(start, accept_lost_input=("counts",)))
-    stream.order_at(120.0, DrainNotification, "d-0003")
-    assert stream.run(waiting_script(a_plan(source, sink=sink)), "d-0003") == 0
+    assert accepted(stream, a_plan(source, sink=sink), start) == 0
     assert next(begin for begin, _ in source.reads if begin >= read) == read + 25
     said = " ".join(stream.events_of(QueryStarted, "d-0003")[0].repairs)
     assert "passed over, as was asked for: topic: 25 rows" in said
@@ -263,9 +265,7 @@ def test_a_planned_batch_runs_over_what_is_left_of_its_bounds(stream: SimulatedS
     assert second(stream, plan, start) == 1
     assert "13 rows removed at the source" in failure(stream)
     source.reads.clear()
-    stream.deploy(3, replace(start, accept_lost_input=("counts",)))
-    stream.order_at(120.0, DrainNotification, "d-0003")
-    assert stream.run(waiting_script(plan), "d-0003") == 0
+    assert accepted(stream, plan, start) == 0
     assert source.reads[0] == (33, 43)
     assert [batch_id for batch_id, _ in plan.sink.batches] == sorted({batch_id for batch_id, _ in plan.sink.batches})
 
@@ -482,9 +482,7 @@ def test_no_start_goes_on_from_a_source_that_sends_each_row_once(kind: type) -> 
     assert "sends each row once" in failure(stream)
     assert "Deploy with --accept-lost-input counts" in failure(stream)
     anew = a_source("sent-once", 5)
-    stream.deploy(3, replace(start, accept_lost_input=("counts",)))
-    stream.order_at(120.0, DrainNotification, "d-0003")
-    assert stream.run(waiting_script(a_plan(anew, sink=sink)), "d-0003") == 0
+    assert accepted(stream, a_plan(anew, sink=sink), start) == 0
     assert anew.reads[0] == (0, 5)
     ids = [batch_id for batch_id, _ in sink.batches]
     assert ids == sorted(set(ids))

@@ -17,6 +17,7 @@ from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import barrier_mark, memory_checkpoint, run_batches
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
+from support.simulated_query import SimulatedPlan
 
 
 def test_a_fresh_query_gets_its_checkpoint_under_the_deployment(stream: SimulatedStream) -> None:
@@ -36,9 +37,8 @@ def test_a_fresh_query_gets_its_checkpoint_under_the_deployment(stream: Simulate
     assert started.query_run_id
 
 
-def test_two_queries_of_one_name_at_the_same_time_are_refused(stream: SimulatedStream) -> None:
+def test_two_queries_of_one_name_at_the_same_time_are_refused(plan: SimulatedPlan, stream: SimulatedStream) -> None:
     """They would share one checkpoint."""
-    plan = make_plan()
 
     def script(driver: SimulatedDriver) -> None:
         driver.start(plan)
@@ -115,15 +115,11 @@ def test_a_query_started_during_a_stop_is_over_with_it(stream: SimulatedStream) 
     assert driver.startables[1].runs == []
 
 
-def test_entries_that_got_the_number_of_partitions_are_named() -> None:
-    """What is written into Spark's own entries is said, batch by batch."""
+def test_repairs_are_told() -> None:
+    """What was removed, its deployment (1a.1, 1a.7), and what was added to Spark's own entries."""
     report = RepairReport(Clean(1), (), (), "normal", 1, pinned_ids=(0, 1))
     (words,) = describe_repairs(report)
     assert "partitions to entry 0, 1 of offset log 2" in words
-
-
-def describe_test_repairs_are_told() -> None:
-    """A person reads what was removed, and whose it was (1a.1, 1a.7)."""
     checkpoint = run_batches(memory_checkpoint(), 3)
     put_fence(checkpoint, barrier_mark("fence", deployment_id="d-0009"))
     words = describe_repairs(repair_before_start(checkpoint, "d-0001"))
