@@ -23,7 +23,7 @@ from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import Progress
 from airflow_streamstate.driver.attempt.source_book import KnownSource, SourceBook
-from airflow_streamstate.driver.start.elsewhere import begins_elsewhere
+from airflow_streamstate.driver.start.offset_override import begins_elsewhere
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.heartbeat import LagTrend, SourceLag
 from airflow_streamstate.protocol.positions import QueryPosition

@@ -20,9 +20,9 @@ from airflow_streamstate.driver.attempt.lost_checkpoint import need_checkpoint
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.attempt.snapshotting import last_known, own_identities
 from airflow_streamstate.driver.attempt.source_book import KnownSource
-from airflow_streamstate.driver.start.arranging import are_known, check_same_order
-from airflow_streamstate.driver.start.elsewhere import begins_elsewhere
 from airflow_streamstate.driver.start.named_sources import check_same_names, source_keys
+from airflow_streamstate.driver.start.offset_mapping import are_known, check_same_order
+from airflow_streamstate.driver.start.offset_override import begins_elsewhere
 from airflow_streamstate.driver.start.plans import plan_of
 from airflow_streamstate.driver.start.seeding import check_same_sources, describe_sources, seed_query, stored_entry
 from airflow_streamstate.driver.start.sources import Readable, look_before_start

@@ -15,7 +15,7 @@ from airflow_streamstate.checkpoint.spark_versions import OFFSET_LOG_2_SINCE, li
 from airflow_streamstate.connectors.source import NO_OFFSET
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.attempt.source_book import KnownSource
-from airflow_streamstate.driver.start.arranging import Arrangement, may_be_one, said_of_left
+from airflow_streamstate.driver.start.offset_mapping import MappedOffsets, may_be_one, said_of_left
 from airflow_streamstate.errors import IncompatibleUpgradeError, UnsupportedCheckpointError
 from airflow_streamstate.protocol.manifest import QuerySnapshot
 from airflow_streamstate.protocol.positions import SourceIdentity
@@ -115,7 +115,7 @@ def told_apart(
 ) -> tuple[QuerySnapshot, tuple[KnownSource, ...]]:
     """The snapshot and the sources of the new plan, with the name put into the identity of each source that kept it.
 
-    ``arrange`` then gives an offset to the source of the same name first, and to another one only if the name is gone.
+    ``map_offsets`` then prefers the source of the same name, and takes another one only if the name is gone.
 
     Args:
         names: of the snapshot's sources, by offset; empty where they had none.
@@ -130,9 +130,9 @@ def told_apart(
     return replace(known, identities=tuple(identities)), tuple(told)
 
 
-def arrange_by_name(
+def map_offsets_by_name(
     query_name: str, known: QuerySnapshot, names: Sequence[str], sources: Sequence[KnownSource]
-) -> Arrangement:
+) -> MappedOffsets:
     """Give each source the offset of its name, where no connector knows all of the sources.
 
     Args:
@@ -172,7 +172,7 @@ def arrange_by_name(
             snapshot_sources=list(names),
             next_step="Keep the names, each for its source.",
         )
-    return Arrangement(
+    return MappedOffsets(
         lines=tuple(NO_OFFSET if number is None else lines[number] for number in numbers),
         identities=tuple(
             identities[number] if number is not None and number < len(identities) else None for number in numbers

@@ -19,19 +19,19 @@ from airflow_streamstate.checkpoint.seed import (
 from airflow_streamstate.connectors.moving import describe
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.ports import StartableQuery
-from airflow_streamstate.driver.start.arranging import Arrangement, are_known, arrange
-from airflow_streamstate.driver.start.elsewhere import (
+from airflow_streamstate.driver.start.named_sources import (
+    has_names,
+    log_folders,
+    map_offsets_by_name,
+    source_keys,
+    told_apart,
+)
+from airflow_streamstate.driver.start.offset_mapping import MappedOffsets, are_known, map_offsets
+from airflow_streamstate.driver.start.offset_override import (
     WATERMARK_ANEW,
     as_given,
     find_beginning,
     tell,
-)
-from airflow_streamstate.driver.start.named_sources import (
-    arrange_by_name,
-    has_names,
-    log_folders,
-    source_keys,
-    told_apart,
 )
 from airflow_streamstate.driver.start.sources import look_before_start
 from airflow_streamstate.errors import DataError, IncompatibleUpgradeError, InvalidRequestError
@@ -73,14 +73,14 @@ def seed_query(
     folders: dict[str, str] | None = None
     if are_known(known, book):
         apart, told = told_apart(known, last.source_names, book)
-        arranged = arrange(name, apart, told, accepts=name in attempt.spec.start.accept_lost_input)
-        folders = log_folders(arranged.folders, known, last.source_names, book)
+        mapped = map_offsets(name, apart, told, accepts=name in attempt.spec.start.accept_lost_input)
+        folders = log_folders(mapped.folders, known, last.source_names, book)
     elif last.source_names or has_names(book):
-        arranged = arrange_by_name(name, known, last.source_names, book)
+        mapped = map_offsets_by_name(name, known, last.source_names, book)
         folders = {one: one for one in last.source_names}
     else:
-        arranged = Arrangement(known.position.end_offsets, known.identities)
-    lines, identities = arranged.lines, arranged.identities
+        mapped = MappedOffsets(known.position.end_offsets, known.identities)
+    lines, identities = mapped.lines, mapped.identities
     beginning = find_beginning(attempt, name, manifest, stood, last, lines, identities)
     if beginning.reads_again:
         watermark_ms, remark = 0, (WATERMARK_ANEW,)
@@ -98,7 +98,7 @@ def seed_query(
     tell(attempt, name, plan.batch_id, beginning)
     finish_seed(_building(attempt, name), plan, logs, attempt.checkpoint_of(name), beginning.books)
     said = tuple(f"begins elsewhere, {words}" for words in describe(beginning.moves))
-    return sources or known.sources, (*remarks, *remark, *said, *arranged.remarks, *readable.remarks)
+    return sources or known.sources, (*remarks, *remark, *said, *mapped.remarks, *readable.remarks)
 
 
 def describe_sources(

@@ -21,7 +21,7 @@ _LISTED = 20
 
 
 @dataclass(frozen=True)
-class Arrangement:
+class MappedOffsets:
     """The stored offsets, mapped to the sources of a new version.
 
     Attributes:
@@ -50,7 +50,7 @@ def are_known(known: QuerySnapshot, sources: Sequence[KnownSource]) -> bool:
     )
 
 
-def arrange(name: str, known: QuerySnapshot, sources: Sequence[KnownSource], *, accepts: bool) -> Arrangement:
+def map_offsets(name: str, known: QuerySnapshot, sources: Sequence[KnownSource], *, accepts: bool) -> MappedOffsets:
     """Give each source of the new plan the offset of the same source; the same source twice keeps its order.
 
     Args:
@@ -60,10 +60,10 @@ def arrange(name: str, known: QuerySnapshot, sources: Sequence[KnownSource], *, 
         IncompatibleUpgradeError: a source replaces another one of its kind, or reads less than before without naming
             what it leaves out.
     """
-    return _Arranging(name, known, sources, accepts=accepts).arranged()
+    return _Mapping(name, known, sources, accepts=accepts).mapped()
 
 
-class _Arranging:
+class _Mapping:
     def __init__(self, name: str, known: QuerySnapshot, sources: Sequence[KnownSource], *, accepts: bool) -> None:
         self._name = name
         self._known = known
@@ -73,7 +73,7 @@ class _Arranging:
         self._narrowed: dict[int, tuple[int, Narrowed]] = {}
         self._doubtful: set[int] = set()
 
-    def arranged(self) -> Arrangement:
+    def mapped(self) -> MappedOffsets:
         for at, source in self._new():
             further = next(
                 (number for number in self._left() if _asked(source, self._known, number, _continuing)), None
@@ -87,7 +87,7 @@ class _Arranging:
         places = range(len(self._sources))
         numbers = [self._taken.get(at, self._narrowed[at][0] if at in self._narrowed else None) for at in places]
         identities = self._known.identities
-        return Arrangement(
+        return MappedOffsets(
             lines=tuple(self._line(at) for at in places),
             identities=tuple(None if number is None else identities[number] for number in numbers),
             folders={

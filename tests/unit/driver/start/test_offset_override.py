@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.driver.start.elsewhere import begins_elsewhere
+from airflow_streamstate.driver.start.offset_override import begins_elsewhere
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.data_events import Repositioned
 from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
