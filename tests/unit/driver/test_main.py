@@ -134,19 +134,13 @@ def test_a_driver_that_is_not_current_leaves_everything_alone(tmp_path: Path, st
     assert stream.events(Claimed) == []
 
 
-def test_checkpoints_elsewhere_are_refused(tmp_path: Path, stream: Deployments) -> None:
-    """Spark's checkpoints must lie in a folder of this machine."""
-    ended = _run(tmp_path, checkpoints_uri="memory://elsewhere")
-    assert ended.returncode == 1
-    assert "folder of this machine" in ended.stderr
-    assert stream.events(Claimed) == []
-
-
-def test_what_is_said_before_there_is_a_reporter_hides_secrets_too(tmp_path: Path, stream: Deployments) -> None:
-    """What references stood for is in ``driver.json`` from the first line on."""
+def test_checkpoints_elsewhere_are_refused_without_showing_secrets(tmp_path: Path, stream: Deployments) -> None:
+    """Before the claim, and before there is a reporter."""
     ended = _run(tmp_path, checkpoints_uri="memory://hunter2-secret", secrets=["hunter2-secret"])
     assert ended.returncode == 1
+    assert "folder of this machine" in ended.stderr
     assert "checkpoints_uri=memory://***" in ended.stderr
+    assert stream.events(Claimed) == []
 
 
 def test_a_process_that_is_ended_keeps_what_it_printed(tmp_path: Path) -> None:

@@ -66,21 +66,11 @@ def test_they_are_taken_every_so_often_at_committed_batches() -> None:
     assert batches == sorted(set(batches))
 
 
-def test_they_are_off_by_default() -> None:
-    """No setting, no snapshot."""
-    assert lived(60, settings=AgentSettings()).events_of(SnapshotReady) == []
-
-
-def test_none_is_taken_where_nothing_new_was_committed() -> None:
-    """The input ends early: one snapshot holds it, and there is no second of the same position."""
-    stream = lived(100, rows=20)
-    assert len(stream.events_of(SnapshotReady)) == 1
-
-
-def test_none_is_taken_before_the_first_batch() -> None:
-    """There is nothing to keep yet, and no event says so each time."""
-    stream = lived(35, rows=0)
-    assert stream.events_of(SnapshotReady) == []
+@pytest.mark.parametrize(("rows", "settings", "count"), [(5_000, AgentSettings(), 0), (20, EVERY, 1), (0, EVERY, 0)])
+def test_none_is_taken_by_default_or_without_a_new_batch(rows: int, settings: AgentSettings, count: int) -> None:
+    """Not a second one of a position, nor one before the first batch; and no event says so."""
+    stream = lived(100, rows, settings)
+    assert len(stream.events_of(SnapshotReady)) == count
     assert stream.events_of(Noted) == []
 
 

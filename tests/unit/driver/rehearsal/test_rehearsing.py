@@ -162,14 +162,15 @@ def test_a_start_that_would_be_refused_is_refused_in_the_same_words(stage: Stage
 
 
 def test_a_drained_stream_is_tried_as_it_would_be_seeded(stage: Stage, plan: SimulatedPlan) -> None:
-    """The empty batch of the seed is the trial."""
+    """The empty batch of the seed is the trial, and no second run follows."""
     stage.stream.deploy()
     stage.stream.order_at(2.1, DrainNotification)
     assert stage.stream.run(waiting_script(plan)) == 0
     reads = list(plan.sources[0].reads)
-    rehearsing = stage.rehearsing(stage.stream.events_of(Drained)[0].snapshot_id)
+    rehearsing = stage.rehearsing(stage.stream.events_of(Drained)[0].snapshot_id, seeds="always")
     stage.start(rehearsing, replace(plan, window_ms=3_000))
     rehearsing.script_ended(None)
+    assert not rehearsing.begins_seeds()
     query = stage.verdict.queries["counts"]
     assert (query.outcome, query.start, plan.sources[0].reads) == ("accepted", "seeded", reads)
 
@@ -396,18 +397,6 @@ def test_what_is_wrong_with_the_seed_is_told_beside_what_was_wrong_with_the_stat
         verdict = stage.verdict
         assert (verdict.outcome, verdict.queries["counts"].outcome) == ("done", "failed")
         assert (verdict.is_accepted_as_seed, rehearsing.goes_on()) == (False, False)
-
-
-def test_a_stream_that_is_drained_already_is_tried_once(stage: Stage, plan: SimulatedPlan) -> None:
-    """Its first pass is the pass of the seed."""
-    stage.stream.deploy()
-    stage.stream.order_at(2.1, DrainNotification)
-    assert stage.stream.run(waiting_script(plan)) == 0
-    rehearsing = stage.rehearsing(stage.stream.events_of(Drained)[0].snapshot_id, seeds="always")
-    stage.start(rehearsing, replace(plan, window_ms=3_000))
-    rehearsing.script_ended(None)
-    assert not rehearsing.begins_seeds()
-    assert stage.verdict.queries["counts"].start == "seeded"
 
 
 @pytest.mark.parametrize(("waits_seconds", "goes_on"), [(60.0, True), (None, False), (0.0, False)])

@@ -58,10 +58,6 @@ def test_an_idle_query_keeps_its_last_batch_and_has_the_rates_of_now() -> None:
     assert progress.batch_id == 6
     assert progress.input_rows_per_second == 0.0
     assert progress.processed_rows_per_second == 0.0
-
-
-def test_only_a_trigger_that_called_the_sink_ran_a_batch() -> None:
-    """Idle triggers have progress too, but no batch."""
     assert ran_a_batch(EXECUTED)
     assert not ran_a_batch(IDLE)
     assert not ran_a_batch({})
