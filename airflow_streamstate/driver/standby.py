@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import StartableQuery
@@ -36,21 +37,6 @@ ASK_AGAIN_SECONDS = 300.0
 """Pause between two questions to the first query's sink, which keep its connector warm."""
 
 
-class Successor(Protocol):
-    """The part of ``agent.supervisor.Supervisor`` that is used here."""
-
-    def session_started(self, spark_version: str, application_id: str) -> None:
-        """See ``Supervisor``."""
-
-    def start_query(
-        self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery
-    ) -> LogicalQuery:
-        """See ``Supervisor``."""
-
-    def script_ended(self, failure: ScriptFailure | None) -> int:
-        """See ``Supervisor``."""
-
-
 class WaitingDriver:
     """The second pass.
 
@@ -63,7 +49,7 @@ class WaitingDriver:
         self,
         attempt: Attempt,
         rehearsal: Rehearsal,
-        become: Callable[[Handover], Successor],
+        become: Callable[[Handover], Supervisor],
         end_process: Callable[[int], None],
     ) -> None:
         self.attempt = attempt
@@ -77,7 +63,7 @@ class WaitingDriver:
         self._waits_since_seconds = self._asked_at_seconds = attempt.clock.monotonic_seconds()
         self._looked_at_seconds = -LOOK_SECONDS
         self._session: tuple[str, str] | None = None
-        self._successor: Successor | None = None
+        self._successor: Supervisor | None = None
         self._fate: Literal["handed over", "given up"] | None = None
         self._fate_guard = threading.Lock()
         self._first_start = threading.Lock()
@@ -129,7 +115,7 @@ class WaitingDriver:
         warm(self.attempt, name, startable, WARM_AGAIN_SECONDS)
         self._ask_again = partial(ask_again, self.attempt, name, startable)
 
-    def _waited(self, query_name: str) -> Successor:
+    def _waited(self, query_name: str) -> Supervisor:
         self._say_waiting(query_name)
         self._waits_since_seconds = self._asked_at_seconds = self.attempt.clock.monotonic_seconds()
         handover = self._handover()

@@ -119,7 +119,8 @@ class LiveSnapshots:
         """Try once; an unavailable store or disk is tried again by later polls, until ``PATIENCE_SECONDS``."""
         attempt = self._attempt
         attempt.fence.check_current()
-        snapshot_id, request_id = attempt.snapshot_id("live", order.command_number), _request_id_of(order)
+        snapshot_id = attempt.snapshot_id("live", order.command_number)
+        request_id = order.command.request_id if isinstance(order.command, SnapshotRequest) else ""
         try:
             if self._has_become_one(order, request_id):
                 return
@@ -153,7 +154,14 @@ class LiveSnapshots:
         except StreamStateError as error:
             self._reject(order, key, error)
         else:
-            self._report(order, manifest)
+            report_ready(
+                attempt,
+                manifest,
+                command_id=order.command_id,
+                command_number=order.command_number,
+                request_id=request_id,
+            )
+            clean_up(attempt)
             seal_in_background(attempt, manifest.snapshot_id)
 
     def _has_become_one(self, order: Order, request_id: str) -> bool:
@@ -166,21 +174,6 @@ class LiveSnapshots:
             return False
         ignore(attempt, command, order.command_number, f"its request has become snapshot {found.snapshot_id} already")
         return True
-
-    def _report(self, order: Order, manifest: SnapshotManifest) -> None:
-        self._attempt.reporter.write(
-            SnapshotReady,
-            snapshot_id=manifest.snapshot_id,
-            snapshot_kind=manifest.snapshot_kind,
-            queries=positions_in(manifest),
-            command_id=order.command_id,
-            command_number=order.command_number,
-            request_id=_request_id_of(order),
-        )
-        self._attempt.reporter.say(
-            f"snapshot {manifest.snapshot_id}: {manifest.files_count} files, {manifest.size_bytes} bytes"
-        )
-        clean_up(self._attempt)
 
     def _is_enough(self, command: Command | None) -> bool:
         """Whether the command is late, so that no query stands for it; raises GaveWayError."""
@@ -210,5 +203,13 @@ class LiveSnapshots:
         clean_up(self._attempt)
 
 
-def _request_id_of(order: Order) -> str:
-    return order.command.request_id if isinstance(order.command, SnapshotRequest) else ""
+def report_ready(attempt: Attempt, manifest: SnapshotManifest, **asked_by: object) -> None:
+    """Write ``SnapshotReady``, with the command that asked for the snapshot, and log it."""
+    attempt.reporter.write(
+        SnapshotReady,
+        snapshot_id=manifest.snapshot_id,
+        snapshot_kind=manifest.snapshot_kind,
+        queries=positions_in(manifest),
+        **asked_by,
+    )
+    attempt.reporter.say(f"snapshot {manifest.snapshot_id}: {manifest.files_count} files, {manifest.size_bytes} bytes")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from airflow_streamstate.driver.agent.live_snapshots import report_ready
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.sealing import seal_now
 from airflow_streamstate.driver.attempt.snapshotting import positions_in, queries_to_capture, take_snapshot
 from airflow_streamstate.errors import FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.events import Drained, Finished, SnapshotReady, Stopped
 from airflow_streamstate.protocol.ids import periodic_snapshot_id_for
-from airflow_streamstate.protocol.manifest import SnapshotManifest
 
 Kept = SnapshotReady | Stopped | Finished | Drained
 
@@ -63,21 +63,10 @@ class PeriodicSnapshots:
             self._complain(snapshot_id, error)
             self._wait(every)
         else:
-            self._report(manifest)
+            self._has_complained = False
+            report_ready(attempt, manifest)
             self._wait(every)
             self._seal(snapshot_id)
-
-    def _report(self, manifest: SnapshotManifest) -> None:
-        self._has_complained = False
-        self._attempt.reporter.write(
-            SnapshotReady,
-            snapshot_id=manifest.snapshot_id,
-            snapshot_kind=manifest.snapshot_kind,
-            queries=positions_in(manifest),
-        )
-        self._attempt.reporter.say(
-            f"snapshot {manifest.snapshot_id}: {manifest.files_count} files, {manifest.size_bytes} bytes"
-        )
 
     def _complain(self, snapshot_id: str, error: StreamStateError) -> None:
         """Report the first failure as an event, and the next ones in the log, until a snapshot is taken."""
