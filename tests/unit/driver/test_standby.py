@@ -134,6 +134,12 @@ class Wait:
         """The script's ``start()``."""
         return self.driver.start_query(name, None, self.startable(plan))
 
+    def ended_with(self) -> int:
+        """The status with which the process ended in the script's first ``start()``."""
+        with pytest.raises(ProcessEndedError) as ended:
+            self.start()
+        return ended.value.status
+
     def control_waits(self) -> bool:
         """Whether it was said that this driver waits."""
         return self.stream.control.waiting(REHEARSAL) is not None
@@ -186,9 +192,7 @@ def test_the_first_start_waits_and_then_goes_on_as_a_cold_one(wait: Wait, name: 
 def test_where_nothing_is_handed_over_the_process_ends_and_nobody_noticed(wait: Wait) -> None:
     """With status 0, at its time (Law 6); the stream is as it was (Law 4)."""
     before = wait.stream.events()
-    with pytest.raises(ProcessEndedError) as ended:
-        wait.start()
-    assert ended.value.status == 0
+    assert wait.ended_with() == 0
     assert wait.stream.events() == before
     assert wait.stream.clock.monotonic_seconds() < 2.1 + 100 + 60
     assert "nothing was handed over" in wait.stream.said[-1]
@@ -211,9 +215,7 @@ def test_where_its_upgrade_is_over_the_driver_ends_within_a_minute() -> None:
     is_taken_to(wait.stream, 1, "rehearsing")
     wait.stream.clock.after(200.0, lambda: is_taken_to(wait.stream, 2, "refused"))
     began_seconds = wait.stream.clock.monotonic_seconds()
-    with pytest.raises(ProcessEndedError) as ended:
-        wait.start()
-    assert ended.value.status == 0
+    assert wait.ended_with() == 0
     assert 200 <= wait.stream.clock.monotonic_seconds() - began_seconds < 200 + LOOK_SECONDS + 10
     assert "is over without a handover" in wait.stream.said[-1]
 
@@ -239,9 +241,7 @@ def test_a_handover_of_what_is_not_current_is_refused(wait: Wait) -> None:
     """Status 4, by the process, not by the script (Law 4)."""
     wait.stream.deploy(2, wait.start_plan)
     wait.hand_over(2)
-    with pytest.raises(ProcessEndedError) as ended:
-        wait.start()
-    assert ended.value.status == FENCED_STATUS
+    assert wait.ended_with() == FENCED_STATUS
     assert wait.stream.kinds("d-0002") == []
     assert "replaced" in wait.stream.said[-1]
 
@@ -249,9 +249,7 @@ def test_a_handover_of_what_is_not_current_is_refused(wait: Wait) -> None:
 def test_a_handover_to_what_was_never_recorded_ends_the_process(wait: Wait) -> None:
     """As a cold driver does that does not find its deployment."""
     wait.hand_over()
-    with pytest.raises(ProcessEndedError) as ended:
-        wait.start()
-    assert ended.value.status == 1
+    assert wait.ended_with() == 1
 
 
 @pytest.mark.parametrize("failure", [None, BROKEN])
@@ -278,9 +276,7 @@ def test_what_is_found_when_the_end_was_decided_is_not_taken(wait: Wait) -> None
         wait.follows()
 
     wait.stream.clock.after(100.0, both)
-    with pytest.raises(ProcessEndedError) as ended:
-        wait.start()
-    assert ended.value.status == 0
+    assert wait.ended_with() == 0
     assert wait.became == []
 
 

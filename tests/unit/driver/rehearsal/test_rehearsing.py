@@ -77,6 +77,13 @@ class Stage:
         attempt.note_spark(self.stream.spark_version)
         return Rehearsing(attempt, rehearsal, lambda error: f"{type(error).__name__}: {error}")
 
+    def rehearsed(self, plan: SimulatedPlan, snapshot_id: str | None, name: str = "counts", **asked: Any) -> Rehearsing:
+        """The rehearsal of a script that starts this one query, at its end."""
+        rehearsing = self.rehearsing(snapshot_id, **asked)
+        self.start(rehearsing, plan, name)
+        rehearsing.script_ended(None)
+        return rehearsing
+
     @property
     def recorded(self) -> list[str]:
         """The queries whose plan is recorded."""
@@ -167,9 +174,9 @@ def test_a_drained_stream_is_tried_as_it_would_be_seeded(stage: Stage, plan: Sim
     stage.stream.order_at(2.1, DrainNotification)
     assert stage.stream.run(waiting_script(plan)) == 0
     reads = list(plan.sources[0].reads)
-    rehearsing = stage.rehearsing(stage.stream.events_of(Drained)[0].snapshot_id, seeds="always")
-    stage.start(rehearsing, replace(plan, window_ms=3_000))
-    rehearsing.script_ended(None)
+    rehearsing = stage.rehearsed(
+        replace(plan, window_ms=3_000), stage.stream.events_of(Drained)[0].snapshot_id, seeds="always"
+    )
     assert not rehearsing.begins_seeds()
     query = stage.verdict.queries["counts"]
     assert (query.outcome, query.start, plan.sources[0].reads) == ("accepted", "seeded", reads)
@@ -191,9 +198,7 @@ def test_without_batches_the_plans_alone_are_kept(stage: Stage, plan: SimulatedP
     """Nothing is built."""
     snapshot_id = stage.stopped(plan)
     before = stage.outside()
-    rehearsing = stage.rehearsing(snapshot_id, runs_batches=False)
-    stage.start(rehearsing, plan)
-    rehearsing.script_ended(None)
+    stage.rehearsed(plan, snapshot_id, runs_batches=False)
     assert stage.verdict.queries == {"counts": RehearsedQuery("not_run", "restored")}
     assert (stage.recorded, stage.outside()) == (["counts"], before)
     own = layout.deployment_folder(STREAM, REHEARSAL)
@@ -349,9 +354,7 @@ def test_a_query_of_one_batch_is_tried_as_after_a_drain() -> None:
     snapshot_id = stage.stopped(plan, at_seconds=0.6)
     manifest = stage.stream.control.need_manifest(snapshot_id)
     assert manifest.queries["counts"].position.batch_id == 0
-    rehearsing = stage.rehearsing(snapshot_id, seeds="always", waits_seconds=60.0)
-    stage.start(rehearsing, plan)
-    rehearsing.script_ended(None)
+    rehearsing = stage.rehearsed(plan, snapshot_id, seeds="always", waits_seconds=60.0)
     assert rehearsing.begins_seeds()
     stage.start(rehearsing, plan)
     rehearsing.script_ended(None)
@@ -366,9 +369,9 @@ def test_a_pass_for_the_seed_follows_where_the_plan_needs_a_drain_or_one_is_want
     stage: Stage, plan: SimulatedPlan, seeds: SeedTrial, is_changed: bool, is_begun: bool
 ) -> None:
     """Spark takes another delay of a watermark without a word: the plan tells."""
-    rehearsing = stage.rehearsing(stage.stopped(plan), seeds=seeds)
-    stage.start(rehearsing, replace(plan, delay_ms=7_000) if is_changed else plan)
-    rehearsing.script_ended(None)
+    rehearsing = stage.rehearsed(
+        replace(plan, delay_ms=7_000) if is_changed else plan, stage.stopped(plan), seeds=seeds
+    )
     assert rehearsing.begins_seeds() is is_begun
 
 
@@ -404,9 +407,7 @@ def test_a_second_pass_follows_where_it_was_asked_for(
     stage: Stage, plan: SimulatedPlan, waits_seconds: float | None, goes_on: bool
 ) -> None:
     """And while there is time left for it; the time of the first one is not watched any more."""
-    rehearsing = stage.rehearsing(stage.stopped(plan), waits_seconds=waits_seconds)
-    stage.start(rehearsing, plan)
-    rehearsing.script_ended(None)
+    rehearsing = stage.rehearsed(plan, stage.stopped(plan), waits_seconds=waits_seconds)
     assert rehearsing.goes_on() is goes_on
     stage.stream.clock.advance(1_000)
     assert rehearsing.is_over

@@ -12,7 +12,7 @@ from airflow_streamstate.checkpoint.repair import Clean, RepairReport, repair_be
 from airflow_streamstate.driver.start.running import describe_repairs
 from airflow_streamstate.errors import DataError, InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
-from airflow_streamstate.protocol.events import Drained, Failed, Noted, QueryStarted, Stopped
+from airflow_streamstate.protocol.events import Drained, Failed, Noted, QueryStarted, Started, Stopped
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import barrier_mark, memory_checkpoint, run_batches
@@ -182,3 +182,13 @@ def test_the_folder_of_checkpoints_is_not_made_anew_once_a_query_has_started(tmp
     shutil.rmtree(root)
     again.run(script_again)
     assert not root.exists()
+
+
+def test_the_session_is_told_once(stream: SimulatedStream) -> None:
+    """A script that makes several sessions has one Started."""
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.supervisor.session_started("4.2.0", "local-2")
+
+    assert stream.run(script) == 0
+    assert [event.application_id for event in stream.events_of(Started)] == ["local-1"]
