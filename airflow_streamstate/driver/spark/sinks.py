@@ -152,21 +152,20 @@ class AskedSink:
 
     def found(self) -> Sink:
         """The sink; as the writer states it where a table's catalog does not answer."""
+        return self._sink_or_none() or replace(self._stated(), path=None)
+
+    def place(self) -> str:
+        """Its place, for people."""
+        sink = self._sink_or_none()
+        return "its sink" if sink is None else sink.place
+
+    def _sink_or_none(self) -> Sink | None:
         try:
             return self._sink()
         except Exception as error:
             if jvm_is_gone(error):
                 raise
-            return replace(self._stated(), path=None)
-
-    def place(self) -> str:
-        """Its place, for people."""
-        try:
-            return self._sink().place
-        except Exception as error:
-            if jvm_is_gone(error):
-                raise
-            return "its sink"
+            return None
 
     def _sink(self) -> Sink:
         # Read each time: the first batch may have created the table.
