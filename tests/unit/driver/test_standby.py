@@ -362,9 +362,10 @@ def test_a_store_that_is_away_is_asked_again(fault: Fault) -> None:
 @pytest.mark.parametrize(
     ("uri", "most_seconds"), [("memory://home", POLL_SECONDS_ON_DISK), ("s3://home", COMMAND_POLL_SECONDS_ON_S3)]
 )
-def test_asking_is_dear_on_s3(wait: Wait, uri: str, most_seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asking_is_dear_on_s3(uri: str, most_seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Polls become rarer, but never find a handover later than by a twentieth of the time waited."""
     monkeypatch.setattr(MemoryStore, "uri", uri)
+    wait = Wait()
     wait.stream.clock.after(60.0, wait.follows)
     before = len(wait.stream.clock.slept_seconds)
     wait.start()

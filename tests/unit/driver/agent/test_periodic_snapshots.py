@@ -126,6 +126,7 @@ def test_it_is_quiet_while_a_drain_is_tried(stream: SimulatedStream) -> None:
 def run_with_faults(*times: tuple[float, Fault | None], seconds: float = 60.0) -> SimulatedStream:
     """The disk of the checkpoints goes wrong at these times."""
     stream = SimulatedStream()
+    stream.deploy(settings=EVERY)
     faults = FaultPlan()
     for at, fault in times:
         stream.clock.after(at, lambda fault=fault: setattr(faults, "every_write", fault))
@@ -177,8 +178,9 @@ def test_a_clock_that_is_put_back_delays_none(stream: SimulatedStream) -> None:
     assert len(stream.events_of(SnapshotReady)) == 2
 
 
-def test_a_replaced_driver_takes_none(stream: SimulatedStream) -> None:
+def test_a_replaced_driver_takes_none() -> None:
     """It sees the register before each, and leaves (Law 4)."""
+    stream = SimulatedStream()
     settings = AgentSettings(snapshot_every_seconds=10, heartbeat_seconds=100)
     stream.deploy(settings=settings)
     stream.clock.after(9.0, lambda: stream.point_register("d-0002", 1, fencing_token=2))
