@@ -1,7 +1,6 @@
-"""``attach()``: a script that is submitted itself becomes an attempt of its deployment by a line of its own.
+"""``attach()``: a script that is submitted itself becomes an attempt of its deployment.
 
-What the runner does around a script is done here from within it. A script that says this line runs as well under the
-runner, in a rehearsal, and by a plain ``spark-submit``, where there is nothing to attach to.
+Under the runner, in a rehearsal and in a plain ``spark-submit`` the call does nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from airflow_streamstate.driver.main import (
     FAILED_STATUS,
     begin_attempt,
     end_process,
-    intercept_classic,
+    intercept,
     with_own_credentials,
 )
 from airflow_streamstate.driver.script import join_threads, print_refusal
@@ -33,15 +32,15 @@ from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptF
 from airflow_streamstate.errors import FencedError, StreamStateError
 
 DRIVER_VARIABLE = "STREAMSTATE_DRIVER"
-"""Where ``deploy --attach`` says which attempt this is."""
+"""Path of ``driver.json``, set by ``deploy --attach``."""
 
 
 class Attached:
-    """The script's hold on its supervision; nothing needs to be done with it.
+    """The supervision of a script; a script need not use it.
 
-    As a context manager it ends the deployment with its block, and knows of every way in which that ends. Without one,
-    the end of the process is the end; what ended it is then known of uncaught errors and of ``sys.exit``, but not of a
-    bare ``raise SystemExit``; a ``sys.exit`` that somebody catches counts.
+    As a context manager it ends the attempt with its block. Without a block the end of the process ends the attempt:
+    uncaught errors and ``sys.exit`` then count as failures, also a ``sys.exit`` that the script catches; a bare
+    ``raise SystemExit`` does not.
 
     Attributes:
         is_supervised: whether this process is an attempt of a deployment.
@@ -51,7 +50,7 @@ class Attached:
         self.is_supervised = supervisor is not None or OF_THIS_PROCESS.is_supervised
         self._supervisor = supervisor
         self._agent = agent
-        self._redacted = _as_it_is if supervisor is None else supervisor.attempt.reporter.redacted
+        self._redacted = (lambda text: text) if supervisor is None else supervisor.attempt.reporter.redacted
         self._failure: ScriptFailure | None = None
 
     def __enter__(self) -> Attached:
@@ -61,7 +60,7 @@ class Attached:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._supervisor is None:
-            return  # the error, if there is one, is the script's own affair
+            return
         self._failure = None if error is None else _failure_of(error)
         refusal = None if error is None else self._refusal_in(error)
         own, status = _status_of(self._failure), self._end()
@@ -74,7 +73,7 @@ class Attached:
             raise SystemExit(status)
 
     def watch(self) -> None:
-        """Be told how the script ends, where no block says it."""
+        """Hook into ``sys.exit``, ``sys.excepthook`` and the end of the process."""
         leave, show = sys.exit, sys.excepthook
 
         def exit_with(status: str | int | None = None, /) -> NoReturn:
@@ -89,8 +88,8 @@ class Attached:
                 print_refusal(error, refusal)
 
         sys.exit, sys.excepthook = exit_with, show_uncaught
-        # Right after the script's last line, while threads can still be started; ``atexit`` comes too late for that.
-        # What is registered later is called earlier: the pool that a snapshot needs registers its own end first.
+        # Unlike ``atexit``, this runs while threads can still be started. The last one registered runs first, so the
+        # thread pool that a snapshot needs has to register its own end before.
         importlib.import_module("concurrent.futures.thread")
         threading._register_atexit(self._end_process)  # type: ignore[attr-defined]
 
@@ -107,7 +106,7 @@ class Attached:
         return refusal_in(error, self._redacted)
 
     def _end(self) -> int:
-        """What became of it, once; the exit status of the process."""
+        """End the attempt, once; the exit status of the process."""
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is None:
             return _status_of(self._failure)
@@ -119,36 +118,28 @@ class Attached:
 
 
 def attach() -> Attached:
-    """Become the attempt of a deployment that this process was started as; before the first query is started.
+    """Become the attempt of a deployment that ``deploy --attach`` started this process for.
 
-    Only ``deploy --attach`` starts a process as one. Elsewhere it does nothing, and says so.
-
-    Returns:
-        The hold on it.
+    Call it before the first query starts. In any other process it does nothing, and says so in the driver's log.
 
     Raises:
-        StreamStateError: this process cannot become that attempt; the driver ends with status 4 where another one is
-            it.
+        SystemExit: this process cannot become that attempt; status 4 where another driver is that attempt, else 1.
     """
-    path = os.environ.pop(DRIVER_VARIABLE, None)  # whatever this script starts is none
+    path = os.environ.pop(DRIVER_VARIABLE, None)  # a process that the script starts is no attempt
     if path is None:
         if not OF_THIS_PROCESS.is_supervised:
             say_to_driver_log("there is no deployment to attach to; the script runs as it is")
         return Attached()
     try:
-        supervisor, agent, intercept = begin_attempt(with_own_credentials(read_driver_config(Path(path))), SYSTEM_CLOCK)
+        supervisor, agent = begin_attempt(with_own_credentials(read_driver_config(Path(path))), SYSTEM_CLOCK)
     except StreamStateError as error:
         say_to_driver_log(str(error))
         sys.exit(FENCED_STATUS if isinstance(error, FencedError) else FAILED_STATUS)
     OF_THIS_PROCESS.is_supervised = True
     attached = Attached(supervisor, agent)
     attached.watch()
-    intercept_classic(intercept)
+    intercept(supervisor, SYSTEM_CLOCK)
     return attached
-
-
-def _as_it_is(text: str) -> str:
-    return text
 
 
 def _status_of(failure: ScriptFailure | None) -> int:
@@ -156,7 +147,7 @@ def _status_of(failure: ScriptFailure | None) -> int:
 
 
 def _failure_of(error: BaseException) -> ScriptFailure | None:
-    """How a script failed; None where python would exit with 0."""
+    """None where python would exit with 0."""
     if isinstance(error, SystemExit):
         code = error.code
         if code is None or code == 0:

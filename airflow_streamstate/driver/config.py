@@ -1,7 +1,4 @@
-"""What a driver is told at its launch: which attempt it is, where its home lies, and which script it runs.
-
-``spec.json`` in the home says everything else, so that nothing about a deployment is written down twice.
-"""
+"""``driver.json``: which attempt a driver is, where its home lies, which script it runs. ``spec.json`` has the rest."""
 
 from __future__ import annotations
 
@@ -20,16 +17,13 @@ class DriverConfig:
     """The content of ``driver.json``.
 
     Attributes:
-        home_uri: where the control objects lie.
         checkpoints_uri: where Spark's checkpoints lie: a folder of this machine, or on S3.
         launch_key: names this driver.
         application: local path of the script.
-        arguments: the script's own arguments.
-        s3_profile_name: of this machine's AWS files; None for none by name.
-        secrets: values that references to secrets stood for, to be taken out of what is said.
-        reading: what of the state of snapshots is to be read (``snapshot.state_order``); None for a driver that
-            runs its script.
-        s3_endpoint_url, s3_region: how to reach a home on S3; None for boto3's usual chain. Credentials are never here.
+        secrets: resolved secrets, removed from everything that the driver prints or records.
+        reading: which state of snapshots to read (``snapshot.state_order``); None for a driver that runs its script.
+        s3_endpoint_url, s3_region, s3_profile_name: how to reach a home on S3; None for boto3's usual chain.
+            Credentials are never here.
     """
 
     home_uri: str
@@ -48,11 +42,11 @@ class DriverConfig:
 
     @property
     def s3_options(self) -> S3Options:
-        """The same as options of a store."""
+        """The ``s3_…`` fields as options of a store."""
         return S3Options(region=self.s3_region, endpoint_url=self.s3_endpoint_url, profile_name=self.s3_profile_name)
 
     def to_json(self) -> dict[str, object]:
-        """As a plain JSON object."""
+        """The content of ``driver.json``."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
@@ -86,7 +80,7 @@ def read_driver_config(path: Path) -> DriverConfig:
     """The configuration in this file.
 
     Raises:
-        MalformedMessageError: there is none, or it is no such configuration.
+        MalformedMessageError: the file is missing or malformed.
     """
     try:
         raw = json.loads(path.read_text())
@@ -124,7 +118,7 @@ def _optional_object(raw: Mapping[str, object], name: str) -> Mapping[str, Any] 
 
 def _malformed(reason: str) -> MalformedMessageError:
     return MalformedMessageError(
-        "the driver's configuration is not what it must be",
+        "the driver's configuration is malformed",
         reason=reason,
         next_step="Start drivers with `streamstate deploy` or `streamstate resume`; they write this file.",
     )

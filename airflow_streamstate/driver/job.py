@@ -1,4 +1,4 @@
-"""What a script may say for itself. Nothing of it is needed: a script that says nothing runs as well."""
+"""``on_drain`` and ``on_stop``: functions of a script that run at the end of a drain or a stop."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ __all__ = ["JobEnd", "on_drain", "on_stop"]
 def on_drain(
     function: Function | None = None, *, within_seconds: float = DEFAULT_WITHIN_SECONDS
 ) -> Function | Callable[[Function], Function]:
-    """Have a function called once at the end of a drain: after the last flush is committed, before it is told.
+    """Register a function that runs once at the end of a drain: after the last flush is committed, before ``Drained``.
 
-    For state of the job's own: an index that is to be closed, a file that says it is done. It is called in a thread of
-    its own, with a ``JobEnd``; what it raises keeps the deployment out of ``drained``, and the next drain calls it
+    It runs in a thread of its own and gets a ``JobEnd``. If it raises, the drain fails, and the next drain calls it
     again. Works as a decorator, too::
 
         @on_drain
@@ -29,14 +28,11 @@ def on_drain(
             index.close(up_to=end.queries["counts"].batch_id)
 
     Args:
-        function: it.
-        within_seconds: how long it may take; that of the flush's deadline that is left, if this is less.
-
-    Returns:
-        The function.
+        function: takes one argument; None where this is used as a decorator with options.
+        within_seconds: how long it may take; at most what is left of the flush's deadline.
 
     Raises:
-        InvalidRequestError: that is no function, or no time.
+        InvalidRequestError: an argument is not a function, or not a number of seconds that is allowed.
     """
     return _named("drain", function, within_seconds)
 
@@ -44,8 +40,8 @@ def on_drain(
 def on_stop(
     function: Function | None = None, *, within_seconds: float = DEFAULT_WITHIN_SECONDS
 ) -> Function | Callable[[Function], Function]:
-    """The same for a stop: called when the snapshot is complete, before ``Stopped``. What it raises is an event; the
-    stop is complete all the same, since the state is safe. Arguments and errors as for ``on_drain``."""
+    """As ``on_drain`` for a stop: the function runs when the snapshot is complete, before ``Stopped``. If it raises,
+    the stop still completes, and an event records the error."""
     return _named("stop", function, within_seconds)
 
 
@@ -54,7 +50,7 @@ def _named(
 ) -> Function | Callable[[Function], Function]:
     if not isinstance(within_seconds, int | float) or not 0 < within_seconds <= MAX_WITHIN_SECONDS:
         raise InvalidRequestError(
-            "this is no time that a function may take",
+            f"on_{occasion} was given a time limit that is not allowed",
             within_seconds=within_seconds,
             next_step=f"Use seconds above 0, up to {MAX_WITHIN_SECONDS:g}.",
         )

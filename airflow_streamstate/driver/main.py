@@ -1,7 +1,6 @@
-"""The driver's main: becomes an attempt, patches pyspark, and runs the user's script in this very process.
+"""The driver's main, ``spark-submit … runner.py -- driver.json``: becomes an attempt and runs the script.
 
-``spark-submit … runner.py -- driver.json``. The exit status is the script's own; 0 after a complete stop or drain; 4
-where this attempt was replaced, or never was the current one.
+The exit status is the script's own; 0 after a complete stop or drain; 4 where this attempt is not the current one.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAtte
 from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing, oversee
 from airflow_streamstate.driver.script import keep_surroundings, origins_of, run_script
 from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure
-from airflow_streamstate.driver.spark.session import refuse_connect_environment, refuse_connect_writers
+from airflow_streamstate.driver.spark.connect_refusal import refuse_connect_environment, refuse_connect_writers
 from airflow_streamstate.driver.standby import WaitingDriver
 from airflow_streamstate.driver.start.claiming import need_spec, patiently
 from airflow_streamstate.driver.state_reader import read_state
@@ -43,21 +42,18 @@ from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.s3a import SERVER_SCHEMES, s3a_uri
 
-# What Python itself prints of errors that nobody caught, without secrets.
-#
-# An error without a secret is printed by Python's own hook, to the letter. A script that sets a hook of its own keeps
-# it.
-
 Redact = Callable[[str], str]
+FAILED_STATUS = 1
+USAGE_STATUS = 2
+LOST_JVM_SECONDS = 10.0
+REHEARSAL_VARIABLE = "STREAMSTATE_REHEARSAL"
+"""Set to 1 while a script is rehearsed, so that it can leave out what must not happen then."""
 
 
 def hide_in_uncaught(redacted: Redact) -> None:
     """Hide secrets in what Python prints of uncaught errors: of the main thread, of others, and of finalizers.
 
-    Called again, as more secrets become known, it hides those as well.
-
-    Args:
-        redacted: gives a text without secrets.
+    Call it again when more secrets become known. An error without a secret goes to the hook that was set before.
     """
     in_main, in_thread, unraisable = sys.excepthook, threading.excepthook, sys.unraisablehook
 
@@ -90,7 +86,7 @@ def _printed_redacted(
     error: BaseException | None,
     trace: TracebackType | None,
 ) -> bool:
-    """Print it without its secrets; False where it holds none, and nothing was printed."""
+    """Print an error without its secrets; False, and nothing printed, where it holds none."""
     text = lead + "".join(traceback.format_exception(kind, error, trace))
     shown = redacted(text)
     if shown == text:
@@ -108,21 +104,11 @@ def _repr(thing: object) -> str:
         return "<object repr() failed>"
 
 
-FAILED_STATUS = 1
-USAGE_STATUS = 2
-LOST_JVM_SECONDS = 10.0
-REHEARSAL_VARIABLE = "STREAMSTATE_REHEARSAL"
-"""In the environment of a script that is rehearsed: by it a script leaves out what is not to happen then."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one driver.
+    """Run one driver; the exit status.
 
     Args:
         arguments: ``["--", path of driver.json]``; None for those of the process.
-
-    Returns:
-        The exit status.
     """
     given = [argument for argument in (sys.argv[1:] if arguments is None else arguments) if argument != "--"]
     if len(given) != 1:
@@ -144,8 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def with_own_credentials(config: DriverConfig) -> DriverConfig:
-    """The same, with what this driver reaches its home with, handed over by its environment, among the secrets: no
-    script's error may show it either."""
+    """The configuration with the AWS credentials of this driver's environment among its secrets."""
     names = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     return replace(config, secrets=(*config.secrets, *(os.environ[name] for name in names if os.environ.get(name))))
 
@@ -157,46 +142,28 @@ def run_driver(config: DriverConfig, clock: Clock) -> int:
         FencedError: this attempt is not, or no longer, the current one.
         StreamStateError: the driver cannot become this attempt. The script has not run.
     """
-    supervisor, agent, intercept = begin_attempt(config, clock)
+    supervisor, agent = begin_attempt(config, clock)
     try:
-        return supervisor.script_ended(_run_script(config, intercept, clock, supervisor.attempt.reporter.redacted))
+        return supervisor.script_ended(_run_script(config, supervisor, clock))
     finally:
         agent.stop()
 
 
-def begin_attempt(config: DriverConfig, clock: Clock) -> tuple[Supervisor, Agent, Callable[[], None]]:
-    """Become the attempt that this configuration names, its agent at work.
-
-    Returns:
-        Supervisor and agent, and what makes the starts of queries known to them: it imports pyspark.
-
-    Raises:
-        FencedError, StreamStateError: as ``run_driver``.
-    """
+def begin_attempt(config: DriverConfig, clock: Clock) -> tuple[Supervisor, Agent]:
+    """Become the attempt that this configuration names, with its agent running; raises as ``run_driver``."""
     if is_child_of_jvm(os.environ):
         watch_parent(clock, end_process)
-    supervisor = _become_attempt(config, *_open_stores(config, clock), clock)
-    hide_in_uncaught(supervisor.attempt.reporter.redacted)
-    agent = Agent(supervisor, end_process, partial(open_store, options=config.s3_options, clock=clock))
-    agent.start()
-
-    def intercept() -> None:
-        from airflow_streamstate.driver.spark.interception import Interception
-
-        Interception(supervisor, clock).install()
-
-    return supervisor, agent, intercept
+    return _become_attempt(config, *_open_stores(config, clock), clock)
 
 
 def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
-    """Run the script once without running a query of it, and give the verdict; 0 where the script came to its end.
+    """Rehearse the script, and record the verdict; 0 where the script came to its end.
 
-    Where its record asks for it, and the state does not fit, the script runs once more, and its queries are tried as
-    they would be started after a drain. Where the record says ``waits_until`` and the verdict is good, the script runs
-    once more, and waits at its first ``start()`` to become the attempt that a handover names.
+    Where its record asks for it and the state does not fit, a second run tries each query as after a drain. Where the
+    record says ``waits_until`` and the verdict is good, a further run waits at its first ``start()`` for a handover.
 
     Raises:
-        DataError: nobody recorded such a rehearsal.
+        DataError: there is no such rehearsal.
         StreamStateError: its record cannot be read. The script has not run.
     """
     if is_child_of_jvm(os.environ):
@@ -204,7 +171,7 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
     control, checkpoints = _open_stores(config, clock)
     rehearsal = patiently(clock, lambda: control.rehearsal(config.deployment_id))
     if rehearsal is None:
-        raise DataError("nobody recorded this rehearsal", rehearsal_id=config.deployment_id)
+        raise DataError("there is no record of this rehearsal", rehearsal_id=config.deployment_id)
     spec, folder = need_spec(control, config.deployment_id, clock), _folder_of(checkpoints.uri)
     attempt = RehearsedAttempt(
         control,
@@ -221,23 +188,11 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
     put_back = keep_surroundings()
     os.environ[REHEARSAL_VARIABLE] = "1"
     threading.Thread(target=oversee, args=(rehearsing, end_process), name="streamstate-oversee", daemon=True).start()
-
-    def intercept() -> None:
-        from airflow_streamstate.driver.spark.session import RehearsedInterception
-
-        RehearsedInterception(rehearsing, clock).install()
-
-    def intercept_again() -> None:
-        from airflow_streamstate.driver.spark.session import forget_session
-
-        forget_session()
-        intercept()
-
-    status = rehearsing.script_ended(_run_script(config, intercept, clock, attempt.reporter.redacted))
+    status = rehearsing.script_ended(_run_script(config, rehearsing, clock))
     if rehearsing.begins_seeds():
         put_back()
         os.environ[REHEARSAL_VARIABLE] = "1"
-        status = rehearsing.script_ended(_run_script(config, intercept_again, clock, attempt.reporter.redacted))
+        status = rehearsing.script_ended(_run_script(config, rehearsing, clock, is_again=True))
     if not rehearsing.goes_on():
         return status
     put_back()
@@ -245,31 +200,21 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
 
 
 def _run_waiting(config: DriverConfig, clock: Clock, attempt: RehearsedAttempt, rehearsal: Rehearsal) -> int:
-    """The second pass, in the same process and JVM; its status is that of the attempt that it became."""
+    """The pass that waits for a handover, in the same process and JVM."""
     agents: list[Agent] = []
 
     def become(handover: Handover) -> Supervisor:
         this = replace(
             config, deployment_id=handover.deployment_id, attempt=handover.attempt, launch_key=handover.launch_key
         )
-        supervisor = _become_attempt(this, attempt.control, attempt.checkpoints, clock)
-        hide_in_uncaught(supervisor.attempt.reporter.redacted)
-        agents.append(Agent(supervisor, end_process, partial(open_store, options=config.s3_options, clock=clock)))
-        agents[-1].start()
+        supervisor, agent = _become_attempt(this, attempt.control, attempt.checkpoints, clock)
+        agents.append(agent)
         return supervisor
 
     waiting = WaitingDriver(attempt, rehearsal, become, end_process)
     threading.Thread(target=oversee, args=(waiting, end_process), name="streamstate-oversee", daemon=True).start()
-
-    def intercept() -> None:
-        from airflow_streamstate.driver.spark.interception import Interception
-        from airflow_streamstate.driver.spark.session import forget_session
-
-        forget_session()
-        Interception(waiting, clock).install()
-
     try:
-        return waiting.script_ended(_run_script(config, intercept, clock, attempt.reporter.redacted))
+        return waiting.script_ended(_run_script(config, waiting, clock, is_again=True))
     finally:
         for agent in agents:
             agent.stop()
@@ -282,39 +227,47 @@ def _spark_words(error: BaseException) -> str:
 
 
 def _run_script(
-    config: DriverConfig, intercept: Callable[[], None], clock: Clock, redacted: Callable[[str], str]
+    config: DriverConfig, supervisor: Supervisor | Rehearsing | WaitingDriver, clock: Clock, *, is_again: bool = False
 ) -> ScriptFailure | None:
     OF_THIS_PROCESS.begin()
     try:
-        # Only now: importing pyspark takes a second, and an order given before the start is then already known.
-        intercept_classic(intercept)
+        # After the claim: importing pyspark takes a second, during which the agent reads commands.
+        intercept(supervisor, clock, is_again=is_again)
         from airflow_streamstate.driver.spark.jvm import jvm_is_gone
     except (InvalidRequestError, ImportError) as error:
         _say(error, config.secrets)
         return ScriptFailure(error=f"{type(error).__name__}: {error}", traceback="", exit_status=FAILED_STATUS)
 
     def before_report(error: BaseException) -> None:
-        # With the JVM went everything that the script could say about its queries; the watchdog ends this process.
+        # The JVM is gone: the script's error says nothing about its queries, and the watchdog ends this process.
         if is_child_of_jvm(os.environ) and any(jvm_is_gone(origin) for origin in origins_of(error)):
             clock.sleep(LOST_JVM_SECONDS)
 
-    return run_script(config.application, config.arguments, before_report, redacted)
+    return run_script(config.application, config.arguments, before_report, supervisor.attempt.reporter.redacted)
 
 
-def intercept_classic(intercept: Callable[[], None]) -> None:
-    """Intercept the starts of queries, where there is nothing of Spark Connect by which they would escape.
+def intercept(supervisor: Supervisor | Rehearsing | WaitingDriver, clock: Clock, *, is_again: bool = False) -> None:
+    """Intercept the starts of queries, in a fresh session where the script runs again, and refuse Spark Connect.
 
     Raises:
-        InvalidRequestError: there is.
+        InvalidRequestError: the environment asks for Spark Connect.
         ImportError: there is no pyspark.
     """
     refuse_connect_environment(os.environ)
-    intercept()
+    from airflow_streamstate.driver.spark.interception import Interception
+    from airflow_streamstate.driver.spark.session import RehearsedInterception, forget_session
+
+    if is_again:
+        forget_session()
+    if isinstance(supervisor, Rehearsing):
+        RehearsedInterception(supervisor, clock).install()
+    else:
+        Interception(supervisor, clock).install()
     refuse_connect_writers()
 
 
 def _say(error: Exception, secrets: Iterable[str]) -> None:
-    """What ends a driver while there is no reporter that could say it."""
+    """Log the error that ends a driver which has no reporter."""
     say_to_driver_log(redact_text(str(error), secrets_of({}, (), looked_up=secrets)))
 
 
@@ -327,8 +280,11 @@ def _open_stores(config: DriverConfig, clock: Clock) -> tuple[StreamControl, Sto
     return StreamControl(home, config.stream_id, clock, presence), checkpoints
 
 
-def _become_attempt(config: DriverConfig, control: StreamControl, checkpoints: Store, clock: Clock) -> Supervisor:
-    folder = _folder_of(checkpoints.uri)
+def _become_attempt(
+    config: DriverConfig, control: StreamControl, checkpoints: Store, clock: Clock
+) -> tuple[Supervisor, Agent]:
+    """Claim, hide the secrets of the spec, start the agent."""
+    folder, open_place = _folder_of(checkpoints.uri), partial(open_store, options=config.s3_options, clock=clock)
     spec = need_spec(control, config.deployment_id, clock)
     supervisor = Supervisor(
         control,
@@ -338,18 +294,17 @@ def _become_attempt(config: DriverConfig, control: StreamControl, checkpoints: S
         clock,
         lambda key: f"{folder}/{key}",
         looked_up=config.secrets,
-        open_place=partial(open_store, options=config.s3_options, clock=clock),
+        open_place=open_place,
     )
     supervisor.claim(config.launch_key, socket.gethostname(), os.getpid())
-    return supervisor
+    hide_in_uncaught(supervisor.attempt.reporter.redacted)
+    agent = Agent(supervisor, end_process, open_place)
+    agent.start()
+    return supervisor, agent
 
 
 def _folder_of(checkpoints_uri: str) -> str:
-    """Where checkpoints lie, as Spark is to be told it.
-
-    Raises:
-        InvalidRequestError: neither in a folder of this machine nor where Spark has a connector for.
-    """
+    """The URI of the checkpoints for Spark; raises InvalidRequestError where Spark has no file system for it."""
     if checkpoints_uri.startswith(SERVER_SCHEMES):
         return s3a_uri(checkpoints_uri)
     if "://" in checkpoints_uri and not checkpoints_uri.startswith("file://"):
@@ -362,7 +317,7 @@ def _folder_of(checkpoints_uri: str) -> str:
 
 
 def end_process(status: int) -> None:
-    """End this process now, whatever its threads do; what was printed is kept."""
+    """End this process now, also while threads run; stdout and stderr are flushed."""
     for stream in (sys.stdout, sys.stderr):
         # A reader that is gone, or a thread that holds the buffer, must not keep the process alive.
         flusher = threading.Thread(target=_flush, args=(stream,), daemon=True)

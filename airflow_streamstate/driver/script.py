@@ -1,7 +1,7 @@
-"""Running the user's script as ``python script.py`` would: the same ``__main__``, the same words when it fails.
+"""Runs the user's script as ``python script.py`` would: the same ``__main__``, the same output when it fails.
 
-Not ``runpy``: that puts the old ``__main__`` back after the last line, and a thread that outlives it then cannot pickle
-its classes. Ours stays for good.
+Not ``runpy``, which restores the old ``__main__`` after the last line: a thread that is still running then cannot
+pickle the script's classes.
 """
 
 from __future__ import annotations
@@ -30,18 +30,12 @@ def run_script(
     before_report: Callable[[BaseException], None] = lambda _error: None,
     redacted: Callable[[str], str] = lambda text: text,
 ) -> ScriptFailure | None:
-    """Run a script to the end of its last line and of its threads, and tell how it failed.
+    """Run a script until its last line and its threads have ended; None where python would exit with 0.
 
-    What python prints for a failure is printed already.
+    A failure is printed as python would print it, without secrets.
 
     Args:
-        application: the script's path.
-        arguments: what it finds in ``sys.argv[1:]``.
-        before_report: is given an error before anything is printed of it; need not come back.
-        redacted: gives a text without secrets; what Python's own hook prints, ``uncaught`` has seen to.
-
-    Returns:
-        None where python would exit with 0.
+        before_report: called with an error before it is printed; need not return.
     """
     try:
         source = Path(application).read_bytes()
@@ -52,7 +46,7 @@ def run_script(
     module = _become_main(application, arguments)
     failure: ScriptFailure | None = None
     try:
-        # dont_inherit: the `from __future__` of this very file is not the script's.
+        # dont_inherit: the `from __future__` of this file must not apply to the script.
         code = compile(source, application, "exec", dont_inherit=True)
         exec(code, module.__dict__)  # noqa: S102  running the script is the purpose
     except SystemExit as error:
@@ -65,10 +59,7 @@ def run_script(
 
 
 def keep_surroundings() -> Callable[[], None]:
-    """What a script may change of its process without noticing; the answer puts it back before the script runs again.
-
-    The current folder, and the variables of the environment but for Spark's own: a context that stays needs them.
-    """
+    """Remember the current folder and the environment, but for Spark's own variables; returns what restores them."""
     folder = Path.cwd()
     variables = {name: value for name, value in os.environ.items() if not _is_sparks(name)}
 
@@ -90,7 +81,7 @@ def _become_main(application: str, arguments: Sequence[str]) -> types.ModuleType
     module.__file__ = application
     module.__loader__ = SourceFileLoader("__main__", application)
     module.__dict__.update({"__builtins__": builtins, "__cached__": None, "__annotations__": {}})
-    # The module that started us must stay alive: its globals are those of running functions.
+    # The module that started this process must stay alive: functions that are running use its globals.
     _STARTERS.append(sys.modules.get("__main__"))
     sys.modules["__main__"] = module
     sys.argv = [application, *arguments]
@@ -99,7 +90,7 @@ def _become_main(application: str, arguments: Sequence[str]) -> types.ModuleType
 
 
 def _exit_failure(error: SystemExit, redacted: Callable[[str], str]) -> ScriptFailure | None:
-    """What ``sys.exit`` means: None and 0 are success, a number is the status, anything else is said on stderr."""
+    """As ``sys.exit``: None and 0 are success, a number is the status, anything else is printed with status 1."""
     code = error.code
     if code is None or code == 0:
         return None
@@ -121,7 +112,7 @@ def _print_failure(error: BaseException, redacted: Callable[[str], str]) -> Scri
     except Exception as in_hook:
         print("Error in sys.excepthook:", file=sys.stderr)
         if in_hook.__context__ is error:
-            in_hook.__context__ = None  # python calls a hook when nothing is being handled any more
+            in_hook.__context__ = None  # python calls the hook outside of any handler
         take_out_own_frames(in_hook)
         both = "".join(traceback.format_exception(in_hook)) + "\nOriginal exception was:\n" + text
         print(redacted(both), file=sys.stderr, end="")
@@ -131,24 +122,24 @@ def _print_failure(error: BaseException, redacted: Callable[[str], str]) -> Scri
 
 
 def print_refusal(error: BaseException, refusal: ScriptFailure) -> None:
-    """One line on stderr in the place of a traceback: where in the script, and what was refused."""
+    """One line on stderr instead of a traceback: the place in the script, and what was refused."""
     print(f"{_place_of(error)}: {refusal.error}", file=sys.stderr)
 
 
 def _place_of(error: BaseException) -> str:
-    """The last line of the script's own that led to an error, as ``FILE, line N``."""
+    """The last line of the script itself that led to an error, as ``FILE, line N``."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_PACKAGE)]
     return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else "streamstate"
 
 
 def take_out_own_frames(error: BaseException) -> None:
-    """Take the frames of this package out of the tracebacks of an exception and of what it came from."""
+    """Remove the frames of this package from the tracebacks of an exception and of its causes."""
     for part in origins_of(error):
         part.__traceback__ = _without_own_frames(part.__traceback__)
 
 
 def origins_of(error: BaseException) -> list[BaseException]:
-    """The exception, and all that it came from or holds, each once."""
+    """The exception, its causes, its contexts and the members of groups, each once."""
     found: dict[int, BaseException] = {}
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -164,7 +155,7 @@ def origins_of(error: BaseException) -> list[BaseException]:
 def _without_own_frames(trace: types.TracebackType | None) -> types.TracebackType | None:
     kept: list[types.TracebackType] = []
     while trace is not None:
-        if not _is_own(trace.tb_frame):
+        if not trace.tb_frame.f_code.co_filename.startswith(_PACKAGE + os.sep):
             kept.append(trace)
         trace = trace.tb_next
     rebuilt: types.TracebackType | None = None
@@ -173,12 +164,8 @@ def _without_own_frames(trace: types.TracebackType | None) -> types.TracebackTyp
     return rebuilt
 
 
-def _is_own(frame: types.FrameType) -> bool:
-    return frame.f_code.co_filename.startswith(_PACKAGE + os.sep)
-
-
 def join_threads() -> None:
-    """Wait for the script's threads that are no daemons, as python does before it exits."""
+    """Wait for the script's non-daemon threads, as python does before it exits."""
     while True:
         others = [
             thread

@@ -1,8 +1,7 @@
-"""The second pass of a script that was rehearsed: it waits at its first ``start()``, and is nobody's attempt yet.
+"""The second pass of a rehearsed script: it waits at its first ``start()`` until a handover makes it an attempt.
 
-A handover makes its driver one: it claims, and the held ``start()`` goes on as that of a cold driver does, through
-name, checkpoint, sink and plan. Nothing that is asked of the stream is decided before that. Where no handover comes in
-time the process ends, and nobody but who launched it ever knew of it.
+After the handover the driver claims, and the held ``start()`` goes through name, checkpoint, sink and plan as in a cold
+driver. If no handover comes in time, the process ends, and the stream is unchanged.
 """
 
 from __future__ import annotations
@@ -10,9 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import StartableQuery
@@ -28,46 +28,28 @@ GIVEN_UP_STATUS = 0
 FAILED_STATUS = 1
 POLL_SECONDS_ON_DISK = 0.05
 SHARE_ON_S3 = 0.05
-"""While the old version ends the stream may stand still: of what was waited, no more than this comes on top."""
-
+"""A pause between two polls on S3, as a share of the time waited so far: it adds to the downtime of the stream."""
 WARM_AGAIN_SECONDS = 30.0
-"""So long the first query is waited for: the first pass has done most of it, and a controller waits for this driver."""
+"""Longest wait for warming the first query; the first pass did most of it, and a controller waits for this driver."""
 LOOK_SECONDS = 60.0
-"""So often it is looked whether the upgrade that launched this driver is over."""
+"""Pause between two looks whether the upgrade that launched this driver is over."""
 ASK_AGAIN_SECONDS = 300.0
-"""So often the first query's sink is asked again while nothing comes."""
-
-
-class Successor(Protocol):
-    """What the driver becomes: ``agent.supervisor.Supervisor``."""
-
-    def session_started(self, spark_version: str, application_id: str) -> None:
-        """The Spark session is there."""
-
-    def start_query(
-        self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery
-    ) -> LogicalQuery:
-        """The intercepted ``start()``."""
-
-    def script_ended(self, failure: ScriptFailure | None) -> int:
-        """The script is over; the exit status of the process."""
+"""Pause between two questions to the first query's sink, which keep its connector warm."""
 
 
 class WaitingDriver:
     """The second pass.
 
     Args:
-        attempt: of the rehearsal: its stores, its clock, its words.
-        rehearsal: its record, which says ``waits_until``.
-        become: makes this process the attempt that a handover names, its agent running; raises where it cannot.
-        end_process: ends the process with a status, from whatever thread; in a real driver it does not return.
+        become: makes this process the attempt that a handover names, with its agent running; raises StreamStateError.
+        end_process: ends the process with a status, from any thread; in a real driver it does not return.
     """
 
     def __init__(
         self,
         attempt: Attempt,
         rehearsal: Rehearsal,
-        become: Callable[[Handover], Successor],
+        become: Callable[[Handover], Supervisor],
         end_process: Callable[[int], None],
     ) -> None:
         self.attempt = attempt
@@ -81,7 +63,7 @@ class WaitingDriver:
         self._waits_since_seconds = self._asked_at_seconds = attempt.clock.monotonic_seconds()
         self._looked_at_seconds = -LOOK_SECONDS
         self._session: tuple[str, str] | None = None
-        self._successor: Successor | None = None
+        self._successor: Supervisor | None = None
         self._fate: Literal["handed over", "given up"] | None = None
         self._fate_guard = threading.Lock()
         self._first_start = threading.Lock()
@@ -90,13 +72,13 @@ class WaitingDriver:
     # what the script does
 
     def session_started(self, spark_version: str, application_id: str) -> None:
-        """The Spark session is there; it is told once there is a deployment to tell it of."""
+        """Keep the session's facts for the successor."""
         self._session = (spark_version, application_id)
 
     def start_query(
         self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery
     ) -> LogicalQuery:
-        """The intercepted ``start()``: the first one waits, and any other that comes meanwhile waits with it."""
+        """The intercepted ``start()``; each waits until this driver has become an attempt."""
         with self._first_start:
             if self._successor is None:
                 self._warm(requested_name, own_checkpoint_location, startable)
@@ -104,7 +86,7 @@ class WaitingDriver:
         return self._successor.start_query(requested_name, own_checkpoint_location, startable)
 
     def script_ended(self, failure: ScriptFailure | None) -> int:
-        """The script is over; the exit status of the process. One that has started nothing simply ends."""
+        """The script is over; the exit status of the process."""
         if self._successor is not None:
             return self._successor.script_ended(failure)
         self._decide("given up")
@@ -114,22 +96,18 @@ class WaitingDriver:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is decided what becomes of it: from then on its time is not watched."""
+        """Whether this driver took over or gave up: its deadline is not watched any more."""
         return self._fate is not None
 
     def end_if_overdue(self) -> int | None:
-        """The status to end the process with, where no handover came in time; None before, and after a handover."""
+        """The exit status where no handover came in time; None before, and after a handover."""
         if self.attempt.clock.now() < self._until or not self._decide("given up"):
             return None
         self.attempt.reporter.say(f"nothing was handed over until {format_time(self._until)}; this driver ends")
         return GIVEN_UP_STATUS
 
     def _warm(self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery) -> None:
-        """Before it is said that this driver waits: the old version gets its barrier after that.
-
-        The first pass has warmed every query; this session is another one, and its first query alone is seen before the
-        handover.
-        """
+        """Warm the first query in this new session, before the old version gets its barrier."""
         try:
             name = NameBook().name_of(requested_name, own_checkpoint_location, startable.facts.plan_fingerprint)
         except StreamStateError:
@@ -137,7 +115,7 @@ class WaitingDriver:
         warm(self.attempt, name, startable, WARM_AGAIN_SECONDS)
         self._ask_again = partial(ask_again, self.attempt, name, startable)
 
-    def _waited(self, query_name: str) -> Successor:
+    def _waited(self, query_name: str) -> Supervisor:
         self._say_waiting(query_name)
         self._waits_since_seconds = self._asked_at_seconds = self.attempt.clock.monotonic_seconds()
         handover = self._handover()
@@ -148,7 +126,7 @@ class WaitingDriver:
         try:
             successor = self._become(handover)
         except StreamStateError as error:
-            # Not to the script: it could take it for the refusal of one query, and go on as nobody.
+            # Not raised into the script alone: it could take this for the refusal of one query, and go on.
             self.attempt.reporter.say(str(error))
             self._end_process(FENCED_STATUS if isinstance(error, FencedError) else FAILED_STATUS)
             raise
@@ -195,8 +173,7 @@ class WaitingDriver:
         clock.sleep(min(max(share_seconds, POLL_SECONDS_ON_DISK), self._max_poll_seconds))
 
     def _end_if_left(self) -> int | None:
-        """The status to end the process with, where the upgrade that launched it is over without a handover: another
-        command may have ended it, on another machine; None before, and after a handover."""
+        """The exit status where the upgrade that launched this driver is over without a handover; else None."""
         now = self.attempt.clock.monotonic_seconds()
         if self._upgrade_id is None or now < self._looked_at_seconds + LOOK_SECONDS:
             return None
@@ -212,15 +189,14 @@ class WaitingDriver:
         return GIVEN_UP_STATUS
 
     def _keep_warm(self) -> None:
-        """A person may think for an hour before the upgrade goes on."""
+        """An approval may take an hour."""
         now = self.attempt.clock.monotonic_seconds()
         if self._ask_again is not None and now - self._asked_at_seconds >= ASK_AGAIN_SECONDS:
             self._asked_at_seconds = now
             self._ask_again()
 
     def _decide(self, fate: Literal["handed over", "given up"]) -> bool:
-        """What becomes of it; False where something else was decided. Two threads may find a handover and the end of
-        the time in one moment."""
+        """Decide once; False where the other thread has decided otherwise."""
         with self._fate_guard:
             if self._fate is None:
                 self._fate = fate

@@ -1,6 +1,6 @@
-"""A driver that reads the state in forks of snapshots, and runs nothing of the stream's own.
+"""A driver that reads the state in forks of snapshots, and does not run the script.
 
-What it found, or why it found nothing, is one JSON object in the folder of its launch, whole or not there.
+It writes one JSON object, the result or the error, into the folder of its launch.
 """
 
 from __future__ import annotations
@@ -29,14 +29,11 @@ Read = Callable[[StateOrder, Report], dict[str, Any]]
 def read_state(
     config: DriverConfig, order: StateOrder, clock: Clock, end_process: Callable[[int], None], read: Read | None = None
 ) -> int:
-    """Read what is asked for; the exit status.
+    """Read what the order asks for; the exit status.
 
     Args:
-        config: of this driver.
-        order: what is asked for.
-        clock: for its end.
-        end_process: ends this process with a status, whatever its threads do.
-        read: reads; None for Spark.
+        end_process: ends this process with a status, also while threads run.
+        read: None for Spark.
     """
     if is_child_of_jvm(os.environ):
         watch_parent(clock, end_process)
@@ -88,13 +85,13 @@ def _unread(error: Exception, config: DriverConfig) -> StreamStateError:
     return DataError(
         "Spark could not read this state",
         reason=shortened(words, secrets, MAX_WORDS_CHARACTERS, in_a_line=True),
-        next_step="`streamstate snapshot verify` says whether the snapshot is whole; the Spark that reads it must be"
-        " one that knows its formats.",
+        next_step="Check the snapshot with `streamstate snapshot verify`, and read it with a Spark that supports its"
+        " formats.",
     )
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all, for the owner of the folder alone: rows of the state may be in it."""
+    """Written atomically, readable for the owner alone: it may hold rows of the state."""
     fresh = path.with_name(f".{path.name}.new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

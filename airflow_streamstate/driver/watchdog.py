@@ -1,7 +1,7 @@
-"""A python that outlives its JVM ends itself.
+"""Ends a python whose JVM is gone.
 
-``spark-submit`` is a JVM that starts python. When that JVM is killed, python lives on as an orphan, and an agent in it
-would go on giving signs of life for a query that nobody runs.
+``spark-submit`` is a JVM that starts python. If that JVM is killed, python goes on as an orphan, and its agent would
+write heartbeats for a query that no longer runs.
 """
 
 from __future__ import annotations
@@ -26,13 +26,7 @@ def is_child_of_jvm(environment: Mapping[str, str]) -> bool:
 def watch_parent(
     clock: Clock, end_process: Callable[[int], None], parent_id: Callable[[], int] = os.getppid
 ) -> threading.Thread:
-    """Start a daemon thread that ends this process once its parent is another one than now.
-
-    Args:
-        clock: for the pauses.
-        end_process: is called with ``LOST_JVM_STATUS``.
-        parent_id: the process id of the parent.
-    """
+    """Start a daemon thread that calls ``end_process(LOST_JVM_STATUS)`` once this process has another parent."""
     first = parent_id()
 
     def watch() -> None:

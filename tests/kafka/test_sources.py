@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
-NAMED_BY = "airflow_streamstate.driver.spark.sources"  # read_sources: shown here, on Spark's own plans
+NAMED_BY = "airflow_streamstate.driver.spark.writer_facts"  # read_sources: shown here, on Spark's own plans
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def test_state_is_read_from_a_copy_and_exported_beside_the_home(desk: Desk, real
     assert changed.status == 0, changed
     assert changed.json["export"]["tables"][0]["way"] == "comparison"
     refused = shell("snapshot", "export", "flights", "--out", f"s3://{BUCKET}/exports/one", "--json")
-    assert (refused.status, refused.error["message"]) == (4, "an export lies there already")
+    assert (refused.status, refused.error["message"]) == (4, "an export is in that folder already")
     assert {info.key: info for info in home.list_objects("flights/snapshots/")} == before
     assert set(keys_below(home, "flights/")) == everything
     written = set(keys_below(s3_store(BUCKET, "exports", options_for(real_url)), ""))

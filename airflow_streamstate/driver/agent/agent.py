@@ -1,7 +1,6 @@
-"""The agent in the driver: two daemon threads, one for commands, one for signs of life.
+"""The agent in the driver: one daemon thread for commands, one for heartbeats.
 
-Both are loops around single steps that a simulation calls by itself: ``poll_commands_once`` and ``beat_once``. Nothing
-here ends the job because the store, or an object in it, is not as it should be.
+Both loop around single steps, ``poll_commands_once`` and ``beat_once``, which a simulation calls directly.
 """
 
 from __future__ import annotations
@@ -26,12 +25,11 @@ AFTER_DEFECT_SECONDS = 5.0
 
 
 class Agent:
-    """Polls, obeys, reports.
+    """Polls commands, obeys them, and reports.
 
     Args:
-        supervisor: of a claimed attempt.
-        end_process: ends the process with a status, from whatever thread; in a real driver it does not return.
-        open_mirror: opens the mirrors of the deployment; None where none is to be written.
+        end_process: ends the process with a status, from any thread; in a real driver it does not return.
+        open_mirror: opens the mirrors of the deployment; None for no mirroring.
     """
 
     def __init__(self, supervisor: Supervisor, end_process: EndProcess, open_mirror: OpenMirror | None = None) -> None:
@@ -49,7 +47,7 @@ class Agent:
     # threads
 
     def start(self) -> None:
-        """Start both loops as daemon threads, and a third one that seals older snapshots."""
+        """Start both loops as daemon threads, a third one that seals older snapshots, and mirroring."""
         settings = self._attempt.spec.settings
         for name, step, seconds in (
             ("streamstate-commands", self.poll_commands_once, settings.command_poll_seconds),
@@ -85,8 +83,8 @@ class Agent:
     # steps
 
     def poll_commands_once(self) -> None:
-        """Look at the commands and obey them, to their end; tell at once of a first commit; end an overdue script."""
-        # In a simulation one thread is everything: a step inside a step, or inside a start(), waits for the next round.
+        """Obey the commands, to their end; report a first commit at once; end an overdue script."""
+        # A simulation has one thread: a step inside a step, or inside a start(), waits for the next round.
         if self._is_polling or self._attempt.latch.is_held_here:
             return
         self._is_polling = True
@@ -96,7 +94,7 @@ class Agent:
             self._is_polling = False
 
     def beat_once(self) -> None:
-        """Write a sign of life, and see whether this attempt was replaced."""
+        """Write a heartbeat, and check whether this attempt was replaced."""
         if not self._attempt.latch.is_held_here:
             self._guarded("a sign of life", self._beat)
 
@@ -118,8 +116,7 @@ class Agent:
 
     def _beat(self) -> None:
         if self._attempt.is_over:
-            # Another attempt may be current by now: this one was not replaced, it has ended. Where none is, its last
-            # batch, as that of a flush, is told.
+            # Ended, not replaced: the last batch is reported while no other attempt is current.
             stored = self._attempt.control.register()
             if stored is not None and self._attempt.fence.names_this(stored.value):
                 self._heart.beat()
@@ -138,14 +135,14 @@ class Agent:
         except StreamStateError as error:
             self._attempt.reporter.outage(doing, error)
         except Exception:
-            # Law 7: nothing that lies in the store, and no defect of ours, takes the job with it.
+            # Law 7: no object in the store, and no defect of this package, ends the job.
             self._quiet_until = self._attempt.clock.monotonic_seconds() + AFTER_DEFECT_SECONDS
             self._attempt.reporter.say(f"unexpected, the job goes on ({doing}): {traceback.format_exc()}")
         else:
             self._attempt.reporter.answered(doing)
 
     def _leave(self) -> None:
-        """Replaced: end the queries without a word into any log, then the process (Law 4)."""
+        """Replaced: stop the queries without writing to any log, then end the process (Law 4)."""
         for query in self._attempt.queries.all():
             try:
                 if query.run is not None and not query.run.has_ended():

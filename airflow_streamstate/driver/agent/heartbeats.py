@@ -1,4 +1,4 @@
-"""Signs of life: where every query stands, as its log and its last progress tell."""
+"""Heartbeats: the position of every query, by its log and its last progress."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 
 
 class Pace:
-    """How long it takes from one commit to the next, over the last batches that were seen."""
+    """The mean time from one commit to the next, over the last batches that were seen."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[int, datetime]] = deque(maxlen=TREND_BATCHES)
 
     def batch_seconds(self, batch_id: int, committed_at: datetime | None) -> float | None:
-        """Take in the last committed batch; the mean over the window, None before there were two batches."""
+        """Take in the last committed batch; the mean in seconds, None before there were two batches."""
         if committed_at is not None and (not self._seen or batch_id > self._seen[-1][0]):
             self._seen.append((batch_id, committed_at))
         if len(self._seen) < 2:
             return None
         (first_id, first_at), (last_id, last_at) = self._seen[0], self._seen[-1]
         if first_id == last_id:
-            return None  # both threads of the agent have taken in the first batch
+            return None  # both threads of the agent took in the first batch
         return round(max(0.0, (last_at - first_at).total_seconds()) / (last_id - first_id), 3)
 
 
 class HeartbeatWriter:
-    """Writes the beacon of an attempt."""
+    """Writes the heartbeat of an attempt."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -50,7 +50,7 @@ class HeartbeatWriter:
         self._lag = LagLook(attempt)
 
     def beat(self) -> None:
-        """Write it now; raises what the store raises."""
+        """Write it; raises what the store raises."""
         attempt = self._attempt
         if self._earlier is None:
             self._earlier = self._left()
@@ -74,7 +74,7 @@ class HeartbeatWriter:
         self._audit.look_back()
 
     def has_news(self) -> bool:
-        """Whether a query came to life since the last look: its first batch is committed, or it found no input."""
+        """Whether a run has committed its first batch, or found no input, since the last call."""
         fresh = {
             query.runs[-1].query_run_id
             for query in self._attempt.queries.all()
@@ -89,7 +89,7 @@ class HeartbeatWriter:
         progress = query.last_progress()
         behind = self._lag.of(query)
         idle_triggers = query.run.idle_triggers() if query.run is not None else 0
-        query.rows_dropped()  # Spark remembers 100 batches: whoever counts has to look now and then
+        query.rows_dropped()  # Spark keeps 100 reports, so they are counted here
         beat = QueryBeat(
             batch_id=batch_id,
             committed_at=self._committed_at(query.name, batch_id, before),
@@ -141,7 +141,7 @@ class HeartbeatWriter:
         return self._seen_before(query_name, batch_id)
 
     def _note_first(self, query: LogicalQuery, committed_id: int | None) -> None:
-        """Once a query has committed its first batch in this deployment: which it was, and what its trigger took."""
+        """Keep the first batch that a query committed in this deployment, with its durations."""
         if query.name in self._first or committed_id is None:
             return
         starts = [one for one in self._started() if one.query_name == query.name]
@@ -153,7 +153,7 @@ class HeartbeatWriter:
             return
         progress = query.progress_of(first_id)
         if progress is None and committed_id == first_id and query.is_active():
-            return  # Spark tells of a batch right after its commit: the next look finds it
+            return  # Spark reports a batch right after its commit: the next look finds it
         committed_at = None
         with suppress(StreamStateError):
             committed_at = query.checkpoint.committed_at(first_id)
@@ -161,7 +161,7 @@ class HeartbeatWriter:
         is_own = own is not None and own.batch_id == began.batch_id
         seen_at = self._attempt.clock.now() if is_own else committed_at
         if seen_at is None:
-            return  # an attempt before this one committed it, and nothing tells when
+            return  # an earlier attempt committed it at an unknown time
         first = FirstBatch(first_id, seen_at, committed_at)
         if progress is not None:
             first = replace(
@@ -173,12 +173,11 @@ class HeartbeatWriter:
         self._first[query.name] = first
 
     def _started(self) -> Iterator[QueryStarted]:
-        """The starts of queries in this deployment, whichever attempt that was, in order."""
+        """The starts of queries in this deployment, by all attempts, in order."""
         return (event for event in self._attempt.reporter.events if isinstance(event, QueryStarted))
 
     def _is_own(self, query_name: str, batch_id: int) -> bool:
-        """Whether this attempt has committed a batch, as far as it has said by now: behind the start of its query, or
-        as its flush, for which it may have started none."""
+        """Whether this attempt committed a batch, by its events: after the start of the query, or as its flush."""
         first: QueryStarted | None = None
         for event in self._attempt.reporter.events:
             if event.attempt != self._attempt.number:
@@ -190,13 +189,12 @@ class HeartbeatWriter:
         return first is not None and first.batch_id != batch_id
 
     def _seen_before(self, query_name: str, batch_id: int) -> datetime | None:
-        """When an earlier attempt, or the deployment whose end this one began with, saw a batch committed; None where
-        none did: the files of a copied log are as old as the copy."""
+        """When an earlier attempt, or the predecessor, saw a batch committed; None where unknown."""
         found = (beat.queries.get(query_name) for beat in self._earlier or ())
         return next((query.committed_at for query in found if query is not None and query.batch_id == batch_id), None)
 
     def _left(self) -> tuple[Heartbeat, ...]:
-        """The signs of life of those before: looked for before the first one of this attempt takes the place of one."""
+        """The last heartbeats of an earlier attempt and of the predecessor; read before this attempt writes one."""
         attempt, start = self._attempt, self._attempt.spec.start
         known = [attempt.deployment_id]
         if start.predecessor_id is not None and str(start.snapshot_id).startswith(f"{start.predecessor_id}-"):

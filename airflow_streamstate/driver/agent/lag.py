@@ -1,4 +1,4 @@
-"""How far each query is behind its sources: asked of the sources, beside the sign of life and never before it."""
+"""How far each query is behind its sources; the sources are asked in the background, and delay no heartbeat."""
 
 from __future__ import annotations
 
@@ -23,30 +23,22 @@ from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import Progress
 from airflow_streamstate.driver.attempt.source_book import KnownSource, SourceBook
-from airflow_streamstate.driver.start.elsewhere import begins_elsewhere
+from airflow_streamstate.driver.start.offset_override import begins_elsewhere
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.heartbeat import LagTrend, SourceLag
 from airflow_streamstate.protocol.positions import QueryPosition
 
-# How much of its sources a query has not read: by asking them, by Spark's book of files, by Spark's own metrics.
-#
-# Nothing here is ever waited for by a query. What cannot be told is said with its reason.
-
 OUTSTANDING: tuple[tuple[str, Unit], ...] = (("numFilesOutstanding", "files"), ("numBytesOutstanding", "bytes"))
-"""What a source may say of itself in its metrics, in the order in which it is asked for (Databricks' sources do)."""
+"""Metrics of a source that tell its lag, the first one counts (Databricks' sources have them)."""
 MAX_FILES = 200_000
-NOT_KNOWN = "nobody here knows this kind of source"
+NOT_KNOWN = "no connector knows this kind of source"
 NOT_READ = "nothing of it is read yet"
 NO_ANSWER = "it did not answer; an event says why"
-NOT_COUNTED = f"it has read more than {MAX_FILES:,} files, which are not gone through for a count"
+NOT_COUNTED = f"it has read more than {MAX_FILES:,} files, which are too many to count"
 
 
 class SourceLags:
-    """Measures for one attempt; remembers which files were read, so that the book of them is not read anew each time.
-
-    Args:
-        book: what the sources are, and the questions to them.
-    """
+    """Measures lags for one attempt; remembers which files were read, to read Spark's log of files only once."""
 
     def __init__(self, book: SourceBook) -> None:
         self._book = book
@@ -62,10 +54,8 @@ class SourceLags:
         """How far each source is ahead of these offsets; () where the sources and the offsets are not known.
 
         Args:
-            query_name: the query; it was looked up.
-            checkpoint: its own, with Spark's book of files.
-            offsets: of its last committed batch, in the order of the lines.
-            metrics: what each source said of itself at that batch, in the same order; () for nothing.
+            offsets: of the query's last committed batch, in the order of the lines.
+            metrics: of each source at that batch, in the same order; () for none.
         """
         sources = self._book.sources(query_name)
         if len(sources) != len(offsets):
@@ -85,7 +75,7 @@ class SourceLags:
     def between(
         self, query_name: str, checkpoint: Checkpoint, first: Sequence[str], second: Sequence[str]
     ) -> tuple[Lag | None, ...]:
-        """How much the second offsets cover that the first do not, source by source; None where nobody can tell."""
+        """How much lies between the first and the second offsets, per source; None where unknown."""
         sources = self._book.sources(query_name)
         if not len(sources) == len(first) == len(second):
             return (None,) * len(sources)
@@ -95,7 +85,7 @@ class SourceLags:
         )
 
     def has_listings(self, query_name: str) -> bool:
-        """Whether asking the sources of a query lists folders, which takes as long as they are large."""
+        """Whether asking the sources of a query lists folders."""
         return any(isinstance(known.opened, ListedSource) for known in self._book.sources(query_name))
 
     def _asked(
@@ -122,7 +112,7 @@ class SourceLags:
             return Untold("its offset is not that of a source of files")
         upto, taken = self._taken.get((query_name, known.source.folder), (-1, set()))
         if last < upto:
-            upto, taken = -1, set()  # it began anew elsewhere
+            upto, taken = -1, set()  # the query began again at other offsets
         if last > upto:
             entries = files_taken(checkpoint.store, checkpoint.key(f"sources/{known.source.folder}"), last, upto)
             taken.update(entry.path for entry in entries)
@@ -141,28 +131,22 @@ def _outstanding(metrics: Mapping[str, str]) -> Lag | None:
 
 
 SHARE = 0.01
-"""Of the time goes into asking: a topic of a thousand partitions is asked more seldom than one of ten."""
+"""The share of the time that goes into asking sources; see ``quiet_seconds``."""
 FRESH_SECONDS = 10.0
-"""An answer that came in less than a tenth of this is asked for again after it, also where ``SHARE`` would have it
-older: a person reads it beside a heartbeat of now."""
 FRESH_SHARE = 0.1
 LONGEST_QUIET_SECONDS = 60.0
 LONGEST_QUIET_AFTER_LISTING_SECONDS = 3_600.0
 LONG_LISTING_SECONDS = 2.0
-"""A folder is as long to list as it is large, for whoever keeps it as well."""
 TREND_BATCHES = 12
-"""So many batches are in a trend: several teeth of the saw that what is behind makes."""
-
+"""Batches in a trend: several periods of a lag that rises until each commit."""
 LATELY_BATCHES = 3
 
 
 @dataclass(frozen=True)
 class Behind:
-    """What the sources of one query said last.
+    """The last answers of the sources of one query.
 
     Attributes:
-        lags: of each.
-        at: when they were asked.
         snapshot_id: the newest snapshot that has the query; None for none.
         batches_since_snapshot: committed batches that are not in it.
     """
@@ -174,22 +158,20 @@ class Behind:
 
     @property
     def rows(self) -> int | None:
-        """All that is behind in rows; None where no source counts in rows."""
+        """The rows behind, over all sources; None where no source counts in rows."""
         told = [lag.behind for lag in self.lags if lag.unit == "rows" and lag.behind is not None]
         return sum(told) if told else None
 
 
 @dataclass(frozen=True)
 class Look:
-    """What one source said after one batch.
+    """The answer of one source after one batch.
 
     Attributes:
-        batch_id: the last committed batch.
-        committed_at: when its trigger was over; None where Spark does not say.
+        committed_at: when the batch's trigger was over; None where Spark does not tell.
         offset: of the source, at the end of that batch.
-        asked_at: when the source was asked.
-        behind: what it had by then, and the batch had not.
-        idle_triggers: how many triggers of the query had found no input by then.
+        behind: what the source had at ``asked_at``, after that offset.
+        idle_triggers: triggers of the query without input until then.
     """
 
     batch_id: int
@@ -201,31 +183,30 @@ class Look:
 
 
 class Trend:
-    """How what is behind one source went over the last batches of this attempt.
+    """The lag behind one source over the last batches of this attempt.
 
-    Each batch is looked at once, as early as anyone looked: until the next commit what is behind can only grow. A
-    trigger that found no input between two looks is a moment at which nothing was behind; how fast the query reads is
-    counted from the last such moment on, since before it waited for input.
+    Each batch has one look, the earliest: until the next commit the lag can only grow. At a trigger without input
+    between two looks the lag was 0; the reading speed is counted from the last such moment.
     """
 
     def __init__(self) -> None:
         self._looks: deque[Look] = deque(maxlen=TREND_BATCHES)
 
     def take(self, look: Look) -> None:
-        """Take in a look."""
+        """Take in a look, the first of its batch."""
         if not self._looks or look.batch_id > self._looks[-1].batch_id:
             self._looks.append(look)
 
     @property
     def first_offset(self) -> str | None:
-        """Where the count of what is read begins; None where nothing was looked at."""
+        """The offset from which ``read`` is counted; None before the first look."""
         return self._looks[self._first()].offset if self._looks else None
 
     def told(self, read: int | None) -> LagTrend | None:
         """The trend; None before there were looks at two batches.
 
         Args:
-            read: how much lies between ``first_offset`` and the offset of the last look; None where that is not known.
+            read: how much lies between ``first_offset`` and the offset of the last look; None where unknown.
         """
         if len(self._looks) < 2:
             return None
@@ -247,11 +228,7 @@ class Trend:
         )
 
     def seconds_to_zero(self, behind: int) -> float | None:
-        """Until nothing is behind, if it goes on like this. None where the least that is behind does not fall.
-
-        Args:
-            behind: what is behind now.
-        """
+        """Seconds until the lag is 0, if the trend continues; None where the least lag does not fall."""
         if behind == 0:
             return 0.0
         if len(self._looks) < 2:
@@ -272,22 +249,20 @@ class Trend:
         return number > 0 and self._looks[number].idle_triggers > self._looks[number - 1].idle_triggers
 
     def _first(self) -> int:
-        """The last look that came after a moment without input and that another one follows; else the first."""
+        """The number of the last look after an idle trigger that another look follows; else 0."""
         return next((number for number in range(len(self._looks) - 2, 0, -1) if self._was_idle(number)), 0)
 
     def _halves(self) -> tuple[Look, Look]:
         """The least of the older half of the window, and the newest least of its newer half."""
         looks = list(self._looks)
         middle = len(looks) // 2
-        return min(looks[:middle], key=_behind), min(reversed(looks[middle:]), key=_behind)
-
-
-def _behind(look: Look) -> int:
-    return look.behind
+        return min(looks[:middle], key=lambda look: look.behind), min(
+            reversed(looks[middle:]), key=lambda look: look.behind
+        )
 
 
 class LagLook:
-    """The last answers of one attempt; a source that answers late or not at all delays nothing."""
+    """The last answers of the sources of one attempt."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -299,7 +274,7 @@ class LagLook:
         self._quiet_until_seconds: dict[str, float] = {}
 
     def of(self, query: LogicalQuery) -> Behind | None:
-        """What was answered last; asks again in the background where a query is running. None: nobody knows."""
+        """The last answers, None before the first; asks again in the background while the query runs."""
         if self._may_ask(query):
             progress = query.last_progress()
             idle_triggers = 0 if query.run is None else query.run.idle_triggers()
@@ -323,10 +298,10 @@ class LagLook:
                 lags = self._measures.behind(query.name, query.checkpoint, offsets, metrics)
                 self._keep(query, batch_id, offsets, lags, progress, idle_triggers)
             if progress is not None and query.plans_batch_by_batch:
-                # The batch behind the last one may be under way: its offsets may be older than the answer.
+                # The next batch may be under way: its offsets may be older than the answer.
                 self._attempt.sources.sight(query.name, progress.batch_id, lambda: query.newest_batch_id() + 1)
         except StreamStateError:
-            pass  # Spark's JVM is ending, and the query with it; or the store does not answer
+            pass  # Spark's JVM is ending, or the store does not answer
         finally:
             now = clock.monotonic_seconds()
             listed = now - began > LONG_LISTING_SECONDS and self._measures.has_listings(query.name)
@@ -342,8 +317,7 @@ class LagLook:
         progress: Progress | None,
         idle_triggers: int,
     ) -> None:
-        """Nothing is kept where the sources cannot tell (any more). Before the first batch of this attempt no trend
-        begins: until then it is not this attempt that reads."""
+        """Keep the answers; a trend begins with the first batch of this attempt."""
         if not lags:
             self._found.pop(query.name, None)
             return
@@ -375,7 +349,7 @@ class LagLook:
         self._found[query.name] = Behind(tuple(told), now, snapshot_id, since_batch)
 
     def _newest_snapshot(self, query_name: str) -> tuple[str | None, QueryPosition | None]:
-        """The newest snapshot of this deployment that has the query, else what it started from; each is read once."""
+        """The newest snapshot of this deployment that has the query, else the one that it started from."""
         attempt, start = self._attempt, self._attempt.spec.start
         said = [getattr(event, "snapshot_id", None) for event in reversed(attempt.reporter.events)]
         for snapshot_id in (*said, start.snapshot_id):
@@ -391,11 +365,10 @@ class LagLook:
 
 
 def quiet_seconds(took_seconds: float, *, listed: bool) -> float:
-    """How long the sources of a query are not asked again.
+    """How long to wait before the sources of a query are asked again: answers that took long are asked for less often.
 
     Args:
-        took_seconds: that they took to answer.
-        listed: that went into a listing of a large folder, which costs its server as much.
+        listed: the time went into listing a large folder, which costs its server as much.
     """
     if listed:
         return min(took_seconds / SHARE, LONGEST_QUIET_AFTER_LISTING_SECONDS)
@@ -410,8 +383,7 @@ def _of_unit(lag: Lag | None, unit: str) -> int | None:
 def _committed(
     query: LogicalQuery, progress: Progress | None
 ) -> tuple[int | None, tuple[str, ...], tuple[dict[str, str], ...]]:
-    """The last committed batch, its offsets, and what the sources said of themselves at it. By the last progress; where
-    this attempt has none yet, by the log that it goes on from."""
+    """The last committed batch, its offsets and source metrics: by the last progress, else by the log."""
     if progress is not None:
         facts = query.startable.facts
         metrics = facts.in_line_order(tuple(dict(one) for one in progress.source_metrics))

@@ -1,4 +1,4 @@
-"""Snapshots of a running deployment, each at a committed batch, sealed later at low priority."""
+"""Snapshots of a running deployment that a command asks for, each at a committed batch, sealed later."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ from airflow_streamstate.protocol.events import Rejected, SnapshotReady
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.requested import requested_snapshot
 
-# Something that is done while every query stands at its barrier; they go on by themselves afterwards.
-#
-# Malstrom snapshots at a barrier that goes through the whole stream; here each query has one, and all stand at once.
-
+PATIENCE_SECONDS = 60.0
 Result = TypeVar("Result")
+
+
+class GaveWayError(UnavailableError):
+    """A snapshot was given up for the end of the deployment, which comes first."""
 
 
 def while_all_stand(
@@ -45,19 +46,19 @@ def while_all_stand(
     act: Callable[[Callable[[], None]], Result],
     is_enough: Callable[[], bool] = lambda: False,
 ) -> Result:
-    """Bring every query to its barrier, do something, and let them go on, whatever came of it.
+    """Bring every query to its barrier, act, and let the queries continue in any case.
+
+    As in Malstrom, which snapshots at a barrier through the whole stream; here each query has its own.
 
     Args:
-        attempt: this attempt, whose latch is open, or closed for this.
-        order: what asks for it.
-        act: what is done; it is given what lets the queries go on, for as soon as they need not stand any more.
-        is_enough: asked again and again; whether to wait no longer for the batches in flight. What it raises is why.
+        act: gets a function that lets the queries continue, to be called as soon as they need not stand any more.
+        is_enough: polled; True to stop waiting for the batches in flight. What it raises is raised.
 
     Raises:
-        DeadlineExceededError: the batches in flight took too long; nothing was done.
-        ConflictError: a batch failed, or an ending has begun; nothing was done.
+        DeadlineExceededError: the batches in flight took too long; ``act`` was not called.
+        ConflictError: a batch failed, or an ending has begun; ``act`` was not called.
         FencedError: this attempt was replaced.
-        whatever ``act`` or ``is_enough`` raises.
+        and what ``act`` or ``is_enough`` raises.
     """
     if not close_latch(attempt, "snapshot", order) and attempt.latch.state != "snapshot":
         raise ConflictError("the deployment is being ended", next_step="Its end has a snapshot of its own.")
@@ -66,7 +67,7 @@ def while_all_stand(
     why: list[StreamStateError] = []
 
     def enough() -> bool:
-        """Whoever lets the queries go on has to know how far each had come, whatever it is left for."""
+        # Not raised through end_at_barriers, whose own error has the endings that let_go needs.
         try:
             return is_enough()
         except StreamStateError as error:
@@ -102,19 +103,11 @@ def while_all_stand(
         let_go()
 
 
-PATIENCE_SECONDS = 60.0
-
-
-class GaveWayError(UnavailableError):
-    """A snapshot was given up, because an end of the deployment was ordered, which comes first."""
-
-
 class LiveSnapshots:
-    """Takes the snapshots that are asked for while the queries run on.
+    """Takes the snapshots that commands ask for.
 
     Args:
-        attempt: this attempt.
-        give_way: called while one is copied to its place; raises where something else comes first.
+        give_way: called while a snapshot is copied; raises GaveWayError where the deployment is to end.
     """
 
     def __init__(self, attempt: Attempt, give_way: Callable[[], None]) -> None:
@@ -123,10 +116,11 @@ class LiveSnapshots:
         self._first_tried: dict[str, float] = {}
 
     def take(self, order: Order, key: str) -> None:
-        """One try; what does not work because the disk is full or the store is away is tried again by later looks."""
+        """Try once; an unavailable store or disk is tried again by later polls, until ``PATIENCE_SECONDS``."""
         attempt = self._attempt
         attempt.fence.check_current()
-        snapshot_id, request_id = attempt.snapshot_id("live", order.command_number), _request_id_of(order)
+        snapshot_id = attempt.snapshot_id("live", order.command_number)
+        request_id = order.command.request_id if isinstance(order.command, SnapshotRequest) else ""
         try:
             if self._has_become_one(order, request_id):
                 return
@@ -160,11 +154,18 @@ class LiveSnapshots:
         except StreamStateError as error:
             self._reject(order, key, error)
         else:
-            self._report(order, manifest)
+            report_ready(
+                attempt,
+                manifest,
+                command_id=order.command_id,
+                command_number=order.command_number,
+                request_id=request_id,
+            )
+            clean_up(attempt)
             seal_in_background(attempt, manifest.snapshot_id)
 
     def _has_become_one(self, order: Order, request_id: str) -> bool:
-        """Whether its request has become a snapshot already, by another command: then this one is ignored (Law 2)."""
+        """Ignore a command whose request has become a snapshot by another command (Law 2); whether that is so."""
         attempt, command = self._attempt, order.command
         if command is None or not request_id or attempt.command_status(order.command_id).is_begun:
             return False
@@ -174,29 +175,9 @@ class LiveSnapshots:
         ignore(attempt, command, order.command_number, f"its request has become snapshot {found.snapshot_id} already")
         return True
 
-    def _report(self, order: Order, manifest: SnapshotManifest) -> None:
-        self._attempt.reporter.write(
-            SnapshotReady,
-            snapshot_id=manifest.snapshot_id,
-            snapshot_kind=manifest.snapshot_kind,
-            queries=positions_in(manifest),
-            command_id=order.command_id,
-            command_number=order.command_number,
-            request_id=_request_id_of(order),
-        )
-        self._attempt.reporter.say(
-            f"snapshot {manifest.snapshot_id}: {manifest.files_count} files, {manifest.size_bytes} bytes"
-        )
-        clean_up(self._attempt)
-
     def _is_enough(self, command: Command | None) -> bool:
-        """Whether to wait no longer for the batches in flight; raises GaveWayError where somebody wants an end, whose
-        deadlines nobody would hear of meanwhile."""
+        """Whether the command is late, so that no query stands for it; raises GaveWayError."""
         self._give_way()
-        return self._is_late(command)
-
-    def _is_late(self, command: Command | None) -> bool:
-        """Whether nobody would want it any more, so that no query is to stand still for it."""
         now = self._attempt.clock.now()
         if command is None or (command.deadline_at is not None and now > command.deadline_at):
             return True
@@ -222,5 +203,13 @@ class LiveSnapshots:
         clean_up(self._attempt)
 
 
-def _request_id_of(order: Order) -> str:
-    return order.command.request_id if isinstance(order.command, SnapshotRequest) else ""
+def report_ready(attempt: Attempt, manifest: SnapshotManifest, **asked_by: object) -> None:
+    """Write ``SnapshotReady``, with the command that asked for the snapshot, and log it."""
+    attempt.reporter.write(
+        SnapshotReady,
+        snapshot_id=manifest.snapshot_id,
+        snapshot_kind=manifest.snapshot_kind,
+        queries=positions_in(manifest),
+        **asked_by,
+    )
+    attempt.reporter.say(f"snapshot {manifest.snapshot_id}: {manifest.files_count} files, {manifest.size_bytes} bytes")

@@ -1,8 +1,6 @@
-"""Copies of the snapshots at the mirrors of a deployment, made beside everything else.
+"""Copies the snapshots of a deployment, and of the one before it, to its mirrors, in rounds.
 
-Each round looks which snapshots of this deployment, and of the one before it, are not at a mirror yet. What cannot be
-copied is told, and tried again in a later round; the job runs on whatever becomes of it. Now and then what was half
-copied of snapshots that are gone is cleared.
+A copy that fails is reported and tried again in a later round. Partial copies of removed snapshots are deleted.
 """
 
 from __future__ import annotations
@@ -18,20 +16,15 @@ from airflow_streamstate.store.base import Store
 
 ROUND_SECONDS = 10.0
 FAILING_SECONDS = 60.0
-"""A mirror that fails is asked again after this long."""
+"""Pause after an error of a mirror."""
 CLEAR_SECONDS = 3_600.0
-"""So often it is looked what was half copied of snapshots that were removed meanwhile."""
+"""Pause between two looks for partial copies."""
 
 OpenMirror = Callable[[str], Store]
 
 
 class Mirroring:
-    """The mirrors of one attempt.
-
-    Args:
-        attempt: claimed.
-        open_mirror: from the URI of a mirror to its store.
-    """
+    """The mirrors of one attempt."""
 
     def __init__(self, attempt: Attempt, open_mirror: OpenMirror) -> None:
         self._attempt = attempt
@@ -44,7 +37,7 @@ class Mirroring:
         self._clear_at: dict[str, float] = {}
 
     def round(self) -> None:
-        """Copy what is not at a mirror yet; never raises for what a store does."""
+        """Copy what is not at a mirror yet; errors of a store are reported, not raised."""
         attempt = self._attempt
         if attempt.fence.is_fenced:
             return
@@ -75,9 +68,9 @@ class Mirroring:
             try:
                 self._copy(uri, snapshot_id)
             except SnapshotNotFoundError:
-                self._done.add((uri, snapshot_id))  # somebody has just pruned it
+                self._done.add((uri, snapshot_id))  # pruned meanwhile
             except DataError as error:
-                self._done.add((uri, snapshot_id))  # it does not mend itself; the next attempt looks again
+                self._done.add((uri, snapshot_id))  # it stays damaged; the next attempt looks again
                 self._fails(uri, snapshot_id, error)
             except StreamStateError as error:
                 self._quiet_until[uri] = self._attempt.clock.monotonic_seconds() + FAILING_SECONDS
@@ -115,7 +108,7 @@ class Mirroring:
         try:
             store = attempt.places.of(manifest)
         except StreamStateError as error:
-            # What lies elsewhere is copied: the place of older ones may be lost for good.
+            # The place of an older snapshot may be lost for good; a copy at the mirror is enough.
             if is_mirrored(attempt.control, self._open(uri), snapshot_id):
                 self._done.add((uri, snapshot_id))
                 return
@@ -145,12 +138,12 @@ class Mirroring:
             )
 
     def _lies_quiet(self, snapshot_id: str) -> bool:
-        """Whether it is at a place that has just not answered; known from its manifest, which is not read for this."""
+        """Whether the snapshot's data is at a place that has just not answered."""
         quiet_until = self._quiet_until.get(self._lies_at.get(snapshot_id, ""), 0.0)
         return self._attempt.clock.monotonic_seconds() < quiet_until
 
     def _fails(self, uri: str, snapshot_id: str, error: StreamStateError) -> None:
-        """Said once until it works again, or fails for another reason."""
+        """Report an error once, until the mirror works again or fails for another reason."""
         if not self._attempt.latch.is_open or self._said.get(uri) == error.message:
             return
         self._said[uri] = error.message

@@ -28,15 +28,9 @@ from airflow_streamstate.protocol.commands import (
 )
 from airflow_streamstate.protocol.events import Drained, Expired, Rejected
 
-# Drains that are tried before they are begun: beside the agent's own work, so that every other order is heard.
-
 
 class Foresight:
-    """Tries each drain once, and one at a time: all trials of a query lie in one folder.
-
-    Args:
-        attempt: this attempt.
-    """
+    """Tries each drain once before it begins, in the background and one at a time: trials of a query share a folder."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -51,7 +45,7 @@ class Foresight:
             return self._under_way is not None
 
     def is_trying(self, command_id: str) -> bool:
-        """Whether the trial of this drain was begun: it is not too late any more then."""
+        """Whether the trial of this drain has begun: the drain cannot expire any more."""
         with self._guard:
             return command_id == self._under_way or command_id in self._found
 
@@ -61,7 +55,7 @@ class Foresight:
             return self._found.get(order.command_id, Foreseen()).tried
 
     def look(self, order: Order) -> Foreseen | None:
-        """What the trial of this drain has shown; None while nobody knows: it, or another one, is under way."""
+        """The result of this drain's trial; None while it, or another one, is under way."""
         with self._guard:
             if order.command_id in self._found:
                 return self._found[order.command_id]
@@ -79,7 +73,7 @@ class Foresight:
         except FencedError:
             attempt.fence.close(None)
         except (UnavailableError, OutcomeUnknownError) as error:
-            attempt.reporter.outage("the trial of a drain", error)  # the next look begins it anew
+            attempt.reporter.outage("the trial of a drain", error)  # the next poll tries again
         except Exception as error:
             attempt.reporter.say(traceback.format_exc())
             found = Foreseen(problems={"": f"its flush could not be tried: {type(error).__name__}"})
@@ -90,7 +84,7 @@ class Foresight:
                     self._found[order.command_id] = found
 
 
-_SAID_OF_ENDS = {
+_ENDED_AS = {
     None: "ended",
     "stopped": "stopped",
     "drained": "drained",
@@ -101,7 +95,7 @@ _SAID_OF_ENDS = {
 
 
 class CommandHandler:
-    """Takes the commands of a deployment for one attempt of it."""
+    """Obeys the commands of a deployment in one attempt."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -111,14 +105,14 @@ class CommandHandler:
 
     @property
     def is_trying_a_drain(self) -> bool:
-        """Whether a drain is being tried, which is how its ending begins."""
+        """Whether a drain is being tried."""
         return self._foresight.is_busy
 
     def give_way(self) -> None:
-        """See, as often as commands are looked at, that nobody wants an end while a snapshot is copied to its place.
+        """Called while a snapshot is copied; reads the commands as often as ``poll`` would.
 
         Raises:
-            GaveWayError: somebody does.
+            GaveWayError: a command asks for the end of the deployment.
             FencedError: this attempt was replaced.
         """
         attempt = self._attempt
@@ -129,7 +123,7 @@ class CommandHandler:
         self._looked_at_seconds = now_seconds
         try:
             commands = [slot.command for slot in attempt.journal.commands()]
-        except (UnavailableError, OutcomeUnknownError) as error:  # no reason to begin the copy anew
+        except (UnavailableError, OutcomeUnknownError) as error:  # not a reason to stop the copy
             attempt.reporter.outage("a look at the commands", error)
             return
         if any(self._is_end(command) for command in commands):
@@ -138,7 +132,7 @@ class CommandHandler:
             )
 
     def _is_end(self, command: Command | None) -> bool:
-        """Whether a command is one to end, which is still to be obeyed here."""
+        """Whether a command ends the deployment, and this attempt has yet to obey it."""
         return (
             isinstance(command, StopRequest | DrainNotification)
             and not self._attempt.command_status(command.command_id).is_ended
@@ -148,11 +142,11 @@ class CommandHandler:
         )
 
     def poll(self) -> None:
-        """Look at every command that lies there, in the order of their numbers.
+        """Obey or answer every command, in the order of their numbers.
 
         Raises:
             FencedError: this attempt was replaced.
-            UnavailableError, OutcomeUnknownError: the store does not answer; the next look goes on.
+            UnavailableError, OutcomeUnknownError: the store does not answer; call it again.
         """
         self._looked_at_seconds = self._attempt.clock.monotonic_seconds()
         latch = self._attempt.latch
@@ -201,13 +195,13 @@ class CommandHandler:
         elif isinstance(command, CancelRequest):
             self._cancel(command, slot)
         elif isinstance(command, SkipRequest) and command.query_name in self._attempt.queries:
-            # Before the query's start this is its starter's; a batch that Spark has in hand is nobody else's.
+            # Before the query's start ``start.skipping`` obeys it.
             reject(
                 self._attempt, order, slot.key, f"query {command.query_name} runs: a batch is skipped before a start"
             )
 
     def _cancel(self, command: CancelRequest, slot: CommandSlot) -> None:
-        """Of a drain that is only being tried, or was never looked at; what is obeyed looks for itself."""
+        """Cancel a drain that has not begun; one that has begun looks for this command itself."""
         if not cancel_drains(self._attempt):
             self._ignore(command, slot, "no drain of this deployment is under way")
 
@@ -216,7 +210,7 @@ class CommandHandler:
         if reason is None:
             foreseen = self._foresight.look(order)
             if foreseen is None:
-                return  # it is being tried, and the next look tells
+                return  # it is being tried; a later poll has the result
             reason = "; ".join(f"query {name}: {problem}" for name, problem in foreseen.problems.items()) or None
         if reason is None:
             drain_deployment(self._attempt, order, tried=self._foresight.tried(order))
@@ -226,9 +220,9 @@ class CommandHandler:
     def _answer_after_the_end(self, command: Command, slot: CommandSlot) -> None:
         attempt = self._attempt
         if isinstance(command, CancelRequest) and attempt.latch.outcome != "drained":
-            return  # as the drain that it takes back, it lies there for the next attempt
+            return  # as the drain that it cancels, it is left for the next attempt
         if not isinstance(command, DrainNotification):
-            ended = _SAID_OF_ENDS[attempt.latch.outcome]
+            ended = _ENDED_AS[attempt.latch.outcome]
             self._ignore(command, slot, f"the deployment had {ended} before it could be obeyed")
         elif attempt.latch.outcome == "drained":
             done = [event for event in attempt.reporter.events if isinstance(event, Drained)]
@@ -241,7 +235,7 @@ class CommandHandler:
                     queries=done[-1].queries,
                 )
                 clean_up(attempt)
-        # Else it lies there for the next attempt: a notification holds for the deployment.
+        # Else it is left for the next attempt: a notification is valid for the whole deployment.
 
     def _meant_elsewhere(self, command: Command) -> str | None:
         attempt = self._attempt
@@ -255,7 +249,6 @@ class CommandHandler:
         return isinstance(command, StopRequest | SnapshotRequest) and command.attempt > self._attempt.number
 
     def _is_expired(self, command: Command) -> bool:
-        # What was begun is ended, however late.
         is_begun = self._attempt.command_status(command.command_id).is_begun
         is_begun = is_begun or self._foresight.is_trying(command.command_id)
         return is_late(command, self._attempt.clock.now()) and not is_begun
@@ -269,7 +262,7 @@ class CommandHandler:
         ignore(self._attempt, command, slot.number or 0, reason)
 
     def _reject_object(self, slot: CommandSlot, problem: DataError | None) -> None:
-        """Once per object; it stays where it is, for a person to look at."""
+        """Reject once per object, which stays in the store for inspection."""
         events = self._attempt.reporter.events
         known = {(event.key, event.object_version) for event in events if isinstance(event, Rejected)}
         if (slot.key, slot.version) in known:
@@ -286,7 +279,7 @@ class CommandHandler:
 
 
 def reject(attempt: Attempt, order: Order, key: str, reason: str) -> None:
-    """Say why a command cannot be obeyed; the job runs on."""
+    """Write ``Rejected`` with the reason, and log it."""
     attempt.reporter.write(
         Rejected, command_id=order.command_id, command_number=order.command_number, key=key, reason=reason
     )

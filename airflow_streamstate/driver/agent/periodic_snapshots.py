@@ -1,29 +1,24 @@
-"""Snapshots that the agent takes by itself, every so often, where ``snapshot_every_seconds`` asks for them."""
+"""Snapshots that the agent takes every ``snapshot_every_seconds``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from airflow_streamstate.driver.agent.live_snapshots import report_ready
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.sealing import seal_now
 from airflow_streamstate.driver.attempt.snapshotting import positions_in, queries_to_capture, take_snapshot
 from airflow_streamstate.errors import FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.events import Drained, Finished, SnapshotReady, Stopped
 from airflow_streamstate.protocol.ids import periodic_snapshot_id_for
-from airflow_streamstate.protocol.manifest import SnapshotManifest
 
 Kept = SnapshotReady | Stopped | Finished | Drained
 
 
 class PeriodicSnapshots:
-    """Takes a snapshot whenever the newest one is old enough, and a batch was committed since.
+    """Takes a snapshot when the newest one is old enough, and a batch was committed since.
 
-    Called by the one thread that obeys commands, so that two are never taken at once; never while an ending is under
-    way. What costs is looked at only when one is due.
-
-    Args:
-        attempt: this attempt.
-        give_way: as in ``LiveSnapshots``.
+    The thread that obeys commands calls it, so that two snapshots are never taken at once.
     """
 
     def __init__(self, attempt: Attempt, give_way: Callable[[], None]) -> None:
@@ -35,7 +30,7 @@ class PeriodicSnapshots:
         self._has_complained = False
 
     def take_if_due(self) -> None:
-        """One look, and one try where it is time.
+        """Take a snapshot if one is due.
 
         Raises:
             FencedError: this attempt was replaced.
@@ -48,7 +43,7 @@ class PeriodicSnapshots:
         newest = self._newest()
         left_seconds = self._left_seconds(newest, every)
         if left_seconds > 0:
-            self._wait(left_seconds)  # somebody asked for one meanwhile
+            self._wait(left_seconds)  # a command asked for one meanwhile
         elif self._has_news(newest):
             self._try(every)
 
@@ -68,24 +63,13 @@ class PeriodicSnapshots:
             self._complain(snapshot_id, error)
             self._wait(every)
         else:
-            self._report(manifest)
+            self._has_complained = False
+            report_ready(attempt, manifest)
             self._wait(every)
             self._seal(snapshot_id)
 
-    def _report(self, manifest: SnapshotManifest) -> None:
-        self._has_complained = False
-        self._attempt.reporter.write(
-            SnapshotReady,
-            snapshot_id=manifest.snapshot_id,
-            snapshot_kind=manifest.snapshot_kind,
-            queries=positions_in(manifest),
-        )
-        self._attempt.reporter.say(
-            f"snapshot {manifest.snapshot_id}: {manifest.files_count} files, {manifest.size_bytes} bytes"
-        )
-
     def _complain(self, snapshot_id: str, error: StreamStateError) -> None:
-        """In an event the first time, and in the log each time, until one is taken again."""
+        """Report the first failure as an event, and the next ones in the log, until a snapshot is taken."""
         if not self._has_complained:
             self._attempt.reporter.note("a periodic snapshot was not taken", snapshot_id=snapshot_id, why=str(error))
         else:
@@ -93,7 +77,7 @@ class PeriodicSnapshots:
         self._has_complained = True
 
     def _seal(self, snapshot_id: str) -> None:
-        """One at a time: what is not sealed by then is sealed by the next driver, or by ``verify``."""
+        """Seal one snapshot at a time; the next driver, or ``verify``, seals the others."""
         if self._is_sealing:
             return
         self._is_sealing = True
@@ -110,19 +94,19 @@ class PeriodicSnapshots:
         self._due_seconds = self._attempt.clock.monotonic_seconds() + seconds
 
     def _newest(self) -> Kept | None:
-        """The newest snapshot of this deployment that anybody told of."""
+        """The newest event about a snapshot of this deployment."""
         events = reversed(self._attempt.reporter.events)
         return next((event for event in events if isinstance(event, Kept) and event.snapshot_id is not None), None)
 
     def _left_seconds(self, newest: Kept | None, every: float) -> float:
-        """How long the newest snapshot of this attempt is young enough; of an earlier one nobody asks."""
+        """How long until the newest snapshot of this attempt is old enough; 0 for one of an earlier attempt."""
         if newest is None or newest.attempt != self._attempt.number:
             return 0.0
         age_seconds = (self._attempt.clock.now() - newest.at).total_seconds()
         return every - age_seconds if age_seconds >= 0 else 0.0  # the clock was put back
 
     def _has_news(self, newest: Kept | None) -> bool:
-        """Whether a query has committed a batch that the newest snapshot does not hold: by the driver's own memory."""
+        """Whether a query has committed a batch that the newest snapshot does not hold."""
         held = self._held(newest)
         return any(query.newest_batch_id() > held.get(query.name, -1) for query in self._attempt.queries.all())
 
@@ -135,7 +119,7 @@ class PeriodicSnapshots:
         return {name: position.batch_id for name, position in positions.items() if position.batch_id is not None}
 
     def _taken(self) -> int:
-        """How many this attempt has taken: the next one has an id of its own, and the same at each try (Law 2)."""
+        """How many this attempt has taken, by which the next one has the same id at each try (Law 2)."""
         return sum(
             1
             for event in self._attempt.reporter.events

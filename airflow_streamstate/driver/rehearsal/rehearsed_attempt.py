@@ -1,8 +1,4 @@
-"""The attempt that never is: everything that building and reading take of an attempt, under the keys of a rehearsal.
-
-So a rehearsal builds a query's checkpoint by the very code that a start of the new version goes through, refusals and
-all; and what it builds is its own, and removed with it.
-"""
+"""An attempt under the keys of a rehearsal, by which a rehearsal uses the same code as a real start."""
 
 from __future__ import annotations
 
@@ -24,11 +20,7 @@ SEEDS_FOLDER = "seeds"
 
 
 class NotingReporter(Reporter):
-    """Says what there is to say, keeps the notes, and writes no event anywhere.
-
-    Attributes:
-        notes: what was noted, each once.
-    """
+    """Writes no event; keeps the texts of ``Noted``, each once, in ``notes``."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -49,7 +41,7 @@ class NotingReporter(Reporter):
 class RehearsedAttempt(Attempt):
     """Arguments as ``Attempt``; the deployment of its spec is the rehearsal."""
 
-    ends_loops = True  # its queries are over at once: only so a second pass can wait behind such a loop
+    ends_loops = True  # its queries are over at once, and a loop around them must end before the next pass
     _reporter_class = NotingReporter
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -58,11 +50,11 @@ class RehearsedAttempt(Attempt):
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know."""
+        """Notes for people."""
         return cast("NotingReporter", self.reporter).notes
 
     def after_a_drain(self) -> AttemptAfterDrain:
-        """The same, as if what it starts from had been drained."""
+        """The same attempt, as if its start snapshot had been drained."""
         arguments, named = self._made_of
         attempt = AttemptAfterDrain(*arguments, **named)
         attempt.note_spark(self.spark_version)
@@ -70,7 +62,7 @@ class RehearsedAttempt(Attempt):
 
 
 class _DrainedStart(StartSnapshot):
-    """The snapshot as a drain would have left it."""
+    """The start snapshot as a drain would have left it."""
 
     def manifest(self) -> SnapshotManifest | None:
         manifest = super().manifest()
@@ -81,7 +73,7 @@ class _DrainedStart(StartSnapshot):
 
 
 class AttemptAfterDrain(RehearsedAttempt):
-    """As if each query of the snapshot had been flushed, with nothing left; its checkpoints lie beside the others."""
+    """As if each query of the snapshot had been flushed, with no state left; it has checkpoints of its own."""
 
     least_seed_batch_id = 1
 
@@ -97,7 +89,7 @@ class AttemptAfterDrain(RehearsedAttempt):
 
 
 def _drained(query: QuerySnapshot) -> QuerySnapshot:
-    """What a drain would leave of a query: it commits what is planned, and flushes all that it has."""
+    """The query after a drain: its planned batch is committed, its state is flushed."""
     if query.position.batch_id is None:
         return query
     position = replace(query.position, planned_batch_id=None, state_rows_left=0, state_left=())

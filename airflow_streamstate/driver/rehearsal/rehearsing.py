@@ -1,13 +1,12 @@
-"""A rehearsal as the script sees it: each ``start()`` is tried at once and gives back a query that is over.
+"""Runs a rehearsal: each ``start()`` of the script is tried at once, and returns a query that is over.
 
-So the waits return, and whatever the script starts after them is seen, too. What a query's start would be refused with
-is kept, and not raised: the next query is tried all the same.
+A refusal is kept for the verdict and not raised into the script, so that the next queries are tried, too.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -45,29 +44,25 @@ from airflow_streamstate.protocol.rehearsals import (
     RehearsedQuery,
 )
 
-# One query's trial: its checkpoint is built as a start would build it, and an empty batch runs on that.
-#
-# A restored query runs the last offsets once more, on its own state. One that is seeded, or starts with nothing, has
-# no state to be read: for it the empty batch by which a seed is made is all there is to try.
-
+DONE_STATUS = 0
+FAILED_STATUS = 1
+MAX_LINE_CHARACTERS = 1_000
+MAX_TRACEBACK_CHARACTERS = 8_000
+RETRY_SECONDS = 1.0
+_NO_REFUSALS = (UnavailableError, OutcomeUnknownError)
+Words = Callable[[BaseException], str]
 WARM_BATCH_SECONDS = 30.0
-"""So long the last batch of the old version is run again at the most."""
+"""At most so long the last batch of the old version is run again."""
 MIN_WARM_SECONDS = 2.0
 SOURCES_UNKNOWN = "how many sources it has cannot be told, so no batch was run"
 
 
 def build(attempt: Attempt, builder: Builder, name: str, startable: StartableQuery) -> Built:
-    """The checkpoint that a start of this query would stand on, under the keys of the rehearsal.
-
-    Args:
-        attempt: of the rehearsal.
-        builder: of that attempt.
-        name: the query.
-        startable: the script's writer. Its sink is looked at where the query starts with nothing, and never written.
+    """Build the checkpoint that a start of this query would use, under the keys of the rehearsal.
 
     Raises:
         StreamStateError: a start would be refused with this.
-        whatever Spark raises: a seed cannot be made of this plan.
+        and what Spark raises: a seed cannot be made of this plan.
     """
     checkpoint = attempt.checkpoint_of(name)
     check_spark(attempt, name, checkpoint)
@@ -80,7 +75,7 @@ def build(attempt: Attempt, builder: Builder, name: str, startable: StartableQue
 
 
 def expected_start(attempt: Attempt, name: str) -> QueryStart | None:
-    """How a query would start, by what the snapshot says of it; None where a start would be refused."""
+    """How a query would start, by its snapshot; None where a start would be refused."""
     manifest = attempt.start.need()
     if manifest is None:
         return "fresh"
@@ -95,13 +90,12 @@ def expected_start(attempt: Attempt, name: str) -> QueryStart | None:
 def run_empty_batch(
     attempt: Attempt, name: str, startable: StartableQuery, built: Built
 ) -> tuple[QueryOutcome, tuple[str, ...]]:
-    """Run an empty batch on what was built; what came of it, and what a person should know.
+    """Run an empty batch on the built checkpoint; its outcome, and notes for people.
 
-    Raises:
-        whatever Spark raises: the plan cannot run on this state.
+    Raises what Spark raises: the plan cannot run on this state.
     """
     checkpoint = attempt.checkpoint_of(name)
-    if built.how == "seeded":  # its batch has run already, in the making
+    if built.how == "seeded":  # an empty batch has made the seed
         return "accepted", built.remarks
     if checkpoint.exists() and checkpoint.position().batch_id is not None:
         repair_before_start(
@@ -120,17 +114,17 @@ def run_empty_batch(
 
 
 def run_last_again(attempt: Attempt, name: str, startable: StartableQuery, within_seconds: float) -> None:
-    """Run the last batch that read anything once more, above the empty one, so that its successor in this driver finds
-    a JVM that has read, computed and kept rows: most of the first batch of a cold one goes into that.
+    """Warm the JVM by running the last batch that read rows once more, above the empty one; failures are logged.
 
-    What stands in the way only leaves the driver less warm. Of sources that may clean up behind what was read, or whose
-    kind nobody knows, nothing is read again; nor where there is no time for it.
+    Skipped for unknown sources, for sources that clean up what was read, and where less than ``MIN_WARM_SECONDS`` are
+    left.
     """
     within_seconds = min(within_seconds, WARM_BATCH_SECONDS)
     if within_seconds < MIN_WARM_SECONDS:
         return
     known = attempt.sources.look_up(name, startable)
-    if not known or not all(source.connector is not None and _keeps_all(source.planned.options) for source in known):
+    cleanups = {source.planned.options.get("cleansource", "off").strip().lower() for source in known}
+    if any(source.connector is None for source in known) or cleanups != {"off"}:
         return
     checkpoint = attempt.checkpoint_of(name)
     try:
@@ -140,12 +134,8 @@ def run_last_again(attempt: Attempt, name: str, startable: StartableQuery, withi
         attempt.reporter.say(f"query {name} could not be warmed by its last batch: {type(error).__name__}: {error}")
 
 
-def _keeps_all(options: Mapping[str, str]) -> bool:
-    return options.get("cleansource", "off").strip().lower() == "off"
-
-
 def _refuse_held_batches(startable: StartableQuery) -> None:
-    """As ``starting.sinks`` before a fresh start; of one that goes on, a running predecessor's sink says nothing."""
+    """As ``start.sinks`` before a fresh start."""
     held = startable.held_batches(None, 0)
     if held.batch_ids:
         raise InvalidRequestError(
@@ -156,22 +146,11 @@ def _refuse_held_batches(startable: StartableQuery) -> None:
         )
 
 
-DONE_STATUS = 0
-FAILED_STATUS = 1
-MAX_LINE_CHARACTERS = 1_000
-MAX_TRACEBACK_CHARACTERS = 8_000
-RETRY_SECONDS = 1.0
-_NO_REFUSALS = (UnavailableError, OutcomeUnknownError)
-Words = Callable[[BaseException], str]
-
-
 class Rehearsing:
-    """One pass of a script.
+    """A rehearsal of a script, in one run or, where the state does not fit, two.
 
     Args:
-        attempt: whose keys everything lies under.
-        rehearsal: what is asked for.
-        words: what Spark itself says in an error, in one line.
+        words: Spark's own message in an error, in one line.
     """
 
     def __init__(self, attempt: RehearsedAttempt, rehearsal: Rehearsal, words: Words) -> None:
@@ -196,7 +175,7 @@ class Rehearsing:
 
     @property
     def _is_seeding(self) -> bool:
-        """Whether this is the pass in which queries are tried as after a drain."""
+        """Whether this is the run that tries queries as after a drain."""
         return self._before is not None
 
     # what the script does
@@ -206,13 +185,13 @@ class Rehearsing:
         self.attempt.note_spark(spark_version)
 
     def refuse(self, startable: StartableQuery, error: StreamStateError) -> None:
-        """This writer's start would be refused, whatever its checkpoint is."""
+        """Note that this writer's start will be refused with an error."""
         self._refused[id(startable)] = error
 
     def start_query(
         self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery
     ) -> LogicalQuery:
-        """The intercepted ``start()``: its trial, and a query that is over.
+        """The intercepted ``start()``: try it, and return a query that is over.
 
         Raises:
             InvalidRequestError: its name is not certain.
@@ -235,7 +214,7 @@ class Rehearsing:
             logical.end()
             attempt.queries.add(logical)
             if self._queries[name].outcome == "accepted" and not self._is_seeding:
-                # Once more: the batch has left in the state what the script's own processors say of their variables.
+                # Again: after the batch the state tells the variables of the script's processors.
                 record_before_start(attempt, name, startable)
             self._quiet_since_seconds = attempt.clock.monotonic_seconds()
             return logical
@@ -256,7 +235,7 @@ class Rehearsing:
                 start = built.how
         except Exception as problem:
             outcome, error = self._judged(problem)
-        # Now: what a checkpoint that is there holds a query to is a part of its plan.
+        # After the build: a plan has the settings that its checkpoint pins.
         for word in () if self._is_seeding else record_before_start(attempt, name, startable):
             self._note(f"query {name}: {word}")
         if built is not None:
@@ -277,8 +256,7 @@ class Rehearsing:
         return (self._rehearsal.deadline_at - self.attempt.clock.now()).total_seconds()
 
     def _hold_against_old(self, name: str, startable: StartableQuery) -> None:
-        """Find out whether this query's plan alone decides; not where one of the two is not known: the controller tells
-        that of the recorded ones."""
+        """Note whether the old and the new plan alone refuse the query, or need a drain; not where one is unknown."""
         if not self._rehearsal.refuses and self._rehearsal.seeds == "never":
             return
         try:
@@ -305,8 +283,7 @@ class Rehearsing:
     # its end
 
     def script_ended(self, failure: ScriptFailure | None) -> int:
-        """This pass of the script is over: gives the verdict, unless ``begins_seeds`` is to follow; the exit status of
-        the process."""
+        """A run of the script is over: give the verdict, unless ``begins_seeds``; the exit status of the process."""
         if self._is_seeding:
             self._give("done", "", seed_error="" if failure is None else failure.error)
         elif failure is None and self._wants_seeds():
@@ -318,7 +295,7 @@ class Rehearsing:
         return DONE_STATUS if self._verdict is not None and self._verdict.outcome == "done" else FAILED_STATUS
 
     def _wants_seeds(self) -> bool:
-        """Whether the queries are to be tried as after a drain, too: only what would be restored can be drained."""
+        """Whether to try the queries as after a drain, too, which needs one that would be restored."""
         wanted = self._rehearsal.seeds
         if (
             wanted == "never"
@@ -333,8 +310,7 @@ class Rehearsing:
         )
 
     def begins_seeds(self) -> bool:
-        """Whether the script is to run once more, its queries tried as after a drain; asked once, after its first end.
-        From then on this is that pass."""
+        """Whether the script runs again, to try its queries as after a drain; switches to that run. Called once."""
         with self._guard:
             if self._verdict is not None or self._is_ending or self._is_seeding or not self._wants_seeds():
                 return False
@@ -349,8 +325,7 @@ class Rehearsing:
         return True
 
     def goes_on(self) -> bool:
-        """Whether another pass is to begin, which waits; asked once, after the script's end. This pass is over then,
-        and nobody ends the process for it any more."""
+        """Whether a pass that waits for a handover follows; ends this one, and its deadline. Called once."""
         until = self._rehearsal.waits_until
         with self._guard:
             self._is_over = not self._is_ending
@@ -359,12 +334,11 @@ class Rehearsing:
 
     @property
     def is_over(self) -> bool:
-        """Whether its time is not watched any more."""
+        """Whether its deadline is not watched any more."""
         return self._is_over
 
     def end_if_overdue(self) -> int | None:
-        """The status to end the process with, once the deadline has passed, or the script has run on for too long
-        after its last start; None before."""
+        """The exit status, once the deadline or the grace after the last start has passed; None before."""
         status = self._overdue()
         with self._guard:
             if status is None or self._is_over:
@@ -422,7 +396,7 @@ class Rehearsing:
                 self.attempt.control.create_verdict(verdict)
                 return True
             except ObjectExistsError:
-                return False  # a controller was first: nobody waits for this one any more
+                return False  # a controller has given one
             except (UnavailableError, OutcomeUnknownError) as error:
                 self.attempt.reporter.outage("the verdict", error)
                 if self.attempt.clock.now() >= self._rehearsal.deadline_at:
@@ -431,22 +405,22 @@ class Rehearsing:
 
 
 class HasTime(Protocol):
-    """A pass of a script that may take so long and no longer."""
+    """A pass of a script with a deadline."""
 
     @property
     def attempt(self) -> Attempt:
-        """Whose clock it goes by."""
+        """Has the clock."""
 
     @property
     def is_over(self) -> bool:
-        """Whether its time is not watched any more."""
+        """Whether its deadline is not watched any more."""
 
     def end_if_overdue(self) -> int | None:
-        """The status to end the process with; None while there is time."""
+        """The exit status; None while there is time."""
 
 
 def oversee(watched: HasTime, end_process: Callable[[int], None], pause_seconds: float = 0.5) -> None:
-    """End the process when a pass is overdue; comes back where that pass is over, or ``end_process`` does."""
+    """End the process when a pass is overdue; returns when the pass is over, or when ``end_process`` returns."""
     while not watched.is_over:
         watched.attempt.clock.sleep(pause_seconds)
         status = watched.end_if_overdue()

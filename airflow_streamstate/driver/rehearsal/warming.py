@@ -1,8 +1,6 @@
-"""What a start asks and compiles, done once while the old version still runs, so that the takeover finds it done.
+"""Warms the JVM and the connectors for a takeover by asking and compiling what a start will; it asks again (Law 14).
 
-Nothing is kept of the answers: a start asks all of it again (Law 14), and what is warm then is the JVM, with what Spark
-and its connectors keep in it. A part that fails, or takes too long, is cold at the takeover and is told; nothing else
-comes of it.
+A part that fails or takes too long is logged, and is cold at the takeover.
 """
 
 from __future__ import annotations
@@ -19,22 +17,17 @@ from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol import layout
 
 WARM_SECONDS = 60.0
-"""So long one query is waited for at the most."""
+"""Longest wait for one query."""
 PAUSE_SECONDS = 0.05
 NO_QUERY_ID = "00000000-0000-0000-0000-000000000000"
-"""For a query that has no id yet: its sink is read as for any other."""
+"""For a query that has no id yet."""
 
 
 def warm(attempt: Attempt, name: str, startable: StartableQuery, within_seconds: float = WARM_SECONDS) -> None:
-    """Ask and compile what a start of this query will, and come back when that is done, or after ``within_seconds``.
+    """Ask and compile what a start of this query will; raises nothing.
 
-    Reads the sink, the sources, the plan and the settings; writes below the keys of the attempt alone. Raises nothing.
-
-    Args:
-        attempt: of the rehearsal.
-        name: the query.
-        startable: the script's writer.
-        within_seconds: what is not done by then goes on in the background.
+    Returns when that is done; after ``within_seconds`` it continues in the background. Writes under the rehearsal's
+    own keys only.
     """
     clock, cold = attempt.clock, list[str]()
     begun, done = clock.monotonic_seconds(), threading.Event()
@@ -51,7 +44,7 @@ def warm(attempt: Attempt, name: str, startable: StartableQuery, within_seconds:
         clock.sleep(PAUSE_SECONDS)
     took = f"{clock.monotonic_seconds() - begun:.1f} s"
     if not done.is_set():
-        cold.append(f"it was not done in {took}, and goes on beside")
+        cold.append(f"it was not done in {took}, and continues in the background")
     for words in cold:
         words = attempt.reporter.shortened(words, MAX_REASON_CHARACTERS, in_a_line=True)
         attempt.reporter.say(f"query {name} could not be warmed in full: {words}")
@@ -60,17 +53,10 @@ def warm(attempt: Attempt, name: str, startable: StartableQuery, within_seconds:
 
 
 def ask_again(attempt: Attempt, name: str, startable: StartableQuery) -> None:
-    """Ask the sink once more which batches it holds, in the background: what its connector keeps of it stays young, and
-    little has changed by the takeover. Returns at once; the answer is of no use to anybody.
-
-    Args:
-        attempt: of the rehearsal.
-        name: the query.
-        startable: the script's writer.
-    """
+    """Ask the sink again which batches it holds, in the background, to keep its connector's caches fresh."""
 
     def work() -> None:
-        with suppress(Exception):  # the start asks, too, and says what stands in the way
+        with suppress(Exception):  # the start asks again, and reports errors
             startable.held_batches(_query_id(attempt, name), 0)
 
     attempt.in_background(work)
@@ -99,13 +85,13 @@ def _query_id(attempt: Attempt, name: str) -> str:
     try:
         manifest = attempt.start.manifest()
     except StreamStateError:
-        return NO_QUERY_ID  # a home that does not answer just now keeps no sink from being asked
+        return NO_QUERY_ID  # the sink can be asked without the home
     known = None if manifest is None else manifest.queries.get(name)
     return NO_QUERY_ID if known is None else known.query_id or NO_QUERY_ID
 
 
 def _warm_plan(attempt: Attempt, name: str, startable: StartableQuery) -> tuple[str, ...]:
-    """With it go the settings, and what the sources say of themselves."""
+    """Read the plan, which asks the settings and the sources, too."""
     try:
         plan_of(attempt, name, startable)
     finally:

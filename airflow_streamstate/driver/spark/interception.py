@@ -1,7 +1,6 @@
-"""The places where pyspark starts queries and waits for any of them, patched so that the deployment hears of it.
+"""Patches the methods of pyspark's classes that start queries and wait for them.
 
-Only classes are patched: a script that imported them before or imports them later meets the same ones. A second pass of
-a script puts its own interception in the place of the first.
+A second pass of a script replaces the interception of the first.
 """
 
 from __future__ import annotations
@@ -29,26 +28,20 @@ from airflow_streamstate.driver.spark.spark_query import (
     SparkWriter,
 )
 
-# What the script holds instead of Spark's ``StreamingQuery``: the same class, speaking for the logical query (1a.11).
-#
-# A barrier ends Spark's query with an error and a drain starts it once more; the script sees neither. What it asks
-# about progress goes to the run of now.
-
 _STOPPED = {"message": "Stopped", "isDataAvailable": False, "isTriggerActive": False}
 _NO_PLAN = "No physical plan. Waiting for data."
 _KEPT_PROGRESS = 100
 
 
 class SupervisedQuery(StreamingQuery):  # type: ignore[misc]  # pyspark is not looked into
-    """A query of the script under a deployment.
+    """The script's handle of a query; it answers for the logical query (1a.11), not for one run of it in Spark.
 
     Args:
-        logical: what decides about it.
-        writer: what it was started from; knows its runs in Spark. None of them where the latch was closed before.
+        writer: what it was started from, which has its runs; none where the latch was closed before.
     """
 
     def __init__(self, logical: LogicalQuery, writer: SparkWriter) -> None:
-        # Not the parent's: which JVM query stands behind this handle changes.
+        # Not the parent's __init__: the JVM query behind this handle changes.
         self._logical = logical
         self._writer = writer
 
@@ -118,7 +111,7 @@ class SupervisedQuery(StreamingQuery):  # type: ignore[misc]  # pyspark is not l
                 super().processAllAvailable()
                 return
             except StreamingQueryException:
-                # Its own failure, or our barrier: the log knows, and so does the logical query soon.
+                # Its own failure, or our barrier.
                 if not self._logical.await_another_run(run):
                     self.raise_failure()
                     return
@@ -133,12 +126,12 @@ class SupervisedQuery(StreamingQuery):  # type: ignore[misc]  # pyspark is not l
 
     @property
     def is_over(self) -> bool:
-        """Whether it is over for the script; costs no call to the JVM."""
+        """Whether it is over for the script; does not call the JVM."""
         return self._logical.ended
 
     @property
     def is_held_back(self) -> bool:
-        """Whether its failure is not raised yet, because other queries are to run on."""
+        """Whether its failure is not raised yet, because other queries run on."""
         return self._logical.is_held_back
 
     def wait_in_vain(self) -> None:
@@ -147,7 +140,7 @@ class SupervisedQuery(StreamingQuery):  # type: ignore[misc]  # pyspark is not l
 
     @property
     def has_failed(self) -> bool:
-        """Whether it is over by a failure of its own."""
+        """Whether it ended by a failure of its own."""
         return self._logical.failure() is not None
 
     @property
@@ -156,11 +149,7 @@ class SupervisedQuery(StreamingQuery):  # type: ignore[misc]  # pyspark is not l
         return {run.query_run_id for run in self._runs}
 
     def raise_failure(self) -> None:
-        """Raise what ended it, as Spark raises it; nothing for a query that did not fail.
-
-        Raises:
-            StreamingQueryException: the JVM's own, of the run that failed.
-        """
+        """Raise the StreamingQueryException of the run that failed, if one did."""
         text = self._logical.failure_to_raise()
         if text is None:
             return
@@ -175,11 +164,7 @@ class SupervisedQuery(StreamingQuery):  # type: ignore[misc]  # pyspark is not l
 
 
 def check_timeout(timeout: float | None, *, zero_is_allowed: bool) -> None:
-    """Refuse the timeouts that pyspark refuses, in its words.
-
-    Raises:
-        PySparkValueError: not a number, or not positive.
-    """
+    """Raise pyspark's own PySparkValueError for a timeout that is not a positive number."""
     if timeout is None:
         return
     if not isinstance(timeout, int | float) or timeout < 0 or (timeout == 0 and not zero_is_allowed):
@@ -199,7 +184,7 @@ AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 
 class DecidesOnStarts(Protocol):
-    """Who decides what a ``start()`` of the script becomes: ``agent.supervisor.Supervisor``, or a rehearsal."""
+    """Decides what a ``start()`` of the script becomes: ``agent.supervisor.Supervisor``, or a rehearsal."""
 
     def session_started(self, spark_version: str, application_id: str) -> None:
         """The Spark session is there."""
@@ -207,30 +192,25 @@ class DecidesOnStarts(Protocol):
     def start_query(
         self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery
     ) -> LogicalQuery:
-        """The intercepted ``start()``; raises whatever the script is to see."""
+        """The intercepted ``start()``; its errors are raised into the script."""
 
 
 class Interception:
-    """The queries of one script.
-
-    Args:
-        supervisor: what decides.
-        clock: for waits.
-    """
+    """The queries of one script."""
 
     def __init__(self, supervisor: DecidesOnStarts, clock: Clock) -> None:
         self._supervisor = supervisor
         self._clock = clock
         self._guard = threading.Lock()
         self._has_session = False
-        # Each with the JVM's manager of its session: `newSession()` has one of its own.
+        # Each with the JVM's query manager of its session.
         self._handles: list[tuple[Any, SupervisedQuery]] = []
-        # Spark remembers that a query ended until `resetTerminated()`; so does this, without keeping every handle.
+        # As Spark, this remembers until `resetTerminated()` that a query ended, without keeping every handle.
         self._ended_since_reset: list[Any] = []
         self._ended_before: set[str] = set()
 
     def install(self) -> None:
-        """Patch pyspark's classes, for the life of this process, or until another one takes its place."""
+        """Patch pyspark's classes, until another interception is installed."""
         _install_starts(self._start)
         _install_stop()
         _install_manager(self)
@@ -254,7 +234,7 @@ class Interception:
         guard_start(dict(spark.conf.getAll), startable.settings.options, _GUARDED_TRIGGERS.get(trigger, trigger))
 
     def remember(self, jmanager: Any, handle: SupervisedQuery) -> None:
-        """Keep the handle; let go of those before it that came to a good end."""
+        """Keep the handle; drop those that ended without a failure."""
         with self._guard:
             gone = [known for known in self._handles if known[1].is_over and not known[1].has_failed]
             self._handles = [known for known in self._handles if known not in gone] + [(jmanager, handle)]
@@ -270,7 +250,7 @@ class Interception:
             self._has_session = True
 
     def _pace(self, name: str, handle: SupervisedQuery) -> None:
-        """Once no query starts any more, a loop around ``start()`` must not spin."""
+        """Sleep where a script loops around ``start()`` after queries have stopped starting."""
         if handle.run_ids or not handle.is_over:
             return
         with self._guard:
@@ -282,7 +262,7 @@ class Interception:
     # the manager of a session
 
     def active(self, jmanager: Any) -> list[StreamingQuery]:
-        """Spark's ``streams.active``: the script's queries as it knows them, and those that are not ours."""
+        """Spark's ``streams.active``: the handles of the script's queries, and queries that are not ours."""
         ours = self._handles_of(jmanager)
         own_runs = {run_id for handle in ours for run_id in handle.run_ids}
         others = [
@@ -293,7 +273,7 @@ class Interception:
         return [*(handle for handle in ours if not handle.is_over), *others]
 
     def await_any(self, jmanager: Any, timeout_seconds: float | None) -> bool | None:
-        """Spark's ``streams.awaitAnyTermination``; one deadline, however many queries end meanwhile."""
+        """Spark's ``streams.awaitAnyTermination``."""
         check_timeout(timeout_seconds, zero_is_allowed=True)
         end = None if timeout_seconds is None else self._clock.monotonic_seconds() + timeout_seconds
         was_over = self._any_is_over(jmanager)
@@ -308,12 +288,12 @@ class Interception:
         return None if timeout_seconds is None else True
 
     def _any_is_over(self, jmanager: Any) -> bool:
-        """Raises what the first of them failed with."""
+        """Raises the failure of the first that failed."""
         with self._guard:
             over = [known for known in self._handles if known[1].is_over and not known[1].is_held_back]
             ended = list(self._ended_since_reset)
         if not over and not ended:
-            return False  # the usual answer of a poll: no call to the JVM
+            return False  # the usual case, without a call to the JVM
         ours = [handle for its_manager, handle in over if its_manager == jmanager]
         for handle in ours:
             handle.raise_failure()
@@ -371,7 +351,7 @@ def _apply(
     query_name: str | None,
     options: dict[str, Any],
 ) -> None:
-    """What ``start`` and ``toTable`` are given beside their target, in pyspark's own order."""
+    """Apply the arguments of ``start`` and ``toTable``, in pyspark's own order."""
     writer.options(**options)
     if output_mode is not None:
         writer.outputMode(output_mode)
@@ -414,7 +394,7 @@ def _install_manager(interception: Interception) -> None:
 
 
 def _instead_of(original: Callable[..., Any]) -> Callable[[AnyCallable], AnyCallable]:
-    """Keep the name and the documentation of what is replaced."""
+    """Copy the name and the documentation of the replaced function."""
 
     def decorate(replacement: AnyCallable) -> AnyCallable:
         for attribute in functools.WRAPPER_ASSIGNMENTS:

@@ -1,7 +1,6 @@
-"""What every part that talks to the JVM needs: private fields, Scala to Python, and a JVM that is gone.
+"""Access to the JVM: private fields, Scala collections, and the one translation of a JVM that does not answer.
 
-One translation point: a JVM that does not answer is UnavailableError, whatever py4j calls it. Nothing about a query is
-ever concluded from that: the watchdog ends a python whose JVM is gone.
+Such a JVM says nothing about a query; ``driver.watchdog`` ends a python whose JVM is gone.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from pyspark import SparkContext
 
 from airflow_streamstate.errors import UnavailableError
 
-# What py4j says, besides its network error, when the other side closed the connection in the middle of an answer.
+# py4j's messages, besides its network error, when the connection was closed in the middle of an answer.
 _GONE = ("Answer from Java side is empty", "An error occurred while trying to connect to the Java server")
 
 _STOPPED_BY_SCRIPT = "_streamstate_stopped_by_script"
-"""The attribute of a context that the script has stopped."""
+"""Set on a context that the script has stopped."""
 
 
 def jvm_is_gone(error: BaseException) -> bool:
-    """Whether this error says that the JVM did not answer, rather than what it answered."""
+    """Whether this error means that the JVM did not answer."""
     if isinstance(error, Py4JNetworkError | ConnectionError):
         return True
     if isinstance(error, Py4JJavaError):
@@ -33,11 +32,7 @@ def jvm_is_gone(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def jvm_answers() -> Iterator[None]:
-    """Translate a JVM that does not answer.
-
-    Raises:
-        UnavailableError: it did not. What the JVM itself raises passes through.
-    """
+    """Raise UnavailableError for a JVM that does not answer; other errors pass through."""
     try:
         yield
     except Exception as error:
@@ -52,8 +47,7 @@ def jvm_answers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def active_session(spark: Any) -> Iterator[None]:
-    """Make a session the active one of the JVM's thread that serves this thread: a new thread has none, and what Spark
-    does without naming a session would then be done in the default one."""
+    """Make a session the active one of the JVM thread that serves this Python thread; a new thread has none."""
     sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
@@ -67,7 +61,7 @@ def active_session(spark: Any) -> Iterator[None]:
 
 
 def jvm_is_ending() -> bool:
-    """Whether the JVM is on its way out, or gone: what fails in it now failed of that."""
+    """Whether the JVM is shutting down or gone."""
     jvm = SparkContext._jvm
     try:
         return jvm is None or bool(jvm.org.apache.spark.util.ShutdownHookManager.inShutdown())
@@ -76,17 +70,17 @@ def jvm_is_ending() -> bool:
 
 
 def note_stop_of(context: SparkContext) -> None:
-    """Note that the script stops this context, before it does: what ends by that has not failed."""
+    """Note, before the script stops this context, that queries which end by that have not failed."""
     setattr(context, _STOPPED_BY_SCRIPT, True)
 
 
 def is_stopped_by_script(context: SparkContext | None) -> bool:
-    """Whether the script has stopped this context, or is about to."""
+    """Whether the script has stopped this context, or is stopping it."""
     return getattr(context, _STOPPED_BY_SCRIPT, False)
 
 
 def read_field(target: Any, name: str) -> Any:
-    """The value of a private field of a Java object, found in its own class."""
+    """The value of a private field of a Java object's own class."""
     field = target.getClass().getDeclaredField(name)
     field.setAccessible(True)
     return field.get(target)

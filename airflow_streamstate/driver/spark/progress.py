@@ -1,32 +1,41 @@
-"""Spark's progress report, as JSON, to what the runtime keeps of it. Needs no Spark."""
+"""Spark's progress reports: parses one, and counts over all reports of a run.
+
+Spark keeps the last hundred reports, so a caller has to count at least that often.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from airflow_streamstate.driver.attempt.ports import OperatorRows, Progress
+from airflow_streamstate.driver.attempt.ports import OperatorRows, Progress, Skipped
+from airflow_streamstate.driver.spark.jvm import jvm_answers
 from airflow_streamstate.protocol.codec import parse_time
 
 EPOCH = "1970-01-01T00:00:00.000Z"
 STATE_LOAD = "rocksdbLoadLatencyMs"
+Ran = Callable[[Collection[int], bool], Mapping[int, bool]]
+"""Of each of these batches, whether its plan ran; batches without a record are left out. The second argument says that
+this is the last question: then records that Spark is still writing are waited for."""
+LOOKS = 3
+"""After so many looks a batch without a record counts as skipped."""
+REMEMBERED = 99  # Spark's default
+_SHOWN = 10
 
 
 def ran_a_batch(raw: Mapping[str, Any]) -> bool:
-    """Whether this progress is about a batch that was executed, and so committed; else a trigger found no input.
-
-    An idle trigger reports too, under the id of the batch that would come next, but it never called the sink.
-    """
+    """Whether a batch was executed, and so committed; the report of an idle trigger has the next batch's id."""
     return "addBatch" in (raw.get("durationMs") or {})
 
 
 def looks_skipped(raw: Mapping[str, Any]) -> bool:
     """Whether the offsets of a source moved on in this executed batch although no row was read.
 
-    That is how it looks when a sink skips a batch that it holds; input without a row in it (empty files, aborted
-    transactions) looks the same. A first batch that only finds where the source begins moved nothing on.
+    The report looks so when a sink skips a batch that it holds, and also for input without a row (empty files, aborted
+    transactions). A first batch that only finds where the source begins moves nothing on.
     """
     if not ran_a_batch(raw) or _count(raw.get("numInputRows")) > 0:
         return False
@@ -38,11 +47,10 @@ def looks_skipped(raw: Mapping[str, Any]) -> bool:
 
 
 def parse_progress(executed: Mapping[str, Any], newest: Mapping[str, Any]) -> Progress:
-    """The progress of an executed batch, with the rates of now.
+    """The progress of an executed batch, with the current rates.
 
     Args:
-        executed: ``StreamingQueryProgress.json()`` of the last batch that was executed.
-        newest: that of the last trigger; the same object where that executed a batch.
+        newest: the report of the last trigger; the same object as ``executed`` where that executed a batch.
     """
     sources = [source for source in executed.get("sources") or () if isinstance(source, Mapping)]
     operators = [operator for operator in executed.get("stateOperators") or () if isinstance(operator, Mapping)]
@@ -51,7 +59,7 @@ def parse_progress(executed: Mapping[str, Any], newest: Mapping[str, Any]) -> Pr
     return Progress(
         batch_id=int(executed["batchId"]),
         input_rows=_count(executed.get("numInputRows")),
-        # -1 is Spark's word for a sink that does not count.
+        # Spark reports -1 for a sink that does not count.
         output_rows=output_rows if isinstance(output_rows, int) and output_rows >= 0 else None,
         state=tuple(
             OperatorRows(str(operator.get("operatorName", "")), index, _count(operator.get("numRowsTotal")))
@@ -72,7 +80,7 @@ def parse_progress(executed: Mapping[str, Any], newest: Mapping[str, Any]) -> Pr
 
 
 def _state_load_ms(operators: Sequence[Mapping[str, Any]]) -> int | None:
-    """Only the RocksDB store measures it."""
+    """Measured by the RocksDB store only."""
     measured = [(operator.get("customMetrics") or {}).get(STATE_LOAD) for operator in operators]
     return sum(map(_count, measured)) if operators and None not in measured else None
 
@@ -93,3 +101,93 @@ def _offset(value: object) -> str:
 
 def _texts(metrics: object) -> dict[str, str]:
     return {str(name): str(value) for name, value in metrics.items()} if isinstance(metrics, Mapping) else {}
+
+
+class Reports:
+    """The reports of one run, each counted once.
+
+    Args:
+        ran: tells batches that read no row from those that were skipped; None where that is not known.
+    """
+
+    def __init__(self, jquery: Any, ran: Ran | None = None) -> None:
+        self._jquery = jquery
+        self._ran = ran
+        self._suspected: dict[int, int] = {}
+        self._counted_id: int | None = None
+        self._dropped_rows = 0
+        self._skipped = 0
+        self._first_skipped: int | None = None
+        self._newest_skipped: deque[int] = deque(maxlen=_SHOWN)
+        self.has_missed_batches = False
+
+    @property
+    def dropped_rows(self) -> int:
+        """Rows dropped as late, of all that was counted."""
+        return self._dropped_rows
+
+    @property
+    def skipped(self) -> Skipped:
+        """Batches that moved offsets and read nothing, of all that was counted."""
+        return Skipped(self._skipped, tuple(self._newest_skipped), self._first_skipped)
+
+    def count(self, newest: dict[str, Any], *, is_last: bool = False) -> None:
+        """Count what was executed since the last time.
+
+        Args:
+            is_last: the run is over, so that a batch without a record counts as skipped now.
+        """
+        self._count(newest)
+        self._judge(is_last=is_last or self._ran is None)
+
+    def _judge(self, *, is_last: bool) -> None:
+        verdicts = self._ran(self._suspected, is_last) if self._ran is not None and self._suspected else {}
+        for batch_id, looks in sorted(self._suspected.items()):
+            has_run = verdicts.get(batch_id)
+            if has_run is None and looks + 1 < LOOKS and not is_last:
+                self._suspected[batch_id] = looks + 1
+                continue
+            del self._suspected[batch_id]
+            if has_run:
+                continue
+            self._first_skipped = min(batch_id, self._first_skipped if self._first_skipped is not None else batch_id)
+            self._skipped += 1
+            self._newest_skipped.append(batch_id)
+
+    def _count(self, newest: dict[str, Any]) -> None:
+        newest_id, last = int(newest["batchId"]), self._counted_id
+        if newest_id == last:
+            return
+        can_drop = bool(newest.get("stateOperators"))
+        if last is not None and newest_id == last + 1:
+            reports = [newest]
+        elif not can_drop:
+            reports = self.after(-1 if last is None else last, only_without_input=True)
+        else:
+            reports = self.after(-1 if last is None else last)
+            missing = len(reports) >= REMEMBERED if last is None else len(reports) < newest_id - last
+            self.has_missed_batches = self.has_missed_batches or missing
+        self._counted_id = newest_id
+        for report in reversed(reports):
+            self._dropped_rows += parse_progress(report, report).dropped_rows
+            if looks_skipped(report):
+                self._suspected[int(report["batchId"])] = 0
+
+    def after(self, batch_id: int, *, only_without_input: bool = False) -> list[dict[str, Any]]:
+        """The reports of executed batches above this one that Spark still has, newest first.
+
+        Args:
+            only_without_input: leave out those that read rows, which saves most of the work.
+        """
+        found: list[dict[str, Any]] = []
+        with jvm_answers():
+            reports = self._jquery.recentProgress()
+            for index in range(len(reports) - 1, -1, -1):
+                if int(reports[index].batchId()) <= batch_id:
+                    break
+                if only_without_input and int(reports[index].numInputRows()) > 0:
+                    continue
+                raw = json.loads(str(reports[index].json()))
+                if ran_a_batch(raw):
+                    found.append(raw)
+        return found

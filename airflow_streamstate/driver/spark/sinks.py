@@ -1,7 +1,6 @@
-"""The sink of a script's writer: what it is, and how it is asked, through the connector that knows it.
+"""The sink of a script's writer, asked through its connector.
 
-Places are reached by Spark's own Hadoop file systems, with the options of the writer: the output is the user's, and may
-lie wherever Spark reaches.
+Files are reached by Spark's own Hadoop file systems, with the options of the writer.
 """
 
 from __future__ import annotations
@@ -37,14 +36,7 @@ UNKNOWN_FORMAT = "of a kind that its catalog does not say"
 
 
 def stated_sink(spark: Any, jwriter: Any, path: str | None, table_name: str | None) -> Sink:
-    """What this JVM ``DataStreamWriter`` says that it writes to, without a look at any catalog.
-
-    Args:
-        spark: the script's session.
-        jwriter: its writer.
-        path: what ``start()`` was given.
-        table_name: what ``toTable()`` was given.
-    """
+    """The sink as this JVM ``DataStreamWriter`` states it, without a look at any catalog."""
     options = scala_text_map(spark._jvm, read_field(jwriter, "extraOptions").originalMap())
     options = {name.lower(): value for name, value in options.items()}
     output_mode = str(read_field(jwriter, "outputMode").toString()).lower()
@@ -53,30 +45,19 @@ def stated_sink(spark: Any, jwriter: Any, path: str | None, table_name: str | No
 
 
 def read_sink(spark: Any, stated: Sink) -> Sink:
-    """What a writer writes to; of a table, what its catalog says of it.
-
-    Args:
-        spark: the script's session.
-        stated: what the writer says.
-    """
+    """The sink as stated; for a table with the format and location that its catalog tells."""
     if stated.table is None:
         return stated
     if not spark.catalog.tableExists(stated.table):
         return stated
     provider, location = _table(spark, stated.table)
-    # Spark's own catalog says of each table of files that it is one: whose catalog says nothing is none.
+    # Spark's own catalog tells the format of each table of files, so a table without one is another kind.
     unsaid = UNKNOWN_FORMAT if stated.format in FORMATS else stated.format
     return replace(stated, format=provider or unsaid, path=location or stated.path, is_there=True)
 
 
 class AskedSink:
-    """A writer's sink with its connector.
-
-    Args:
-        spark: the script's session.
-        jwriter: its writer.
-        path, table_name: what ``start()`` or ``toTable()`` was given.
-    """
+    """A writer's sink with its connector."""
 
     def __init__(self, spark: Any, jwriter: Any, path: str | None, table_name: str | None) -> None:
         self._spark = spark
@@ -85,7 +66,7 @@ class AskedSink:
         self._reach = HadoopReach(spark, jwriter)
 
     def held_batches(self, query_id: str | None, from_batch_id: int) -> HeldBatches:
-        """See ``ports.StartableQuery``. A sink that cannot be asked is one that cannot tell."""
+        """See ``ports.StartableQuery``. A sink that cannot be asked counts as one that cannot tell."""
         try:
             sink = self._sink()
             connector = self._connector(sink)
@@ -121,13 +102,7 @@ class AskedSink:
             ) from error
 
     def warm(self, query_id: str, row_of: Callable[[], Any], scratch_uri: str) -> tuple[str, ...]:
-        """See ``ports.StartableQuery``.
-
-        Args:
-            query_id: as there.
-            row_of: makes the row that is written.
-            scratch_uri: as there.
-        """
+        """See ``ports.StartableQuery``; ``row_of`` makes the row that is written."""
         cold = []
         held = self.held_batches(query_id, 0)
         try:
@@ -144,65 +119,63 @@ class AskedSink:
         return tuple(cold)
 
     def undo_means(self) -> UndoMeans:
-        """See ``ports.StartableQuery``. A sink of which nobody can say what it is, is unknown."""
+        """See ``ports.StartableQuery``."""
         return means_of(self._connector(self.found()))
 
     def repeat_means(self, conf: Mapping[str, str]) -> RepeatMeans:
-        """See ``ports.StartableQuery``. ``conf``: of the session (``REPEAT_SETTINGS``)."""
+        """See ``ports.StartableQuery``; ``conf`` has the session's ``REPEAT_SETTINGS``."""
         return repeat_means(self.found(), known_sinks().connectors, conf)
 
     def undo_needs_query_id(self) -> bool:
-        """See ``ports.StartableQuery``. What the writer says of a table is not enough: its catalog has to answer."""
+        """See ``ports.StartableQuery``. The catalog of a table has to answer."""
         with _said_as_refusal(NOT_LOOKED_AT):
             connector = self._connector(self._sink())
         return isinstance(connector, UndoingSink) and connector.undo_needs_query_id
 
-    def find_undo(self, wish: UndoOrder) -> FoundUndo:
+    def find_undo(self, order: UndoOrder) -> FoundUndo:
         """See ``ports.StartableQuery``."""
-        with _said_as_refusal(NOT_LOOKED_AT, to_batch_id=wish.to_batch_id):
+        with _said_as_refusal(NOT_LOOKED_AT, to_batch_id=order.to_batch_id):
             sink = self._sink()
-            return self._undoing(sink, wish).find_undo(sink, wish, self._reach)
+            return self._undoing(sink, order).find_undo(sink, order, self._reach)
 
-    def undo_batches(self, wish: UndoOrder, found: FoundUndo) -> None:
+    def undo_batches(self, order: UndoOrder, found: FoundUndo) -> None:
         """See ``ports.StartableQuery``."""
-        with _said_as_refusal("the sink could not be undone to the end", to_batch_id=wish.to_batch_id):
+        with _said_as_refusal("the sink could not be undone to the end", to_batch_id=order.to_batch_id):
             sink = self._sink()
-            self._undoing(sink, wish).undo_batches(sink, wish, found, self._reach)
+            self._undoing(sink, order).undo_batches(sink, order, found, self._reach)
 
-    def _undoing(self, sink: Sink, wish: UndoOrder) -> UndoingSink:
+    def _undoing(self, sink: Sink, order: UndoOrder) -> UndoingSink:
         connector = self._connector(sink)
         if not isinstance(connector, UndoingSink):
-            raise cannot_undo("it is another one than a moment ago", sink, wish)
+            raise cannot_undo("it has changed since the last look", sink, order)
         return connector
 
     def found(self) -> Sink:
-        """What it is; of a table whose catalog does not answer, what the writer says."""
+        """The sink; as the writer states it where a table's catalog does not answer."""
+        return self._sink_or_none() or replace(self._stated(), path=None)
+
+    def place(self) -> str:
+        """Its place, for people."""
+        sink = self._sink_or_none()
+        return "its sink" if sink is None else sink.place
+
+    def _sink_or_none(self) -> Sink | None:
         try:
             return self._sink()
         except Exception as error:
             if jvm_is_gone(error):
                 raise
-            return replace(self._stated(), path=None)
-
-    def place(self) -> str:
-        """Where it is, for people."""
-        try:
-            return self._sink().place
-        except Exception as error:
-            if jvm_is_gone(error):
-                raise
-            return "its sink"
+            return None
 
     def _sink(self) -> Sink:
-        # Read anew each time: the first batch may have made the table.
+        # Read each time: the first batch may have created the table.
         return read_sink(self._spark, self._stated())
 
     def _stated(self) -> Sink:
         return stated_sink(self._spark, self._jwriter, *self._target)
 
     def _needs_nothing(self, next_batch_id: int) -> bool:
-        """Whether a table needs nothing made ready, whatever its catalog would say of it: what is made ready lies in
-        output folders, which tables of other catalogs than Spark's own are not."""
+        """Whether a sink needs no preparation whatever its catalog says; only output folders need any."""
         stated = replace(self._stated(), path=None)
         connector = self._connector(stated)
         if stated.table is None or connector is None:
@@ -254,7 +227,7 @@ class HadoopReach:
         path, file_system = self._at(uri)
         if file_system.exists(path):
             return
-        # A file that is half written is never seen under its name: a driver may die at any point here.
+        # Written beside and renamed: the driver may die at any point.
         beside = self._jvm.org.apache.hadoop.fs.Path(path.getParent(), f".{path.getName()}.streamstate.tmp")
         stream = file_system.create(beside, True)
         try:
@@ -290,7 +263,7 @@ class HadoopReach:
 
 @contextmanager
 def _said_as_refusal(fact: str, **facts: object) -> Iterator[None]:
-    """What Spark and Hadoop raise, as one sentence."""
+    """Translate errors of Spark and Hadoop to ConflictError."""
     try:
         yield
     except StreamStateError:
@@ -302,12 +275,12 @@ def _said_as_refusal(fact: str, **facts: object) -> Iterator[None]:
             fact,
             **facts,
             reason=_in_a_line(error),
-            next_step="See to its reason, and resume the deployment: it goes on where it was cut off.",
+            next_step="Correct the reason, and resume the deployment: the undo continues.",
         ) from error
 
 
 def _table(spark: Any, name: str) -> tuple[str | None, str | None]:
-    """Provider and location of a table; None for what its catalog does not say."""
+    """Provider and location of a table; None for what its catalog does not tell."""
     rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
     found = {str(row["col_name"]).strip(): str(row["data_type"]).strip() for row in rows}
     return found.get("Provider", "").lower() or None, found.get("Location") or None

@@ -1,8 +1,8 @@
-"""A query's run, and a script's writer, on pyspark: what ``ports`` asks for.
+"""A query's run and a script's writer on pyspark; implements ``attempt.ports``.
 
-Two facts of Spark carry this file. ``isActive`` turns false while ``stop()`` still waits for the batch to be cut, so an
-end is only what ``awaitTermination`` returned from; a thread of our own waits there, and everybody else waits for it
-in Python. And Spark reads its log once, before the first trigger (1a.2): a trigger or a progress seen means it is read.
+``isActive`` turns false while ``stop()`` still waits for the batch, so only a return of ``awaitTermination`` means the
+end of a run; one thread per run waits for it. Spark reads its log before the first trigger (1a.2), so a trigger or a
+progress means that the log was read.
 """
 
 from __future__ import annotations
@@ -41,29 +41,21 @@ from airflow_streamstate.driver.spark.jvm import (
     scala_option,
     scala_sequence,
 )
-from airflow_streamstate.driver.spark.progress import parse_progress, ran_a_batch
-from airflow_streamstate.driver.spark.reports import Reports
+from airflow_streamstate.driver.spark.progress import Reports, parse_progress, ran_a_batch
 from airflow_streamstate.driver.spark.sinks import AskedSink
-from airflow_streamstate.driver.spark.sources import DriverDoor
 from airflow_streamstate.driver.spark.state_rows import count_state_rows, open_windows, stores_of
 from airflow_streamstate.driver.spark.writer_facts import CHECKPOINT_OPTION, WriterSettings, read_facts, read_settings
 from airflow_streamstate.protocol.data_events import RepeatMeans
 
-# How many rows a batch gave to a file sink, of which Spark's progress does not tell.
-#
-# The executed plan counts: from its root down, past what gives on each row as it comes, the first operator that has a
-# counter has counted just the rows that were written.
-
 _COUNTER = "numOutputRows"
-_GIVES_ON_EACH_ROW = frozenset({"ProjectExec", "WholeStageCodegenExec", "InputAdapter"})
+_PASSES_ROWS_ON = frozenset({"ProjectExec", "WholeStageCodegenExec", "InputAdapter"})
 
 
 def rows_given_to_file_sink(execution: Any, batch_id: int) -> int | None:
-    """The rows of the last batch that this JVM ``StreamExecution`` ran.
+    """The rows that a batch gave to a file sink; Spark's progress does not tell them, the executed plan does.
 
     Args:
-        execution: of a query that has ended, so that nothing changes meanwhile.
-        batch_id: the batch that is meant.
+        execution: JVM ``StreamExecution`` of a query that has ended.
 
     Returns:
         None where the sink is another, the last batch was another, or the plan does not tell.
@@ -75,33 +67,28 @@ def rows_given_to_file_sink(execution: Any, batch_id: int) -> int | None:
     if last is None or last.currentBatchId() != batch_id:
         return None
     node = last.executedPlan()
-    while True:
+    while True:  # down to the first operator with a counter, which counts just the rows that were written
         counter = scala_option(node.metrics().get(_COUNTER))
         if counter is not None:
             return int(counter.value())
         children = scala_sequence(node.children())
-        if len(children) != 1 or node.getClass().getSimpleName() not in _GIVES_ON_EACH_ROW:
+        if len(children) != 1 or node.getClass().getSimpleName() not in _PASSES_ROWS_ON:
             return None
         node = children[0]
 
-
-# A seed's empty batch writes its state as a whole, never as a changelog, whatever the script's session says.
 
 CHANGELOG_SETTING = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
 
 @contextlib.contextmanager
 def whole_state(jsession: Any) -> Iterator[None]:
-    """While a query is being started, this session has changelog checkpointing switched off.
+    """Switch changelog checkpointing off in this JVM session while a seed's query starts.
 
-    A changelog of version 1 cannot be moved to version N + 1: Spark would want those of all versions below. A query
-    copies its session's settings when it starts, so that only this one sees it; others start under the same lock.
-
-    Args:
-        jsession: the JVM session of the data frame that is started.
+    The changelog of a seed's version 1 cannot be moved to version N + 1, since Spark would need all versions below. A
+    query copies its session's settings at its start, and others start under the same lock.
     """
     conf = jsession.conf()
-    # Spark's RocksDB takes its settings in any case of letters, and of two spellings either may win.
+    # Spark's RocksDB takes its settings in any case, and of two spellings either may win.
     spelled = [str(key) for key in conf.getAll().keys().toSeq().mkString("\n").split("\n")]
     before = {key: str(conf.get(key)) for key in spelled if key.lower() == CHANGELOG_SETTING.lower()}
     for key in before:
@@ -113,20 +100,15 @@ def whole_state(jsession: Any) -> Iterator[None]:
             conf.set(key, value)
 
 
-# Timers of processing time in the state of a checkpoint, read with Spark's own state reader.
-
 _PROCESSING_TIME = "ProcessingTime"
 _MODE = "timeMode"
 
 
 def last_timer_ms(spark: Any, checkpoint_uri: str, timed_out_ids: Collection[int]) -> int | None:
-    """When the last timer or timeout of processing time is due, at the last committed batch.
+    """The time of the last processing-time timer or timeout in the state of the last committed batch.
 
     Args:
-        spark: the session.
-        checkpoint_uri: the query's checkpoint.
-        timed_out_ids: the operators whose state carries a timeout of processing time; those with timers of their own
-            say so themselves.
+        timed_out_ids: the operators whose state has a processing-time timeout; timers are found without this.
 
     Returns:
         Milliseconds since 1970; None where no such timer is set.
@@ -139,7 +121,6 @@ def last_timer_ms(spark: Any, checkpoint_uri: str, timed_out_ids: Collection[int
             timers = reader.option("readRegisteredTimers", "true").load(checkpoint_uri)
             found.append(timers.selectExpr("max(expiration_timestamp_ms)").first()[0])
         elif operator_id in timed_out_ids:
-            # -1 stands for none.
             state = reader.load(checkpoint_uri).where("value.timeoutTimestamp > 0")
             found.append(state.selectExpr("max(value.timeoutTimestamp)").first()[0])
     return max((int(due_ms) for due_ms in found if due_ms is not None), default=None)
@@ -150,25 +131,19 @@ def _has_timers(row: Any) -> bool:
     return bool(json.loads(described).get(_MODE) == _PROCESSING_TIME)
 
 
-# What Spark has run of a query, by its own records: the plan of a batch, and tasks that are at work still.
-#
-# Whether it ran a plan is told by its record of SQL executions (what its page "SQL" shows).
-#
-# A sink that skips a batch never touches its plan: the execution ends without a counter that moved. Input of which a
-# filter, pushed down into Parquet, ORC or JSON, left nothing has ``numInputRows`` 0, too, and yet its plan ran.
-
 LOOKED_AT = 200
 NOTED_WITHIN_MS = 2_000
 _BATCH = re.compile(r"\bbatch = (\d+)\b")
 
 
 def plans_that_ran(jquery: Any, batch_ids: Collection[int], *, is_last: bool = False) -> dict[int, bool]:
-    """Of each of these batches of a run, whether its plan ran; those of which Spark has no record are left out.
+    """Of each of these executed batches, whether its plan ran; batches without a record in Spark are left out.
+
+    Read from Spark's record of SQL executions. If a sink skips a batch, no counter of its execution moves. If a
+    pushed-down filter leaves no rows, ``numInputRows`` is 0 as well, but the plan ran.
 
     Args:
-        jquery: the JVM's ``StreamingQuery``.
-        batch_ids: batches that were executed.
-        is_last: nobody will ask again: what Spark has not noted down yet is waited for, a moment.
+        is_last: this is the last question: wait up to ``NOTED_WITHIN_MS`` for records that Spark is still writing.
     """
     found: dict[int, bool] = {}
     try:
@@ -185,7 +160,7 @@ def plans_that_ran(jquery: Any, batch_ids: Collection[int], *, is_last: bool = F
             batch = _BATCH.search(str(execution.description())) if run_id in str(execution.description()) else None
             if batch is None or int(batch[1]) not in batch_ids or int(batch[1]) in found:
                 continue
-            # What a sink runs for itself hangs below the batch's own; what has not ended may count yet.
+            # An execution of the sink itself is below the batch's own; one that has not ended may still count.
             if execution.rootExecutionId() == execution.executionId() and execution.completionTime().isDefined():
                 found[int(batch[1])] = store.executionMetrics(execution.executionId()).size() > 0
     except (Py4JError, AttributeError, TypeError) as error:
@@ -200,12 +175,7 @@ def _let_spark_note(jquery: Any) -> None:
 
 
 def has_running_tasks(jquery: Any, query_run_id: str) -> bool:
-    """Whether a task of a run is at work, by Spark's own status of its jobs; True also where Spark does not tell.
-
-    Args:
-        jquery: the JVM's ``StreamingQuery``.
-        query_run_id: its run, which is the name of the group of its jobs.
-    """
+    """Whether a task of a run is running, by Spark's job status; True also where Spark does not tell."""
     try:
         tracker = jquery.sparkSession().sparkContext().statusTracker()
         for job_id in tracker.getJobIdsForGroup(query_run_id):
@@ -221,20 +191,16 @@ def has_running_tasks(jquery: Any, query_run_id: str) -> bool:
     return False
 
 
-_NOT_COPIED = "ds"  # the data frame of a JVM writer: the copy is made from the same one
+_NOT_COPIED = "ds"  # the data frame of a JVM writer: a copy has it from its making
 _WAITING = ("Waiting for data to arrive", "Waiting for next trigger")
-_UNDEFINED = "<undefined>"  # Spark's word for a setting that it knows, that has no default, and that nobody set
+_UNDEFINED = "<undefined>"  # Spark's value of a setting that has no default and is not set
 _SLICE_SECONDS = 1.0
 SEED_QUERY_NAME = "streamstate-seed"
 REHEARSAL_QUERY_NAME = "streamstate-rehearsal"
 
 
 class SparkQueryRun:
-    """One run of a query in Spark. Implements ``ports.QueryRun`` and ``checkpoint.barrier.QueryView``.
-
-    Args:
-        jquery: the JVM's ``StreamingQuery``.
-    """
+    """One run of a query in Spark. Implements ``ports.QueryRun`` and ``checkpoint.barrier.QueryView``."""
 
     def __init__(self, jquery: Any) -> None:
         self.jquery = jquery
@@ -261,13 +227,13 @@ class SparkQueryRun:
         except StreamingQueryException as error:
             self._failure = str(error)
         except Exception as error:
-            # The JVM is gone, or this thread was interrupted in it: no news of the query. Never reported as an end.
+            # The JVM is gone, or this thread was interrupted in it: that is not the end of the query.
             if jvm_is_gone(error) or self._thread_lives():
                 return
             self._failure = str(error)
         self._was_ended_by_script = is_stopped_by_script(self._context)
         if self._failure is not None and jvm_is_ending():
-            return  # killed, not failed: the next attempt reads what became of it from the log
+            return  # killed, not failed: the next attempt reads the log
         self._ended.set()
 
     def _thread_lives(self) -> bool:
@@ -281,7 +247,7 @@ class SparkQueryRun:
             return not self._ended.is_set() and bool(self.jquery.isActive())
 
     def has_ended(self) -> bool:
-        """Whether its thread has ended, so that it writes nothing more."""
+        """Whether its thread has ended, after which it writes nothing more."""
         return self._ended.is_set()
 
     def is_trigger_active(self) -> bool:
@@ -336,7 +302,6 @@ class SparkQueryRun:
 
     def progress_of(self, batch_id: int) -> Progress | None:
         with self._guard:
-            # Newest first: the last of them is the oldest that Spark has at or above it.
             reports = self._reports.after(batch_id - 1)
         found = next((one for one in reversed(reports) if int(one["batchId"]) == batch_id), None)
         return None if found is None else parse_progress(found, found)
@@ -381,18 +346,19 @@ class SparkQueryRun:
             self._executed = next(iter(self._reports.after(-1)), None)
 
 
-class SparkWriter:
-    """A script's writer as it was at its ``start()``. Implements ``ports.StartableQuery``.
+class DriverDoor:
+    """This driver's Spark for connectors. Implements ``connectors.source.SparkDoor``."""
 
-    It works on a copy of the JVM writer: what the script does with its own afterwards changes nothing here, and
-    nothing of ours is ever left in it.
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self.jvm = session._jvm
+
+
+class SparkWriter:
+    """A copy of a script's writer, made at its ``start()``. Implements ``ports.StartableQuery``.
 
     Args:
-        spark: the script's session.
-        jdf: the JVM data frame that is written.
-        jwriter: the script's JVM writer, with everything that ``start()`` was given applied.
-        path: what ``start()`` was given; None for none.
-        table_name: what ``toTable()`` was given; None for ``start()``.
+        jwriter: the script's JVM writer, with the arguments of ``start()`` applied.
     """
 
     def __init__(self, spark: Any, jdf: Any, jwriter: Any, path: str | None, table_name: str | None) -> None:
@@ -463,7 +429,7 @@ class SparkWriter:
         return SparkQueryRun(jquery).last_progress()
 
     def _into_nothing(self, query_name: str, checkpoint_uri: str) -> Any:
-        """A writer of one batch of the same plan into no sink at all."""
+        """A writer of one batch of the same plan, without a sink."""
         jwriter = self._jdf.writeStream().outputMode(read_field(self._jwriter, "outputMode"))
         jwriter = jwriter.queryName(query_name).format("noop").trigger(self._once())
         return jwriter.option(CHECKPOINT_OPTION, checkpoint_uri)
@@ -500,13 +466,13 @@ class SparkWriter:
         with jvm_answers():
             return self._sink.undo_needs_query_id()
 
-    def find_undo(self, wish: UndoOrder) -> FoundUndo:
+    def find_undo(self, order: UndoOrder) -> FoundUndo:
         with jvm_answers():
-            return self._sink.find_undo(wish)
+            return self._sink.find_undo(order)
 
-    def undo_batches(self, wish: UndoOrder, found: FoundUndo) -> None:
+    def undo_batches(self, order: UndoOrder, found: FoundUndo) -> None:
         with jvm_answers():
-            self._sink.undo_batches(wish, found)
+            self._sink.undo_batches(order, found)
 
     def sink_place(self) -> str:
         with jvm_answers():
@@ -542,7 +508,7 @@ class SparkWriter:
 
 
 def _copy_writer(jdf: Any, jwriter: Any) -> Any:
-    """A JVM writer like this one. Spark has no such method, so its fields are copied; all they hold is immutable."""
+    """Copy a JVM writer field by field; the values are immutable."""
     copy = jdf.writeStream()
     for field in jwriter.getClass().getDeclaredFields():
         if field.getName() != _NOT_COPIED and not field.isSynthetic():

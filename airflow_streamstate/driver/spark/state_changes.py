@@ -1,4 +1,4 @@
-"""What became of the rows of the state between two snapshots: by comparing both, or by Spark's change feed."""
+"""The changes of the state between two snapshots: by comparing both, or by Spark's change feed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ORDER = "__order"
 
 
 def compare(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
-    """Rows that were added, changed and gone, per table of each place.
+    """Added, changed and removed rows, per table of each place.
 
     Raises:
         InvalidRequestError: the operators, or the columns of a table, are not the same in both.
@@ -48,29 +48,29 @@ def compare(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
 
 
 def same_tables(spark: Any, query_name: str, before: StatePlace, after: StatePlace) -> list[StateTable]:
-    """The tables of a query, which must be the same in both places.
+    """The tables of a query.
 
     Raises:
-        InvalidRequestError: they are not.
+        InvalidRequestError: they differ between the two places.
     """
     first, second = place_tables(spark, before), place_tables(spark, after)
     difference = difference_of(first, second)
     if difference:
         raise InvalidRequestError(
-            "these two snapshots have not the same operators, so their state cannot be compared",
+            "these two snapshots have different operators, so their state cannot be compared",
             query_name=query_name,
             difference=difference,
-            next_step="Compare snapshots of versions between which the state was restored.",
+            next_step="Compare snapshots between which the state was restored.",
         )
     return second
 
 
 @contextmanager
 def changes_of(spark: Any, table: StateTable, before: StatePlace, after: StatePlace) -> Iterator[Any]:
-    """Every row that is not the same in both, with ``change``, its identity, its payload in each, and its partition.
+    """Every row that differs, with ``change``, its identity, its payload in each place, and its partition.
 
     Raises:
-        InvalidRequestError: its columns are of other types in one of them.
+        InvalidRequestError: the columns have other types in one of the places.
     """
     old, new = (_identified(frame_of(spark, place, table), table) for place in (before, after))
     _check_types(table, old, new)
@@ -107,8 +107,8 @@ def changes_of(spark: Any, table: StateTable, before: StatePlace, after: StatePl
 
 @contextmanager
 def upserts_and_deletes(spark: Any, table: StateTable, before: StatePlace, after: StatePlace) -> Iterator[Any]:
-    """What makes the older state the newer one, a row for each identity: ``change`` (``upsert`` or ``delete``), its
-    identity, its payload (null where it is deleted), and its partition."""
+    """One row per changed identity: ``change`` (``upsert`` or ``delete``), the identity, the new payload (null for a
+    delete), the partition."""
     if after.feed_from is not None and table.has_feed:
         yield _of_feed(spark, table, after)
         return
@@ -118,7 +118,7 @@ def upserts_and_deletes(spark: Any, table: StateTable, before: StatePlace, after
 
 
 def way_of(table: StateTable, after: StatePlace) -> str:
-    """How ``upserts_and_deletes`` comes to its rows: ``feed`` or ``comparison``."""
+    """The source of ``upserts_and_deletes``: ``feed`` or ``comparison``."""
     return "feed" if after.feed_from is not None and table.has_feed else "comparison"
 
 
@@ -131,7 +131,7 @@ def _of_feed(spark: Any, table: StateTable, after: StatePlace) -> Any:
         changeStartBatchId=after.feed_from,
         changeEndBatchId=after.batch_id,
     )
-    # One batch may change a row twice, and does not number that; a partition is read in the order of its changes.
+    # A batch may change a row twice; a partition is read in the order of its changes.
     latest = Window.partitionBy(*table.identity).orderBy(F.col(_ORDER).desc())
     feed = feed.withColumn(_ORDER, F.monotonically_increasing_id()).withColumn("__n", F.row_number().over(latest))
     change = F.when(F.col("change_type") == "delete", DELETE).otherwise(UPSERT).alias(CHANGE)
@@ -149,14 +149,14 @@ def _told(changes: Any, table: StateTable, limit: int) -> dict[str, Any]:
 
 
 def _columns_of(changes: Any, table: StateTable, kind: str) -> Any:
-    """What is shown of a row that was added, changed or is gone."""
+    """The columns that are shown for a kind of change."""
     now = [F.col(name) for name in _payload(table)] if kind != GONE else []
     then = [F.col(f"{_BEFORE}_{name}") for name in _payload(table)] if kind != ADDED else []
     return changes.where(F.col(CHANGE) == kind).select(*table.identity, *now, *then, PARTITION)
 
 
 def _identified(frame: Any, table: StateTable) -> Any:
-    """With each identity once: of a join's side the equal rows are counted."""
+    """Each identity once; equal rows of a join are counted."""
     if table.kind != "join":
         return frame
     return frame.groupBy(*table.identity).agg(F.count(F.lit(1)).alias(JOIN_ROWS), F.min(PARTITION).alias(PARTITION))
@@ -167,7 +167,7 @@ def _payload(table: StateTable) -> tuple[str, ...]:
 
 
 def _as_compared(name: str, kind: Any) -> Any:
-    """A column as Spark compares it; what holds a map, which it does not, as text."""
+    """A column in a form that Spark can compare; a map, which it cannot compare, as text."""
     column = F.col(name)
     if "map<" in kind.simpleString():
         column = F.to_json(F.struct(column), AS_TEXT)

@@ -1,7 +1,6 @@
-"""State as tables: one folder for each table of each query, and beside them ``_about.json``, which says what they are.
+"""Exports state as tables: a folder for each table of each query, and ``_about.json``, which describes them.
 
-It is there before anything else, and says ``complete`` when the last table is there, so that an export which was cut
-short is known. Nothing is ever replaced but an export of ours.
+``_about.json`` is written first, and says ``complete`` after the last table. Only an earlier export is ever replaced.
 """
 
 from __future__ import annotations
@@ -28,29 +27,26 @@ MAX_ABOUT_BYTES = 1 << 24
 
 
 def check_export(spark: Any, wanted: StateExport) -> None:
-    """See whether tables could be written there, before anything is read; writes nothing.
+    """Check whether tables can be written there; writes nothing.
 
     Raises:
         InvalidRequestError: this session cannot write that format, or not there.
-        ConflictError: something lies there.
+        ConflictError: the folder is not empty.
     """
     _check_format(spark, wanted)
     _Folder(spark, wanted.uri).check(overwrite=wanted.overwrite)
 
 
 def export(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
-    """Write what the order asks for.
-
-    Returns:
-        What ``_about.json`` says, with ``problems`` for what could not be written.
+    """Write the tables that the order asks for; the content of ``_about.json``, with ``problems``.
 
     Raises:
-        InvalidRequestError: it cannot be written there; the operators are not the same in both snapshots.
-        ConflictError: something lies there by now, or another export has taken its place.
+        InvalidRequestError: it cannot be written there; the operators differ between the two snapshots.
+        ConflictError: the folder is not empty any more, or another export has taken it.
     """
     wanted = order.export
     if wanted is None:
-        raise InvalidRequestError("nothing was to be exported")
+        raise InvalidRequestError("the order asks for no export")
     tables = [
         (name, place, table)
         for name, place in order.places.items()
@@ -101,7 +97,7 @@ def _write(
             frame = frame_of(spark, place, table)
         else:
             frame = stack.enter_context(upserts_and_deletes(spark, table, before, place))
-        # The key of an aggregation over all rows has no columns, and a file can have no column of that kind.
+        # The key of an aggregation over all rows is a struct without columns, which no file format can hold.
         frame = frame.drop(*(field.name for field in frame.schema if field.dataType == StructType([])))
         frame = frame.withColumn(BATCH, F.lit(place.batch_id).cast("bigint"))
         frame.write.format(wanted.format).mode("errorifexists").save(uri)
@@ -128,7 +124,7 @@ def _check_format(spark: Any, wanted: StateExport) -> None:
 
 
 class _Folder:
-    """The place of an export, by Hadoop's file systems: whatever Spark can write to."""
+    """The folder of an export, by Hadoop's file systems."""
 
     def __init__(self, spark: Any, uri: str) -> None:
         self._uri = uri
@@ -141,7 +137,7 @@ class _Folder:
             raise self._unusable(error) from None
 
     def check(self, *, overwrite: bool) -> bool:
-        """Refuse what is not to be replaced; whether anything lies there."""
+        """Refuse a folder that must not be replaced; whether anything is in it."""
         try:
             there = [str(status.getPath().getName()) for status in self._listed()]
             if there:
@@ -151,7 +147,7 @@ class _Folder:
         return bool(there)
 
     def claim(self, about: dict[str, Any], *, overwrite: bool) -> None:
-        """Make it ours, empty. It says so before anything of an earlier one goes: cut short, it is ours still."""
+        """Claim the folder, then empty it, so that it is known as an export after a crash, too."""
         is_there = self.check(overwrite=overwrite)
         try:
             self._put(about, overwrite=is_there)
@@ -162,10 +158,10 @@ class _Folder:
             raise self._unusable(error) from None
 
     def tell(self, about: dict[str, Any]) -> None:
-        """Say what is there now; not where another export has claimed the place since, and removed what is told.
+        """Write ``_about.json``.
 
         Raises:
-            ConflictError: so it is.
+            ConflictError: another export has claimed the folder since.
         """
         try:
             known = self._known() if self._system.exists(self._about) else None
@@ -173,7 +169,7 @@ class _Folder:
                 raise ConflictError(
                     "another export has taken the place of this one meanwhile",
                     uri=self._uri,
-                    next_step="Export one after the other, or to places of their own.",
+                    next_step="Run one export after the other, or give each its own folder.",
                 )
             self._put(about, overwrite=True)
         except Py4JJavaError as error:
@@ -186,18 +182,18 @@ class _Folder:
         known = self._known() if ABOUT in there else None
         if known is None:
             raise ConflictError(
-                "something lies where the state was to be exported to, and it is no export of ours",
+                "the folder for the export is not empty, and holds no earlier export",
                 uri=self._uri,
                 there=there[:5],
-                next_step="Name a place where nothing is; --overwrite replaces earlier exports only.",
+                next_step="Name an empty folder; --overwrite replaces earlier exports only.",
             )
         if not overwrite:
             raise ConflictError(
-                "an export lies there already",
+                "an export is in that folder already",
                 uri=self._uri,
                 snapshot_id=known.get("snapshot_id"),
                 complete=known.get("complete"),
-                next_step="Replace it with --overwrite, or name another place.",
+                next_step="Replace it with --overwrite, or name another folder.",
             )
 
     def _known(self) -> dict[str, Any] | None:

@@ -25,24 +25,24 @@ Report = Callable[[str], None]
 STATE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _TIMEOUT = "timeoutTimestamp"
 _LAST_MS = 253_402_300_799_000
-"""The end of the year 9999, behind which no time can be told."""
+"""The end of the year 9999, the last time that can be formatted."""
 AS_TEXT = {
     "ignoreNullFields": "false",
     # To the microsecond, as keys have them: Spark's own format cuts off behind the third digit.
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""How Spark is to write rows as JSON, so that different values are different texts."""
+"""Options for rows as JSON, by which different values are different texts."""
 
 
 def place_tables(spark: Any, place: StatePlace) -> list[StateTable]:
-    """The tables of a place; raises what Spark raises where it cannot tell."""
+    """The tables of a place."""
     return tables_of([row.asDict() for row in stores_of(spark, place.checkpoint_uri)])
 
 
 def frame_of(spark: Any, place: StatePlace, table: StateTable, **options: object) -> Any:
     """A table at the batch of its place: the columns of its identity, its payload, and ``partition_id``."""
-    # Not pinned in the offset log, though Spark finds no file without it.
+    # The offset log does not pin it, and Spark finds no file without it.
     spark.conf.set(STATE_FORMAT, str(place.state_format))
     reader = spark.read.format("statestore").options(**table.options)
     if not options:
@@ -54,14 +54,13 @@ def frame_of(spark: Any, place: StatePlace, table: StateTable, **options: object
             frame = frame.withColumn(field.name, F.col(field.name).cast(apart))
     if table.kind != "join":
         return frame
-    # The rows have one field more than their type tells (whether they found a match), at which writers stumble.
+    # The rows have a field more than their type tells (whether they found a match), which breaks writers.
     value = F.struct(*(F.col("value").getField(name).alias(name) for name in frame.schema["value"].dataType.names))
     return frame.select("key", value.alias("value"), PARTITION)
 
 
 def _names_apart(kind: Any) -> Any:
-    """The same type with a name of its own for each column inside: Spark calls two sums ``sum``, and each expression
-    that is grouped by ``_groupingexpression``; no JSON, and no file, holds two of one name."""
+    """The same type with a unique name for each nested column: Spark calls two sums ``sum``, which no JSON can hold."""
     if not isinstance(kind, StructType):
         return kind
     fields: list[StructField] = []
@@ -77,14 +76,14 @@ def _names_apart(kind: Any) -> Any:
 
 
 def look(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
-    """What is in the state of each place.
+    """The content of the state of each place.
 
     Returns:
-        By query: ``tables`` with rows, columns, rows by partition and the timers among them, the ``rows`` that were
-        asked for by key, and ``problems``, each with its table.
+        By query: ``tables`` with rows, columns, rows by partition and timers; ``rows``, those of the order's key; and
+        ``problems``, each with its table.
 
     Raises:
-        InvalidRequestError: no table has the columns that rows are chosen by, or one of them cannot have that value.
+        InvalidRequestError: no table has the columns of the order's key, or one of them cannot have that value.
     """
     found: dict[str, Any] = {}
     known_columns: dict[str, list[str]] = {}
@@ -118,7 +117,7 @@ def look(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
 
 
 def json_rows(frame: Any, limit: int) -> list[dict[str, Any]]:
-    """The first rows as plain JSON, nulls among them, and every value as ``--key`` takes it."""
+    """The first rows as plain JSON, with nulls, each value as ``--key`` takes it."""
     text = F.to_json(F.struct(*(F.col(f"`{name}`") for name in frame.columns)), AS_TEXT)
     return [parse_exactly(row[0]) for row in frame.select(text).limit(limit).collect()]
 
@@ -153,7 +152,7 @@ def _counted(frame: Any, table: StateTable) -> dict[str, Any]:
 
 
 def _due_column(frame: Any, table: StateTable) -> Any:
-    """When a row's timer or timeout is due, in milliseconds since 1970; None where rows have none."""
+    """The time of a row's timer or timeout, in milliseconds since 1970; None where rows have none."""
     if table.kind == "timers":
         return F.col("expiration_timestamp_ms")
     value = frame.schema["value"].dataType if table.kind == "rows" else None
@@ -176,7 +175,7 @@ def _moment(milliseconds: int | None) -> str | None:
 
 
 def _paths(key_type: Any, prefix: str = "") -> list[str]:
-    """The columns of a key, those inside of others by their whole path."""
+    """The columns of a key, nested ones by their whole path."""
     found: list[str] = []
     for field in key_type.fields:
         path = f"{prefix}{field.name}"
@@ -186,7 +185,7 @@ def _paths(key_type: Any, prefix: str = "") -> list[str]:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """A column of a key, and the value that it is to have."""
+    """A column of a key, and its wanted value."""
 
     path: tuple[str, ...]
     kind: DataType
@@ -198,7 +197,7 @@ class _Wanted:
 
     @property
     def literal(self) -> Any:
-        """The value in the column's type; null where it is none of it."""
+        """The value in the column's type; null where that is not possible."""
         text = F.lit(self.value if isinstance(self.value, str) else json.dumps(self.value))
         if isinstance(self.kind, ArrayType):
             return F.from_json(text, self.kind, {"mode": "FAILFAST"})
@@ -214,7 +213,7 @@ class _Wanted:
         if isinstance(value, list) != isinstance(kind, ArrayType):
             return False
         try:
-            if isinstance(kind, DecimalType):  # Spark would round it, and show another key
+            if isinstance(kind, DecimalType):  # Spark would round it
                 return Decimal(str(value)) == Decimal(spark.range(1).select(self.literal.cast("string")).first()[0])
             return not spark.range(1).select(self.literal.isNull()).first()[0]
         except (PySparkException, Py4JJavaError, ArithmeticError, TypeError):
@@ -230,7 +229,7 @@ def _condition(spark: Any, pairs: Iterable[_Wanted]) -> Any:
             continue
         if not wanted.is_possible(spark):
             raise InvalidRequestError(
-                "this is no value of a key column",
+                "this value does not fit the type of a key column",
                 column=".".join(wanted.path),
                 type=wanted.kind.simpleString(),
                 value=wanted.value,
@@ -242,7 +241,7 @@ def _condition(spark: Any, pairs: Iterable[_Wanted]) -> Any:
 
 
 def _wanted_columns(kind: Any, wanted: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[_Wanted] | None:
-    """What is wanted of each column of a key; None where it has not all of these."""
+    """The wanted value of each column; None where the key lacks one of them."""
     fields = {field.name: field.dataType for field in kind.fields}
     found: list[_Wanted] = []
     for name, value in wanted.items():

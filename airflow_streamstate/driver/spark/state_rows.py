@@ -1,4 +1,4 @@
-"""What lies in the state of a checkpoint, read with Spark's own state readers."""
+"""Counts over the state of a checkpoint, by Spark's own state readers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,8 @@ _JOIN_STORES = ("left-keyWithIndexToValue", "right-keyWithIndexToValue")
 
 
 def count_state_rows(spark: Any, checkpoint_uri: str) -> tuple[OperatorRows, ...]:
-    """Rows per stateful operator at the last committed batch.
-
-    A join counts the rows of both sides, as Spark's progress does; an operator with variables counts the entries of all
-    of them.
-
-    Args:
-        spark: the session.
-        checkpoint_uri: the query's checkpoint.
-    """
+    """Rows per stateful operator at the last committed batch: of both sides of a join, as in Spark's progress, and of
+    all variables of an operator."""
     stores: dict[tuple[int, str], list[Any]] = {}
     for row in stores_of(spark, checkpoint_uri):
         stores.setdefault((int(row["operatorId"]), str(row["operatorName"])), []).append(row)
@@ -33,14 +26,7 @@ def count_state_rows(spark: Any, checkpoint_uri: str) -> tuple[OperatorRows, ...
 
 
 def open_windows(spark: Any, checkpoint_uri: str) -> tuple[datetime, datetime] | None:
-    """The start of the first and the end of the last window that has rows in the state; None where there is none.
-
-    Windows are what the state's keys hold as a structure of ``start`` and ``end``.
-
-    Args:
-        spark: the session.
-        checkpoint_uri: a checkpoint, or a snapshot's copy of one.
-    """
+    """The start of the first and the end of the last window in the state's keys; None where there is none."""
     bounds: list[tuple[int, int]] = []
     for row in stores_of(spark, checkpoint_uri):
         if str(row["stateStoreName"]) != _DEFAULT_STORE or _variables(row):
@@ -58,7 +44,7 @@ def open_windows(spark: Any, checkpoint_uri: str) -> tuple[datetime, datetime] |
 
 def stores_of(spark: Any, checkpoint_uri: str) -> list[Any]:
     """Spark's description of each state store of a checkpoint, one row each."""
-    # The readers want the coordinator of state stores, which a session makes when its streams are first looked at.
+    # The readers need the state store coordinator, which a session creates at the first use of its streams.
     spark._jsparkSession.streams().active()
     found: list[Any] = spark.read.format("state-metadata").load(checkpoint_uri).collect()
     return found
@@ -84,7 +70,7 @@ def _count(spark: Any, checkpoint_uri: str, operator_id: int, row: Any) -> int:
     if variables:
         return sum(int(reader.option("stateVarName", name).load(checkpoint_uri).count()) for name in variables)
     if store_name != _DEFAULT_STORE and store_name not in _JOIN_STORES:
-        return 0  # a join's own indexes over the rows that are counted elsewhere
+        return 0  # an index of a join
     if store_name != _DEFAULT_STORE:
         reader = reader.option("storeName", store_name)
     return int(reader.load(checkpoint_uri).count())
@@ -93,4 +79,4 @@ def _count(spark: Any, checkpoint_uri: str, operator_id: int, row: Any) -> int:
 def _variables(row: Any) -> list[str]:
     properties = json.loads(row["operatorProperties"] or "{}") if "operatorProperties" in row else {}
     names = [str(variable["stateName"]) for variable in variables_in(properties)]
-    return [name for name in names if not name.startswith("$")]  # its timers, which no reader takes for a variable
+    return [name for name in names if not name.startswith("$")]  # timers cannot be read as a variable

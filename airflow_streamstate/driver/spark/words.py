@@ -1,8 +1,4 @@
-"""What Spark itself says in an error: one line, of where it came from, without the story around it.
-
-A query that fails says ``STREAM_FAILED`` with its plan and its offsets; the error class that tells something, such as
-``STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE``, is that of the cause below.
-"""
+"""Spark's own message in an error, in one line: that of the innermost cause, not the ``STREAM_FAILED`` around it."""
 
 from __future__ import annotations
 
@@ -14,17 +10,14 @@ MAX_CAUSES = 20
 
 
 def spark_words(error: BaseException) -> str:
-    """The first line of an error's origin: ``[CLASS] message`` where Spark has a class for it, else type and message.
-
-    Args:
-        error: of pyspark, of py4j, or any other.
-    """
+    """The first line of the innermost cause: ``[CLASS] message`` where Spark has a class, else type and message."""
     origin = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     if origin is not None:
         try:
-            return _first_line_of(_innermost(origin))
+            cause = _innermost(origin)
+            return _line(str(cause.getClass().getSimpleName()), str(cause.getMessage() or ""))
         except (Py4JError, OSError):
-            pass  # the JVM is gone meanwhile: what was copied of it must do
+            pass  # the JVM is gone meanwhile
     return _line(type(error).__name__, str(error))
 
 
@@ -35,10 +28,6 @@ def _innermost(throwable: Any) -> Any:
             break
         throwable = cause
     return throwable
-
-
-def _first_line_of(throwable: Any) -> str:
-    return _line(str(throwable.getClass().getSimpleName()), str(throwable.getMessage() or ""))
 
 
 def _line(kind: str, message: str) -> str:

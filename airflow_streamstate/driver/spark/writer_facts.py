@@ -1,22 +1,23 @@
-"""What a script's ``DataStreamWriter`` says about its query, read from the JVM without changing anything.
-
-The writer's fields are private in Spark, so they are read by reflection; the plan is walked as Spark analyzed it.
-"""
+"""The facts of a script's ``DataStreamWriter``, read from its private JVM fields and its analyzed plan."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_streamstate.driver.attempt.ports import WriterFacts
-from airflow_streamstate.driver.spark.jvm import read_field, scala_option, scala_sequence, scala_text_map
-from airflow_streamstate.driver.spark.sources import RELATIONS, read_sources
+from py4j.protocol import Py4JError
+
+from airflow_streamstate.checkpoint.entries import offset_order
+from airflow_streamstate.connectors.source import Source
+from airflow_streamstate.driver.attempt.ports import QuerySource, WriterFacts
+from airflow_streamstate.driver.spark.jvm import jvm_is_gone, read_field, scala_option, scala_sequence, scala_text_map
 from airflow_streamstate.protocol.positions import WatermarkSpec
 
 CHECKPOINT_OPTION = "checkpointLocation"
+RELATIONS = frozenset({"StreamingRelation", "StreamingRelationV2"})
 _FILE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text", "xml", "avro"})
 _TRIGGERS = {
     "ProcessingTimeTrigger": "processing_time",
@@ -47,10 +48,8 @@ class WriterSettings:
     """What the script set on its writer.
 
     Attributes:
-        query_name: by ``queryName``; None where it set none.
-        checkpoint_location: the script's own, of which only the last part is used, as a name; None where it set none.
-        options: all options, spelled as the script spelled them.
-        trigger: Spark's words for the trigger, e.g. ``ProcessingTimeTrigger(5000)``.
+        options: all options, in the script's spelling.
+        trigger: as Spark prints it, e.g. ``ProcessingTimeTrigger(5000)``.
     """
 
     query_name: str | None
@@ -71,14 +70,7 @@ def read_settings(jvm: Any, jwriter: Any) -> WriterSettings:
 
 
 def read_facts(jvm: Any, jdf: Any, jwriter: Any, table_name: str | None) -> WriterFacts:
-    """The facts of a JVM ``DataStreamWriter`` over this JVM data frame.
-
-    Args:
-        jvm: py4j's view of the JVM.
-        jdf: the data frame that is written.
-        jwriter: its writer.
-        table_name: what ``toTable`` was given; None for ``start``.
-    """
+    """The facts of a JVM ``DataStreamWriter`` over this JVM data frame."""
     plan = jdf.queryExecution().analyzed()
     nodes = list(_walk(plan))
     kinds = [kind for kind, _ in nodes]
@@ -88,15 +80,76 @@ def read_facts(jvm: Any, jdf: Any, jwriter: Any, table_name: str | None) -> Writ
         output_mode=read_field(jwriter, "outputMode").toString().lower(),
         watermarks=tuple(_watermark(jvm, node) for kind, node in nodes if kind == "EventTimeWatermark"),
         stateful=any(_is_stateful(kind, node) for kind, node in nodes),
-        # One line in the offset log for each place where a source stands, the same source twice for a self-union.
+        # The offset log has one line for each place of a source: two for a self-union.
         sources_count=sum(kind in RELATIONS for kind in kinds),
         plan_fingerprint=fingerprint(plan.toString()),
         sources=read_sources(jvm, nodes),
     )
 
 
+def read_sources(jvm: Any, nodes: Iterable[tuple[str, Any]]) -> tuple[QuerySource, ...]:
+    """The sources among the nodes of a plan; empty where Spark shows them in an unknown way.
+
+    Args:
+        nodes: class name and node, from the top down, left to right.
+    """
+    relations = [(kind, node) for kind, node in nodes if kind in RELATIONS]
+    seen: list[Any] = []
+    found = []
+    try:
+        for kind, node in relations:
+            folder = next((number for number, other in enumerate(seen) if node.equals(other)), len(seen))
+            if folder == len(seen):
+                seen.append(node)
+            planned = _of_v2(node) if kind == "StreamingRelationV2" else _of_v1(jvm, node)
+            found.append(QuerySource(planned, folder, _name_of(node)))
+    except (Py4JError, AttributeError, TypeError) as error:
+        if jvm_is_gone(error):
+            raise
+        return ()
+    if any(source.name for source in found):
+        found.sort(key=lambda source: offset_order(source.name))
+    return tuple(found)
+
+
+def _name_of(node: Any) -> str:
+    """The name that the script gave a source; "" for none, and on a Spark without names."""
+    try:
+        name = node.sourceIdentifyingName()
+    except Py4JError as error:
+        if jvm_is_gone(error):
+            raise
+        return ""  # no such method: an older Spark
+    return str(name.name()) if name.getClass().getSimpleName() == "UserProvided" else ""
+
+
+def _of_v2(node: Any) -> Source:
+    identifier = scala_option(node.identifier())
+    table = ""
+    if identifier is not None:
+        catalog = scala_option(node.catalog())
+        parts = [str(catalog.name())] if catalog is not None else []
+        table = ".".join((*parts, *(str(part) for part in identifier.namespace()), str(identifier.name())))
+    options = node.extraOptions().asCaseSensitiveMap()
+    return Source(str(node.sourceName()).lower(), _lower({str(name): str(options[name]) for name in options}), table)
+
+
+def _of_v1(jvm: Any, node: Any) -> Source:
+    data_source = node.dataSource()
+    table = scala_option(data_source.catalogTable())
+    return Source(
+        str(data_source.className()).lower(),
+        _lower(scala_text_map(jvm, data_source.options())),
+        "" if table is None else str(table.identifier().unquotedString()),
+    )
+
+
+def _lower(options: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in options.items()}
+
+
 def fingerprint(plan: str) -> str:
-    """A digest of a plan's words without the ids that differ each time the same plan is built."""
+    """A digest of a plan's text without the ids that differ each time the plan is built."""
     return hashlib.sha256(_CHANGING_IDS.sub("", plan).encode()).hexdigest()[:16]
 
 

@@ -1,8 +1,7 @@
 """The checkpoint of a query that starts: its own, or built from the snapshot that the deployment starts from (1a.10).
 
-Nothing ever falls back to empty state (Law 5): a query that the snapshot does not know is refused, unless the user
-named it as fresh. Which way a query is built is said by its own entry in the snapshot: with its state (restore), or
-drained, so with its offsets only (seed).
+A query that was drained is seeded, any other is restored. One that the snapshot does not know is refused, unless the
+user named it (Law 5).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from airflow_streamstate.checkpoint.entries import NO_OFFSET, OffsetEntry, format_offset_entry, parse_offset_entry
+from airflow_streamstate.checkpoint.entries import NO_OFFSET, OffsetEntry, format_offset_entry
 from airflow_streamstate.checkpoint.fork import fork
 from airflow_streamstate.checkpoint.guards import guard_checkpoint
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -21,11 +20,11 @@ from airflow_streamstate.driver.attempt.lost_checkpoint import need_checkpoint
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.attempt.snapshotting import last_known, own_identities
 from airflow_streamstate.driver.attempt.source_book import KnownSource
-from airflow_streamstate.driver.start.arranging import are_known, check_same_order
-from airflow_streamstate.driver.start.elsewhere import begins_elsewhere
 from airflow_streamstate.driver.start.named_sources import check_same_names, source_keys
+from airflow_streamstate.driver.start.offset_mapping import are_known, check_same_order
+from airflow_streamstate.driver.start.offset_override import begins_elsewhere
 from airflow_streamstate.driver.start.plans import plan_of
-from airflow_streamstate.driver.start.seeding import check_same_sources, describe_sources, seed_query
+from airflow_streamstate.driver.start.seeding import check_same_sources, describe_sources, seed_query, stored_entry
 from airflow_streamstate.driver.start.sources import Readable, look_before_start
 from airflow_streamstate.errors import (
     DataError,
@@ -44,26 +43,24 @@ from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifes
 from airflow_streamstate.snapshot.data import check_complete, data_files
 from airflow_streamstate.snapshot.leases import SnapshotLease, leased
 
-# A restore under settings that change what the values in its state mean is refused, and the settings are named.
-#
-# An upgrade is told so by its plan, before anything is stopped, and goes another way. Whoever stops and deploys is
-# told here, before the checkpoint is built: Spark goes on in silence, and mixes what both settings made.
+NEVER_COMMITTED = "it never committed a batch before, and starts where its options say"
+START_IS_GONE = "the snapshot that this deployment started from is gone; this query stands on its own checkpoint"
+START_IS_DAMAGED = (
+    "the manifest of the snapshot that this deployment started from is damaged; this query stands on its own checkpoint"
+)
 
 
 def check_same_settings(attempt: Attempt, name: str, startable: StartableQuery, deployment_id: str) -> None:
-    """See that a query is not restored under settings by which its state means something else.
+    """Refuse a restore under settings that change what the values in the state mean; Spark would mix both meanings.
 
-    Where nobody recorded the settings of before, or the plan cannot be read, nothing is known, and nothing is refused;
-    nor on another Spark, which has defaults of its own. What an upgrade or a rollback starts was decided on already.
+    Upgrades and rollbacks are not checked, since their plans decided on this. Nothing is refused where the old settings
+    are not recorded, the plan cannot be read, or the old plan is of another Spark, with other defaults.
 
     Args:
-        attempt: of the deployment that starts.
-        name: of the query.
-        startable: the script's writer.
         deployment_id: whose state is restored.
 
     Raises:
-        IncompatibleUpgradeError: it is.
+        IncompatibleUpgradeError: settings changed.
         UnavailableError: the store does not answer.
     """
     if is_of_upgrade(attempt.spec.request_id):
@@ -72,7 +69,7 @@ def check_same_settings(attempt: Attempt, name: str, startable: StartableQuery, 
     if old is None or old.spark_version != attempt.spark_version:
         return
     if dict(startable.session_conf(SETTINGS)) == dict(old.settings):
-        return  # mostly, and no plan is read for it
+        return
     changed = _changed(attempt, name, startable, old)
     if changed:
         raise IncompatibleUpgradeError(
@@ -89,31 +86,24 @@ def _changed(attempt: Attempt, name: str, startable: StartableQuery, old: QueryP
         new = plan_of(attempt, name, startable)
     except (UnavailableError, OutcomeUnknownError):
         raise
-    except Exception:  # as where it is recorded: no start waits for its plan to be understood
+    except Exception:  # no start waits for its plan to be understood
         return []
-    names = old.settings.keys() & new.settings.keys()  # of others one of the two releases has no word
+    names = old.settings.keys() & new.settings.keys()
     was, now = (replace(one, settings={name: one.settings[name] for name in names}) for one in (old, new))
     return [found.reason for found in state_differences(was, now) if found.code == "setting-changed"]
 
 
-NEVER_COMMITTED = "it never committed a batch before, and starts where its options say"
-START_IS_GONE = "the snapshot that this deployment started from is gone; this query stands on its own checkpoint"
-START_IS_DAMAGED = (
-    "the manifest of the snapshot that this deployment started from is damaged; this query stands on its own checkpoint"
-)
-
-
 Undo = Callable[[str, StartableQuery, QuerySnapshot], str]
-"""Undoes the sink of a query that goes back to an older snapshot; gives the query id to go on under."""
+"""Undoes the sink of a query that goes back to an older snapshot; returns the query id to continue with."""
 
 
 def has_positions(known: QuerySnapshot) -> bool:
-    """Whether a query of a snapshot ever got anywhere."""
+    """Whether a query of a snapshot ever planned a batch."""
     return known.position.batch_id is not None or known.position.planned_batch_id is not None
 
 
 def has_state(known: QuerySnapshot) -> bool:
-    """Whether there is something of it that a drain could flush."""
+    """Whether a drain of this query would have something to flush."""
     return has_positions(known) and not known.drained
 
 
@@ -122,10 +112,9 @@ class Built:
     """How a query got its checkpoint.
 
     Attributes:
-        how: continued on its own, restored, seeded, or fresh.
         snapshot_id: what it was built from; None where it was not.
         sources: what each source is, as far as known.
-        remarks: what a person would want to know about it.
+        remarks: for people.
     """
 
     how: QueryStart
@@ -135,12 +124,11 @@ class Built:
 
 
 class Builder:
-    """Sees that the checkpoint of a query is there before Spark starts on it.
+    """Builds the checkpoints of an attempt's queries.
 
     Args:
-        attempt: of the deployment.
-        undo: called once all that could refuse the start was asked, right before the checkpoint is built; None, as in a
-            rehearsal: no sink is ever touched.
+        undo: called right before a checkpoint is built, when nothing can refuse the start any more; None where no sink
+            may be touched, as in a rehearsal.
     """
 
     def __init__(self, attempt: Attempt, undo: Undo | None = None) -> None:
@@ -153,14 +141,13 @@ class Builder:
         Raises:
             InvalidRequestError: the snapshot does not know the query, or state that the drain left would be dropped
                 (Law 16).
-            InputLostError: input behind its offsets is lost, and nobody asked to go on without it.
+            InputLostError: input after its offsets is lost, and the user did not accept that.
             IncompatibleUpgradeError: its sources are not those of the snapshot.
-            DataError: the snapshot or the checkpoint is damaged, or of a format not known here.
+            DataError: the snapshot or the checkpoint is damaged, or of an unknown format.
         """
         built = self._build(name, startable)
         if built.how == "fresh":
-            # The others were asked what they still have, and for these with it.
-            self._attempt.sources.mark(name, (), -1)
+            self._attempt.sources.mark(name, (), -1)  # the look at the sources has marked all others
         return built
 
     def _build(self, name: str, startable: StartableQuery) -> Built:
@@ -175,7 +162,9 @@ class Builder:
                 remarks = (*remarks, START_IS_DAMAGED if self._attempt.start.is_damaged else START_IS_GONE)
             return Built("continued", sources=known.sources if known is not None else (), remarks=remarks)
         need_checkpoint(self._attempt, name)
-        source_keys(name, startable, 0, self._attempt.spark_version)  # refuses what no offset log of this session holds
+        source_keys(
+            name, startable, 0, self._attempt.spark_version
+        )  # refuses what this session's offset log cannot hold
         manifest = self._attempt.start.need()
         if manifest is None:
             return Built("fresh")
@@ -202,7 +191,7 @@ class Builder:
                 self._attempt, name, startable, manifest, known, lambda: self._undone(name, startable, known)
             )
             return Built("seeded", manifest.snapshot_id, sources, remarks)
-        if self._undo is not None:  # a rehearsal says it with the plan
+        if self._undo is not None:  # a rehearsal tells this by the plan
             check_same_settings(self._attempt, name, startable, manifest.deployment_id)
         readable = self._restore(name, startable, manifest, known)
         if not has_positions(known):
@@ -236,17 +225,14 @@ class Builder:
         return known.query_id if self._undo is None else self._undo(name, startable, known)
 
     def _metadata(self, name: str, startable: StartableQuery, known: QuerySnapshot) -> dict[str, bytes]:
-        """The metadata of the new checkpoint, where the query goes on under another id than the snapshot's."""
+        """The metadata of the new checkpoint, where the undo gives the query another id."""
         query_id = self._undone(name, startable, known)
         return {} if query_id == known.query_id else {"metadata": json.dumps({"id": query_id}).encode()}
 
     def ensure_for_drain(self, name: str, startable: StartableQuery) -> None:
-        """The checkpoint of a query that is to be flushed without having run: built only if there is state to flush.
+        """Build the checkpoint of a query that is flushed without having run, if there is state to flush.
 
-        A flush reads nothing; a batch that is planned under it does, and wants what a restore wants (1a.6).
-
-        Raises:
-            as ``ensure``.
+        A planned batch runs first, and needs all that a restore needs (1a.6). Raises as ``ensure``.
         """
         checkpoint = self._attempt.checkpoint_of(name)
         need_checkpoint(self._attempt, name)
@@ -257,7 +243,7 @@ class Builder:
         if manifest is None or known is None or not has_state(known):
             return
         if begins_elsewhere(self._attempt.spec.start, name):
-            return  # its state was to be dropped, and nothing was read since
+            return  # the start drops its state, and it has read nothing since
         with self._leased(manifest) as lease:
             manifest = lease.landed(self._attempt.places, manifest, [name])
             if known.position.planned_batch_id is not None:
@@ -268,8 +254,7 @@ class Builder:
             fork(self._attempt.checkpoints, data_files(manifest, name), checkpoint, metadata)
 
     def _check_unread(self, name: str, startable: StartableQuery, checkpoint: Checkpoint) -> None:
-        """One that stands where its snapshot stood may have been built for a flush alone, which reads no source, and
-        puts nothing into the state."""
+        """Check a checkpoint that stands where its snapshot stood: a drain may have built it without these checks."""
         manifest, position = self._attempt.start.manifest(), checkpoint.position()
         known = manifest.queries.get(name) if manifest is not None else None
         if manifest is None or known is None or known.drained or begins_elsewhere(self._attempt.spec.start, name):
@@ -294,7 +279,7 @@ class Builder:
         )
 
     def _is_whole(self, manifest: SnapshotManifest) -> bool:
-        """Not so where the snapshot before it is gone or damaged: what its deployment never started was in that one."""
+        """Whether the snapshot before it can be read, which holds the queries that its deployment never started."""
         control = self._attempt.control
         snapshot_id = control.spec(manifest.deployment_id).start.snapshot_id
         return snapshot_id is None or control.readable_manifest(snapshot_id) is not None
@@ -310,58 +295,53 @@ class Builder:
         return look_before_start(self._attempt, name, lines, identities, newest, continues=True).remarks
 
     def _moved_on(self, files: Mapping[str, str], known: QuerySnapshot, readable: Readable) -> dict[str, bytes]:
-        """The entries of the new checkpoint whose offsets are moved on, because the user accepted what is lost."""
+        """The entries of the new checkpoint whose offsets pass over lost input that the user accepted."""
         position = known.position
         moved: dict[str, bytes] = {}
         if NO_OFFSET in readable.lines and position.batch_id:
-            # Spark begins where the batch before the last one ended, as far as the last one does not say.
-            moved |= self._without_offsets(files, f"offsets/{position.batch_id - 1}", readable.lines)
+            # Spark takes offsets that the last entry lacks from the one before.
+            moved |= self._without_offsets(files, position.batch_id - 1, readable.lines)
         for batch_id, before, after in (
             (position.batch_id, position.end_offsets, readable.lines),
             (position.planned_batch_id, None, readable.planned_lines),
         ):
-            path = f"offsets/{batch_id}"
-            stored = self._attempt.checkpoints.get(files[path]) if after and path in files else None
-            entry = parse_offset_entry(stored.body, key=files[path]) if stored is not None else None
+            entry = stored_entry(self._attempt.checkpoints, files, batch_id) if after else None
             if entry is not None and after not in (before, entry.source_lines):
-                moved[path] = format_offset_entry(replace(entry, source_lines=after))
+                moved[f"offsets/{batch_id}"] = format_offset_entry(replace(entry, source_lines=after))
         return moved
 
-    def _without_offsets(self, files: Mapping[str, str], path: str, lines: Sequence[str]) -> dict[str, bytes]:
+    def _without_offsets(self, files: Mapping[str, str], batch_id: int, lines: Sequence[str]) -> dict[str, bytes]:
         """An entry without the offsets of the sources that have none in these lines."""
-        stored = self._attempt.checkpoints.get(files[path]) if path in files else None
-        entry = None if stored is None else parse_offset_entry(stored.body, key=files[path])
+        entry = stored_entry(self._attempt.checkpoints, files, batch_id)
         if entry is None or len(entry.source_lines) != len(lines):
             return {}
         pairs = zip(entry.source_lines, lines, strict=True)
         without = tuple(NO_OFFSET if line == NO_OFFSET else before for before, line in pairs)
-        return (
-            {} if without == entry.source_lines else {path: format_offset_entry(replace(entry, source_lines=without))}
-        )
+        if without == entry.source_lines:
+            return {}
+        return {f"offsets/{batch_id}": format_offset_entry(replace(entry, source_lines=without))}
 
     def _entry_of(self, name: str, manifest: SnapshotManifest, known: QuerySnapshot) -> OffsetEntry | None:
         """The entry that the restored query goes on from; None where none was ever written."""
         position = known.position
         batch_id = position.planned_batch_id if position.batch_id is None else position.batch_id
-        key = data_files(manifest, name).get(f"offsets/{batch_id}", "")
-        stored = self._attempt.checkpoints.get(key) if key else None
-        return parse_offset_entry(stored.body, key=key) if stored is not None else None
+        return stored_entry(self._attempt.checkpoints, data_files(manifest, name), batch_id)
 
     def _check_planned(
         self, name: str, startable: StartableQuery, manifest: SnapshotManifest, known: QuerySnapshot
     ) -> OffsetEntry:
-        """1a.6: a planned batch runs first, over the same bounds: of the same sources, then."""
-        key = data_files(manifest, name).get(f"offsets/{known.position.planned_batch_id}", "")
-        stored = self._attempt.checkpoints.get(key) if key else None
-        if stored is None:
+        """1a.6: a planned batch runs first, over the same bounds, so over the same sources."""
+        files, batch_id = data_files(manifest, name), known.position.planned_batch_id
+        entry = stored_entry(self._attempt.checkpoints, files, batch_id)
+        if entry is None:
+            key = files.get(f"offsets/{batch_id}", "")
             raise DataError("the snapshot lacks the entry of its planned batch", query_name=name, key=key)
-        entry = parse_offset_entry(stored.body, key=key)
         count = startable.facts.sources_count
         if count is not None and count != len(entry.source_lines):
             raise IncompatibleUpgradeError(
                 "a batch is planned over other sources than this version has, and must run first",
                 query_name=name,
-                planned_batch_id=known.position.planned_batch_id,
+                planned_batch_id=batch_id,
                 planned_sources=len(entry.source_lines),
                 sources=count,
                 next_step="Resume the old version until that batch is committed, then stop it and deploy again.",
@@ -379,7 +359,7 @@ def _check_sources(
     last: OffsetEntry | None,
     book: Sequence[KnownSource],
 ) -> None:
-    """See that a query which goes on with its state finds each source where it stood."""
+    """Check that a query which keeps its state finds each source in its place."""
     if last is not None:
         check_same_names(name, known, last, book, startable)
     check_same_order(name, known, book, last.source_lines if last is not None else ())

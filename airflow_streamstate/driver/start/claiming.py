@@ -1,6 +1,6 @@
-"""Becoming an attempt (1a.8, Law 4): the register must name it, and no other driver may be it.
+"""Becoming an attempt (1a.8, Law 4): the register must name it, and no other driver may have claimed it.
 
-A drain that is pending closes the latch before the script's first line: its queries then read nothing.
+A pending drain closes the latch before the script's first line, so that no query reads anything (1a.11).
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.retry import Retry
 
-# What an attempt finds to be done at its claim: a drain that was ordered before it, or cut short in another attempt.
-#
-# A drain closes the latch before the script's first line, so that no query reads anything (1a.11).
+AGENT_VERSION = "0.1.0"
+BEGINNING_PAUSE_SECONDS = 5.0
+CLAIM_PAUSE_SECONDS = 1.0
+Result = TypeVar("Result")
 
 
 def take_up_pending(attempt: Attempt) -> None:
-    """Close the latch where a drain is pending, or where this attempt was to drain and there is nothing to; before it,
-    tell what an earlier attempt had no time to.
+    """Report the skips that an earlier attempt committed, and close the latch where a drain is pending, or where this
+    attempt was launched to drain and the drain is done or withdrawn.
 
     Raises:
         UnavailableError: the store does not answer.
     """
     begun = _in_the_logs(attempt)
-    if begun is None:  # what was begun only goes forward: whoever takes it back is refused in time
+    if begun is None:  # a flush that has begun cannot be cancelled
         cancel_drains(attempt)
     tell_committed_skips(attempt)
     order = _ordered(attempt) or begun
@@ -94,24 +95,18 @@ def _is_drained(attempt: Attempt) -> bool:
     return any(isinstance(event, Drained) for event in attempt.reporter.events)
 
 
-AGENT_VERSION = "0.1.0"
-BEGINNING_PAUSE_SECONDS = 5.0
-CLAIM_PAUSE_SECONDS = 1.0
-Result = TypeVar("Result")
-
-
 def need_spec(control: StreamControl, deployment_id: str, clock: Clock) -> DeploymentSpec:
-    """What this driver is to run; it waits for a store that is away as long as the claim would.
+    """The spec of a deployment, read as ``patiently``.
 
     Raises:
         DeploymentNotFoundError: there is no such deployment.
-        UnavailableError: the store did not answer in that time.
+        UnavailableError: as ``patiently``.
     """
     return patiently(clock, lambda: control.spec(deployment_id))
 
 
 def patiently(clock: Clock, act: Callable[[], Result]) -> Result:
-    """Do what a driver begins with; it waits for a store that is away as long as the claim would.
+    """Read from the store, trying for ``lost_after_seconds`` where it does not answer.
 
     Raises:
         UnavailableError: the store did not answer in that time.
@@ -125,7 +120,7 @@ def patiently(clock: Clock, act: Callable[[], Result]) -> Result:
 
 
 def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> None:
-    """Claim it; see ``Supervisor.claim``."""
+    """See ``Supervisor.claim``."""
     claim = Claim(
         stream_id=attempt.stream_id,
         deployment_id=attempt.deployment_id,
@@ -144,7 +139,7 @@ def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> Non
         register = _need_current(attempt)
         _create(attempt, claim)
         attempt.control.presence.bind(claim)
-        # Replaced between the look and the claim: the claim harms nothing, and says who it was.
+        # Replaced between the look and the claim: the claim then changes nothing.
         _need_current(attempt)
         attempt.reporter.load()
         attempt.reporter.answered("the claim")
@@ -172,7 +167,7 @@ def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> Non
 
 
 def _earlier_beat(attempt: Attempt) -> Heartbeat | None:
-    """The last heartbeat of an earlier attempt, whose place this one's takes; only times are told by it."""
+    """The last heartbeat of an earlier attempt; used for times only."""
     if attempt.number == 1:
         return None
     with suppress(StreamStateError):
@@ -204,5 +199,5 @@ def _create(attempt: Attempt, claim: Claim) -> None:
             launch_key=None if there is None else there.launch_key,
             host=None if there is None else there.host,
             pid=None if there is None else there.pid,
-            next_step="Nothing is to be done: one driver is enough.",
+            next_step="No action is needed: the other driver runs the attempt.",
         ) from None

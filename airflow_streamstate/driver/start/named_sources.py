@@ -1,7 +1,7 @@
-"""Sources that the script gave names (``.name(…)``, Spark 4.2+): which stored offset belongs to which of them.
+"""Maps the stored offsets to sources that the script named (``.name(…)``, Spark 4.2+).
 
-Spark finds the offset of such a source by its name alone. Under another name it would read the source from its
-beginning again, and under the name of another one it would take that one's offset: both without a word.
+Spark finds the offset of such a source by its name alone. It silently reads a renamed source from its beginning, and
+gives a source that took over another one's name that one's offset.
 """
 
 from __future__ import annotations
@@ -15,24 +15,20 @@ from airflow_streamstate.checkpoint.spark_versions import OFFSET_LOG_2_SINCE, li
 from airflow_streamstate.connectors.source import NO_OFFSET
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.attempt.source_book import KnownSource
-from airflow_streamstate.driver.start.arranging import Arrangement, may_be_one, said_of_left
+from airflow_streamstate.driver.start.offset_mapping import MappedOffsets, may_be_one, said_of_left
 from airflow_streamstate.errors import IncompatibleUpgradeError, UnsupportedCheckpointError
 from airflow_streamstate.protocol.manifest import QuerySnapshot
 from airflow_streamstate.protocol.positions import SourceIdentity
 
 
 def source_keys(query_name: str, startable: StartableQuery, lines_count: int, spark_version: str) -> tuple[str, ...]:
-    """Under which keys the session's Spark writes the offsets of a query's sources; () for offset log 1.
+    """The keys under which the session's Spark writes the offsets of a query's sources; () for offset log 1.
 
     Args:
-        query_name: of the query.
-        startable: the query.
-        lines_count: how many offsets there are.
-        spark_version: of the session: one that is older than offset log 2 does not care what was set.
+        spark_version: of the session; one without offset log 2 ignores the settings.
 
     Raises:
-        UnsupportedCheckpointError: its sources have names, and the plan does not show them; or a source without a name
-            stands twice in it.
+        UnsupportedCheckpointError: the plan does not show the names of its sources, or as ``refuse_source_twice``.
     """
     facts, line = startable.facts, line_of(spark_version)
     if line is not None and line < OFFSET_LOG_2_SINCE:
@@ -53,11 +49,10 @@ def source_keys(query_name: str, startable: StartableQuery, lines_count: int, sp
 
 
 def refuse_source_twice(query_name: str, startable: StartableQuery) -> None:
-    """See that no source without a name stands twice in a plan: offset log 2 has one offset of it, where the plan has
-    two places.
+    """Refuse an unnamed source that stands twice in a plan, for which offset log 2 has one offset only.
 
     Raises:
-        UnsupportedCheckpointError: one does.
+        UnsupportedCheckpointError: there is one.
     """
     facts = startable.facts
     folders = [source.folder for source in facts.sources]
@@ -71,7 +66,7 @@ def refuse_source_twice(query_name: str, startable: StartableQuery) -> None:
 
 
 def has_names(sources: Sequence[KnownSource]) -> bool:
-    """Whether the script gave its sources names."""
+    """Whether the script named its sources."""
     return any(source.source.name for source in sources)
 
 
@@ -82,17 +77,13 @@ def check_same_names(
     sources: Sequence[KnownSource],
     startable: StartableQuery,
 ) -> None:
-    """See that a restore finds each source under the name that it had, and state its operators where they were.
+    """Check that a restore finds each source under its name and, where the query has state, in its place.
 
     Args:
-        query_name: of the query.
-        known: its snapshot.
-        last: its last entry.
-        sources: of the new plan, in the order of its offsets.
-        startable: the query; where it has state, that goes by the places of its operators.
+        last: the last entry of the snapshot's query.
 
     Raises:
-        IncompatibleUpgradeError: it does not.
+        IncompatibleUpgradeError: a source was renamed or moved.
         UnsupportedCheckpointError: as ``refuse_source_twice``.
     """
     names = last.source_names
@@ -122,15 +113,12 @@ def check_same_names(
 def told_apart(
     known: QuerySnapshot, names: Sequence[str], sources: Sequence[KnownSource]
 ) -> tuple[QuerySnapshot, tuple[KnownSource, ...]]:
-    """A snapshot and the sources of a new plan in which sources of one name that read the same are told apart by it.
+    """The snapshot and the sources of the new plan, with the name put into the identity of each source that kept it.
 
-    Whoever then gives each source the offset of what it reads gives it first to the one of its name, and to one of
-    another name only where that name is not there any more.
+    ``map_offsets`` then prefers the source of the same name, and takes another one only if the name is gone.
 
     Args:
-        known: every source is known, there and now.
-        names: of the sources of the snapshot, offset by offset; empty where they had none.
-        sources: of the new plan.
+        names: of the snapshot's sources, by offset; empty where they had none.
     """
     identities, told = list(known.identities), list(sources)
     for at, source in enumerate(sources):
@@ -142,20 +130,17 @@ def told_apart(
     return replace(known, identities=tuple(identities)), tuple(told)
 
 
-def arrange_by_name(
+def map_offsets_by_name(
     query_name: str, known: QuerySnapshot, names: Sequence[str], sources: Sequence[KnownSource]
-) -> Arrangement:
-    """Give each source the offset of its name, where not all of them are known by what they are.
+) -> MappedOffsets:
+    """Give each source the offset of its name, where no connector knows all of the sources.
 
     Args:
-        query_name: of the query.
-        known: its snapshot.
-        names: of the sources of the snapshot, offset by offset; empty where they had none.
-        sources: of the new plan.
+        names: of the snapshot's sources, by offset; empty where they had none.
 
     Raises:
-        IncompatibleUpgradeError: there are no names on one of the sides; a name is new and another one is gone, which
-            may be one source; or what has a name now is another source than what had it.
+        IncompatibleUpgradeError: one of the sides has no names; one name is new and another one gone, which may be a
+            renamed source; or a name is now that of another source.
     """
     lines, identities = known.position.end_offsets, known.identities
     if not names or not has_names(sources):
@@ -187,7 +172,7 @@ def arrange_by_name(
             snapshot_sources=list(names),
             next_step="Keep the names, each for its source.",
         )
-    return Arrangement(
+    return MappedOffsets(
         lines=tuple(NO_OFFSET if number is None else lines[number] for number in numbers),
         identities=tuple(
             identities[number] if number is not None and number < len(identities) else None for number in numbers
@@ -202,13 +187,11 @@ def arrange_by_name(
 def log_folders(
     folders: Mapping[int, int], known: QuerySnapshot, names: Sequence[str], sources: Sequence[KnownSource]
 ) -> dict[str, str]:
-    """The folders of Spark's own logs of sources, below ``sources/``: before -> now, by name where they have one.
+    """The folders of Spark's own logs of sources, below ``sources/``: before -> now.
 
     Args:
         folders: number of a source before -> its number now.
-        known: the snapshot.
-        names: of its sources, offset by offset; empty where they had none.
-        sources: of the new plan.
+        names: of the snapshot's sources, by offset; empty where they had none.
     """
     before = {identity.log_folder: name for identity, name in zip(known.identities, names, strict=False)}
     now = {source.source.log_folder: source.source.folder for source in sources}

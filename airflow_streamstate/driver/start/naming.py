@@ -1,7 +1,7 @@
-"""Which query of a script is which (1a.12): a query's name finds its checkpoint again, so a wrong name loses state.
+"""The names of a script's queries (1a.12), by which each finds its checkpoint again.
 
-A query is named by ``queryName``, else by the last part of the script's own ``checkpointLocation``, else it is
-``query-1`` if it is the only one without either. A query that ended and is started again is the same query.
+A name is the ``queryName``, else the last part of the script's own ``checkpointLocation``, else ``query-1`` for the
+only query without either. A query that ended and is started again keeps its name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ONLY_UNNAMED = "query-1"
 
 @dataclass(frozen=True)
 class Origin:
-    """What a name was taken from: two queries of one name are one query only where this is equal too.
+    """What a name was taken from; equal for the same query.
 
     Attributes:
         kind: ``name``, ``location`` or ``unnamed``.
@@ -37,18 +37,17 @@ class NameBook:
         """The name of a query that is about to be started.
 
         Args:
-            query_name: its ``queryName``.
-            checkpoint_location: the ``checkpointLocation`` that the script itself had set.
+            checkpoint_location: the script's own ``checkpointLocation``.
             plan_fingerprint: equal for the same plan; tells a restart from a second unnamed query.
 
         Raises:
-            InvalidRequestError: the name is not certain.
+            InvalidRequestError: two queries have this name, or it cannot be part of a key.
         """
         name, origin = _candidate(query_name, checkpoint_location, plan_fingerprint)
         known = self._origins.get(name)
         if known is not None and known != origin:
             raise _not_certain(name, known, origin)
-        encode_query_name(name)  # refuses what cannot be a part of a key
+        encode_query_name(name)  # for its refusal
         self._origins[name] = origin
         return name
 
@@ -67,7 +66,7 @@ def _not_certain(name: str, known: Origin, origin: Origin) -> InvalidRequestErro
     if known.kind == "unnamed" and origin.kind == "unnamed":
         message = "this script starts more than one query without a name"
     else:
-        message = "two queries of this script come to the same name"
+        message = "two queries of this script have the same name"
     return InvalidRequestError(
         message,
         query_name=name,

@@ -1,11 +1,8 @@
-"""The plan of a query that is about to start: read, and recorded before the start.
-
-Whatever is in the way of that becomes a remark: a query never waits for its plan to be understood.
-"""
+"""Reads and records the plan of a query before its start. A failure becomes a remark, and never stops the start."""
 
 from __future__ import annotations
 
-from airflow_streamstate.connectors.sink import Sink, connector_for, known_sinks
+from airflow_streamstate.connectors.sink import connector_for, known_sinks
 from airflow_streamstate.connectors.source import SendingOnceConnector
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.ports import AnalyzedPlan, StartableQuery
@@ -23,39 +20,34 @@ UNREAD = "its plan is not recorded"
 
 
 def record_before_start(attempt: Attempt, name: str, startable: StartableQuery) -> tuple[str, ...]:
-    """Record the plan of a query; what stood in the way, in words, or nothing."""
+    """Record the plan of a query where it changed; a remark where that failed, else nothing."""
     try:
-        keep_plan(attempt, name, startable)
+        plan = _with_own_state(attempt, name, plan_of(attempt, name, startable))
+        record = RecordedPlan(
+            stream_id=attempt.stream_id,
+            deployment_id=attempt.deployment_id,
+            query_name=name,
+            number=1,
+            attempt=attempt.number,
+            plan=plan,
+            write_id=attempt.clock.new_uuid(),
+            recorded_at=attempt.clock.now(),
+        )
+        record_plan(attempt.control, record)
     except Exception as error:
         words = attempt.reporter.shortened(f"{type(error).__name__}: {error}", MAX_REASON_CHARACTERS, in_a_line=True)
         return (f"{UNREAD}: {words}",)
     return ()
 
 
-def keep_plan(attempt: Attempt, name: str, startable: StartableQuery) -> None:
-    """Read the plan of a query, and record it where it differs from the one before.
+def plan_of(attempt: Attempt, name: str, startable: StartableQuery) -> QueryPlan:
+    """The plan of a query, as its start would run it.
 
     Raises:
         DataError: it cannot be read.
         UnavailableError, OutcomeUnknownError: the store does not answer.
-        whatever Spark raises.
+        and what Spark raises.
     """
-    plan = _with_own_state(attempt, name, plan_of(attempt, name, startable))
-    record = RecordedPlan(
-        stream_id=attempt.stream_id,
-        deployment_id=attempt.deployment_id,
-        query_name=name,
-        number=1,
-        attempt=attempt.number,
-        plan=plan,
-        write_id=attempt.clock.new_uuid(),
-        recorded_at=attempt.clock.now(),
-    )
-    record_plan(attempt.control, record)
-
-
-def plan_of(attempt: Attempt, name: str, startable: StartableQuery) -> QueryPlan:
-    """The plan of a query, as its start would run it; raises as ``keep_plan``."""
     facts, analyzed = startable.facts, startable.analyzed_plan()
     known = attempt.sources.look_up(name, startable)
     hide = attempt.reporter.redacted
@@ -78,7 +70,7 @@ def plan_of(attempt: Attempt, name: str, startable: StartableQuery) -> QueryPlan
 
 
 def _with_own_state(attempt: Attempt, name: str, plan: QueryPlan) -> QueryPlan:
-    """With what its checkpoint tells, where the state there is this deployment's own, or was made by its seed."""
+    """Add what the checkpoint tells, where this deployment wrote or seeded its state."""
     checkpoint = attempt.checkpoint_of(name)
     is_own = attempt.number > 1 or name in attempt.queries or attempt.spec.start.mode == "seed"
     has_variables = any(operator.kind == "transform_with_state" for operator in plan.operators)
@@ -89,7 +81,7 @@ def _with_own_state(attempt: Attempt, name: str, plan: QueryPlan) -> QueryPlan:
 
 
 def _places(known: tuple[KnownSource, ...]) -> tuple[int, ...]:
-    """Of sources that have names the number in the plan is their folder's; others stand in the plan's own order."""
+    """The numbers of the sources in the plan: of named ones those of their folders."""
     if any(source.source.name for source in known):
         return tuple(source.source.log_folder for source in known)
     return tuple(range(len(known)))
@@ -113,7 +105,7 @@ def _sink(attempt: Attempt, kind: str, analyzed: AnalyzedPlan) -> PlannedSink:
     return PlannedSink(
         kind=kind,
         format=sink.format,
-        target=hide(_target(sink)),
+        target=hide(sink.table or sink.path or sink.options.get("topic", "")),
         adapter="" if connector is None else str(connector.name),
         skips="unknown" if connector is None else str(connector.skips),
         options=kept_options(sink.options, SINK_OPTIONS, hide),
@@ -121,12 +113,8 @@ def _sink(attempt: Attempt, kind: str, analyzed: AnalyzedPlan) -> PlannedSink:
     )
 
 
-def _target(sink: Sink) -> str:
-    return sink.table or sink.path or sink.options.get("topic", "")
-
-
 def _pinned(attempt: Attempt, name: str) -> dict[str, str]:
-    """What the newest entry of the query's own log holds it to."""
+    """The settings that the newest entry of the query's log pins."""
     checkpoint = attempt.checkpoint_of(name)
     numbers = checkpoint.offset_ids()
     try:

@@ -1,7 +1,7 @@
-"""A batch that was planned and not committed runs again: told before it does, with what its sink makes of that (Law 1).
+"""Records that a planned batch runs again, before it does (Law 1).
 
-The run before may have given the batch to the sink, in part or whole. A sink that knows its batches skips it; another
-one has its rows twice, and then this event is the only record that says which rows those are.
+The sink may hold the batch in part or whole. A sink that does not skip it has rows twice, and this event is the only
+record of which rows.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from airflow_streamstate.protocol.positions import SourceMove
 
 
 def tell_repeated(attempt: Attempt, query: LogicalQuery, batch_id: int | None, *, is_flush: bool = False) -> None:
-    """Write ``BatchRepeated``; waits for the store.
+    """Write ``BatchRepeated``, waiting for the store.
 
     Args:
-        attempt: that is about to run it.
-        query: the query, with its checkpoint.
-        batch_id: the planned batch; None: there is none, and nothing is told.
-        is_flush: it is the flush of a drain, begun by an earlier attempt.
+        batch_id: the planned batch; None for none: then nothing is written.
+        is_flush: the batch is the flush of a drain that an earlier attempt began.
 
     Raises:
         FencedError: this attempt was replaced.
@@ -32,7 +30,7 @@ def tell_repeated(attempt: Attempt, query: LogicalQuery, batch_id: int | None, *
         return
     kind, place = query.startable.facts.sink, query.startable.sink_place()
     moves: tuple[SourceMove, ...] = ()
-    with suppress(StreamStateError):  # how much it is cannot be told then; that it runs again can
+    with suppress(StreamStateError):  # the event then lacks the number of rows
         moves = moves_of_batch(query.checkpoint, batch_id, attempt.sources.identities(query.name)) or ()
     attempt.reporter.write(
         BatchRepeated,

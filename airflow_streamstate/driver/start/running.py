@@ -1,6 +1,6 @@
-"""Spark runs a query, as its script wanted: checkpoint and log are seen to, then its run is begun and told.
+"""Begins a run of a query in Spark: builds and repairs its checkpoint, checks its sink, starts it, reports the start.
 
-Under the latch's lock, whoever calls: the intercepted ``start()``, or an ending that was called off.
+Called under the latch's lock by the intercepted ``start()``, or after an ending that was called off.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ class Prepared:
     """What was done before Spark was asked to start a query.
 
     Attributes:
-        built: how it got its checkpoint.
-        built_at: when that was there.
-        at: when all was done.
-        repairs: what was mended, in words.
+        built_at: when the checkpoint was built.
+        at: when everything was done.
+        repairs: in words.
     """
 
     built: Built
@@ -45,36 +44,33 @@ class Prepared:
 
 
 class Runs:
-    """Begins the runs of an attempt's queries.
-
-    Args:
-        attempt: this attempt.
-    """
+    """Begins the runs of an attempt's queries."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self.builder = Builder(attempt, partial(undo_sink, attempt))
 
     def begin(self, logical: LogicalQuery) -> None:
-        """Begin a run of this query; it is over at once where its flush is committed.
+        """Begin a run of this query; where its flush is committed, the query is over and nothing runs.
 
         Raises:
-            ConflictError: a flush of it was begun, and is not finished; or what the parts of a start raise.
+            ConflictError: a flush of the query was begun, and is not finished.
             FencedError: this attempt was replaced.
+            and what the steps of a start raise.
         """
         attempt = self._attempt
-        need_current(attempt)  # a home that is not there has no checkpoint either, and none is made in its place
+        need_current(attempt)  # in a home that is missing no checkpoint may be built
         built = self.builder.ensure(logical.name, logical.startable)
         built_at = attempt.clock.now()
         check_state_format(logical)
         report = repair_before_start(logical.checkpoint, attempt.deployment_id, partitions=logical.session_partitions)
         if report.run == "nothing":
-            # 1a.7: its flush is committed; the claim closes the latch where this is so, but never start it (Law 11).
+            # 1a.7, Law 11: its flush is committed. The claim normally closes the latch before this.
             logical.end()
             return
         if report.run == "once":
-            # Only a flush that an earlier attempt began: under the script's own trigger the query would read on with a
-            # watermark at the end of time, and every row would be late (1a.7, Law 11).
+            # An earlier attempt began a flush: under the script's own trigger the query would read on with a watermark
+            # at the end of time, and every row would be late (1a.7, Law 11).
             raise ConflictError(
                 "a flush of this query was begun by an earlier attempt and is not finished",
                 query_name=logical.name,
@@ -90,17 +86,16 @@ class Runs:
         done = check_sink(attempt, logical, position, is_fresh=built.how == "fresh")
         unread = record_before_start(attempt, logical.name, logical.startable)
         attempt.reporter.say(f"query {logical.name} starts ({built.how}, {_from_where(position)})")
-        # Building took its time, and a driver may have been paused for longer: no successor's batch ids are taken.
-        need_current(attempt)
+        need_current(attempt)  # again: building takes time, and a successor's batch ids must not be used
         prepared = Prepared(built, built_at, attempt.clock.now(), (*describe_repairs(report), *skipped, *done))
         run = logical.startable.start(attempt.uri_of(logical.checkpoint))
         logical.add_run(run, planned_id=position.planned_id)
-        attempt.queries.add(logical)  # from its first moment on: whatever fails now, it gets its barrier
+        attempt.queries.add(logical)  # at once: if a later step fails, the query still gets its barrier
         self._report(logical, prepared, position, unread)
         self._take_back_if_replaced(run)
 
     def _take_back_if_replaced(self, run: QueryRun) -> None:
-        """Replaced while Spark was starting, and before there was a log that a successor could have fenced."""
+        """Stop the run if this attempt was replaced before there was a log that the successor could fence."""
         try:
             self._attempt.fence.check_current()
         except FencedError:
@@ -143,13 +138,13 @@ class Runs:
 
 
 def check_state_format(logical: LogicalQuery) -> None:
-    """See that the state format of its session is that of its checkpoint (Law 10)."""
+    """Check that the session's state format is that of the checkpoint (Law 10)."""
     asked = logical.startable.session_conf((STATE_FORMAT,)).get(STATE_FORMAT, "1")
     guard_state_format(logical.checkpoint, asked)
 
 
 def describe_repairs(report: RepairReport) -> tuple[str, ...]:
-    """What was mended in a log before its start, in words (1a.7)."""
+    """The repairs of a log before a start, in words (1a.7)."""
     numbers = ", ".join(str(batch_id) for batch_id in report.removed_ids)
     words = [f"removed our entry at batch {numbers} from the offset log"] if numbers else []
     if report.pinned_ids:

@@ -1,4 +1,4 @@
-"""Seeding a query from a drained snapshot, in the driver: fresh state of the new plan at the old offsets (1a.10)."""
+"""Seeds a query from a drained snapshot: fresh state of the new plan at the old offsets (1a.10)."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ from airflow_streamstate.checkpoint.seed import (
 from airflow_streamstate.connectors.moving import describe
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.ports import StartableQuery
-from airflow_streamstate.driver.start.arranging import Arrangement, are_known, arrange
-from airflow_streamstate.driver.start.elsewhere import (
+from airflow_streamstate.driver.start.named_sources import (
+    has_names,
+    log_folders,
+    map_offsets_by_name,
+    source_keys,
+    told_apart,
+)
+from airflow_streamstate.driver.start.offset_mapping import MappedOffsets, are_known, map_offsets
+from airflow_streamstate.driver.start.offset_override import (
     WATERMARK_ANEW,
     as_given,
     find_beginning,
     tell,
-)
-from airflow_streamstate.driver.start.named_sources import (
-    arrange_by_name,
-    has_names,
-    log_folders,
-    source_keys,
-    told_apart,
 )
 from airflow_streamstate.driver.start.sources import look_before_start
 from airflow_streamstate.errors import DataError, IncompatibleUpgradeError, InvalidRequestError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.snapshot.data import data_files
+from airflow_streamstate.store.base import Store
 
 
 def seed_query(
@@ -48,33 +49,38 @@ def seed_query(
     known: QuerySnapshot,
     query_id: Callable[[], str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Build the checkpoint of a query that was drained. Returns its sources, and what a person should know.
+    """Build the checkpoint of a query that was drained; returns its sources, and remarks for people.
 
-    ``query_id`` gives the id to go on under; it is asked last, when nothing can refuse the seed any more.
+    ``query_id`` returns the id to continue with; it is called last, when nothing can refuse the seed any more.
 
     Raises:
-        InvalidRequestError: the drain left state, and nobody asked to discard it (Law 16).
-        IncompatibleUpgradeError: a source stands where another one of its kind stood; or, where nobody knows what the
-            sources are, they are others than those that were drained, or in another order.
-        InputLostError: input behind its offsets is lost, and nobody asked to go on without it.
+        InvalidRequestError: the drain left state, and the user did not ask to discard it (Law 16).
+        IncompatibleUpgradeError: the sources are not those of the snapshot.
+        InputLostError: input after its offsets is lost, and the user did not accept that.
     """
     remarks = _check_state_left(attempt, name, known)
     watermark_ms, remark = _watermark_to_keep(startable, known)
     book = attempt.sources.look_up(name, startable)
     files = data_files(manifest, name)
-    last = _last_entry(attempt, name, files, known)
+    last = stored_entry(attempt.checkpoints, files, known.position.batch_id)
+    if last is None:
+        raise DataError(
+            "the snapshot lacks the entry of its last committed batch",
+            query_name=name,
+            key=files.get(f"offsets/{known.position.batch_id}", ""),
+        )
     stood, known = known, as_given(attempt, name, known)
     folders: dict[str, str] | None = None
     if are_known(known, book):
         apart, told = told_apart(known, last.source_names, book)
-        arranged = arrange(name, apart, told, accepts=name in attempt.spec.start.accept_lost_input)
-        folders = log_folders(arranged.folders, known, last.source_names, book)
+        mapped = map_offsets(name, apart, told, accepts=name in attempt.spec.start.accept_lost_input)
+        folders = log_folders(mapped.folders, known, last.source_names, book)
     elif last.source_names or has_names(book):
-        arranged = arrange_by_name(name, known, last.source_names, book)
+        mapped = map_offsets_by_name(name, known, last.source_names, book)
         folders = {one: one for one in last.source_names}
     else:
-        arranged = Arrangement(known.position.end_offsets, known.identities)
-    lines, identities = arranged.lines, arranged.identities
+        mapped = MappedOffsets(known.position.end_offsets, known.identities)
+    lines, identities = mapped.lines, mapped.identities
     beginning = find_beginning(attempt, name, manifest, stood, last, lines, identities)
     if beginning.reads_again:
         watermark_ms, remark = 0, (WATERMARK_ANEW,)
@@ -92,13 +98,13 @@ def seed_query(
     tell(attempt, name, plan.batch_id, beginning)
     finish_seed(_building(attempt, name), plan, logs, attempt.checkpoint_of(name), beginning.books)
     said = tuple(f"begins elsewhere, {words}" for words in describe(beginning.moves))
-    return sources or known.sources, (*remarks, *remark, *said, *arranged.remarks, *readable.remarks)
+    return sources or known.sources, (*remarks, *remark, *said, *mapped.remarks, *readable.remarks)
 
 
 def describe_sources(
     attempt: Attempt, name: str, startable: StartableQuery, conf: Mapping[str, str], sources_count: int
 ) -> tuple[str, ...]:
-    """What each source of the new plan is, in Spark's words: told by an empty batch beside everything, into no sink."""
+    """Spark's descriptions of the sources of a plan, from an empty batch in a scratch checkpoint, into no sink."""
     keys = source_keys(name, startable, sources_count, attempt.spark_version)
     plan = SeedPlan(attempt.clock.new_uuid(), 1, (NO_OFFSET,) * sources_count, source_keys=keys)
     sources = _run_empty_batch(attempt, name, startable, conf, plan)
@@ -107,7 +113,7 @@ def describe_sources(
 
 
 def check_same_sources(name: str, known: QuerySnapshot, sources: tuple[str, ...]) -> None:
-    """See that the sources are those of the snapshot, in their order.
+    """Check that the sources are those of the snapshot, in their order.
 
     Raises:
         IncompatibleUpgradeError: they are not.
@@ -140,10 +146,10 @@ def _run_empty_batch(
             next_step="Keep the sources as they were, or deploy with --start fresh.",
         )
     building = _building(attempt, name)
-    # What the new session does not know by itself stays as the old checkpoint pinned it.
+    # Settings that the new session does not have stay as the old checkpoint pinned them.
     pinned = {name: pinned_before[name] for name in PINNED_CONF_KEYS if name in pinned_before}
     if SOURCES_NAMED in pinned:
-        pinned[SOURCES_NAMED] = "false"  # a Spark that knows no names of sources does not say so
+        pinned[SOURCES_NAMED] = "false"  # a Spark without named sources does not have the setting
     conf = {**pinned, **startable.session_conf(PINNED_CONF_KEYS)}
     now_ms = int(attempt.clock.now().timestamp() * 1000)
     prepare_seed(building, plan, conf=conf, batch_timestamp_ms=now_ms)
@@ -157,12 +163,11 @@ def _building(attempt: Attempt, name: str) -> Checkpoint:
     return Checkpoint(attempt.checkpoints, folder)
 
 
-def _last_entry(attempt: Attempt, name: str, files: Mapping[str, str], known: QuerySnapshot) -> OffsetEntry:
-    key = files.get(f"offsets/{known.position.batch_id}", "")
-    stored = attempt.checkpoints.get(key) if key else None
-    if stored is None:
-        raise DataError("the snapshot lacks the entry of its last committed batch", query_name=name, key=key)
-    return parse_offset_entry(stored.body, key=key)
+def stored_entry(store: Store, files: Mapping[str, str], batch_id: int | None) -> OffsetEntry | None:
+    """The entry of a batch among the files of a snapshot's query; None where it is not there."""
+    key = files.get(f"offsets/{batch_id}", "")
+    stored = store.get(key) if key else None
+    return None if stored is None else parse_offset_entry(stored.body, key=key)
 
 
 def _check_state_left(attempt: Attempt, name: str, known: QuerySnapshot) -> tuple[str, ...]:
@@ -176,7 +181,7 @@ def _check_state_left(attempt: Attempt, name: str, known: QuerySnapshot) -> tupl
     raise InvalidRequestError(
         "the drain left state that it could not flush, and seeding this query would drop it"
         if rows is not None
-        else "nobody counted the state that the drain left, and seeding this query would drop it",
+        else "the state that the drain left was not counted, and seeding this query would drop it",
         query_name=name,
         state_rows_left=rows,
         operators=[f"{left.operator}: {left.rows} rows, {left.reason}" for left in known.position.state_left],
@@ -186,7 +191,7 @@ def _check_state_left(attempt: Attempt, name: str, known: QuerySnapshot) -> tupl
 
 
 def _watermark_to_keep(startable: StartableQuery, known: QuerySnapshot) -> tuple[int, tuple[str, ...]]:
-    """The watermark of before the flush where column and delay are unchanged: what was late stays late (1a.10)."""
+    """The watermark from before the flush, where column and delay are unchanged (1a.10); else 0 and a remark."""
     if not known.watermark_ms:
         return 0, ()
     if startable.facts.watermarks == known.watermarks:

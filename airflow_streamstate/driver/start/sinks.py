@@ -1,4 +1,4 @@
-"""The sink before the start: ids that it holds would be skipped with all their rows, and nobody would know (Law 14)."""
+"""Checks the sink before a start: a sink silently skips batch ids that it holds, with all their new rows (Law 14)."""
 
 from __future__ import annotations
 
@@ -17,24 +17,14 @@ CANNOT_TELL = "its sink cannot tell which batches it holds"
 
 
 def check_sink(attempt: Attempt, logical: LogicalQuery, position: Position, *, is_fresh: bool) -> tuple[str, ...]:
-    """See that the sink holds no batch that is yet to be planned, and make it ready for those that come.
+    """Check that the sink holds no batch id that is not planned yet, and prepare it for the next ones; remarks.
 
-    A batch that is planned already is not asked about: it runs over the bounds that it had, so a sink which holds it
-    (its driver died between the sink and the commit) skips just what it has.
-
-    Args:
-        attempt: that is about to start the query.
-        logical: the query, with its checkpoint built and repaired.
-        position: of that checkpoint.
-        is_fresh: it starts with nothing.
-
-    Returns:
-        What a person should know.
+    A planned batch is not checked: it runs over the same bounds, so a sink that holds it skips just what it has.
 
     Raises:
         InvalidRequestError: the sink holds ids that this start would use again.
-        FencedError: this attempt was replaced meanwhile.
-        UnavailableError: the sink could not be made ready.
+        FencedError: this attempt was replaced.
+        UnavailableError: the sink could not be prepared.
     """
     for problem in known_sinks().problems:
         note_once(attempt, attempt.reporter.shortened(problem, MAX_REASON_CHARACTERS, in_a_line=True))
@@ -43,8 +33,7 @@ def check_sink(attempt: Attempt, logical: LogicalQuery, position: Position, *, i
     query_id = retry_until_fenced(attempt, "the checkpoint", logical.checkpoint.query_id)
     held = startable.held_batches(query_id, next_planned)
     if held.batch_ids:
-        # Held by a successor, it may be: whoever was replaced has to learn that, and nothing else.
-        need_current(attempt)
+        need_current(attempt)  # the ids may be a successor's
         raise _refusal(attempt, logical, next_planned, held.batch_ids, is_fresh=is_fresh)
     if held.unknown_reason:
         why = attempt.reporter.shortened(held.unknown_reason, MAX_REASON_CHARACTERS, in_a_line=True)
@@ -53,9 +42,9 @@ def check_sink(attempt: Attempt, logical: LogicalQuery, position: Position, *, i
 
 
 def check_sink_before_flush(attempt: Attempt, logical: LogicalQuery) -> None:
-    """The same for a query that is to be flushed without having run; waits for the store, and raises as ``check_sink``.
+    """As ``check_sink`` for a query that is flushed without having run, waiting for the store.
 
-    A flush that an earlier attempt began is not asked about: it runs again over the same bounds.
+    A flush that an earlier attempt began is not checked: it runs again over the same bounds.
     """
     checkpoint = logical.checkpoint
     position = retry_until_fenced(attempt, "the log", lambda: checkpoint.position() if checkpoint.exists() else None)

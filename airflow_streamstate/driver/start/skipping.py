@@ -1,8 +1,7 @@
-"""A batch that always fails is skipped, as was asked for, before its query starts (``checkpoint.skipping``).
+"""Skips a batch before its query starts, as a ``SkipRequest`` asks (``checkpoint.skipping``).
 
-The sink is asked first: what it may hold of the batch would stay there (Law 14). What cannot be done is rejected, and
-the query starts as if nothing had been asked. A driver that dies anywhere in it leaves the batch planned, or committed
-and not yet told; the next attempt goes on from there (Law 2).
+A sink that may hold some of the batch forbids it (Law 14). A request that cannot be obeyed is rejected, and the query
+starts. After a crash the batch is planned, or committed and not reported; the next attempt continues (Law 2).
 """
 
 from __future__ import annotations
@@ -29,15 +28,9 @@ BY_HAND = "--accept-written-rows skips it all the same, and what the sink holds 
 
 
 def skip_if_asked(attempt: Attempt, logical: LogicalQuery, position: Position) -> tuple[str, ...]:
-    """Skip the planned batch of a query that is about to start, where somebody asked for it.
+    """Skip the planned batch of a query that is about to start, where a command asks for it; what was done, in words.
 
-    Args:
-        attempt: that is about to start the query.
-        logical: the query, its checkpoint built and repaired.
-        position: of that. A wish that cannot be meant for it is answered by the agent, when the query runs.
-
-    Returns:
-        What was done, in words.
+    The agent answers a request for another position, when the query runs.
 
     Raises:
         FencedError: this attempt was replaced.
@@ -53,128 +46,116 @@ def skip_if_asked(attempt: Attempt, logical: LogicalQuery, position: Position) -
 
 
 def tell_committed_skips(attempt: Attempt) -> None:
-    """Tell of the batches that an earlier attempt had skipped when it died: a gap has a name, whatever comes next.
+    """Write ``Skipped`` for the batches that an earlier attempt skipped before it died.
 
-    Before the script's first line: this attempt may be told to end before it starts that query, or to drain, which
-    would run a batch that is still planned.
-
-    Args:
-        attempt: that was claimed just now.
+    Called before the script's first line, since this attempt may end before it starts that query.
 
     Raises:
         UnavailableError: the store does not answer.
     """
-    for wish, number in begun_skips(attempt.commands()):
-        checkpoint = attempt.checkpoint_of(wish.query_name)
+    for request, number in begun_skips(attempt.commands()):
+        checkpoint = attempt.checkpoint_of(request.query_name)
         try:
-            if checkpoint.exists() and checkpoint.position().batch_id == wish.batch_id:
-                _tell(attempt, wish, number)
+            if checkpoint.exists() and checkpoint.position().batch_id == request.batch_id:
+                _tell(attempt, request, number)
         except DataError as error:
-            attempt.reporter.say(f"the log of query {wish.query_name} cannot be judged yet: {error}")
+            attempt.reporter.say(f"the log of query {request.query_name} cannot be judged yet: {error}")
 
 
 def give_up_skip(attempt: Attempt, query_name: str, batch_id: int | None) -> None:
-    """Answer the skip of a batch that a flush is about to run with its rows, before it does: an earlier attempt began
-    it and died, and whoever comes later would take the commit for its own.
-
-    Args:
-        attempt: that flushes.
-        query_name: the query, which does not run.
-        batch_id: planned there.
-    """
-    for wish, number in begun_skips(attempt.commands()):
-        if (wish.query_name, wish.batch_id) == (query_name, batch_id):
-            _reject(attempt, wish, number, "a drain runs this batch first")
+    """Reject the skip of a batch that a flush is about to run, where an earlier attempt began that skip: a later
+    attempt would take the flush's commit for the skip's."""
+    for request, number in begun_skips(attempt.commands()):
+        if (request.query_name, request.batch_id) == (query_name, batch_id):
+            _reject(attempt, request, number, "a drain runs this batch first")
 
 
 class _Skip:
-    """One batch's."""
+    """Obeys one request."""
 
-    def __init__(self, attempt: Attempt, logical: LogicalQuery, wish: SkipRequest, number: int) -> None:
+    def __init__(self, attempt: Attempt, logical: LogicalQuery, request: SkipRequest, number: int) -> None:
         self._attempt = attempt
         self._logical = logical
-        self._wish = wish
+        self._request = request
         self._number = number
         folder = layout.building_folder(attempt.stream_id, attempt.deployment_id, logical.name)
         self._building = Checkpoint(attempt.checkpoints, folder)
 
     def run(self, position: Position) -> tuple[str, ...]:
-        attempt, wish = self._attempt, self._wish
-        if position.planned_id != wish.batch_id:
-            was_ours = attempt.command_status(wish.command_id).is_begun
-            if was_ours and position.batch_id == wish.batch_id:
-                return self._told()  # committed by an attempt that died before it could say so
-            return self._rejected(_not_planned(position, wish.batch_id))
+        attempt, request = self._attempt, self._request
+        if position.planned_id != request.batch_id:
+            was_ours = attempt.command_status(request.command_id).is_begun
+            if was_ours and position.batch_id == request.batch_id:
+                return self._told()  # an earlier attempt committed it, and did not report it
+            return self._rejected(_not_planned(position, request.batch_id))
         reason = self._why_not() or self._carry_over()
         return self._rejected(reason) if reason else self._told()
 
     def _why_not(self) -> str:
         """Why the sink forbids it; "" where it does not."""
-        wish, startable = self._wish, self._logical.startable
+        request, startable = self._request, self._logical.startable
         query_id = retry_until_fenced(self._attempt, "the checkpoint", self._logical.checkpoint.query_id)
-        held = startable.held_batches(query_id, wish.batch_id)
-        if wish.accepts_written or held.lacks(wish.batch_id):
+        held = startable.held_batches(query_id, request.batch_id)
+        if request.accepts_written or held.lacks(request.batch_id):
             return ""
         place = startable.sink_place()
         if held.unknown_reason:
-            return (
-                f"nobody can tell whether {place} holds some of batch {wish.batch_id}: {held.unknown_reason}; {BY_HAND}"
-            )
-        return f"{place} holds batch {wish.batch_id} already: not its rows fail; {BY_HAND}"
+            unknown = f"it is not known whether {place} holds some of batch {request.batch_id}"
+            return f"{unknown}: {held.unknown_reason}; {BY_HAND}"
+        return f"{place} holds batch {request.batch_id} already, so its rows do not fail; {BY_HAND}"
 
     def _carry_over(self) -> str:
-        """Carry the state over an empty batch, and commit; why that was not possible, "" where it was."""
-        attempt, logical, batch_id = self._attempt, self._logical, self._wish.batch_id
-        retry_until_fenced(
-            attempt, "the log", lambda: _moves(attempt, self._wish)
-        )  # what could not be told is not done
-        accept(attempt, order_of(self._wish, self._number))
+        """Carry the state over an empty batch, and commit; the reason where that is not possible, else ""."""
+        attempt, logical, batch_id = self._attempt, self._logical, self._request.batch_id
+        # For its errors: a skip that could not be reported is not begun.
+        retry_until_fenced(attempt, "the log", lambda: _moves(attempt, self._request))
+        accept(attempt, order_of(self._request, self._number))
         retry_until_fenced(attempt, "the skip", lambda: prepare_skip(self._building, logical.checkpoint, batch_id))
         try:
             logical.startable.run_trial_batch(attempt.uri_of(self._building))
         except Exception as error:
             retry_until_fenced(attempt, "the skip", lambda: wipe(self._building))
-            words = f"an empty batch in its place fails as well, so it is not its rows: {error}"
+            words = f"an empty batch in its place fails as well, so its rows are not the cause: {error}"
             return attempt.reporter.shortened(words, MAX_REASON_CHARACTERS, in_a_line=True)
         need_current(attempt)
         retry_until_fenced(attempt, "the skip", lambda: finish_skip(self._building, logical.checkpoint, batch_id))
         return ""
 
     def _told(self) -> tuple[str, ...]:
-        return (_tell(self._attempt, self._wish, self._number),)
+        return (_tell(self._attempt, self._request, self._number),)
 
     def _rejected(self, reason: str) -> tuple[str, ...]:
-        _reject(self._attempt, self._wish, self._number, reason)
+        _reject(self._attempt, self._request, self._number, reason)
         return ()
 
 
-def _reject(attempt: Attempt, wish: SkipRequest, number: int, reason: str) -> None:
-    attempt.reporter.write(Rejected, command_id=wish.command_id, command_number=number, key="", reason=reason)
-    attempt.reporter.say(f"query {wish.query_name}: batch {wish.batch_id} is not skipped: {reason}")
+def _reject(attempt: Attempt, request: SkipRequest, number: int, reason: str) -> None:
+    attempt.reporter.write(Rejected, command_id=request.command_id, command_number=number, key="", reason=reason)
+    attempt.reporter.say(f"query {request.query_name}: batch {request.batch_id} is not skipped: {reason}")
     clean_up(attempt)
 
 
-def _tell(attempt: Attempt, wish: SkipRequest, number: int) -> str:
-    """Tell of a batch that is committed without its rows; in words."""
-    moves = retry_until_fenced(attempt, "the log", lambda: _moves(attempt, wish))
+def _tell(attempt: Attempt, request: SkipRequest, number: int) -> str:
+    """Write ``Skipped``; the same in words."""
+    moves = retry_until_fenced(attempt, "the log", lambda: _moves(attempt, request))
     attempt.reporter.write(
         Skipped,
-        command_id=wish.command_id,
+        command_id=request.command_id,
         command_number=number,
-        query_name=wish.query_name,
-        batch_id=wish.batch_id,
+        query_name=request.query_name,
+        batch_id=request.batch_id,
         moves=moves,
-        requested_by=wish.requested_by,
-        reason=wish.reason,
+        requested_by=request.requested_by,
+        reason=request.reason,
     )
     clean_up(attempt)
-    words = f"batch {wish.batch_id} is skipped, as {wish.requested_by} asked for ({wish.reason})"
-    attempt.reporter.say(f"query {wish.query_name}: {words}")
+    words = f"batch {request.batch_id} is skipped, as {request.requested_by} asked for ({request.reason})"
+    attempt.reporter.say(f"query {request.query_name}: {words}")
     return words
 
 
-def _moves(attempt: Attempt, wish: SkipRequest) -> tuple[SourceMove, ...]:
-    checkpoint, name, batch_id = attempt.checkpoint_of(wish.query_name), wish.query_name, wish.batch_id
+def _moves(attempt: Attempt, request: SkipRequest) -> tuple[SourceMove, ...]:
+    checkpoint, name, batch_id = attempt.checkpoint_of(request.query_name), request.query_name, request.batch_id
     identities = attempt.sources.identities(name) or own_identities(attempt, name, None, batch_id)
     moves = moves_of_batch(checkpoint, batch_id, identities)
     if moves is None:

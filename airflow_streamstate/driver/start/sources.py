@@ -1,7 +1,7 @@
-"""Whether the input behind the offsets of a query is still there, asked source by source before a start.
+"""Asks each source before a start whether the input after the stored offset is still there.
 
-Before anything is built or put in place: a source that lost input behind an offset, or that is another one of the same
-name, is refused with numbers. Nothing is passed over unless the user named the query (``accept_lost_input``).
+A start whose input is lost, or whose source is another one of the same name, is refused, unless the user named the
+query (``accept_lost_input``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WORDS = {
     "remade": "of another source of this name, made since the offset was kept",
     "gone": "not there any more",
     "sent_once": "that were sent once, and that no start can read again",
-    "elsewhere": "not read by this version, or of another system than the offset is of",
+    "elsewhere": "not read by this version, or the offset is of another system",
 }
 _LISTED = 20
 LOOK_AGAIN_SECONDS = 5.0
@@ -31,7 +31,7 @@ class Readable:
     """What a query can start from.
 
     Attributes:
-        lines: its offsets, moved on where input is lost and that was accepted.
+        lines: its offsets, moved on where lost input was accepted.
         planned_lines: those of a planned batch, likewise.
         remarks: what was lost, in words.
     """
@@ -51,26 +51,23 @@ def look_before_start(
     planned_lines: Sequence[str] = (),
     continues: bool = False,
 ) -> Readable:
-    """See whether everything behind these offsets can still be read, and learn the marks of the sources.
+    """Check that everything after these offsets can still be read, and record the marks of the sources.
 
     Args:
-        attempt: of the query, whose sources were looked up.
-        name: of the query.
-        lines: the offset of each source.
-        identities: what each was kept under; shorter or None where nobody knows.
+        identities: the identity that each offset was stored with; shorter or None where unknown.
         newest_batch_id: the newest batch that is planned or committed; -1 for none.
         planned_lines: of a batch that is planned and runs first.
-        continues: it goes on in its own checkpoint, whose offsets are never changed.
+        continues: the query continues its own checkpoint, whose offsets are never changed.
 
     Raises:
-        InputLostError: some of it is lost, and the user did not ask to go on without it.
+        InputLostError: some of it is lost, and the user did not accept that.
     """
     book = attempt.sources
     said = _said_behind(book, name, lines, identities)
     if any(part.reason == "gone" for flight in said.values() for part in flight.lost):
-        # A broker that has just come up, or has not heard of a topic yet, says that there is none.
+        # A broker that has just started may not know a topic yet. A source that does not answer keeps its first answer.
         attempt.clock.sleep(LOOK_AGAIN_SECONDS)
-        said |= _said_behind(book, name, lines, identities)  # of what does not answer now the first word counts
+        said |= _said_behind(book, name, lines, identities)
     found = {number: flight for number, flight in said.items() if flight.lost}
     lost = [part for flight in found.values() for part in flight.lost]
     lost_of = set(found)
@@ -78,7 +75,7 @@ def look_before_start(
     for number, flight in found.items():
         readable[number] = flight.readable
         if planned:
-            # Over the same bounds but for what nobody can read any more (1a.6).
+            # Over the same bounds but for what is lost (1a.6).
             of_planned = book.preflight(name, number, planned[number], _marks(identities, number))
             planned[number] = of_planned.readable if of_planned is not None else planned[number]
     is_accepted = name in attempt.spec.start.accept_lost_input and not continues
@@ -93,7 +90,7 @@ def look_before_start(
         return Readable(tuple(lines), tuple(planned_lines))
     is_sent_once = all(part.reason == "sent_once" for part in lost)
     if continues and not is_sent_once and all(book.remarks(name, (number,)) for number in lost_of):
-        # The script itself says of each that its lost input is to be passed over, and nothing of its start is new.
+        # The script's own options say of each source to pass over lost input.
         return Readable(tuple(lines), tuple(planned_lines), _sentences("lost before this start", lost))
     if not is_accepted:
         raise InputLostError(
@@ -115,7 +112,7 @@ def _otherwise(is_sent_once: bool) -> str:
 def _said_behind(
     book: SourceBook, name: str, lines: Sequence[str], identities: Sequence[SourceIdentity | None]
 ) -> dict[int, Preflight]:
-    """What those sources said that could be asked, by their numbers."""
+    """The answers of the sources that can be asked, by number."""
     found = {}
     for number, line in enumerate(lines[: len(book.identities(name))]):
         flight = book.preflight(name, number, line, _marks(identities, number))

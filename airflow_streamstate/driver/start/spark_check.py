@@ -1,27 +1,22 @@
-"""The Spark of this driver must be one that can read what a query stands on; else nothing of it is touched (Law 10)."""
+"""Checks that this driver's Spark can read a query's checkpoint, before the checkpoint is touched (Law 10)."""
 
 from __future__ import annotations
 
-from airflow_streamstate.checkpoint.entries import parse_offset_entry
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.spark_versions import offset_log_of, refuse_move, state_store_of
 from airflow_streamstate.checkpoint.state_files import has_begun_planned
 from airflow_streamstate.control.writers import spark_that_wrote
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.snapshotting import retry_until_fenced
+from airflow_streamstate.driver.start.seeding import stored_entry
 from airflow_streamstate.snapshot.data import data_files
 
 
 def check_spark(attempt: Attempt, name: str, checkpoint: Checkpoint) -> None:
-    """See that a query that starts can be gone on with on this Spark.
-
-    Args:
-        attempt: this one; its session is there.
-        name: the query.
-        checkpoint: its own, there or not.
+    """Refuse a query whose checkpoint, or snapshot, a newer Spark wrote in a way that this Spark cannot read.
 
     Raises:
-        IncompatibleUpgradeError: a newer Spark wrote its state in a way that this one cannot read.
+        IncompatibleUpgradeError: it is so.
     """
 
     def look() -> tuple[str, str, str, str]:
@@ -34,8 +29,7 @@ def check_spark(attempt: Attempt, name: str, checkpoint: Checkpoint) -> None:
 
 
 def _written_by(attempt: Attempt, name: str, checkpoint: Checkpoint) -> tuple[str, str, str, str]:
-    """Which Spark wrote what the query stands on, and which what of it is committed, in which state store, and in which
-    version of the offset log."""
+    """The Spark versions that wrote and that committed, the state store, the version of the offset log."""
     manifest = attempt.start.manifest()
     known = manifest.queries.get(name) if manifest is not None else None
     start = None if known is None or known.drained else manifest
@@ -55,9 +49,7 @@ def _written_by(attempt: Attempt, name: str, checkpoint: Checkpoint) -> tuple[st
         return "", "", "", ""
     batch_id = known.position.planned_batch_id if known.position.batch_id is None else known.position.batch_id
     files = data_files(start, name)
-    key = files.get(f"offsets/{batch_id}", "")
-    stored = attempt.places.of(start).get(key) if key else None
-    entry = None if stored is None else parse_offset_entry(stored.body, key=key)
+    entry = stored_entry(attempt.places.of(start), files, batch_id)
     has_state = any(path.startswith("state/") for path in files)
     written_by = start.spark_version
     return written_by, written_by, state_store_of(entry, has_state=has_state), offset_log_of(entry)

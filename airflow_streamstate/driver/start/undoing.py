@@ -1,8 +1,7 @@
-"""Going back to an older snapshot: a query's sink is undone to its batch there, then its checkpoint is built.
+"""Undoes a query's sink to its batch in an older snapshot, before the checkpoint is built from that snapshot (Law 14).
 
-What comes after would run other rows under batch ids that the sink holds (Law 14). Once a query has a checkpoint of
-this deployment its sink is never undone again: what it holds behind the snapshot is then this deployment's own. A
-driver that dies in between begins the undo again, which changes nothing where it was done (Law 2).
+Once a query has a checkpoint of this deployment, its sink is never undone again. After a crash the undo is repeated,
+which changes nothing where it was done (Law 2).
 """
 
 from __future__ import annotations
@@ -35,41 +34,34 @@ VARIABLE = "STREAMSTATE_UNDO_"
 
 
 def undo_sink(attempt: Attempt, name: str, startable: StartableQuery, known: QuerySnapshot) -> str:
-    """Undo the sink of a query whose checkpoint is about to be built; does nothing where this start undoes nothing.
+    """Undo the sink of a query whose checkpoint is about to be built, where this start undoes one.
 
     Args:
-        attempt: that is about to start the query.
-        name: the query.
-        startable: the script's writer.
         known: the query in the snapshot that the deployment starts from.
 
     Returns:
-        The query id to go on under: the snapshot's, or another one where the sink remembers that one's batches.
+        The query id to continue with: the snapshot's, or another one where the sink remembers that one's batches.
 
     Raises:
-        InvalidRequestError: the sink cannot be undone exactly, and what the user accepted by name does not help.
-        ConflictError: the undo did not come to its end, or somebody else wrote to the sink meanwhile.
+        InvalidRequestError: the sink cannot be undone exactly, and the user did not accept another way.
+        ConflictError: the undo failed, or another writer wrote to the sink meanwhile.
         FencedError: this attempt was replaced.
     """
     start = _start_that_undoes(attempt, name)
     if start is None:
         return known.query_id
-    wish = _wish(attempt, name, known, start)
+    order = _order(attempt, name, known, start)
     _refuse_before_upstream(attempt, name, start)
-    if wish.last_batch_id is not None and wish.last_batch_id <= wish.to_batch_id:
-        return known.query_id  # nobody planned a batch behind the snapshot
-    return _Undo(attempt, name, startable, known, start, wish).run()
+    if order.last_batch_id is not None and order.last_batch_id <= order.to_batch_id:
+        return known.query_id  # no batch was planned after the snapshot
+    return _Undo(attempt, name, startable, known, start, order).run()
 
 
 def _refuse_before_upstream(attempt: Attempt, name: str, start: StartPlan) -> None:
-    """See that this query does not read what is yet to be taken out of the sink of another one.
-
-    Raises:
-        ConflictError: what feeds it is not started yet.
-    """
+    """Refuse a query that reads the sink of another one which is not started, and so not undone, yet."""
     if start.undoes is None:
         return
-    # What was started there and refused has a checkpoint, and no plan: then the one before it counts.
+    # A query whose start was refused there has a checkpoint and no plan: then the plan before counts.
     folders = checkpoint_names(attempt, start.undoes)
     built = [each for each in folders if _checkpoint(attempt, start.undoes, each).exists()]
     plans = last_recorded_plans(attempt.control, start.undoes, {name, *built})
@@ -81,7 +73,7 @@ def _refuse_before_upstream(attempt: Attempt, name: str, start: StartPlan) -> No
     ]
     if feeding:
         raise ConflictError(
-            "this query reads what other queries have written, and that is taken back only when they start",
+            "this query reads what other queries have written, and that is undone only when they start",
             query_name=name,
             fed_by=sorted(feeding),
             next_step="Have the script start those first, then go back again.",
@@ -90,14 +82,14 @@ def _refuse_before_upstream(attempt: Attempt, name: str, start: StartPlan) -> No
 
 @dataclass(frozen=True)
 class _Undo:
-    """One query's."""
+    """The undo of one query's sink."""
 
     attempt: Attempt
     name: str
     startable: StartableQuery
     known: QuerySnapshot
     start: StartPlan
-    wish: UndoOrder
+    order: UndoOrder
 
     def run(self) -> str:
         """As ``undo_sink``."""
@@ -109,8 +101,8 @@ class _Undo:
         if means == "only doubled":
             if not start.accepts_duplicates:
                 raise self._refusal(
-                    "the sink takes nothing back: what came after the snapshot would be there twice",
-                    "Deploy with --accept-duplicates to go back all the same, or go on from the snapshot at the end of"
+                    "the sink cannot be undone: rows after the snapshot would be there twice",
+                    "Deploy with --accept-duplicates to go back all the same, or start from the snapshot at the end of"
                     " the last deployment.",
                 )
             self._told("doubled", FoundUndo(self._batches()), self._rows_again())
@@ -118,29 +110,29 @@ class _Undo:
             self._by_command(start.undo_command)
         else:
             raise self._refusal(
-                "nobody but you can undo this sink, and what came after the snapshot may be skipped or doubled",
-                "Deploy with --undo-command, a command that takes the batches behind the snapshot out of it, or go on"
+                "only you can undo this sink, and rows after the snapshot may be skipped or doubled",
+                "Deploy with --undo-command, a command that removes the batches after the snapshot from it, or start"
                 " from the snapshot at the end of the last deployment.",
             )
         return self.known.query_id
 
     def _by_connector(self) -> None:
-        found = self.startable.find_undo(self.wish)
+        found = self.startable.find_undo(self.order)
         if found.target:
             need_current(self.attempt)
             self._write(Undoing, "undo", found)
-            self.startable.undo_batches(self.wish, found)
+            self.startable.undo_batches(self.order, found)
         self._told("undo", found)
 
     def _by_command(self, command: Sequence[str]) -> None:
         need_current(self.attempt)
         found = FoundUndo(self._batches(), target="what the command leaves")
         self._write(Undoing, "command", found)
-        last = self.wish.last_batch_id
+        last = self.order.last_batch_id
         values = {
             "STREAM_ID": self.attempt.stream_id,
             "QUERY_NAME": self.name,
-            "TO_BATCH_ID": str(self.wish.to_batch_id),
+            "TO_BATCH_ID": str(self.order.to_batch_id),
             "LAST_BATCH_ID": "" if last is None else str(last),
         }
         self._run(command, {f"{VARIABLE}{key}": value for key, value in values.items()})
@@ -172,16 +164,17 @@ class _Undo:
                 query_name=self.name,
                 command=command[0],
                 exit_status=status,
-                to_batch_id=self.wish.to_batch_id,
-                next_step="What it said is in the driver's log; see to it, and resume the deployment: it runs again.",
+                to_batch_id=self.order.to_batch_id,
+                next_step="Its output is in the driver's log. Correct the cause, and resume the deployment: the command"
+                " runs again.",
             )
 
     def _batches(self) -> tuple[int, ...]:
-        last = self.wish.last_batch_id
-        return () if last is None else tuple(range(self.wish.to_batch_id + 1, last + 1))
+        last = self.order.last_batch_id
+        return () if last is None else tuple(range(self.order.to_batch_id + 1, last + 1))
 
     def _rows_again(self) -> int | None:
-        """Rows of input behind the snapshot that were read before, at the most; None where the sources do not tell."""
+        """At most how many rows of input after the snapshot were read before; None where the sources do not tell."""
         self.attempt.sources.look_up(self.name, self.startable)
         behind = self._rows_behind(self.known.position.end_offsets)
         undone = _undone_deployments(self.attempt, self.start)
@@ -196,14 +189,14 @@ class _Undo:
         return sum(told) if told and len(told) == len(offsets) else None
 
     def _last_lines(self, deployment_id: str) -> tuple[str, ...]:
-        """The offsets of the last batch that a deployment planned; () where its log is gone."""
+        """The offsets of a deployment's last planned batch; () where its log is gone."""
         checkpoint = _checkpoint(self.attempt, deployment_id, self.name)
         last = checkpoint.position().last_batch_id if checkpoint.exists() else None
         entry = None if last is None else checkpoint.read_offset(last)
         return () if entry is None else entry.source_lines
 
     def _told(self, means: UndoneBy, found: FoundUndo, rows_again: int | None = None) -> None:
-        """Say what was undone, once, with what an earlier attempt took out before it died."""
+        """Write ``Undone``, once, with what an earlier attempt removed before it died."""
         said = [event for event in self.attempt.reporter.events if self._is_of_this(event)]
         if not found.target and any(isinstance(event, Undone) for event in said):
             return
@@ -226,18 +219,18 @@ class _Undo:
     ) -> None:
         place, first = self.startable.sink_place(), found.batch_ids[0] if found.batch_ids else None
         last = found.batch_ids[-1] if found.batch_ids else None
-        which = "nothing that is known of" if first is None else f"batches {first} to {last}"
+        which = "no known batch" if first is None else f"batches {first} to {last}"
         verb = {"doubled": "leaves as it was accepted"}.get(means, "undoes" if kind is Undoing else "has undone")
         self.attempt.reporter.say(
-            f"query {self.name}: going back to batch {self.wish.to_batch_id} {verb} {which} in {place}"
-            + ("" if rows_again is None else f"; at the most {rows_again:,} rows of input come again")
+            f"query {self.name}: going back to batch {self.order.to_batch_id} {verb} {which} in {place}"
+            + ("" if rows_again is None else f"; at most {rows_again:,} rows of input come again")
         )
         self.attempt.reporter.write(
             kind,
             query_name=self.name,
             sink=place,
             means=means,
-            to_batch_id=self.wish.to_batch_id,
+            to_batch_id=self.order.to_batch_id,
             first_batch_id=first,
             last_batch_id=last,
             target=found.target,
@@ -247,27 +240,24 @@ class _Undo:
         )
 
     def _new_query_id(self) -> str:
-        """The same at every try, and another one for every deployment (Law 2)."""
-        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self.known.query_id}/{self.name}/{self.wish.undo_id}"))
+        """The same id at each try; another one for each deployment (Law 2)."""
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self.known.query_id}/{self.name}/{self.order.undo_id}"))
 
     def _refusal(self, fact: str, next_step: str) -> InvalidRequestError:
         return InvalidRequestError(
             fact,
             query_name=self.name,
             sink=self.startable.sink_place(),
-            to_batch_id=self.wish.to_batch_id,
-            last_batch_id=self.wish.last_batch_id,
+            to_batch_id=self.order.to_batch_id,
+            last_batch_id=self.order.last_batch_id,
             undoes=self.start.undoes,
             next_step=next_step,
         )
 
 
 def _start_that_undoes(attempt: Attempt, name: str) -> StartPlan | None:
-    """The start whose undo this one has to see to; None where there is none.
-
-    Its own; or that of a deployment before it that was to go back, and ended before it had a checkpoint of this query:
-    the snapshot that it carried on stands where its start was to begin.
-    """
+    """The start whose undo is still to be done: this deployment's, or that of one before it which ended before it had
+    a checkpoint of this query; None for none."""
     spec, seen = attempt.spec, set[str]()
     while spec.start.undoes is None:
         before = spec.start.predecessor_id
@@ -296,10 +286,10 @@ def _starts_of(attempt: Attempt, deployment_id: str, name: str) -> list[QuerySta
     return [event for event in events if isinstance(event, QueryStarted) and event.query_name == name]
 
 
-def _wish(attempt: Attempt, name: str, known: QuerySnapshot, start: StartPlan) -> UndoOrder:
+def _order(attempt: Attempt, name: str, known: QuerySnapshot, start: StartPlan) -> UndoOrder:
     position = known.position
     to_batch_id = NOTHING_STAYS if position.batch_id is None else position.batch_id
-    # A snapshot's own planned batch may be in the sink: it is taken out, too, and runs again over its bounds (1a.6).
+    # The sink may hold the snapshot's own planned batch, which runs again over its bounds (1a.6).
     planned: list[int | None] = [to_batch_id if position.planned_batch_id is None else position.planned_batch_id]
     query_ids = {known.query_id}
     for deployment_id in _undone_deployments(attempt, start):
@@ -311,7 +301,7 @@ def _wish(attempt: Attempt, name: str, known: QuerySnapshot, start: StartPlan) -
             last = checkpoint.position().last_batch_id
             planned.append(NOTHING_STAYS if last is None else last)
         elif told:
-            planned.append(None)  # it is gone: nobody knows any more how far it got
+            planned.append(None)  # its log is gone, and with it how far it got
     known_ids = [batch_id for batch_id in planned if batch_id is not None]
     return UndoOrder(
         f"{attempt.stream_id}-{attempt.deployment_id}-{attempt.spec.created_at:%Y%m%dT%H%M%S}",
@@ -322,7 +312,7 @@ def _wish(attempt: Attempt, name: str, known: QuerySnapshot, start: StartPlan) -
 
 
 def _undone_deployments(attempt: Attempt, start: StartPlan) -> Iterator[str]:
-    """From the last one down to the one that the snapshot is of, which may have gone on behind it."""
+    """From the last deployment down to the one that the snapshot is of."""
     manifest = attempt.control.readable_manifest(start.snapshot_id or "")
     first = None if manifest is None else manifest.deployment_id
     found = attempt.spec.start.predecessor_id or start.undoes

@@ -37,7 +37,7 @@ def script_of(text: str, folder: Path, *, config: DriverConfig | None = None) ->
 
 @pytest.fixture
 def stream(tmp_path: Path) -> SimulatedStream:
-    """A stream on disk whose first deployment nobody is yet."""
+    """A stream on disk with one deployment that no driver has claimed."""
     stream = SimulatedStream(checkpoints=LocalStore(tmp_path / "home"))
     stream.deploy()
     return stream
@@ -48,18 +48,21 @@ def config_of(stream: SimulatedStream, attempt: int = 1) -> DriverConfig:
     return DriverConfig(uri, uri, STREAM, "d-0001", attempt, f"d-0001-a{attempt:04d}", "job.py")
 
 
-def test_without_a_deployment_it_says_so_and_does_nothing(tmp_path: Path) -> None:
-    """The same script runs by a plain spark-submit."""
-    done = script_of("print(attach().is_supervised)", tmp_path)
-    assert (done.returncode, done.stdout) == (0, "False\n")
+@pytest.mark.parametrize(
+    ("text", "status", "out", "error"),
+    [
+        ("print(attach().is_supervised)", 0, "False\n", ""),
+        ("with attach():\n    raise ValueError('boom')", 1, "", "ValueError: boom"),
+    ],
+)
+def test_without_a_deployment_it_says_so_and_does_nothing(
+    tmp_path: Path, text: str, status: int, out: str, error: str
+) -> None:
+    """The same script runs by a plain spark-submit; Python prints its errors."""
+    done = script_of(text, tmp_path)
+    assert (done.returncode, done.stdout) == (status, out)
     assert "no deployment to attach to" in done.stderr
-
-
-def test_without_a_deployment_a_block_leaves_errors_alone(tmp_path: Path) -> None:
-    """Python prints them as ever."""
-    done = script_of("with attach():\n    raise ValueError('boom')", tmp_path)
-    assert done.returncode == 1
-    assert "ValueError: boom" in done.stderr
+    assert error in done.stderr
 
 
 def test_under_the_runner_there_is_nothing_to_attach_to(monkeypatch: pytest.MonkeyPatch) -> None:

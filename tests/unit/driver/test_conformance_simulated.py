@@ -20,7 +20,7 @@ from support.simulated_sources import SimulatedSink, SimulatedSource
 
 
 class SimulatedStage:
-    """A query without Spark, in time that passes only when somebody sleeps."""
+    """A query without Spark, in time that passes only in sleeps."""
 
     def __init__(self) -> None:
         self.clock = ActingClock()

@@ -47,7 +47,7 @@ def _run(tmp_path: Path, *, script: str = "print('hello')", **changes: object) -
 
 @pytest.fixture
 def stream(tmp_path: Path) -> Deployments:
-    """A home with one deployment that nobody runs yet."""
+    """A home with one deployment that no driver has claimed."""
     deployments = Deployments(tmp_path)
     deployments.record("")
     return deployments
@@ -60,6 +60,12 @@ def test_a_runner_without_its_one_argument_says_how_it_is_used(
     """Exit status 2, as for every wrong usage."""
     assert main(arguments) == USAGE_STATUS
     assert "usage" in capsys.readouterr().err
+
+
+def test_the_claim_does_not_wait_for_pyspark() -> None:
+    """Its import takes a second."""
+    check = "import sys, airflow_streamstate.driver.main; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, timeout=60, check=False).returncode == 0
 
 
 def test_a_configuration_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,23 +134,17 @@ def test_a_driver_that_is_not_current_leaves_everything_alone(tmp_path: Path, st
     assert stream.events(Claimed) == []
 
 
-def test_checkpoints_elsewhere_are_refused(tmp_path: Path, stream: Deployments) -> None:
-    """Spark's checkpoints must lie in a folder of this machine."""
-    ended = _run(tmp_path, checkpoints_uri="memory://elsewhere")
+def test_checkpoints_elsewhere_are_refused_without_showing_secrets(tmp_path: Path, stream: Deployments) -> None:
+    """Before the claim, and before there is a reporter."""
+    ended = _run(tmp_path, checkpoints_uri="memory://hunter2-secret", secrets=["hunter2-secret"])
     assert ended.returncode == 1
     assert "folder of this machine" in ended.stderr
+    assert "checkpoints_uri=memory://***" in ended.stderr
     assert stream.events(Claimed) == []
 
 
-def test_what_is_said_before_there_is_a_reporter_hides_secrets_too(tmp_path: Path, stream: Deployments) -> None:
-    """What references stood for is in ``driver.json`` from the first line on."""
-    ended = _run(tmp_path, checkpoints_uri="memory://hunter2-secret", secrets=["hunter2-secret"])
-    assert ended.returncode == 1
-    assert "checkpoints_uri=memory://***" in ended.stderr
-
-
 def test_a_process_that_is_ended_keeps_what_it_printed(tmp_path: Path) -> None:
-    """Whatever its threads do, and without a word of theirs."""
+    """Also while threads run."""
     script = tmp_path / "ends.py"
     script.write_text(
         "import threading, time\n"
@@ -194,7 +194,7 @@ def _rehearse(
 
 
 def test_a_script_can_tell_that_it_is_rehearsed(tmp_path: Path) -> None:
-    """By its environment; nobody claims anything for it."""
+    """By its environment; nothing is claimed."""
     verdict, out = _rehearse(tmp_path, "import os; print('rehearsed:', os.environ['STREAMSTATE_REHEARSAL'])")
     assert (verdict.outcome, verdict.queries, verdict.given_by) == ("done", {}, "driver")
     assert out == "rehearsed: 1\n"
@@ -208,7 +208,7 @@ def test_a_script_that_fails_in_its_rehearsal_is_told_in_its_own_words(tmp_path:
 
 
 def test_a_script_that_hangs_in_its_rehearsal_is_ended_by_its_own_driver(tmp_path: Path) -> None:
-    """Also where nobody waits any more (Law 6)."""
+    """Without any controller (Law 6)."""
     verdict, _ = _rehearse(tmp_path, "import time; time.sleep(600)", seconds=1.0)
     assert (verdict.outcome, verdict.given_by) == ("deadline", "driver")
 
@@ -217,7 +217,7 @@ def test_a_rehearsal_that_nobody_recorded_is_refused(tmp_path: Path, stream: Dep
     """The script has not run."""
     ended = _run(tmp_path, deployment_id="r-0b8e3c525f0e-0001")
     assert (ended.returncode, ended.stdout) == (FAILED_STATUS, "")
-    assert "nobody recorded this rehearsal" in ended.stderr
+    assert "there is no record of this rehearsal" in ended.stderr
 
 
 SURROUNDINGS = """
@@ -246,7 +246,7 @@ def test_a_second_pass_that_fails_has_its_own_status(tmp_path: Path) -> None:
 
 
 def test_a_second_pass_that_comes_to_no_start_is_ended_in_time(tmp_path: Path) -> None:
-    """Whatever it hangs in (Law 6); with status 0, since nobody was disappointed."""
+    """With status 0 (Law 6)."""
     script = "import os, time\nprint('pass')\nif 'STREAMSTATE_REHEARSAL' not in os.environ: time.sleep(600)"
     verdict, out = _rehearse(tmp_path, script, waits_seconds=8.0)
     assert verdict.is_accepted

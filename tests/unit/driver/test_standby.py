@@ -1,4 +1,4 @@
-"""The second pass of a script, with simulated queries: it waits, and becomes an attempt, or nobody at all."""
+"""The second pass of a script, with simulated queries: it waits, and becomes an attempt, or ends."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class _Asked(SimulatedStartable):
 
 @dataclass
 class Wait:
-    """A driver whose second pass begins now, and waits for 100 seconds where nothing else is said."""
+    """A driver whose second pass begins now, and waits for 100 seconds by default."""
 
     stream: SimulatedStream = field(default_factory=SimulatedStream)
     plan: SimulatedPlan = field(default_factory=make_plan)
@@ -134,6 +134,12 @@ class Wait:
         """The script's ``start()``."""
         return self.driver.start_query(name, None, self.startable(plan))
 
+    def ended_with(self) -> int:
+        """The status with which the process ended in the script's first ``start()``."""
+        with pytest.raises(ProcessEndedError) as ended:
+            self.start()
+        return ended.value.status
+
     def control_waits(self) -> bool:
         """Whether it was said that this driver waits."""
         return self.stream.control.waiting(REHEARSAL) is not None
@@ -143,11 +149,15 @@ class Wait:
         return SimulatedStartable(self.stream.checkpoints, self.stream.clock, plan or self.plan)
 
 
+@pytest.fixture
+def wait() -> Wait:
+    """A driver that waits."""
+    return Wait()
+
+
 @pytest.mark.parametrize("name", ["counts", None])
-def test_the_first_start_waits_and_then_goes_on_as_a_cold_one(name: str | None) -> None:
-    """Nothing is claimed before; then it is told of the session, the query gets its checkpoint from the snapshot at
-    the old one's end."""
-    wait = Wait()
+def test_the_first_start_waits_and_then_goes_on_as_a_cold_one(wait: Wait, name: str | None) -> None:
+    """Nothing is claimed before; then the query gets its checkpoint from the old one's last snapshot."""
     clock, control = wait.stream.clock, wait.stream.control
     begun = clock.monotonic_seconds()
 
@@ -179,13 +189,10 @@ def test_the_first_start_waits_and_then_goes_on_as_a_cold_one(name: str | None) 
         assert query.name == "query-1"
 
 
-def test_where_nothing_is_handed_over_the_process_ends_and_nobody_noticed() -> None:
+def test_where_nothing_is_handed_over_the_process_ends_and_nobody_noticed(wait: Wait) -> None:
     """With status 0, at its time (Law 6); the stream is as it was (Law 4)."""
-    wait = Wait()
     before = wait.stream.events()
-    with pytest.raises(ProcessEndedError) as ended:
-        wait.start()
-    assert ended.value.status == 0
+    assert wait.ended_with() == 0
     assert wait.stream.events() == before
     assert wait.stream.clock.monotonic_seconds() < 2.1 + 100 + 60
     assert "nothing was handed over" in wait.stream.said[-1]
@@ -208,9 +215,7 @@ def test_where_its_upgrade_is_over_the_driver_ends_within_a_minute() -> None:
     is_taken_to(wait.stream, 1, "rehearsing")
     wait.stream.clock.after(200.0, lambda: is_taken_to(wait.stream, 2, "refused"))
     began_seconds = wait.stream.clock.monotonic_seconds()
-    with pytest.raises(ProcessEndedError) as ended:
-        wait.start()
-    assert ended.value.status == 0
+    assert wait.ended_with() == 0
     assert 200 <= wait.stream.clock.monotonic_seconds() - began_seconds < 200 + LOOK_SECONDS + 10
     assert "is over without a handover" in wait.stream.said[-1]
 
@@ -232,38 +237,30 @@ def test_while_its_upgrade_is_under_way_or_unknown_it_waits_for_the_handover(*, 
     assert len(wait.became) == 1
 
 
-def test_a_handover_of_what_is_not_current_is_refused() -> None:
-    """Status 4, by the process, not by the script: nobody else's keys were touched (Law 4)."""
-    wait = Wait()
+def test_a_handover_of_what_is_not_current_is_refused(wait: Wait) -> None:
+    """Status 4, by the process, not by the script (Law 4)."""
     wait.stream.deploy(2, wait.start_plan)
     wait.hand_over(2)
-    with pytest.raises(ProcessEndedError) as ended:
-        wait.start()
-    assert ended.value.status == FENCED_STATUS
+    assert wait.ended_with() == FENCED_STATUS
     assert wait.stream.kinds("d-0002") == []
     assert "replaced" in wait.stream.said[-1]
 
 
-def test_a_handover_to_what_was_never_recorded_ends_the_process() -> None:
+def test_a_handover_to_what_was_never_recorded_ends_the_process(wait: Wait) -> None:
     """As a cold driver does that does not find its deployment."""
-    wait = Wait()
     wait.hand_over()
-    with pytest.raises(ProcessEndedError) as ended:
-        wait.start()
-    assert ended.value.status == 1
+    assert wait.ended_with() == 1
 
 
 @pytest.mark.parametrize("failure", [None, BROKEN])
-def test_a_script_that_starts_nothing_simply_ends(failure: ScriptFailure | None) -> None:
+def test_a_script_that_starts_nothing_simply_ends(wait: Wait, failure: ScriptFailure | None) -> None:
     """Its status is its own, and what comes too late is not obeyed."""
-    wait = Wait()
     assert wait.driver.script_ended(failure) == (0 if failure is None else 3)
     assert wait.driver.is_over
 
 
-def test_after_the_handover_nobody_watches_its_time() -> None:
-    """It is an attempt, for as long as it runs."""
-    wait = Wait()
+def test_after_the_handover_nobody_watches_its_time(wait: Wait) -> None:
+    """It is an attempt then."""
     wait.follows()
     wait.start()
     wait.stream.clock.sleep(200)
@@ -271,25 +268,20 @@ def test_after_the_handover_nobody_watches_its_time() -> None:
     assert wait.driver.end_if_overdue() is None
 
 
-def test_what_is_found_when_the_end_was_decided_is_not_taken() -> None:
+def test_what_is_found_when_the_end_was_decided_is_not_taken(wait: Wait) -> None:
     """A watching thread gave it up in the very moment of the handover: it is one or the other."""
-    wait = Wait()
 
     def both() -> None:
         assert wait.driver.end_if_overdue() == 0
         wait.follows()
 
     wait.stream.clock.after(100.0, both)
-    with pytest.raises(ProcessEndedError) as ended:
-        wait.start()
-    assert ended.value.status == 0
+    assert wait.ended_with() == 0
     assert wait.became == []
 
 
-def test_its_sink_is_warmed_before_it_waits_and_asked_again_after_the_handover() -> None:
-    """The barrier of the old version comes after the word that this one waits. What the sink holds is asked anew then:
-    a batch that it was given meanwhile refuses the start, whatever it held before (Law 14)."""
-    wait = Wait()
+def test_its_sink_is_warmed_before_it_waits_and_asked_again_after_the_handover(wait: Wait) -> None:
+    """A batch that it got meanwhile refuses the start (Law 14)."""
     acts: list[object] = []
     startable = _Asked(wait.stream.checkpoints, wait.stream.clock, wait.plan)
     startable.before_warming = lambda query_id: acts.append(("warmed", query_id, wait.control_waits()))
@@ -308,9 +300,8 @@ def test_its_sink_is_warmed_before_it_waits_and_asked_again_after_the_handover()
     assert any("query counts is warm" in line for line in wait.stream.said)
 
 
-def test_a_sink_that_cannot_be_warmed_is_cold_and_the_driver_waits_all_the_same() -> None:
-    """Whatever is raised there is told, and the query starts."""
-    wait = Wait()
+def test_a_sink_that_cannot_be_warmed_is_cold_and_the_driver_waits_all_the_same(wait: Wait) -> None:
+    """The error is logged, and the query starts."""
     startable = wait.startable()
 
     def fails(_query_id: str) -> None:
@@ -325,7 +316,7 @@ def test_a_sink_that_cannot_be_warmed_is_cold_and_the_driver_waits_all_the_same(
 
 
 def test_while_nothing_comes_its_sink_is_asked_now_and_then() -> None:
-    """A person may think for long before the handover. What the sink says then, or raises, is of no use to anybody."""
+    """The answers, and errors, are not used."""
     wait = Wait(waits_seconds=3_600)
     asked: list[float] = []
     startable = _Asked(wait.stream.checkpoints, wait.stream.clock, wait.plan)
@@ -372,8 +363,7 @@ def test_a_store_that_is_away_is_asked_again(fault: Fault) -> None:
     ("uri", "most_seconds"), [("memory://home", POLL_SECONDS_ON_DISK), ("s3://home", COMMAND_POLL_SECONDS_ON_S3)]
 )
 def test_asking_is_dear_on_s3(uri: str, most_seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So it is asked ever more seldom, in the end as often as for commands; but a handover is never found later than
-    by a twentieth of what was waited for it, for the stream may stand still meanwhile."""
+    """Polls become rarer, but never find a handover later than by a twentieth of the time waited."""
     monkeypatch.setattr(MemoryStore, "uri", uri)
     wait = Wait()
     wait.stream.clock.after(60.0, wait.follows)

@@ -62,7 +62,7 @@ def test_what_nobody_has_foreseen_is_told_without_secrets(tmp_path: Path) -> Non
 
 
 def test_a_driver_that_reads_for_too_long_ends_itself(tmp_path: Path) -> None:
-    """Whoever waited for it may be dead (Law 6)."""
+    """The controller may be dead (Law 6)."""
     ended: list[int] = []
     has_ended = threading.Event()
 

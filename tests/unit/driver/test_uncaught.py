@@ -1,4 +1,4 @@
-"""What Python prints of errors that nobody caught. As scripts see it: ``test_script.py``."""
+"""What Python prints of uncaught errors. As scripts see it: ``test_script.py``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_each_secret_that_becomes_known_is_hidden(capsys: pytest.CaptureFixture[
 
 @pytest.mark.usefixtures("_hooks")
 def test_a_thread_that_exits_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    """As Python has it, whatever it exits with."""
+    """As in Python."""
     hide_in_uncaught(lambda text: text.replace("hunter2", "***"))
     threading.excepthook(threading.ExceptHookArgs((SystemExit, SystemExit("hunter2"), None, None)))
     assert capsys.readouterr().err == ""

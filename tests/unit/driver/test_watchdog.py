@@ -16,7 +16,7 @@ class _QuickClock(type(SYSTEM_CLOCK)):
 
 
 def test_a_python_whose_jvm_is_gone_ends_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    """An orphan would go on giving signs of life for a query that nobody runs."""
+    """An orphan would write heartbeats for a query that no longer runs."""
     parent = [100]
     ended = threading.Event()
     statuses: list[int] = []

@@ -27,10 +27,11 @@ from support.threaded_clock import ThreadedClock
 
 
 @pytest.mark.parametrize(("deployment_id", "attempt"), [("d-0002", 1), ("d-0001", 2)])
-def test_a_driver_that_was_replaced_stops_without_writing(deployment_id: str, attempt: int) -> None:
+def test_a_driver_that_was_replaced_stops_without_writing(
+    stream: SimulatedStream, deployment_id: str, attempt: int
+) -> None:
     """Noticed at the next sign of life: one event, no barrier, no heartbeat, no snapshot, status 4 (Law 4)."""
-    stream, plan = SimulatedStream(), make_plan(500)
-    stream.deploy()
+    plan = make_plan(500)
     stream.clock.after(5.0, lambda: stream.point_register(deployment_id, attempt))
     written: list[str] = []
     store = FaultyStore(stream.checkpoints)
@@ -46,27 +47,9 @@ def test_a_driver_that_was_replaced_stops_without_writing(deployment_id: str, at
     assert stream.events_of(Fenced)[0].current_attempt == attempt
 
 
-def test_a_home_that_is_away_for_long_does_not_end_the_job() -> None:
-    """No sign of life, no commands, and the queries run on; afterwards all is as before."""
-    stream, plan = SimulatedStream(), make_plan(500)
-    stream.deploy()
-    faults = FaultPlan()
-    home = FaultyStore(stream.checkpoints, faults)
-    stream.clock.after(3.0, lambda: faults.at.update(dict.fromkeys(range(1, 20_000), Fault.UNAVAILABLE)))
-    stream.clock.after(300.0, faults.at.clear)
-    stream.order_at(305.0, StopRequest)
-    driver = SimulatedDriver(stream, control=StreamControl(home, STREAM, stream.clock))
-    assert driver.run(waiting_script(plan)) == 0
-    assert stream.kinds()[-1] == "Stopped"
-    assert sum(plan.sink.counts().values()) >= 480
-    lines = [line for line in stream.said if "out of reach" in line]
-    assert 5 <= len(lines) <= 12
-
-
-def test_a_defect_of_ours_does_not_end_the_job() -> None:
-    """Whatever goes wrong in a step is said with its traceback, and the next step is tried a little later (Law 7)."""
-    stream, plan = SimulatedStream(), make_plan(50)
-    stream.deploy()
+def test_a_defect_of_ours_does_not_end_the_job(stream: SimulatedStream) -> None:
+    """A step that raises is logged with its traceback, and tried again a little later (Law 7)."""
+    plan = make_plan(50)
     stream.order_at(10.0, StopRequest)
 
     def script(driver: SimulatedDriver) -> None:
@@ -85,10 +68,9 @@ def test_a_defect_of_ours_does_not_end_the_job() -> None:
     assert stream.kinds()[-1] == "Stopped"
 
 
-def test_a_damaged_register_does_not_end_the_job() -> None:
+def test_a_damaged_register_does_not_end_the_job(stream: SimulatedStream) -> None:
     """An object in the store that is not what it must be is said, not obeyed (Law 7)."""
-    stream, plan = SimulatedStream(), make_plan(50)
-    stream.deploy()
+    plan = make_plan(50)
     good = stream.checkpoints.get(layout.register_key(STREAM))
     assert good is not None
     stream.clock.after(5.0, lambda: stream.checkpoints.put(layout.register_key(STREAM), b"{"))
@@ -147,7 +129,7 @@ QUICK = AgentSettings(command_poll_seconds=0.01, heartbeat_seconds=0.05, exit_gr
 
 
 def run_in_threads(stream: SimulatedStream, attempt: int, plans: dict[str, SimulatedPlan], seed: int) -> None:
-    """A driver whose agent, queries and starts are threads; its script polls isActive, and waits."""
+    """A driver with threads for its agent, queries and starts; its script polls isActive, and waits."""
     driver = SimulatedDriver(stream, "d-0001", attempt)
     driver.supervisor.claim(f"d-0001-a{attempt}", "host", 7)
     driver.agent.start()

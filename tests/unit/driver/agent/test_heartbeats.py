@@ -19,6 +19,7 @@ from support.checkpoints import HookedStore
 from support.clocked_store import ClockedStore
 from support.fake_clock import START_AT
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
+from support.simulated_query import SimulatedPlan
 
 
 def beat_of(stream: SimulatedStream) -> Heartbeat:
@@ -27,34 +28,26 @@ def beat_of(stream: SimulatedStream) -> Heartbeat:
     return beat
 
 
-def test_the_first_commit_is_told_at_once() -> None:
-    """Whoever waits for health need not wait for the next regular beat."""
-    stream = SimulatedStream()
-    stream.deploy()
+def stop(stream: SimulatedStream, plan: SimulatedPlan, attempt: int = 1, seconds: float = 3.0) -> int:
+    """Run an attempt, and stop it after this time."""
+    stream.order_at(seconds, StopRequest, attempt=attempt)
+    assert stream.run(waiting_script(plan), attempt=attempt) == 0
+    return attempt
+
+
+@pytest.mark.parametrize("rows", [500, 0])
+def test_the_first_commit_or_idle_trigger_is_told_at_once(stream: SimulatedStream, rows: int) -> None:
+    """A wait for health does not need the next regular beat."""
     seen: list[Heartbeat] = []
     stream.clock.after(1.2, lambda: seen.append(beat_of(stream)))
-    stream.order_at(3.0, StopRequest)
-    assert stream.run(waiting_script(make_plan(500))) == 0
-    assert seen[0].queries["counts"].batch_id == 0
-    assert seen[0].queries["counts"].is_active
+    stop(stream, make_plan(rows))
+    query = seen[0].queries["counts"]
+    assert query.is_active
+    assert (query.batch_id, query.idle_triggers > 0) == ((0, False) if rows else (None, True))
 
 
-def test_a_query_that_finds_no_input_is_told_at_once() -> None:
-    """A trigger without input is health, too."""
-    stream = SimulatedStream()
-    stream.deploy()
-    seen: list[Heartbeat] = []
-    stream.clock.after(1.2, lambda: seen.append(beat_of(stream)))
-    stream.order_at(3.0, StopRequest)
-    assert stream.run(waiting_script(make_plan(0))) == 0
-    assert seen[0].queries["counts"].batch_id is None
-    assert seen[0].queries["counts"].idle_triggers > 0
-
-
-def test_a_beat_says_where_each_query_stands() -> None:
+def test_a_beat_says_where_each_query_stands(stream: SimulatedStream) -> None:
     """Batch, time of its commit, rows of state, watermark and rates, as the last progress told."""
-    stream = SimulatedStream()
-    stream.deploy()
 
     def script(driver: SimulatedDriver) -> None:
         driver.start(make_plan(15))
@@ -70,21 +63,17 @@ def test_a_beat_says_where_each_query_stands() -> None:
     assert query.committed_at < beat_of(stream).at
 
 
-def test_the_first_batch_of_a_deployment_stays_told() -> None:
+def test_the_first_batch_of_a_deployment_stays_told(stream: SimulatedStream) -> None:
     """With what its trigger took, over all attempts of the deployment: Spark forgets it, and removes its commit."""
-    stream, plan = SimulatedStream(), make_plan(500)
-    stream.deploy()
-    stream.order_at(3.0, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
+    plan = make_plan(500)
+    stop(stream, plan)
     first = beat_of(stream).first_batches["counts"]
     assert first.batch_id == 0
     assert first.triggered_at is not None
     assert first.triggered_at < first.seen_at
     assert first.durations_ms["addBatch"] > 0
     known = beat_of(stream).queries["counts"].batch_id or 0
-    attempt = stream.next_attempt()
-    stream.order_at(3.0, StopRequest, attempt=attempt)
-    assert stream.run(waiting_script(plan), attempt=attempt) == 0
+    attempt = stop(stream, plan, stream.next_attempt())
     assert beat_of(stream).attempt == attempt
     assert beat_of(stream).first_batches == {"counts": first}
     stream.deploy(2, StartPlan("restore", "d-0001-stopped-000002", "d-0001"))
@@ -102,37 +91,28 @@ def test_the_first_batch_of_another_attempt_is_not_told_as_seen_now(*, tells_tim
     if tells_times:
         stream.checkpoints = ClockedStore(stream.clock.now)
     stream.deploy()
-    stream.order_at(3.0, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
+    stop(stream, plan)
     first = beat_of(stream).first_batches["counts"]
     stream.control.put_heartbeat(replace(beat_of(stream), first_batches={}))
     stream.clock.advance(3_000.0)
-    attempt = stream.next_attempt()
-    stream.order_at(3.0, StopRequest, attempt=attempt)
-    assert stream.run(waiting_script(plan), attempt=attempt) == 0
+    attempt = stop(stream, plan, stream.next_attempt())
     told = beat_of(stream).first_batches.get("counts")
     assert beat_of(stream).attempt == attempt
     assert told == (FirstBatch(0, first.committed_at, first.committed_at) if first.committed_at is not None else None)
     assert (first.committed_at is not None) == tells_times
 
 
-def test_the_first_batch_is_told_by_the_attempt_that_committed_it() -> None:
+def test_the_first_batch_is_told_by_the_attempt_that_committed_it(stream: SimulatedStream) -> None:
     """Also where an attempt before it started the query, and committed none."""
-    stream, plan = SimulatedStream(), make_plan(0)
-    stream.deploy()
-    stream.order_at(3.0, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
+    plan = make_plan(0)
+    stop(stream, plan)
     assert beat_of(stream).first_batches == {}
-    attempt = stream.next_attempt()
-    stream.order_at(3.0, StopRequest, attempt=attempt)
-    assert stream.run(waiting_script(make_plan(5_000)), attempt=attempt) == 0
+    stop(stream, make_plan(5_000), stream.next_attempt())
     assert beat_of(stream).first_batches["counts"].triggered_at is not None
 
 
-def test_the_time_of_a_commit_stays_while_nothing_new_is_committed() -> None:
-    """committed_at is when the batch was first seen committed, not when somebody looked again."""
-    stream = SimulatedStream()
-    stream.deploy()
+def test_the_time_of_a_commit_stays_while_nothing_new_is_committed(stream: SimulatedStream) -> None:
+    """committed_at is when the batch was first seen committed."""
     times = []
 
     def script(driver: SimulatedDriver) -> None:
@@ -146,10 +126,8 @@ def test_the_time_of_a_commit_stays_while_nothing_new_is_committed() -> None:
     assert times[0] == times[1]
 
 
-def test_news_is_told_once_per_run() -> None:
+def test_news_is_told_once_per_run(stream: SimulatedStream) -> None:
     """After its first sign of life a query is told by the regular beats alone."""
-    stream = SimulatedStream()
-    stream.deploy()
 
     def script(driver: SimulatedDriver) -> None:
         heart = HeartbeatWriter(driver.supervisor.attempt)
@@ -162,10 +140,9 @@ def test_news_is_told_once_per_run() -> None:
     assert stream.run(script) == 0
 
 
-def test_a_batch_of_before_has_the_time_at_which_it_was_seen_then_or_none() -> None:
-    """Behind a resume nobody says that it was committed just now; and what is committed from then on is dated."""
-    stream, plan = SimulatedStream(), make_plan(15)
-    stream.deploy()
+def test_a_batch_of_before_has_the_time_at_which_it_was_seen_then_or_none(stream: SimulatedStream) -> None:
+    """A resume does not date an old batch as new; later commits are dated."""
+    plan = make_plan(15)
 
     def runs(driver: SimulatedDriver) -> None:
         driver.clock.sleep(25.0)  # signs of life that know no query yet take the place of the last one
@@ -191,12 +168,10 @@ def test_a_batch_of_before_has_the_time_at_which_it_was_seen_then_or_none() -> N
     assert newest.committed_at > resumed_at
 
 
-def test_a_restored_batch_has_the_time_at_which_the_deployment_before_saw_it() -> None:
+def test_a_restored_batch_has_the_time_at_which_the_deployment_before_saw_it(stream: SimulatedStream) -> None:
     """Not that of the copy, nor of the first look; of a deployment that it did not begin with nothing is taken."""
-    stream, plan = SimulatedStream(), make_plan(15)
-    stream.deploy()
-    stream.order_at(40.0, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
+    plan = make_plan(15)
+    stop(stream, plan, seconds=40.0)
     known = beat_of(stream).queries["counts"]
     assert known.committed_at is not None
     for number, predecessor_id, expected in ((2, "d-0001", known.committed_at), (3, "d-0002", None)):
@@ -212,12 +187,10 @@ def test_a_restored_batch_has_the_time_at_which_the_deployment_before_saw_it() -
         assert (beat.queries["counts"].batch_id, beat.queries["counts"].committed_at) == (known.batch_id, expected)
 
 
-def test_the_batch_of_a_flush_has_the_time_at_which_it_was_seen() -> None:
+def test_the_batch_of_a_flush_has_the_time_at_which_it_was_seen(stream: SimulatedStream) -> None:
     """Also in an attempt that is there for the flush alone, and says of no query that it was started."""
-    stream, plan = SimulatedStream(), make_plan(15)
-    stream.deploy()
-    stream.order_at(15.0, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
+    plan = make_plan(15)
+    stop(stream, plan, seconds=15.0)
     before = beat_of(stream).queries["counts"]
     stream.clock.advance(600)
     attempt = stream.next_attempt()

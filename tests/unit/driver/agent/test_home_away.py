@@ -17,10 +17,14 @@ from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, m
 from support.vanishing_store import ABSENCES, Absence, VanishingStore
 
 
-def stream_elsewhere() -> tuple[SimulatedStream, VanishingStore]:
-    """A stream whose home may vanish, and whose checkpoints lie elsewhere."""
+def stream_elsewhere(*, has_record: bool = True) -> tuple[SimulatedStream, VanishingStore]:
+    """A deployed stream whose home may vanish, and whose checkpoints lie elsewhere."""
     home = VanishingStore(MemoryStore("home"))
-    return SimulatedStream(home=home, checkpoints=MemoryStore("checkpoints")), home
+    stream = SimulatedStream(home=home, checkpoints=MemoryStore("checkpoints"))
+    if has_record:
+        HomePresence(home, stream.clock).begin("tests")
+    stream.deploy()
+    return stream, home
 
 
 def driver_of(stream: SimulatedStream, home: Store) -> SimulatedDriver:
@@ -30,13 +34,9 @@ def driver_of(stream: SimulatedStream, home: Store) -> SimulatedDriver:
 @pytest.mark.parametrize("absence", ABSENCES)
 @pytest.mark.parametrize("has_record", [True, False])
 def test_a_driver_lives_on_without_its_home(absence: Absence, has_record: bool) -> None:
-    """Unmounted, renamed, forbidden or read-only for five minutes, with the home's record or (of an earlier release)
-    without: no batch is lost, no fence, no new home; what was ordered afterwards is done. (Laws 4 and 6)"""
-    stream, home = stream_elsewhere()
-    if has_record:
-        HomePresence(home, stream.clock).begin("tests")
+    """Five minutes without it: no batch is lost, no fence, no new home; later orders are done. (Laws 4 and 6)"""
+    stream, home = stream_elsewhere(has_record=has_record)
     plan = make_plan(500)
-    stream.deploy()
     stream.clock.after(20.0, lambda: home.vanish(absence))
     stream.clock.after(320.0, home.come_back)
     stream.order_at(330.0, StopRequest)
@@ -46,15 +46,14 @@ def test_a_driver_lives_on_without_its_home(absence: Absence, has_record: bool) 
     assert "Fenced" not in stream.kinds()
     assert sum(plan.sink.counts().values()) >= 480
     assert home.left_in_its_place() == []
-    assert any("the store is out of reach, and is asked again" in line for line in stream.said)
+    assert 5 <= len([line for line in stream.said if "the store is out of reach, and is asked again" in line]) <= 24
     assert any("the store is within reach again, after" in line for line in stream.said)
 
 
 def test_what_was_to_be_said_is_said_when_the_home_is_back() -> None:
     """Events wait for the home, those of an ending under way too; none is lost or written twice. (Law 8)"""
-    stream, home = stream_elsewhere()
+    stream, home = stream_elsewhere(has_record=False)
     plan = make_plan(500)
-    stream.deploy()
     stream.order_at(19.0, SnapshotRequest)
     stream.order_at(40.0, StopRequest)
     stream.clock.after(40.0, lambda: home.vanish("unmounted"))
@@ -69,12 +68,9 @@ def test_what_was_to_be_said_is_said_when_the_home_is_back() -> None:
 
 
 def test_another_home_in_its_place_replaces_no_driver() -> None:
-    """The same stream deployed by mistake into the empty mount point: neither its register nor its claim is heeded, and
-    nothing is written there. When the home is back the driver goes on in it. (Law 4)"""
+    """The stream, deployed by mistake into the empty mount point, is not heeded or written. (Law 4)"""
     stream, home = stream_elsewhere()
-    HomePresence(home, stream.clock).begin("tests")
     plan = make_plan(500)
-    stream.deploy()
     mistaken: list[list[str]] = []
 
     def redeploy() -> None:
@@ -98,8 +94,6 @@ def test_another_home_in_its_place_replaces_no_driver() -> None:
 def test_a_successor_in_a_restored_home_replaces_the_driver() -> None:
     """A home that was brought back from a mirror names a later attempt: the driver of before ends. (Law 4)"""
     stream, home = stream_elsewhere()
-    HomePresence(home, stream.clock).begin("tests")
-    stream.deploy()
 
     def restore() -> None:
         home.vanish("unmounted")
@@ -112,11 +106,8 @@ def test_a_successor_in_a_restored_home_replaces_the_driver() -> None:
 
 
 def test_a_copy_of_the_home_from_before_the_attempt_replaces_no_driver() -> None:
-    """Put back in its place, with the same record: its register names an earlier attempt, and was written before this
-    one. What is ordered when the newer state is back is done. (Laws 4 and 7)"""
+    """Its register is older than this attempt; orders in the newer state are done. (Laws 4 and 7)"""
     stream, home = stream_elsewhere()
-    HomePresence(home, stream.clock).begin("tests")
-    stream.deploy()
     copy, newer = bodies(home), {}
     attempt = stream.next_attempt()
 
@@ -139,8 +130,6 @@ def test_a_copy_of_the_home_from_before_the_attempt_replaces_no_driver() -> None
 def test_a_stream_that_was_begun_anew_in_the_same_home_replaces_the_driver() -> None:
     """Its register names an earlier attempt too, and was written after this one. (Law 4)"""
     stream, home = stream_elsewhere()
-    HomePresence(home, stream.clock).begin("tests")
-    stream.deploy()
     attempt = stream.next_attempt()
 
     def begin_anew() -> None:
@@ -162,12 +151,8 @@ def bodies(home: Store) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("has_record", [True, False])
 def test_a_damaged_claim_stops_no_driver_from_obeying(has_record: bool) -> None:
-    """With the home's record or (of an earlier release) without, and a register that was written anew since: what is
-    ordered then is done, and no attempt is replaced. (Laws 4 and 7)"""
-    stream, home = stream_elsewhere()
-    if has_record:
-        HomePresence(home, stream.clock).begin("tests")
-    stream.deploy()
+    """With the home's record or without: orders are done, and no attempt is replaced. (Laws 4 and 7)"""
+    stream, home = stream_elsewhere(has_record=has_record)
     stream.clock.after(20.0, lambda: home.put(layout.claim_key(STREAM, "d-0001", 1), b"{"))
     stream.clock.after(25.0, lambda: stream.point_register("d-0001", 1))
     stream.order_at(40.0, StopRequest)
@@ -178,8 +163,7 @@ def test_a_damaged_claim_stops_no_driver_from_obeying(has_record: bool) -> None:
 
 def test_a_register_that_is_gone_ends_no_job() -> None:
     """Its deployments are there: it was lost, and is brought back by hand; then the driver obeys again. (Law 7)"""
-    stream, home = stream_elsewhere()
-    stream.deploy()
+    stream, home = stream_elsewhere(has_record=False)
     good = home.get(layout.register_key(STREAM))
     assert good is not None
     stream.clock.after(20.0, lambda: home.delete(layout.register_key(STREAM)))
@@ -191,11 +175,8 @@ def test_a_register_that_is_gone_ends_no_job() -> None:
 
 
 def test_a_driver_of_a_deleted_stream_ends_when_its_queries_do() -> None:
-    """The home is there, and has nothing of the stream: its queries run on (a home may be copied back file by file);
-    when the last one has ended, the driver leaves. (Law 4)"""
+    """A home may be copied back file by file, so the queries run on until they end. (Law 4)"""
     stream, home = stream_elsewhere()
-    HomePresence(home, stream.clock).begin("tests")
-    stream.deploy()
 
     def delete() -> None:
         for info in list(home.list_objects(f"{STREAM}/")):
@@ -242,8 +223,7 @@ def test_a_query_that_starts_while_the_home_is_away_waits_for_it(absence: Absenc
 @pytest.mark.parametrize("absence", ABSENCES[:3])
 def test_a_driver_that_is_launched_while_the_home_is_away_waits_for_it(absence: Absence) -> None:
     """Its record was there when it was launched: it is read when the home is back, within ``lost_after_seconds``."""
-    stream, home = stream_elsewhere()
-    stream.deploy()
+    stream, home = stream_elsewhere(has_record=False)
     home.vanish(absence)
     stream.clock.after(20.0, home.come_back)
     presence = HomePresence(home, stream.clock, is_expected=True)
@@ -251,10 +231,8 @@ def test_a_driver_that_is_launched_while_the_home_is_away_waits_for_it(absence: 
     assert need_spec(control, "d-0001", stream.clock).deployment_id == "d-0001"
 
 
-def test_a_sign_of_life_costs_no_look_at_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sign_of_life_costs_no_look_at_the_home(stream: SimulatedStream, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sign of life reads the register, and nothing more, as long as nothing has changed."""
-    stream = SimulatedStream()
-    stream.deploy()
     asked: list[str] = []
     store = stream.checkpoints
     get = store.get

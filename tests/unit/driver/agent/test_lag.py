@@ -10,54 +10,45 @@ import pytest
 
 from airflow_streamstate.driver.agent import lag
 from airflow_streamstate.protocol.commands import StopRequest
-from airflow_streamstate.protocol.heartbeat import LagTrend
+from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat
 from support.fake_clock import START_AT
 from support.simulated_connector import install_connector
 from support.simulated_driver import SimulatedStream, make_plan, waiting_script
+from support.simulated_query import SimulatedPlan
 
 
-def last_beat(stream: SimulatedStream) -> int | None:
-    beat = stream.control.heartbeat("d-0001")
-    assert beat is not None
-    return beat.queries["counts"].rows_behind
-
-
-@pytest.mark.parametrize(("shows", "name"), [(True, "topic"), (True, "broken topic"), (False, "topic")])
-def test_rows_behind_are_in_the_sign_of_life(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shows: bool, name: str
-) -> None:
-    """The source's own count less what was committed; none where nobody can tell, and never a guess."""
+@pytest.fixture(autouse=True)
+def _connector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_connector(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
-    stream, plan = SimulatedStream(), make_plan(300, shows_sources=shows)
+
+
+def beat_after(stream: SimulatedStream, plan: SimulatedPlan, seconds: float, name: str = "topic") -> QueryBeat:
+    """The last heartbeat of a query that reads this source and is stopped after this time."""
     plan.sources[0].description = name
-    stream.deploy()
-    stream.order_at(12.2, StopRequest)
+    stream.order_at(seconds, StopRequest)
     assert stream.run(waiting_script(plan)) == 0
-    behind = last_beat(stream)
+    beat = stream.control.heartbeat("d-0001")
+    assert beat is not None
+    return beat.queries["counts"]
+
+
+@pytest.mark.parametrize(("shows", "name"), [(True, "topic"), (True, "broken topic"), (False, "topic")])
+def test_rows_behind_are_in_the_sign_of_life(stream: SimulatedStream, shows: bool, name: str) -> None:
+    """The source's own count less what was committed; none where the source cannot tell."""
+    behind = beat_after(stream, make_plan(300, shows_sources=shows), 12.2, name).rows_behind
     if shows and name == "topic":
         assert behind is not None
         assert 0 < behind < 300
         assert behind % 10 == 0
     else:
         assert behind is None
-    assert lag.LagLook
 
 
-def test_each_source_is_told_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_source_is_told_in_its_own_words(stream: SimulatedStream) -> None:
     """What is behind, until when by the last batches, and what was read since nothing: there is no snapshot yet."""
-    install_connector(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    importlib.invalidate_caches()
-    stream, plan = SimulatedStream(), make_plan(700, shows_sources=True)
-    plan.sources[0].description = "topic"
-    stream.deploy()
-    stream.order_at(32.2, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
-    beat = stream.control.heartbeat("d-0001")
-    assert beat is not None
-    query = beat.queries["counts"]
+    query = beat_after(stream, make_plan(700, shows_sources=True), 32.2)
     (told,) = query.lags
     assert (told.source, told.unit, told.behind) == ("simulated topic", "rows", query.rows_behind)
     assert told.behind is not None
@@ -107,8 +98,7 @@ def test_a_time_to_zero_is_by_the_least_of_the_last_batches_or_none(
 
 
 def test_a_trend_counts_what_came_and_what_was_read_whenever_within_a_batch_it_was_asked() -> None:
-    """A steady source of 10 rows/s, read in batches of 10 s: looked at right after a commit, in the middle of a batch
-    and right before the next commit, the rates are the same. Of what is behind only the least of several counts."""
+    """A steady source of 10 rows/s has the same rates at any moment within its batches."""
     found = []
     for phases in ([0.0, 4.0, 9.0, 2.0], [9.0, 0.0, 3.0, 9.0], [5.0, 9.0, 0.0, 0.0]):
         trend = lag.Trend()
@@ -134,8 +124,7 @@ def test_a_trend_has_the_least_of_its_halves_and_of_the_newest_batches() -> None
 
 
 def test_a_trigger_without_input_is_a_moment_at_which_nothing_was_behind() -> None:
-    """What was read is counted from there on: before, it was the input that was slow. A pause, and then a burst which
-    is read at 60 rows/s, is no sign of a slow query."""
+    """Reading is counted from there on: a burst after a pause is no sign of a slow query."""
     trend = lag.Trend()
     for batch_id, seconds, behind, idle_triggers in (
         (1, 0, 5, 0),
@@ -158,26 +147,17 @@ def test_a_trigger_without_input_is_a_moment_at_which_nothing_was_behind() -> No
     assert (told.least_before, told.least) == (0, 0)
 
 
-def test_a_query_tells_how_fast_it_reads_and_how_fast_its_input_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_tells_how_fast_it_reads_and_how_fast_its_input_comes(stream: SimulatedStream) -> None:
     """By the offsets of its last batches, from its first commit on: what lay there before it began came at no time."""
-    install_connector(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    importlib.invalidate_caches()
-    stream, plan = SimulatedStream(), make_plan(300, shows_sources=True, batch_seconds=1.85)
-    plan.sources[0].description = "topic"
-    stream.deploy()
+    plan = make_plan(300, shows_sources=True, batch_seconds=1.85)
     stream.clock.every(1.0, lambda: plan.sources[0].add(*[75_000] * 20))
-    stream.order_at(92.2, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
-    beat = stream.control.heartbeat("d-0001")
-    assert beat is not None
-    (told,) = beat.queries["counts"].lags
+    beat = beat_after(stream, plan, 92.2)
+    (told,) = beat.lags
     assert told.trend is not None
     assert told.trend.came_per_second == pytest.approx(20.0, rel=0.1)
-    batch_seconds = beat.queries["counts"].batch_seconds
+    batch_seconds = beat.batch_seconds
     assert batch_seconds == pytest.approx(2.2, rel=0.1)
+    assert batch_seconds is not None
     assert told.trend.read_per_second == pytest.approx(10 / batch_seconds, rel=0.02)
     assert told.trend.least > told.trend.least_before
 
@@ -194,6 +174,5 @@ def test_a_query_tells_how_fast_it_reads_and_how_fast_its_input_comes(
     ],
 )
 def test_an_answer_that_came_soon_is_asked_for_again_soon(took_seconds: float, listed: bool, seconds: float) -> None:
-    """On a busy machine an answer takes half a second, and the lag is no minute old beside a heartbeat of now; a source
-    that is slow, and a folder that is large, is asked more seldom."""
+    """A slow source, and a large folder, is asked less often."""
     assert lag.quiet_seconds(took_seconds, listed=listed) == pytest.approx(seconds)

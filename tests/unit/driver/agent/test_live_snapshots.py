@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Accepted, Ignored, QueryStarted, Rejected, SnapshotReady, Stopped
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
@@ -11,15 +12,14 @@ from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.base import ObjectInfo
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
-from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script
+from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
 from support.simulated_query import SimulatedPlan
 from support.snapshots import PLACE
 
 
-def test_a_snapshot_is_taken_while_the_query_runs_on() -> None:
+def test_a_snapshot_is_taken_while_the_query_runs_on(stream: SimulatedStream) -> None:
     """At a committed batch, complete and verified, named after its command, and the query never stops (Law 2)."""
-    stream, plan = SimulatedStream(), make_plan(500)
-    stream.deploy()
+    plan = make_plan(500)
     command = stream.order(SnapshotRequest)
     stream.checkpoints.delete(stream.commands()[0])
     stream.clock.after(3.0, lambda: stream.control.journal("d-0001").write_command(command, 1))
@@ -35,10 +35,8 @@ def test_a_snapshot_is_taken_while_the_query_runs_on() -> None:
     assert stream.commands() == []
 
 
-def test_a_snapshot_before_the_first_commit_is_rejected() -> None:
+def test_a_snapshot_before_the_first_commit_is_rejected(stream: SimulatedStream) -> None:
     """There is nothing to keep yet; the job runs on."""
-    stream = SimulatedStream()
-    stream.deploy()
     stream.order(SnapshotRequest)
     stream.order_at(3.0, StopRequest)
     assert stream.run(waiting_script(make_plan(batch_seconds=2))) == 0
@@ -47,49 +45,34 @@ def test_a_snapshot_before_the_first_commit_is_rejected() -> None:
     assert stream.commands() == []
 
 
-def run_with_full_disk(stream: SimulatedStream, begin: float, end: float) -> None:
-    stream.deploy()
+def run_with_full_disk(stream: SimulatedStream, until: float, ttl_seconds: float | None = None) -> None:
+    """The disk of the checkpoints is full from second 2 on; the home, with commands and events, is not."""
     faults = FaultPlan()
-    snapshots = FaultyStore(stream.checkpoints, faults)
-
-    def fill() -> None:
-        faults.every_write = Fault.NO_SPACE
-
-    def empty() -> None:
-        faults.every_write = None
-
-    stream.clock.after(begin, fill)
-    stream.clock.after(end, empty)
-    stream.order_at(3.0, SnapshotRequest)
+    stream.clock.after(2.0, lambda: setattr(faults, "every_write", Fault.NO_SPACE))
+    stream.clock.after(until, lambda: setattr(faults, "every_write", None))
+    stream.order_at(3.0, SnapshotRequest, ttl_seconds=ttl_seconds)
     stream.order_at(200.0, StopRequest)
-    # The disk of the checkpoints is full for us; the home, where commands and events lie, is not.
-    driver = SimulatedDriver(
-        stream, checkpoints=snapshots, control=StreamControl(stream.checkpoints, STREAM, stream.clock)
-    )
+    driver = SimulatedDriver(stream, checkpoints=FaultyStore(stream.checkpoints, faults), control=stream.control)
     assert driver.run(waiting_script(make_plan(50))) == 0
-
-
-def test_a_full_disk_delays_a_snapshot() -> None:
-    """It is tried again while there is hope, and exists once there is space (Law 3)."""
-    stream = SimulatedStream()
-    run_with_full_disk(stream, 2.0, 20.0)
-    assert len(stream.events_of(SnapshotReady)) == 1
     assert stream.kinds()[-1] == "Stopped"
 
 
-def test_a_disk_that_stays_full_ends_the_request_with_the_reason() -> None:
+@pytest.mark.parametrize("ttl_seconds", [None, 1.0])
+def test_a_full_disk_delays_a_snapshot(stream: SimulatedStream, ttl_seconds: float | None) -> None:
+    """It is tried again, also beyond its time to live, and exists once there is space (Law 3)."""
+    run_with_full_disk(stream, 20.0, ttl_seconds)
+    assert len(stream.events_of(SnapshotReady)) == 1
+
+
+def test_a_disk_that_stays_full_ends_the_request_with_the_reason(stream: SimulatedStream) -> None:
     """No snapshot half taken, the job runs on, and the request has its end (Law 3)."""
-    stream = SimulatedStream()
-    run_with_full_disk(stream, 2.0, 150.0)
+    run_with_full_disk(stream, 150.0)
     assert "disk is full" in stream.events_of(Rejected)[0].reason
     assert stream.control.manifest("d-0001-live-000001") is None
-    assert stream.kinds()[-1] == "Stopped"
 
 
-def test_two_commands_of_one_request_are_one_snapshot() -> None:
+def test_two_commands_of_one_request_are_one_snapshot(stream: SimulatedStream) -> None:
     """The second one is ignored, and told which snapshot it has become; another request is another one (Law 2)."""
-    stream = SimulatedStream()
-    stream.deploy()
     for number, request_id in enumerate(["r-1", "r-1", "r-2", "r-1"]):
         stream.order_at(3.0 + number // 3 * 2.0, SnapshotRequest, request_id=request_id)
     stream.order_at(9.0, StopRequest)
@@ -106,10 +89,8 @@ def test_two_commands_of_one_request_are_one_snapshot() -> None:
     assert stream.commands() == []
 
 
-def test_what_is_no_request_id_is_rejected() -> None:
-    """Whoever wrote it by hand is told; the job runs on (Law 7)."""
-    stream = SimulatedStream()
-    stream.deploy()
+def test_what_is_no_request_id_is_rejected(stream: SimulatedStream) -> None:
+    """The command is rejected, and the job runs on (Law 7)."""
     stream.order_at(3.0, SnapshotRequest, request_id="../../stream")
     stream.order_at(6.0, StopRequest)
     assert stream.run(waiting_script(make_plan(500))) == 0

@@ -45,7 +45,7 @@ class Places:
 def run_with(
     places: Places, *mirrors: str, checkpoints: Store | None = None, settings: AgentSettings | None = None
 ) -> tuple[SimulatedStream, Attempt, Mirroring]:
-    """A stream whose first attempt has taken a live snapshot and one at its end; its mirrors, not asked yet."""
+    """A stream whose first attempt took a live snapshot and one at its end; its mirrors, not asked yet."""
     stream = SimulatedStream(checkpoints=checkpoints or MemoryStore())
     spec = replace(stream.deploy(settings=settings), mirrors=mirrors)
     stream.order_at(3.0, SnapshotRequest)
@@ -126,8 +126,7 @@ def test_a_damaged_snapshot_does_not_hold_up_the_others() -> None:
 
 @pytest.mark.parametrize("name", ["lost", "x" * 300], ids=["away", "refused"])
 def test_a_place_that_is_lost_does_not_hold_up_what_lies_elsewhere(tmp_path: Path, name: str) -> None:
-    """Where older snapshots lie: it is said once, and asked again; the younger ones are at the mirror. A bucket that
-    was deleted, or may not be read any more, is refused, and does not count as away."""
+    """It is noted once, and asked again; the younger snapshots are at the mirror."""
     places = Places()
     stream, attempt, mirroring = run_with(places, MIRROR)
     manifest = stream.control.need_manifest("d-0001-live-000001")
@@ -154,7 +153,7 @@ def test_what_is_at_the_mirror_already_needs_no_place_that_is_lost(tmp_path: Pat
 
 
 def test_what_lies_at_a_lost_place_is_not_read_again_each_round(tmp_path: Path) -> None:
-    """A round comes every few seconds, and each snapshot would be a request, for as long as the place is away."""
+    """Each snapshot would cost a request in each round."""
     read: list[str] = []
 
     class Told(MemoryStore):
@@ -177,7 +176,7 @@ def test_what_lies_at_a_lost_place_is_not_read_again_each_round(tmp_path: Path) 
 
 
 def test_a_mirror_hears_of_an_attempt_before_it_has_a_snapshot() -> None:
-    """So that whoever restores from it knows that something ran behind the snapshots which are there. (Law 14)"""
+    """A restore from it then knows that something ran after its snapshots. (Law 14)"""
     places = Places()
     stream, _, mirroring = run_with(places, MIRROR)
     for snapshot_id in stream.control.snapshot_ids():
@@ -194,7 +193,7 @@ def test_it_fetches_as_the_deployment_is_set() -> None:
     for settings in (AgentSettings(), AgentSettings(fetch_batch_bytes=1_024)):
         checkpoints = AskedStore()
         _, _, mirroring = run_with(Places(), MIRROR, checkpoints=checkpoints, settings=settings)
-        checkpoints.asked.clear()  # by whoever sealed them
+        checkpoints.asked.clear()  # by the seal
         mirroring.round()
         pieces.append((checkpoints.later_pieces > 0, max(size for _, _, size in checkpoints.asked) > 1_025))
     assert pieces == [(False, True), (True, False)]

@@ -14,8 +14,8 @@ from airflow_streamstate.protocol.commands import Command, DrainNotification, Sn
 from airflow_streamstate.protocol.events import Accepted, Drained, Expired, Ignored, Rejected, SnapshotReady, Stopped
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
-from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_command, make_plan, waiting_script
+from support.simulated_query import SimulatedPlan
 
 
 def run_until_stopped(stream: SimulatedStream, at_seconds: float = 5.0) -> None:
@@ -28,10 +28,8 @@ def write(stream: SimulatedStream, command: Command) -> None:
 
 
 @pytest.mark.parametrize("kind", [DrainNotification, StopRequest, SnapshotRequest])
-def test_a_command_for_another_deployment_is_ignored(kind: type[Command]) -> None:
+def test_a_command_for_another_deployment_is_ignored(stream: SimulatedStream, kind: type[Command]) -> None:
     """Only the deployment that an order names obeys it; it is told, and cleaned up."""
-    stream = SimulatedStream()
-    stream.deploy()
     command = replace(make_command(kind, stream.clock, "d-0001"), deployment_id="d-0009")
     write(stream, command)
     run_until_stopped(stream)
@@ -43,10 +41,8 @@ def test_a_command_for_another_deployment_is_ignored(kind: type[Command]) -> Non
 
 
 @pytest.mark.parametrize("kind", [StopRequest, SnapshotRequest])
-def test_a_command_for_an_earlier_attempt_is_ignored(kind: type[Command]) -> None:
-    """A resume is the newer wish: a stop that was meant for the attempt before does not end this one."""
-    stream = SimulatedStream()
-    stream.deploy()
+def test_a_command_for_an_earlier_attempt_is_ignored(stream: SimulatedStream, kind: type[Command]) -> None:
+    """A resume is newer: a stop of the attempt before does not end this one."""
     stream.point_register("d-0001", 2)
     stream.order(kind, attempt=1)
     stream.order_at(3.0, StopRequest, attempt=2)
@@ -55,10 +51,8 @@ def test_a_command_for_an_earlier_attempt_is_ignored(kind: type[Command]) -> Non
     assert stream.events_of(Stopped)[0].attempt == 2
 
 
-def test_a_command_for_a_later_attempt_is_left_alone() -> None:
+def test_a_command_for_a_later_attempt_is_left_alone(stream: SimulatedStream) -> None:
     """A zombie does not answer what is meant for its successor (Law 4)."""
-    stream = SimulatedStream()
-    stream.deploy()
     later = stream.order(StopRequest, attempt=2)
     run_until_stopped(stream)
     assert [event.command_id for event in stream.events_of(Ignored)] == []
@@ -67,10 +61,8 @@ def test_a_command_for_a_later_attempt_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", [DrainNotification, StopRequest, SnapshotRequest])
-def test_a_command_read_after_its_deadline_expires(kind: type[Command]) -> None:
+def test_a_command_read_after_its_deadline_expires(stream: SimulatedStream, kind: type[Command]) -> None:
     """Not begun by then, it is not begun at all; the job runs on."""
-    stream = SimulatedStream()
-    stream.deploy()
     command = stream.order(kind, within_seconds=1.0)
     stream.clock.advance(2.0)
     run_until_stopped(stream)
@@ -87,8 +79,7 @@ MS = 0.001
     [(60, True), (60 + MS, False), (-5, True), (-5 - MS, False)],
 )
 def test_a_request_for_a_snapshot_is_obeyed_up_to_its_time_to_live(age_seconds: float, is_good: bool) -> None:
-    """Read when it is just as old, or dated as far ahead, as is allowed it is obeyed; a millisecond beyond it is
-    ignored, with an event, and cleaned up."""
+    """A millisecond beyond its age, or dated ahead beyond the skew, it is ignored."""
     stream = SimulatedStream()
     stream.deploy(settings=AgentSettings(clock_skew_seconds=5))
 
@@ -104,20 +95,6 @@ def test_a_request_for_a_snapshot_is_obeyed_up_to_its_time_to_live(age_seconds: 
     assert stream.commands() == []
 
 
-def test_a_snapshot_that_was_begun_in_time_is_ended_however_late() -> None:
-    """A full disk may take longer than the request lives."""
-    stream = SimulatedStream()
-    stream.deploy()
-    faults = FaultPlan()
-    stream.clock.after(2.0, lambda: setattr(faults, "every_write", Fault.NO_SPACE))
-    stream.clock.after(40.0, lambda: setattr(faults, "every_write", None))
-    stream.order_at(3.0, SnapshotRequest, ttl_seconds=1.0)
-    stream.order_at(60.0, StopRequest)
-    driver = SimulatedDriver(stream, checkpoints=FaultyStore(stream.checkpoints, faults), control=stream.control)
-    assert driver.run(waiting_script(make_plan(50))) == 0
-    assert len(stream.events_of(SnapshotReady)) == 1
-
-
 BAD_OBJECTS = {
     "empty": b"",
     "cut short": b'{"kind": "DrainNotification", "proto',
@@ -131,10 +108,8 @@ BAD_OBJECTS = {
 
 
 @pytest.mark.parametrize("name", BAD_OBJECTS)
-def test_an_object_that_is_no_command_is_rejected_once_and_stops_nobody(name: str) -> None:
+def test_an_object_that_is_no_command_is_rejected_once_and_stops_nobody(stream: SimulatedStream, name: str) -> None:
     """Damaged, unknown or newer: said once with its key, never obeyed, never fatal to the agent (Law 7)."""
-    stream = SimulatedStream()
-    stream.deploy()
     key = layout.command_key(STREAM, "d-0001", 1)
     stream.checkpoints.put(key, BAD_OBJECTS[name])
     run_until_stopped(stream)
@@ -145,10 +120,8 @@ def test_an_object_that_is_no_command_is_rejected_once_and_stops_nobody(name: st
     assert stream.commands() == [key]
 
 
-def test_other_bytes_under_the_same_key_are_rejected_again() -> None:
+def test_other_bytes_under_the_same_key_are_rejected_again(stream: SimulatedStream) -> None:
     """One object is rejected once; another one in its place is another object."""
-    stream = SimulatedStream()
-    stream.deploy()
     key = layout.command_key(STREAM, "d-0001", 1)
     stream.checkpoints.put(key, b"{")
     stream.clock.after(2.0, lambda: stream.checkpoints.put(key, b"["))
@@ -156,19 +129,15 @@ def test_other_bytes_under_the_same_key_are_rejected_again() -> None:
     assert len(stream.events_of(Rejected)) == 2
 
 
-def test_a_stray_object_without_a_number_stops_nobody() -> None:
-    """Whatever somebody keeps in that folder is left alone (Law 7)."""
-    stream = SimulatedStream()
-    stream.deploy()
+def test_a_stray_object_without_a_number_stops_nobody(stream: SimulatedStream) -> None:
+    """An object that is no command is left alone (Law 7)."""
     stream.checkpoints.put(f"{layout.commands_prefix(STREAM, 'd-0001')}README.txt", b"hello")
     run_until_stopped(stream)
     assert stream.kinds()[-1] == "Stopped"
 
 
-def test_the_content_of_an_accepted_command_outlives_it() -> None:
-    """The object is cleaned up, its event keeps who asked, when and why."""
-    stream = SimulatedStream()
-    stream.deploy()
+def test_the_content_of_an_accepted_command_outlives_it(stream: SimulatedStream) -> None:
+    """The object is cleaned up; its event keeps requester, time and reason."""
     run_until_stopped(stream)
     accepted = stream.events_of(Accepted)[0]
     assert accepted.command["kind"] == "StopRequest"
@@ -176,10 +145,8 @@ def test_the_content_of_an_accepted_command_outlives_it() -> None:
     assert stream.commands() == []
 
 
-def test_a_command_that_had_its_end_is_not_obeyed_again() -> None:
+def test_a_command_that_had_its_end_is_not_obeyed_again(stream: SimulatedStream) -> None:
     """Killed between event and clean-up: the next attempt knows the command by its id, and cleans up (Law 2)."""
-    stream = SimulatedStream()
-    stream.deploy()
     plan = make_plan(500)
     stream.order_at(2.0, DrainNotification)
     assert stream.run(waiting_script(plan)) == 0
@@ -193,10 +160,8 @@ def test_a_command_that_had_its_end_is_not_obeyed_again() -> None:
     assert stream.commands() == []
 
 
-def test_orders_that_come_after_the_end_are_ignored_with_the_reason() -> None:
+def test_orders_that_come_after_the_end_are_ignored_with_the_reason(stream: SimulatedStream) -> None:
     """A stop after a stop, or a snapshot after it, is told that it came too late."""
-    stream = SimulatedStream()
-    stream.deploy()
     stream.order_at(2.0, StopRequest)
 
     def script(driver: SimulatedDriver) -> None:
@@ -213,10 +178,10 @@ def test_orders_that_come_after_the_end_are_ignored_with_the_reason() -> None:
     assert stream.commands() == []
 
 
-def test_a_drain_that_comes_after_a_stop_waits_for_the_next_attempt() -> None:
+def test_a_drain_that_comes_after_a_stop_waits_for_the_next_attempt(
+    plan: SimulatedPlan, stream: SimulatedStream
+) -> None:
     """A notification holds for the deployment, whichever attempt of it reads it (1a.11)."""
-    stream, plan = SimulatedStream(), make_plan()
-    stream.deploy()
     stream.order_at(2.0, StopRequest)
 
     def script(driver: SimulatedDriver) -> None:

@@ -20,6 +20,14 @@ from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, m
 EVERY = AgentSettings(snapshot_every_seconds=10)
 
 
+@pytest.fixture
+def stream() -> SimulatedStream:
+    """A stream whose deployment takes a snapshot every ten seconds."""
+    stream = SimulatedStream()
+    stream.deploy(settings=EVERY)
+    return stream
+
+
 def lived(
     seconds: float, rows: int = 5_000, settings: AgentSettings = EVERY, stream: SimulatedStream | None = None
 ) -> SimulatedStream:
@@ -58,28 +66,16 @@ def test_they_are_taken_every_so_often_at_committed_batches() -> None:
     assert batches == sorted(set(batches))
 
 
-def test_they_are_off_by_default() -> None:
-    """Nobody pays for what nobody asked for."""
-    assert lived(60, settings=AgentSettings()).events_of(SnapshotReady) == []
-
-
-def test_none_is_taken_where_nothing_new_was_committed() -> None:
-    """The input ends early: one snapshot holds it, and there is no second of the same position."""
-    stream = lived(100, rows=20)
-    assert len(stream.events_of(SnapshotReady)) == 1
-
-
-def test_none_is_taken_before_the_first_batch() -> None:
-    """There is nothing to keep yet, and no event says so each time."""
-    stream = lived(35, rows=0)
-    assert stream.events_of(SnapshotReady) == []
+@pytest.mark.parametrize(("rows", "settings", "count"), [(5_000, AgentSettings(), 0), (20, EVERY, 1), (0, EVERY, 0)])
+def test_none_is_taken_by_default_or_without_a_new_batch(rows: int, settings: AgentSettings, count: int) -> None:
+    """Not a second one of a position, nor one before the first batch; and no event says so."""
+    stream = lived(100, rows, settings)
+    assert len(stream.events_of(SnapshotReady)) == count
     assert stream.events_of(Noted) == []
 
 
-def test_a_snapshot_that_somebody_asked_for_counts() -> None:
-    """The newest one is to be no older than that: whoever asked for it."""
-    stream = SimulatedStream()
-    stream.deploy(settings=EVERY)
+def test_a_snapshot_that_somebody_asked_for_counts(stream: SimulatedStream) -> None:
+    """The next one is due an interval after the newest of either kind."""
     stream.order_at(15.0, SnapshotRequest)
     lived(32, stream=stream)
     own, asked, then = stream.events_of(SnapshotReady)
@@ -87,10 +83,9 @@ def test_a_snapshot_that_somebody_asked_for_counts() -> None:
     assert 10 <= (then.at - asked.at).total_seconds() < 11
 
 
-def test_the_next_attempt_and_the_next_deployment_go_on_by_what_was_kept_before() -> None:
+def test_the_next_attempt_and_the_next_deployment_go_on_by_what_was_kept_before(stream: SimulatedStream) -> None:
     """What the snapshot at the end, or at the start, holds is not kept a second time; the ids are of the attempt."""
-    stream, plan = SimulatedStream(), make_plan(20)
-    stream.deploy(settings=EVERY)
+    plan = make_plan(20)
 
     def live(seconds: float, deployment_id: str = "d-0001", attempt: int = 1) -> int:
         before = len(stream.events_of(SnapshotReady, deployment_id))
@@ -108,20 +103,16 @@ def test_the_next_attempt_and_the_next_deployment_go_on_by_what_was_kept_before(
 
 
 @pytest.mark.parametrize("kind", [StopRequest, DrainNotification])
-def test_it_is_quiet_while_an_ending_is_under_way(kind: Any) -> None:
+def test_it_is_quiet_while_an_ending_is_under_way(stream: SimulatedStream, kind: Any) -> None:
     """A batch that does not end keeps the stop waiting, far beyond the next snapshot (1a.11)."""
-    stream = SimulatedStream()
-    stream.deploy(settings=EVERY)
     stream.order_at(9.0, kind)
     assert stream.run(waiting_script(make_plan(500, batch_seconds=8.5))) == 0
     assert stream.events_of(SnapshotReady) == []
     assert (kind is DrainNotification) == bool(stream.events_of(Draining))
 
 
-def test_it_is_quiet_while_a_drain_is_tried() -> None:
+def test_it_is_quiet_while_a_drain_is_tried(stream: SimulatedStream) -> None:
     """That is how its ending begins; both would read the same disk."""
-    stream = SimulatedStream()
-    stream.deploy(settings=EVERY)
     driver = SimulatedDriver(stream)
     attempt = driver.supervisor.attempt
     trials: list[Any] = []
@@ -157,10 +148,8 @@ def test_a_full_disk_delays_one() -> None:
     assert stream.events_of(Noted) == []
 
 
-def test_what_does_not_work_is_told_once_and_tried_again() -> None:
+def test_what_does_not_work_is_told_once_and_tried_again(stream: SimulatedStream) -> None:
     """A damaged log: an event the first time, lines in the log after it, and a snapshot when it is mended (Law 7)."""
-    stream = SimulatedStream()
-    stream.deploy(settings=EVERY)
     key = "flights/deployments/d-0001/checkpoints/counts/metadata"
 
     def damage() -> None:
@@ -176,10 +165,8 @@ def test_what_does_not_work_is_told_once_and_tried_again() -> None:
     assert 35 < seconds_of(stream)[0] < 51
 
 
-def test_a_clock_that_is_put_back_delays_none() -> None:
+def test_a_clock_that_is_put_back_delays_none(stream: SimulatedStream) -> None:
     """The age of the newest one is then not known, and it is taken."""
-    stream = SimulatedStream()
-    stream.deploy(settings=EVERY)
 
     def script(driver: SimulatedDriver) -> None:
         driver.start(make_plan(5_000))

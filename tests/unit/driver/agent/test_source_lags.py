@@ -1,4 +1,4 @@
-"""How much is left of each source, by whoever can tell."""
+"""How much is left of each source."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def measures(*sources: KnownSource) -> SourceLags:
 
 @pytest.fixture
 def checkpoint() -> Checkpoint:
-    """Three looks into a folder, each of which found files."""
+    """Three looks into a folder that each found files."""
     found = Checkpoint(MemoryStore(), "cp")
     for number, names in enumerate((["a", "b"], ["c"], ["d", "e"])):
         lines = [
@@ -97,7 +97,7 @@ def test_a_query_that_began_anew_is_counted_anew(checkpoint: Checkpoint) -> None
 
 
 def test_what_cannot_be_told_has_a_reason(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each source its own; never a number that nobody knows."""
+    """Each source has its own; never a made-up number."""
     reason = UnaskedSource("it makes up rows")
     told = measures(
         known(None, None, ""),

@@ -77,6 +77,13 @@ class Stage:
         attempt.note_spark(self.stream.spark_version)
         return Rehearsing(attempt, rehearsal, lambda error: f"{type(error).__name__}: {error}")
 
+    def rehearsed(self, plan: SimulatedPlan, snapshot_id: str | None, name: str = "counts", **asked: Any) -> Rehearsing:
+        """The rehearsal of a script that starts this one query, at its end."""
+        rehearsing = self.rehearsing(snapshot_id, **asked)
+        self.start(rehearsing, plan, name)
+        rehearsing.script_ended(None)
+        return rehearsing
+
     @property
     def recorded(self) -> list[str]:
         """The queries whose plan is recorded."""
@@ -97,16 +104,21 @@ class Stage:
         return found
 
     def outside(self) -> dict[str, bytes]:
-        """Everything that is not the rehearsal's; nor who reads what, which says when a snapshot was last read."""
+        """Everything outside of the rehearsal's keys, but for the record of the last reads of snapshots."""
         own = (f"{layout.deployment_folder(STREAM, REHEARSAL)}/", layout.retention_key(STREAM))
         store = self.stream.checkpoints
         found = [info.key for info in store.list_objects("") if not info.key.startswith(own)]
         return {key: stored.body for key in found if (stored := store.get(key)) is not None}
 
 
-def test_a_version_that_fits_is_accepted_and_nothing_but_its_own_is_touched() -> None:
+@pytest.fixture
+def stage() -> Stage:
+    """A stage before its first deployment."""
+    return Stage()
+
+
+def test_a_version_that_fits_is_accepted_and_nothing_but_its_own_is_touched(stage: Stage, plan: SimulatedPlan) -> None:
     """No input is read, no sink written, no event said, and the snapshot and all checkpoints stay (Law 4)."""
-    stage, plan = Stage(), make_plan()
     snapshot_id = stage.stopped(plan)
     before, reads, sink = stage.outside(), list(plan.sources[0].reads), dict(plan.sink.counts())
     rehearsing = stage.rehearsing(snapshot_id)
@@ -122,9 +134,8 @@ def test_a_version_that_fits_is_accepted_and_nothing_but_its_own_is_touched() ->
     assert (stage.outside(), plan.sources[0].reads, plan.sink.counts()) == (before, reads, sink)
 
 
-def test_a_batch_that_fails_is_told_and_the_next_query_is_tried_all_the_same() -> None:
+def test_a_batch_that_fails_is_told_and_the_next_query_is_tried_all_the_same(stage: Stage, plan: SimulatedPlan) -> None:
     """What Spark says is the verdict; the script goes on as if nothing were wrong."""
-    stage, plan = Stage(), make_plan()
     snapshot_id = stage.stopped(plan)
     rehearsing = stage.rehearsing(snapshot_id, fresh_queries=("more",))
     last = stage.stream.control.need_manifest(snapshot_id).queries["counts"].position.batch_id
@@ -140,9 +151,8 @@ def test_a_batch_that_fails_is_told_and_the_next_query_is_tried_all_the_same() -
     assert (queries["more"].outcome, queries["more"].start) == ("accepted", "fresh")
 
 
-def test_a_start_that_would_be_refused_is_refused_in_the_same_words() -> None:
+def test_a_start_that_would_be_refused_is_refused_in_the_same_words(stage: Stage, plan: SimulatedPlan) -> None:
     """The same code builds it: a renamed query would start empty (Law 5), and a refused trigger is the query's own."""
-    stage, plan = Stage(), make_plan()
     snapshot_id = stage.stopped(plan)
     rehearsing = stage.rehearsing(snapshot_id)
     stage.start(rehearsing, plan, "renamed")
@@ -158,23 +168,22 @@ def test_a_start_that_would_be_refused_is_refused_in_the_same_words() -> None:
     assert stage.recorded == ["counts", "renamed"]
 
 
-def test_a_drained_stream_is_tried_as_it_would_be_seeded() -> None:
-    """The empty batch of the seed is the trial."""
-    stage, plan = Stage(), make_plan()
+def test_a_drained_stream_is_tried_as_it_would_be_seeded(stage: Stage, plan: SimulatedPlan) -> None:
+    """The empty batch of the seed is the trial, and no second run follows."""
     stage.stream.deploy()
     stage.stream.order_at(2.1, DrainNotification)
     assert stage.stream.run(waiting_script(plan)) == 0
     reads = list(plan.sources[0].reads)
-    rehearsing = stage.rehearsing(stage.stream.events_of(Drained)[0].snapshot_id)
-    stage.start(rehearsing, replace(plan, window_ms=3_000))
-    rehearsing.script_ended(None)
+    rehearsing = stage.rehearsed(
+        replace(plan, window_ms=3_000), stage.stream.events_of(Drained)[0].snapshot_id, seeds="always"
+    )
+    assert not rehearsing.begins_seeds()
     query = stage.verdict.queries["counts"]
     assert (query.outcome, query.start, plan.sources[0].reads) == ("accepted", "seeded", reads)
 
 
-def test_a_fresh_start_over_a_sink_that_holds_its_ids_is_refused() -> None:
+def test_a_fresh_start_over_a_sink_that_holds_its_ids_is_refused(stage: Stage, plan: SimulatedPlan) -> None:
     """All its rows would be skipped (Law 14)."""
-    stage, plan = Stage(), make_plan()
     stage.stopped(plan)
     rehearsing = stage.rehearsing(None)
     stage.start(rehearsing, plan)
@@ -185,14 +194,11 @@ def test_a_fresh_start_over_a_sink_that_holds_its_ids_is_refused() -> None:
     assert "holds batch ids" in queries["counts"].error
 
 
-def test_without_batches_the_plans_alone_are_kept() -> None:
+def test_without_batches_the_plans_alone_are_kept(stage: Stage, plan: SimulatedPlan) -> None:
     """Nothing is built."""
-    stage, plan = Stage(), make_plan()
     snapshot_id = stage.stopped(plan)
     before = stage.outside()
-    rehearsing = stage.rehearsing(snapshot_id, runs_batches=False)
-    stage.start(rehearsing, plan)
-    rehearsing.script_ended(None)
+    stage.rehearsed(plan, snapshot_id, runs_batches=False)
     assert stage.verdict.queries == {"counts": RehearsedQuery("not_run", "restored")}
     assert (stage.recorded, stage.outside()) == (["counts"], before)
     own = layout.deployment_folder(STREAM, REHEARSAL)
@@ -202,7 +208,7 @@ def test_without_batches_the_plans_alone_are_kept() -> None:
     ]
 
 
-def test_a_query_whose_sources_cannot_be_counted_is_built_and_not_run() -> None:
+def test_a_query_whose_sources_cannot_be_counted_is_built_and_not_run(stage: Stage) -> None:
     """Of one that starts with nothing: its empty batch would want a line for each source."""
 
     class Uncounted(SimulatedStartable):
@@ -210,7 +216,6 @@ def test_a_query_whose_sources_cannot_be_counted_is_built_and_not_run() -> None:
         def facts(self) -> WriterFacts:
             return replace(super().facts, sources_count=None)
 
-    stage = Stage()
     stage.stopped(make_plan())
     rehearsing = stage.rehearsing(None)
     rehearsing.start_query("new", None, Uncounted(stage.stream.checkpoints, stage.stream.clock, make_plan()))
@@ -219,9 +224,8 @@ def test_a_query_whose_sources_cannot_be_counted_is_built_and_not_run() -> None:
     assert (query.outcome, query.start, query.notes) == ("not_run", "fresh", (SOURCES_UNKNOWN,))
 
 
-def test_a_script_that_fails_tells_what_it_had_started() -> None:
+def test_a_script_that_fails_tells_what_it_had_started(stage: Stage, plan: SimulatedPlan) -> None:
     """With its own words, and without its secrets."""
-    stage, plan = Stage(), make_plan()
     rehearsing = stage.rehearsing(stage.stopped(plan))
     stage.start(rehearsing, plan)
     failure = ScriptFailure(f"ValueError: {SECRET} is wrong\nreally", f"Traceback …\nValueError: {SECRET}", 3)
@@ -232,9 +236,8 @@ def test_a_script_that_fails_tells_what_it_had_started() -> None:
     assert SECRET not in verdict.error + verdict.traceback
 
 
-def test_a_query_that_is_started_again_is_tried_once() -> None:
+def test_a_query_that_is_started_again_is_tried_once(stage: Stage, plan: SimulatedPlan) -> None:
     """A loop around ``start()`` rehearses nothing twice; it is said."""
-    stage, plan = Stage(), make_plan()
     rehearsing = stage.rehearsing(stage.stopped(plan))
     stage.start(rehearsing, plan)
     stage.start(rehearsing, plan)
@@ -244,14 +247,13 @@ def test_a_query_that_is_started_again_is_tried_once() -> None:
     assert list(stage.stream.control.journal(REHEARSAL).events()) == []
 
 
-def test_a_plan_that_cannot_be_read_is_said_and_stops_nothing() -> None:
+def test_a_plan_that_cannot_be_read_is_said_and_stops_nothing(stage: Stage, plan: SimulatedPlan) -> None:
     """Its batch runs all the same."""
 
     class Unreadable(SimulatedStartable):
         def analyzed_plan(self) -> AnalyzedPlan:
             raise ValueError("no such plan")
 
-    stage, plan = Stage(), make_plan()
     rehearsing = stage.rehearsing(stage.stopped(plan))
     rehearsing.start_query("counts", None, Unreadable(stage.stream.checkpoints, stage.stream.clock, plan))
     rehearsing.script_ended(None)
@@ -259,18 +261,16 @@ def test_a_plan_that_cannot_be_read_is_said_and_stops_nothing() -> None:
     assert any("no such plan" in note for note in stage.verdict.notes)
 
 
-def test_a_plan_is_recorded_with_what_the_state_holds_it_to() -> None:
-    """As a start of it would record it: whatever the script asks for, the log wins."""
-    stage, plan = Stage(), make_plan()
+def test_a_plan_is_recorded_with_what_the_state_holds_it_to(stage: Stage, plan: SimulatedPlan) -> None:
+    """The log's settings win over the script's, as in a start."""
     rehearsing = stage.rehearsing(stage.stopped(plan))
     stage.start(rehearsing, plan)
     (recorded,) = recorded_plans(stage.stream.control, REHEARSAL).values()
     assert recorded.pinned["spark.sql.shuffle.partitions"] == "2"
 
 
-def test_a_script_that_hangs_is_ended_at_the_deadline() -> None:
+def test_a_script_that_hangs_is_ended_at_the_deadline(stage: Stage, plan: SimulatedPlan) -> None:
     """And says what it was busy with."""
-    stage, plan = Stage(), make_plan()
     rehearsing = stage.rehearsing(stage.stopped(plan))
     ended: list[int] = []
     oversee(rehearsing, ended.append, pause_seconds=5.0)
@@ -279,9 +279,10 @@ def test_a_script_that_hangs_is_ended_at_the_deadline() -> None:
     assert "the script before its first query" in stage.verdict.error
 
 
-def test_a_script_that_never_ends_by_itself_is_ended_a_while_after_its_last_start() -> None:
+def test_a_script_that_never_ends_by_itself_is_ended_a_while_after_its_last_start(
+    stage: Stage, plan: SimulatedPlan
+) -> None:
     """As after a stop (1a.11): everything that there was to see was seen."""
-    stage, plan = Stage(), make_plan()
     rehearsing = stage.rehearsing(stage.stopped(plan))
     stage.start(rehearsing, plan)
     clock = stage.stream.clock
@@ -313,9 +314,10 @@ def folders(stage: Stage) -> set[str]:
 @pytest.mark.parametrize(
     ("refuses", "is_tried"), [(("needs-drain", "hazardous"), False), (("hazardous",), True), ((), True)]
 )
-def test_where_the_plan_alone_decides_no_batch_is_run(refuses: tuple[str, ...], is_tried: bool) -> None:
+def test_where_the_plan_alone_decides_no_batch_is_run(
+    stage: Stage, plan: SimulatedPlan, refuses: tuple[str, ...], is_tried: bool
+) -> None:
     """Nothing is forked, no state is opened, of this query and of those after it; their plans are recorded."""
-    stage, plan = Stage(), make_plan()
     rehearsing = stage.rehearsing(stage.stopped(plan), refuses=refuses, fresh_queries=("more",))
     stage.start(rehearsing, replace(plan, delay_ms=7_000))
     stage.start(rehearsing, make_plan(), "more")
@@ -325,10 +327,8 @@ def test_where_the_plan_alone_decides_no_batch_is_run(refuses: tuple[str, ...], 
     assert stage.recorded == ["counts", "more"]
 
 
-def test_state_that_does_not_fit_is_tried_once_more_as_after_a_drain() -> None:
-    """By one more pass of the script in the same driver, which then waits; the snapshot is still not touched, no input
-    is read, and what the first pass found stays (Law 4)."""
-    stage, plan = Stage(), make_plan()
+def test_state_that_does_not_fit_is_tried_once_more_as_after_a_drain(stage: Stage, plan: SimulatedPlan) -> None:
+    """A second run in the same driver; the first run's outcome stays, nothing is touched (Law 4)."""
     snapshot_id = stage.stopped(plan)
     before, reads, sink = stage.outside(), list(plan.sources[0].reads), dict(plan.sink.counts())
     rehearsing = stage.rehearsing(snapshot_id, seeds="if_needed", waits_seconds=60.0)
@@ -354,9 +354,7 @@ def test_a_query_of_one_batch_is_tried_as_after_a_drain() -> None:
     snapshot_id = stage.stopped(plan, at_seconds=0.6)
     manifest = stage.stream.control.need_manifest(snapshot_id)
     assert manifest.queries["counts"].position.batch_id == 0
-    rehearsing = stage.rehearsing(snapshot_id, seeds="always", waits_seconds=60.0)
-    stage.start(rehearsing, plan)
-    rehearsing.script_ended(None)
+    rehearsing = stage.rehearsed(plan, snapshot_id, seeds="always", waits_seconds=60.0)
     assert rehearsing.begins_seeds()
     stage.start(rehearsing, plan)
     rehearsing.script_ended(None)
@@ -368,13 +366,12 @@ def test_a_query_of_one_batch_is_tried_as_after_a_drain() -> None:
     [("if_needed", False, False), ("if_needed", True, True), ("never", True, False), ("always", False, True)],
 )
 def test_a_pass_for_the_seed_follows_where_the_plan_needs_a_drain_or_one_is_wanted(
-    seeds: SeedTrial, is_changed: bool, is_begun: bool
+    stage: Stage, plan: SimulatedPlan, seeds: SeedTrial, is_changed: bool, is_begun: bool
 ) -> None:
     """Spark takes another delay of a watermark without a word: the plan tells."""
-    stage, plan = Stage(), make_plan()
-    rehearsing = stage.rehearsing(stage.stopped(plan), seeds=seeds)
-    stage.start(rehearsing, replace(plan, delay_ms=7_000) if is_changed else plan)
-    rehearsing.script_ended(None)
+    rehearsing = stage.rehearsed(
+        replace(plan, delay_ms=7_000) if is_changed else plan, stage.stopped(plan), seeds=seeds
+    )
     assert rehearsing.begins_seeds() is is_begun
 
 
@@ -405,26 +402,12 @@ def test_what_is_wrong_with_the_seed_is_told_beside_what_was_wrong_with_the_stat
         assert (verdict.is_accepted_as_seed, rehearsing.goes_on()) == (False, False)
 
 
-def test_a_stream_that_is_drained_already_is_tried_once() -> None:
-    """Its first pass is the pass of the seed."""
-    stage, plan = Stage(), make_plan()
-    stage.stream.deploy()
-    stage.stream.order_at(2.1, DrainNotification)
-    assert stage.stream.run(waiting_script(plan)) == 0
-    rehearsing = stage.rehearsing(stage.stream.events_of(Drained)[0].snapshot_id, seeds="always")
-    stage.start(rehearsing, replace(plan, window_ms=3_000))
-    rehearsing.script_ended(None)
-    assert not rehearsing.begins_seeds()
-    assert stage.verdict.queries["counts"].start == "seeded"
-
-
 @pytest.mark.parametrize(("waits_seconds", "goes_on"), [(60.0, True), (None, False), (0.0, False)])
-def test_a_second_pass_follows_where_it_was_asked_for(waits_seconds: float | None, goes_on: bool) -> None:
+def test_a_second_pass_follows_where_it_was_asked_for(
+    stage: Stage, plan: SimulatedPlan, waits_seconds: float | None, goes_on: bool
+) -> None:
     """And while there is time left for it; the time of the first one is not watched any more."""
-    stage, plan = Stage(), make_plan()
-    rehearsing = stage.rehearsing(stage.stopped(plan), waits_seconds=waits_seconds)
-    stage.start(rehearsing, plan)
-    rehearsing.script_ended(None)
+    rehearsing = stage.rehearsed(plan, stage.stopped(plan), waits_seconds=waits_seconds)
     assert rehearsing.goes_on() is goes_on
     stage.stream.clock.advance(1_000)
     assert rehearsing.is_over
@@ -436,10 +419,9 @@ def test_a_second_pass_follows_where_it_was_asked_for(waits_seconds: float | Non
 
 @pytest.mark.parametrize(("waits_seconds", "runs_batches"), [(60.0, True), (60.0, False), (None, True)])
 def test_the_sinks_of_all_its_queries_are_warmed_where_its_driver_is_to_wait(
-    waits_seconds: float | None, runs_batches: bool
+    stage: Stage, plan: SimulatedPlan, waits_seconds: float | None, runs_batches: bool
 ) -> None:
     """Under the id that each query goes on with. The second pass sees its first query alone before the handover."""
-    stage, plan = Stage(), make_plan()
     snapshot_id = stage.stopped(plan)
     rehearsing = stage.rehearsing(
         snapshot_id, waits_seconds=waits_seconds, runs_batches=runs_batches, fresh_queries=("more",)
@@ -454,9 +436,8 @@ def test_the_sinks_of_all_its_queries_are_warmed_where_its_driver_is_to_wait(
     assert rehearsing.goes_on() is (waits_seconds is not None)
 
 
-def test_what_cannot_be_warmed_is_told_and_refuses_nothing() -> None:
+def test_what_cannot_be_warmed_is_told_and_refuses_nothing(stage: Stage, plan: SimulatedPlan) -> None:
     """What stays cold, what is raised, and what does not come to its end, each in one line without secrets."""
-    stage, plan = Stage(), make_plan()
     rehearsing = stage.rehearsing(stage.stopped(plan), waits_seconds=600.0)
     stage.start(rehearsing, replace(plan, stays_cold=(f"what writes to it: no codec of {SECRET}\nat line 2",)))
     rehearsing.script_ended(None)
@@ -474,9 +455,10 @@ def test_what_cannot_be_warmed_is_told_and_refuses_nothing() -> None:
     assert rehearsing.goes_on()
 
 
-def test_no_second_pass_follows_what_was_not_accepted_or_was_judged_by_another() -> None:
+def test_no_second_pass_follows_what_was_not_accepted_or_was_judged_by_another(
+    stage: Stage, plan: SimulatedPlan
+) -> None:
     """A query that would be refused; a controller that gave the verdict first; a driver that is being ended."""
-    stage, plan = Stage(), make_plan()
     snapshot_id = stage.stopped(plan)
     refused = stage.rehearsing(snapshot_id, waits_seconds=60.0)
     stage.start(refused, plan, "unknown")
@@ -495,9 +477,8 @@ def test_no_second_pass_follows_what_was_not_accepted_or_was_judged_by_another()
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.REPLY_LOST])
-def test_a_verdict_outlives_a_store_that_is_away_for_a_while(fault: Fault) -> None:
+def test_a_verdict_outlives_a_store_that_is_away_for_a_while(stage: Stage, plan: SimulatedPlan, fault: Fault) -> None:
     """It is written as soon as the store takes it, and once (Law 8)."""
-    stage, plan = Stage(), make_plan()
     snapshot_id = stage.stopped(plan)
     faults = FaultPlan(at_write={1: fault, 2: Fault.UNAVAILABLE})
     control = StreamControl(FaultyStore(stage.stream.checkpoints, faults), STREAM, stage.stream.clock)
@@ -505,9 +486,8 @@ def test_a_verdict_outlives_a_store_that_is_away_for_a_while(fault: Fault) -> No
     assert stage.verdict.outcome == "done"
 
 
-def test_a_controller_that_was_first_has_the_last_word() -> None:
+def test_a_controller_that_was_first_has_the_last_word(stage: Stage, plan: SimulatedPlan) -> None:
     """There is one verdict (Law 4)."""
-    stage, plan = Stage(), make_plan()
     snapshot_id = stage.stopped(plan)
     rehearsing = stage.rehearsing(snapshot_id)
     stage.rehearsing(snapshot_id).script_ended(ScriptFailure("killed", "", 1))

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-import types
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.driver.spark import session
-from airflow_streamstate.driver.spark.session import refuse_connect_environment, refuse_connect_writers
+from airflow_streamstate.driver.spark import connect_refusal
+from airflow_streamstate.driver.spark.connect_refusal import refuse_connect_environment, refuse_connect_writers
 from airflow_streamstate.errors import InvalidRequestError
 
 
@@ -42,28 +41,20 @@ def writer_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
         "    def toTable(self, name): return 'escaped'\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(session, "WRITER_MODULE", name)
+    monkeypatch.setattr(connect_refusal, "WRITER_MODULE", name)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     yield name
     sys.modules.pop(name, None)
 
 
-def _refuses(module: types.ModuleType) -> None:
-    with pytest.raises(InvalidRequestError, match="Spark Connect"):
-        module.DataStreamWriter().start()
-    with pytest.raises(InvalidRequestError, match="Spark Connect"):
-        module.DataStreamWriter().toTable("t")
-
-
-def test_a_connect_writer_that_is_imported_later_refuses(writer_module: str) -> None:
-    """A session made by ``builder.remote(…)`` imports Connect in the middle of the script."""
+@pytest.mark.parametrize("is_imported_before", [True, False])
+def test_a_connect_writer_refuses(writer_module: str, is_imported_before: bool) -> None:
+    """Also where ``builder.remote(…)`` imports it in the middle of the script."""
+    if is_imported_before:
+        importlib.import_module(writer_module)
     refuse_connect_writers()
     refuse_connect_writers()
-    _refuses(importlib.import_module(writer_module))
-
-
-def test_a_connect_writer_that_is_there_already_refuses(writer_module: str) -> None:
-    """Whatever was imported first."""
     module = importlib.import_module(writer_module)
-    refuse_connect_writers()
-    _refuses(module)
+    for start in (module.DataStreamWriter().start, lambda: module.DataStreamWriter().toTable("t")):
+        with pytest.raises(InvalidRequestError, match="Spark Connect"):
+            start()

@@ -18,14 +18,14 @@ py4j_protocol = pytest.importorskip("py4j.protocol")
     ],
 )
 def test_a_jvm_that_does_not_answer_is_unavailable(error: Exception) -> None:
-    """Whatever py4j calls it: nothing about a query is concluded from that."""
+    """It says nothing about a query."""
     assert jvm_is_gone(error)
     with pytest.raises(UnavailableError, match="does not answer"), jvm_answers():
         raise error
 
 
 def test_what_py4j_says_is_not_cut() -> None:
-    """Whoever shows it hides secrets first: half of one would not be recognised."""
+    """Secrets are hidden later, and a cut one would not be recognised."""
     with pytest.raises(UnavailableError) as raised, jvm_answers():
         raise py4j_protocol.Py4JNetworkError("x" * 195 + "hunter2-secret")
     assert str(raised.value.context["reason"]).endswith("xhunter2-secret")

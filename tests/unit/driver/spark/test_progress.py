@@ -58,10 +58,6 @@ def test_an_idle_query_keeps_its_last_batch_and_has_the_rates_of_now() -> None:
     assert progress.batch_id == 6
     assert progress.input_rows_per_second == 0.0
     assert progress.processed_rows_per_second == 0.0
-
-
-def test_only_a_trigger_that_called_the_sink_ran_a_batch() -> None:
-    """Idle triggers have progress too, but no batch."""
     assert ran_a_batch(EXECUTED)
     assert not ran_a_batch(IDLE)
     assert not ran_a_batch({})
@@ -91,7 +87,7 @@ def test_offsets_that_moved_without_a_row_look_like_a_skip() -> None:
 
 
 def test_a_batch_was_committed_when_its_trigger_was_over() -> None:
-    """Spark says when that began, and how long it took; where it does not, nobody guesses."""
+    """By begin and duration of its trigger; else None."""
     timed = {**EXECUTED, "timestamp": "2026-11-21T11:49:00.500Z"}
     assert parse_progress(timed, IDLE).committed_at == datetime(2026, 11, 21, 11, 49, 0, 794000, tzinfo=UTC)
     for broken in (EXECUTED, {**timed, "durationMs": {"addBatch": 3}}):

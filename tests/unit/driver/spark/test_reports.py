@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from airflow_streamstate.driver.attempt.ports import Skipped
-from airflow_streamstate.driver.spark.reports import LOOKS, REMEMBERED, Reports
+from airflow_streamstate.driver.spark.progress import LOOKS, REMEMBERED, Reports
 
 
 def _report(batch_id: int, rows: int = 5, *, dropped: int | None = None, moved: bool = True) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class _Report:
 
 
 class _Query:
-    """A query of which Spark remembers these reports."""
+    """A query with these reports in Spark."""
 
     def __init__(self, *reports: dict[str, Any]) -> None:
         self.reports = list(reports)

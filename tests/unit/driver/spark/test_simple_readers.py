@@ -1,4 +1,4 @@
-"""What pyspark makes of a Python source whose simple reader cannot read a batch again, as the limits say it."""
+"""How pyspark treats a Python source whose simple reader cannot read a batch again, as the limits state it."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ from airflow_streamstate.errors import ConflictError, InvalidRequestError, Unava
 
 
 class _Broken:
-    """A connector of somebody whose every answer is an error."""
+    """A third-party connector whose every answer is an error."""
 
-    name, skips, undo = "broken", "unknown", "nobody knows"
+    name, skips, undo = "broken", "unknown", "unknown"
 
     def matches(self, sink: Sink) -> bool:
         return True
@@ -47,21 +47,21 @@ class _Asked(AskedSink):
 
 
 def test_an_connector_that_fails_cannot_tell() -> None:
-    """Whatever somebody's connector does, a question about the sink never ends the stream; in one line it says why."""
+    """Its error becomes the reason, in one line, and never ends the stream."""
     held = _Asked(Sink("x"), _Broken()).held_batches(None, 0)
     assert held.unknown_reason == "it could not be asked: ZeroDivisionError: of theirs"
     assert not held.lacks(0)
 
 
 def test_a_sink_that_cannot_be_made_ready_stops_the_start() -> None:
-    """Begun without it the query would die later, over output that nobody can read."""
+    """The query would die later, with unreadable output."""
     with pytest.raises(UnavailableError) as caught:
         _Asked(Sink("x"), _Broken()).prepare(14)
     assert caught.value.context["reason"] == "PermissionError: read only"
 
 
 class _NoCatalog(_Asked):
-    """Of a table whose catalog does not answer, by what the writer alone says of it."""
+    """A table whose catalog does not answer."""
 
     def __init__(self, stated: Sink, catalog: str = "spark_catalog") -> None:
         super().__init__(stated, *find_connectors(SINKS, SinkConnector).connectors)
@@ -84,9 +84,7 @@ def test_a_sink_that_needs_nothing_starts_where_its_catalog_cannot_be_read(name:
 
 
 def test_a_table_that_may_be_of_files_does_not_start_where_its_catalog_cannot_be_read() -> None:
-    """Under ids that go on it would die at the next merge of its log, and could not be read any more. The tables of
-    another catalog than Spark's own have no such log; nor has a query at its first batch one that could lack anything.
-    """
+    """Its log may need preparation, but at batch 0."""
     of_files = Sink("parquet", "/from/an/option", "db.t")
     with pytest.raises(UnavailableError) as caught:
         _NoCatalog(of_files).prepare(14)
@@ -96,7 +94,7 @@ def test_a_table_that_may_be_of_files_does_not_start_where_its_catalog_cannot_be
 
 
 def test_what_an_connector_says_of_itself_is_not_cut() -> None:
-    """Whoever shows it hides secrets first: half of one would not be recognised."""
+    """Secrets are hidden later, and a cut one would not be recognised."""
 
     class Wordy(_Broken):
         def held_batches(self, *_given: object) -> Any:
@@ -120,11 +118,10 @@ def test_our_connectors_are_found_by_their_entry_points() -> None:
     assert found.problems == ()
     formats = ("json", "delta", "iceberg", "kafka", "foreachbatch", "memory", "console", "noop")
     assert [connector_for(Sink(name), found.connectors) is not None for name in formats] == [True] * 8
-    assert dataclasses.is_dataclass(Sink)
 
 
 class _Session:
-    """A session whose catalog has one table, and says this of it."""
+    """A session whose catalog has one table with this description."""
 
     def __init__(self, *said: tuple[str, str]) -> None:
         self.catalog = self
@@ -141,7 +138,7 @@ class _Session:
 
 
 def test_a_table_is_what_its_catalog_says() -> None:
-    """Kind and place; one that is not there is what the writer says; of whose kind nothing is said, it is no folder."""
+    """Format and place; without a catalog entry, as the writer states it."""
     stated = Sink("parquet", None, "lake.db.t")
     told = read_sink(_Session(("v", "bigint"), ("Provider", "DELTA"), ("Location", "file:/a")), stated)
     assert (told.format, told.path, told.is_there) == ("delta", "file:/a", True)
@@ -153,7 +150,7 @@ def test_a_table_is_what_its_catalog_says() -> None:
     assert read_sink(_Session(), elsewhere) == elsewhere
 
 
-WISH = UndoOrder("u-1", 3, frozenset({"q"}))
+ORDER = UndoOrder("u-1", 3, frozenset({"q"}))
 
 
 class _Undoing(_Broken):
@@ -161,10 +158,10 @@ class _Undoing(_Broken):
 
     undo_needs_query_id = True
 
-    def find_undo(self, sink: Sink, wish: UndoOrder, reach: SinkReach) -> FoundUndo:
+    def find_undo(self, sink: Sink, order: UndoOrder, reach: SinkReach) -> FoundUndo:
         raise PermissionError("no list\nsecond line")
 
-    def undo_batches(self, sink: Sink, wish: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
+    def undo_batches(self, sink: Sink, order: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
         raise InvalidRequestError("in words of its own")
 
 
@@ -174,26 +171,26 @@ def test_an_undo_that_fails_stops_the_start_in_one_sentence() -> None:
     assert asked.undo_means() == "exact by undo"
     assert asked.undo_needs_query_id()
     with pytest.raises(ConflictError, match="nothing was undone") as caught:
-        asked.find_undo(WISH)
+        asked.find_undo(ORDER)
     assert caught.value.context == {"to_batch_id": 3, "reason": "PermissionError: no list"}
     with pytest.raises(InvalidRequestError, match="in words of its own"):
-        asked.undo_batches(WISH, FoundUndo((4,), (), "there"))
+        asked.undo_batches(ORDER, FoundUndo((4,), (), "there"))
 
 
 def test_a_table_whose_catalog_does_not_answer_is_not_undone() -> None:
     """What the writer alone says of it may be another sink, which remembers other things. (Law 14)"""
     asked = _NoCatalog(Sink("parquet", None, "lake.db.t"))
-    for ask in (lambda: asked.find_undo(WISH), asked.undo_needs_query_id):
+    for ask in (lambda: asked.find_undo(ORDER), asked.undo_needs_query_id):
         with pytest.raises(ConflictError, match="could not be looked at"):
             ask()
 
 
 def test_a_sink_that_is_another_one_than_before_is_not_undone() -> None:
-    """And one that nobody knows cannot be."""
+    """Nor is one without a connector."""
     assert _Asked(Sink("x"), _Broken()).undo_means() == "unknown"
     assert not _Asked(Sink("x"), _Broken()).undo_needs_query_id()
-    with pytest.raises(InvalidRequestError, match="another one than a moment ago"):
-        _Asked(Sink("x"), _Broken()).find_undo(WISH)
+    with pytest.raises(InvalidRequestError, match="it has changed since the last look"):
+        _Asked(Sink("x"), _Broken()).find_undo(ORDER)
 
 
 class _Warmed(_Broken):

@@ -13,13 +13,9 @@ Aggregate [window#7-T10000ms, k#2], [window#7-T10000ms, k#2, count(1) AS n#9L]
 """
 
 
-def test_ids_that_change_with_each_build_do_not_count() -> None:
-    """The same lines of a script make the same fingerprint, run after run of a loop (1a.12)."""
+def test_a_fingerprint_is_of_the_plan_without_the_ids_of_its_build() -> None:
+    """A loop starts the same query again; a second unnamed query is another one (1a.12)."""
     again = PLAN.replace("#7", "#107").replace("#9L", "#3L").replace("0c4c2e9a", "ffffffff").replace("5f2a1b3c", "01")
     again = again.replace("SparkSession@01", "SparkSession@1a2b3c4d")
     assert fingerprint(again) == fingerprint(PLAN)
-
-
-def test_another_plan_is_another_fingerprint() -> None:
-    """A second query without a name is seen to be one."""
     assert fingerprint(PLAN.replace("10 seconds", "20 seconds")) != fingerprint(PLAN)

@@ -27,7 +27,6 @@ from support.simulated_sources import SimulatedSource
 
 
 def stopped(stream: SimulatedStream, plan: SimulatedPlan, at_seconds: float = 2.1) -> str:
-    stream.deploy()
     stream.order_at(at_seconds, StopRequest)
     assert stream.run(waiting_script(plan)) == 0
     return stream.events_of(Stopped)[0].snapshot_id
@@ -42,9 +41,10 @@ def run_second(
     return stream.run(waiting_script(plan, names=(name,)), "d-0002")
 
 
-def test_a_restored_query_goes_on_with_its_state_on_a_checkpoint_of_its_own() -> None:
+def test_a_restored_query_goes_on_with_its_state_on_a_checkpoint_of_its_own(
+    stream: SimulatedStream, plan: SimulatedPlan
+) -> None:
     """The same batch ids, the same query id, the state, and the predecessor's checkpoint untouched (Laws 9 and 11)."""
-    stream, plan = SimulatedStream(), make_plan()
     snapshot_id = stopped(stream, plan)
     prefix = layout.checkpoint_folder(STREAM, "d-0001", "counts")
     before = {info.key: info.size_bytes for info in stream.checkpoints.list_objects(prefix)}
@@ -56,9 +56,8 @@ def test_a_restored_query_goes_on_with_its_state_on_a_checkpoint_of_its_own() ->
     assert_nothing_lost(plan)
 
 
-def test_a_query_that_the_snapshot_does_not_know_is_refused() -> None:
+def test_a_query_that_the_snapshot_does_not_know_is_refused(stream: SimulatedStream, plan: SimulatedPlan) -> None:
     """A renamed query would start with nothing: that is only done when asked for by name (Law 5)."""
-    stream, plan = SimulatedStream(), make_plan()
     snapshot_id = stopped(stream, plan)
     reads = list(plan.sources[0].reads)
     assert run_second(stream, plan, snapshot_id, "renamed") == 1
@@ -67,9 +66,8 @@ def test_a_query_that_the_snapshot_does_not_know_is_refused() -> None:
     assert plan.sources[0].reads == reads
 
 
-def test_a_query_named_as_fresh_starts_with_nothing_and_says_so() -> None:
+def test_a_query_named_as_fresh_starts_with_nothing_and_says_so(stream: SimulatedStream, plan: SimulatedPlan) -> None:
     """--allow-new-query is the user's word for just that (Law 5)."""
-    stream, plan = SimulatedStream(), make_plan()
     snapshot_id = stopped(stream, plan)
     new = make_plan(40)
     assert run_second(stream, new, snapshot_id, "renamed", fresh_queries=("renamed",)) == 0
@@ -79,9 +77,8 @@ def test_a_query_named_as_fresh_starts_with_nothing_and_says_so() -> None:
     assert_nothing_lost(new)
 
 
-def test_a_missing_snapshot_starts_nothing() -> None:
+def test_a_missing_snapshot_starts_nothing(stream: SimulatedStream, plan: SimulatedPlan) -> None:
     """Nothing falls back to empty because something is missing (Law 5)."""
-    stream, plan = SimulatedStream(), make_plan()
     stream.deploy(2, StartPlan("restore", "d-0001-stopped-000001", "d-0001"))
     assert stream.run(waiting_script(plan), "d-0002") == 1
     assert "SnapshotNotFoundError" in stream.events_of(Failed, "d-0002")[0].error
@@ -103,12 +100,10 @@ def damage_snapshot(stream: SimulatedStream, snapshot_id: str) -> None:
     ("lose_snapshot", "remark"), [(remove_snapshot, START_IS_GONE), (damage_snapshot, START_IS_DAMAGED)]
 )
 def test_a_resume_stands_on_its_own_checkpoint_and_misses_no_snapshot(
-    order: type[Command], lose_snapshot: Callable[[SimulatedStream, str], None], remark: str
+    stream: SimulatedStream, order: type[Command], lose_snapshot: Callable[[SimulatedStream, str], None], remark: str
 ) -> None:
-    """Restored or seeded, it was built whole (1a.10): what it started from may be gone, or damaged (Law 7), which is
-    said once; and its state and positions go on to whoever comes after it."""
-    stream, plan = SimulatedStream(), make_plan(400)
-    stream.deploy()
+    """Its start snapshot may be gone or damaged (1a.10, Law 7); a remark says so, and a successor continues."""
+    plan = make_plan(400)
     stream.order_at(2.1, order)
     assert stream.run(waiting_script(plan)) == 0
     ended = stream.events_of(Stopped if order is StopRequest else Drained)[0]
@@ -138,11 +133,10 @@ def test_a_resume_stands_on_its_own_checkpoint_and_misses_no_snapshot(
     [(remove_snapshot, "SnapshotNotFoundError"), (damage_snapshot, "MalformedMessageError")],
 )
 def test_a_query_without_a_checkpoint_misses_the_snapshot_that_is_gone(
-    lose_snapshot: Callable[[SimulatedStream, str], None], error: str
+    stream: SimulatedStream, lose_snapshot: Callable[[SimulatedStream, str], None], error: str
 ) -> None:
-    """In an attempt whose other queries go on from theirs, too: it does not begin with nothing (Law 5)."""
-    stream, plans = SimulatedStream(), (make_plan(400), make_plan(400))
-    stream.deploy()
+    """It does not begin with nothing, although other queries continue (Law 5)."""
+    plans = (make_plan(400), make_plan(400))
     stream.order_at(2.1, StopRequest)
     assert stream.run(waiting_script(*plans, names=("a", "b"))) == 0
     snapshot_id = stream.events_of(Stopped)[0].snapshot_id
@@ -159,11 +153,11 @@ def test_a_query_without_a_checkpoint_misses_the_snapshot_that_is_gone(
 
 @pytest.mark.parametrize("lose_snapshot", [remove_snapshot, damage_snapshot])
 def test_a_query_that_went_with_the_snapshot_is_not_taken_for_one_that_never_was(
+    stream: SimulatedStream,
     lose_snapshot: Callable[[SimulatedStream, str], None],
 ) -> None:
     """Its deployment stood on a snapshot that is gone: what it never started is in no later one (Law 5)."""
-    stream, plans = SimulatedStream(), (make_plan(0), make_plan())
-    stream.deploy()
+    plans = (make_plan(0), make_plan())
     stream.order_at(2.1, StopRequest)
     assert stream.run(waiting_script(*plans, names=("a", "b"))) == 0
     snapshot_id = stream.events_of(Stopped)[0].snapshot_id
@@ -187,9 +181,10 @@ def test_a_query_that_went_with_the_snapshot_is_not_taken_for_one_that_never_was
     assert plans[1].sources[0].reads == reads
 
 
-def test_a_script_that_starts_nothing_over_a_snapshot_that_is_gone_has_not_finished() -> None:
+def test_a_script_that_starts_nothing_over_a_snapshot_that_is_gone_has_not_finished(
+    stream: SimulatedStream, plan: SimulatedPlan
+) -> None:
     """Its end would say that there never was a query (Law 5)."""
-    stream, plan = SimulatedStream(), make_plan()
     snapshot_id = stopped(stream, plan)
     stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
     remove_snapshot(stream, snapshot_id)
@@ -197,9 +192,8 @@ def test_a_script_that_starts_nothing_over_a_snapshot_that_is_gone_has_not_finis
     assert stream.kinds("d-0002")[-1] == "Failed"
 
 
-def test_a_snapshot_that_lacks_a_file_starts_nothing() -> None:
+def test_a_snapshot_that_lacks_a_file_starts_nothing(stream: SimulatedStream, plan: SimulatedPlan) -> None:
     """Looked at before anything is built of it (Law 3)."""
-    stream, plan = SimulatedStream(), make_plan()
     snapshot_id = stopped(stream, plan)
     stream.checkpoints.delete(f"{layout.snapshot_data_folder(STREAM, snapshot_id, 'counts')}/state/0/0/2.delta")
     assert run_second(stream, plan, snapshot_id) == 1
@@ -209,7 +203,6 @@ def test_a_snapshot_that_lacks_a_file_starts_nothing() -> None:
 
 def killed_after_the_sink(stream: SimulatedStream, plan: SimulatedPlan) -> str:
     """A deployment whose batch 2 is in the sink and not committed; a controller's snapshot of it."""
-    stream.deploy()
     driver = SimulatedDriver(stream)
 
     def kill(run: SimulatedRun, phase: Phase) -> None:
@@ -227,9 +220,10 @@ def killed_after_the_sink(stream: SimulatedStream, plan: SimulatedPlan) -> str:
     return manifest.snapshot_id
 
 
-def test_a_planned_batch_goes_with_the_snapshot_and_runs_first_over_the_same_bounds() -> None:
+def test_a_planned_batch_goes_with_the_snapshot_and_runs_first_over_the_same_bounds(
+    stream: SimulatedStream, plan: SimulatedPlan
+) -> None:
     """The sink holds it already: other bounds under the same batch id would lose rows (1a.6, Law 14)."""
-    stream, plan = SimulatedStream(), make_plan()
     snapshot_id = killed_after_the_sink(stream, plan)
     plan.sources[0].max_rows_per_batch = 25
     assert run_second(stream, plan, snapshot_id) == 0
@@ -239,43 +233,34 @@ def test_a_planned_batch_goes_with_the_snapshot_and_runs_first_over_the_same_bou
     assert_nothing_lost(plan)
 
 
-def test_another_number_of_sources_under_a_planned_batch_is_refused() -> None:
-    """The planned batch names the offsets of the old sources (1a.6)."""
-    stream, plan = SimulatedStream(), make_plan()
-    snapshot_id = killed_after_the_sink(stream, plan)
-    more = replace(plan, sources=[*plan.sources, SimulatedSource("Simulated[more]")])
-    assert run_second(stream, more, snapshot_id) == 1
-    assert "IncompatibleUpgradeError" in stream.events_of(Failed, "d-0002")[0].error
-
-
-def test_another_source_under_a_planned_batch_is_refused() -> None:
-    """The same number is not enough: the bounds are those of another source (1a.6)."""
-    stream, plan = SimulatedStream(), make_plan()
-    snapshot_id = killed_after_the_sink(stream, plan)
-    other = SimulatedSource("Simulated[other]")
-    other.add(1, 2, 3)
-    assert run_second(stream, replace(plan, sources=[other]), snapshot_id) == 1
-    failed = stream.events_of(Failed, "d-0002")[0]
-    assert "Simulated[other]" in failed.error
-    assert other.reads == []
-
-
-def test_another_source_under_a_planned_batch_is_refused_where_a_drain_comes_first() -> None:
-    """A drain that was asked for before the first start runs the planned batch too: of the same sources (1a.6)."""
-    stream, plan = SimulatedStream(), make_plan()
+@pytest.mark.parametrize(
+    ("is_one_more", "drains_first", "said"),
+    [
+        (True, False, "IncompatibleUpgradeError"),
+        (False, False, "Simulated[other]"),
+        (False, True, "Simulated[other]"),
+    ],
+)
+def test_other_sources_under_a_planned_batch_are_refused(
+    stream: SimulatedStream, plan: SimulatedPlan, is_one_more: bool, drains_first: bool, said: str
+) -> None:
+    """Its bounds are those of the old sources, also where a drain runs it before the first start (1a.6)."""
     snapshot_id = killed_after_the_sink(stream, plan)
     other = SimulatedSource("Simulated[other]")
     other.add(*range(0, 20_000, 250))
     stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
-    stream.order(DrainNotification, "d-0002")
-    assert stream.run(waiting_script(replace(plan, sources=[other])), "d-0002") == 1
-    assert "Simulated[other]" in stream.events_of(Failed, "d-0002")[0].error
+    if drains_first:
+        stream.order(DrainNotification, "d-0002")
+    sources = [*plan.sources, other] if is_one_more else [other]
+    assert stream.run(waiting_script(replace(plan, sources=sources)), "d-0002") == 1
+    assert said in stream.events_of(Failed, "d-0002")[0].error
     assert other.reads == []
 
 
-def test_state_in_another_format_is_refused_where_a_drain_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_in_another_format_is_refused_where_a_drain_comes_first(
+    stream: SimulatedStream, plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A flush that finds no state would write none of it out, and count none that is left (Laws 5, 10 and 16)."""
-    stream, plan = SimulatedStream(), make_plan()
     snapshot_id = stopped(stream, plan)
     asked = SimulatedStartable.session_conf
     monkeypatch.setattr(
@@ -290,9 +275,9 @@ def test_state_in_another_format_is_refused_where_a_drain_comes_first(monkeypatc
     assert "Draining" not in stream.kinds("d-0002")
 
 
-def test_a_query_that_never_committed_starts_where_its_options_say() -> None:
+def test_a_query_that_never_committed_starts_where_its_options_say(stream: SimulatedStream) -> None:
     """Position none: there is nothing to fall back from, and it is said (Law 5)."""
-    stream, plan = SimulatedStream(), make_plan(40)
+    plan = make_plan(40)
     snapshot_id = stopped(stream, plan, 0.01)
     manifest = stream.control.need_manifest(snapshot_id)
     assert manifest.queries["counts"].position.batch_id in (None, 0)
@@ -300,9 +285,10 @@ def test_a_query_that_never_committed_starts_where_its_options_say() -> None:
     assert_nothing_lost(plan)
 
 
-def test_a_checkpoint_in_an_unknown_format_is_refused_before_it_is_touched() -> None:
+def test_a_checkpoint_in_an_unknown_format_is_refused_before_it_is_touched(
+    stream: SimulatedStream, plan: SimulatedPlan
+) -> None:
     """A commit log of a version to come in its own checkpoint: refused by name at start() (Law 10)."""
-    stream, plan = SimulatedStream(), make_plan()
     stopped(stream, plan)
     checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", "counts"))
     body = b'v3\n{"nextBatchWatermarkMs":0}'

@@ -22,10 +22,8 @@ def keys(store: Store) -> list[str]:
     return [info.key for info in store.list_objects("")]
 
 
-def test_a_claim_says_who_it_is_and_what_it_speaks() -> None:
+def test_a_claim_says_who_it_is_and_what_it_speaks(stream: SimulatedStream) -> None:
     """A controller learns from the claim which protocol versions the agent knows."""
-    stream = SimulatedStream()
-    stream.deploy()
     claim_attempt(SimulatedDriver(stream).supervisor.attempt, "d-0001-a0001", "host", 7)
     claim = stream.control.claim("d-0001", 1)
     assert claim is not None
@@ -34,10 +32,8 @@ def test_a_claim_says_who_it_is_and_what_it_speaks() -> None:
 
 
 @pytest.mark.parametrize("has_beaten", [True, False])
-def test_a_claim_says_when_the_attempt_before_was_last_seen(has_beaten: bool) -> None:
+def test_a_claim_says_when_the_attempt_before_was_last_seen(stream: SimulatedStream, has_beaten: bool) -> None:
     """Its own heartbeats take the place of that one, and nothing else says how long a killed driver ran."""
-    stream = SimulatedStream()
-    stream.deploy()
     claim_attempt(SimulatedDriver(stream).supervisor.attempt, "d-0001-a0001", "host", 7)
     beat = Heartbeat(STREAM, "d-0001", 1, stream.clock.now(), {})
     if has_beaten:
@@ -50,20 +46,16 @@ def test_a_claim_says_when_the_attempt_before_was_last_seen(has_beaten: bool) ->
     assert (second.earlier_attempt, second.earlier_beat_at) == ((1, beat.at) if has_beaten else (None, None))
 
 
-def test_a_claim_says_why_the_attempt_was_asked_for() -> None:
+def test_a_claim_says_why_the_attempt_was_asked_for(stream: SimulatedStream) -> None:
     """So that ``events`` tells the reason of each attempt: of the first its deploy's, then what the register says."""
-    stream = SimulatedStream()
-    stream.deploy()
     stream.next_attempt()
     stream.control.update_register(lambda now: replace(now, attempt_reason="room again"), by="test")
     claim_attempt(SimulatedDriver(stream, attempt=2).supervisor.attempt, "d-0001-a0002", "host", 7)
     assert [event.reason for event in stream.events_of(Claimed)] == ["room again"]
 
 
-def test_an_attempt_that_is_not_current_claims_nothing_and_writes_nothing() -> None:
+def test_an_attempt_that_is_not_current_claims_nothing_and_writes_nothing(stream: SimulatedStream) -> None:
     """A driver that comes late finds its successor in the register, and leaves no trace (Law 4)."""
-    stream = SimulatedStream()
-    stream.deploy()
     stream.point_register("d-0001", 2)
     before = keys(stream.checkpoints)
     with pytest.raises(FencedError):
@@ -71,10 +63,8 @@ def test_an_attempt_that_is_not_current_claims_nothing_and_writes_nothing() -> N
     assert keys(stream.checkpoints) == before
 
 
-def test_the_second_driver_of_an_attempt_stops() -> None:
+def test_the_second_driver_of_an_attempt_stops(stream: SimulatedStream) -> None:
     """One attempt is one driver process (1a.8)."""
-    stream = SimulatedStream()
-    stream.deploy()
     claim_attempt(SimulatedDriver(stream).supervisor.attempt, "d-0001-a0001", "host", 7)
     second = SimulatedDriver(stream)
     before = keys(stream.checkpoints)
@@ -85,10 +75,8 @@ def test_the_second_driver_of_an_attempt_stops() -> None:
     assert keys(stream.checkpoints) == before
 
 
-def test_a_driver_replaced_while_it_claims_stops() -> None:
+def test_a_driver_replaced_while_it_claims_stops(stream: SimulatedStream) -> None:
     """The register is looked at again after the claim: the successor may have moved it in between (Law 4)."""
-    stream = SimulatedStream()
-    stream.deploy()
     plan = FaultPlan(meanwhile={3: lambda: stream.point_register("d-0002", 1, fencing_token=2)})
     store = FaultyStore(stream.checkpoints, plan)
     driver = SimulatedDriver(stream, control=StreamControl(store, STREAM, stream.clock))
@@ -109,10 +97,8 @@ def test_a_claim_outlasts_a_short_outage(fault: Fault) -> None:
         assert stream.kinds() == ["Claimed"]
 
 
-def test_a_store_that_stays_away_ends_the_claim() -> None:
+def test_a_store_that_stays_away_ends_the_claim(stream: SimulatedStream) -> None:
     """Before its claim a driver has nothing to lose: after ``lost_after_seconds`` it says what it saw (Law 6)."""
-    stream = SimulatedStream()
-    stream.deploy()
     faults = dict.fromkeys(range(1, 500), Fault.UNAVAILABLE)
     store = FaultyStore(stream.checkpoints, FaultPlan(faults))
     driver = SimulatedDriver(stream, control=StreamControl(store, STREAM, stream.clock))
@@ -127,10 +113,8 @@ def test_the_agent_says_the_version_of_the_package() -> None:
     assert project["version"] == AGENT_VERSION
 
 
-def test_a_store_that_is_away_at_the_very_first_read_is_waited_for() -> None:
+def test_a_store_that_is_away_at_the_very_first_read_is_waited_for(stream: SimulatedStream) -> None:
     """A driver that came up within an outage is as good as any; where it does not end, the driver does (Law 6)."""
-    stream = SimulatedStream()
-    stream.deploy()
     faults = FaultPlan(dict.fromkeys(range(1, 10_000), Fault.UNAVAILABLE))
     control = StreamControl(FaultyStore(stream.checkpoints, faults), STREAM, stream.clock)
     stream.clock.after(20.0, faults.at.clear)

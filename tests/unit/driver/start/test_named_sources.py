@@ -1,4 +1,4 @@
-"""Sources that have names: whose offset is whose, and what is refused."""
+"""Named sources: which offset belongs to which, and what is refused."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from airflow_streamstate.connectors.files import FileSource
 from airflow_streamstate.connectors.source import NO_OFFSET, SYSTEM, Source
 from airflow_streamstate.driver.attempt.ports import QuerySource, WriterFacts
 from airflow_streamstate.driver.attempt.source_book import UNKNOWN, KnownSource
-from airflow_streamstate.driver.start.arranging import Arrangement, arrange, check_same_order
 from airflow_streamstate.driver.start.named_sources import (
-    arrange_by_name,
     check_same_names,
     log_folders,
+    map_offsets_by_name,
     refuse_source_twice,
     source_keys,
     told_apart,
 )
+from airflow_streamstate.driver.start.offset_mapping import MappedOffsets, check_same_order, map_offsets
 from airflow_streamstate.errors import IncompatibleUpgradeError, UnsupportedCheckpointError
 from airflow_streamstate.protocol.manifest import QuerySnapshot
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity
@@ -67,9 +67,9 @@ def startable(found: Sequence[KnownSource], *, stateful: bool = False, **conf: s
     return SimpleNamespace(facts=facts, session_conf=lambda names: {name: settings[name] for name in names})
 
 
-def arranged(known: QuerySnapshot, names: Sequence[str], now: Sequence[KnownSource]) -> Arrangement:
+def mapped(known: QuerySnapshot, names: Sequence[str], now: Sequence[KnownSource]) -> MappedOffsets:
     """As a seed does it."""
-    return arrange("counts", *told_apart(known, names, now), accepts=False)
+    return map_offsets("counts", *told_apart(known, names, now), accepts=False)
 
 
 def entry(names: Sequence[str], version: str = "v2") -> OffsetEntry:
@@ -82,10 +82,10 @@ def entry(names: Sequence[str], version: str = "v2") -> OffsetEntry:
 def test_each_source_keeps_its_offset_wherever_it_stands_and_whatever_its_name() -> None:
     """Swapped in the plan; with names exchanged; with a new name: the offset is of what was read (Law 5)."""
     known = snapshot()
-    assert arranged(known, ("one", "two"), sources(two="/in/b", one="/in/a")).lines == ("1", "2")
-    assert arranged(known, ("one", "two"), sources(one="/in/b", two="/in/a")).lines == ("2", "1")
+    assert mapped(known, ("one", "two"), sources(two="/in/b", one="/in/a")).lines == ("1", "2")
+    assert mapped(known, ("one", "two"), sources(one="/in/b", two="/in/a")).lines == ("2", "1")
     renamed = sources(one="/in/a", zwei="/in/b")
-    found = arranged(known, ("one", "two"), renamed)
+    found = mapped(known, ("one", "two"), renamed)
     assert found.lines == ("1", "2")
     folders = log_folders(found.folders, known, ("one", "two"), renamed)
     assert folders == {"one": "one", "two": "zwei"}
@@ -93,10 +93,10 @@ def test_each_source_keeps_its_offset_wherever_it_stands_and_whatever_its_name()
 
 def test_a_source_more_and_a_source_less_are_told() -> None:
     """The new one starts where its options say, the other is left at its offset, by name."""
-    found = arranged(snapshot(), ("one", "two"), sources(three="/in/c", one="/in/a", two="/in/b"))
+    found = mapped(snapshot(), ("one", "two"), sources(three="/in/c", one="/in/a", two="/in/b"))
     assert found.lines == ("1", NO_OFFSET, "2")
     assert "file:/in/c" in " ".join(found.remarks) or "/in/c" in " ".join(found.remarks)
-    found = arranged(snapshot(), ("one", "two"), sources(two="/in/b"))
+    found = mapped(snapshot(), ("one", "two"), sources(two="/in/b"))
     assert found.lines == ("2",)
     assert found.remarks[0] == "source file /in/a is not read any more; it is left at 1"
 
@@ -104,20 +104,20 @@ def test_a_source_more_and_a_source_less_are_told() -> None:
 def test_of_two_that_read_the_same_each_keeps_the_offset_of_its_name() -> None:
     """By what they are they cannot be told apart; by their names they can."""
     twins = {"left": ("/in/a", "1"), "right": ("/in/a", "2")}
-    found = arranged(snapshot(twins), ("left", "right"), sources(right="/in/a"))
+    found = mapped(snapshot(twins), ("left", "right"), sources(right="/in/a"))
     assert found.lines == ("2",)
-    found = arranged(snapshot(twins), ("left", "right"), sources(right="/in/a", another="/in/a"))
+    found = mapped(snapshot(twins), ("left", "right"), sources(right="/in/a", another="/in/a"))
     assert found.lines == ("1", "2")  # of another name: the one that is left
 
 
 def test_names_come_and_go_with_a_seed() -> None:
     """Positions go from numbers to names and back, and the logs of the sources with them."""
     named = sources(b="/in/a", a="/in/b")
-    found = arranged(snapshot(), (), named)
+    found = mapped(snapshot(), (), named)
     assert found.lines == ("2", "1")
     assert log_folders(found.folders, snapshot(), (), named) == {"1": "a", "0": "b"}
     plain = (files("", "/in/b", 0), files("", "/in/a", 1))
-    found = arranged(snapshot(), ("one", "two"), plain)
+    found = mapped(snapshot(), ("one", "two"), plain)
     assert found.lines == ("2", "1")
     assert log_folders(found.folders, snapshot(), ("one", "two"), plain) == {"one": "1", "two": "0"}
 
@@ -126,15 +126,15 @@ def test_of_two_that_read_the_same_the_order_of_the_plan_tells_where_names_do_no
     """Names come and go, and lines then stand in another order than the sources: neither takes the other's offset."""
     twins = snapshot({"0": ("/in/a", "1"), "1": ("/in/a", "2")})
     named = sources(zebra="/in/a", ant="/in/a")
-    assert arranged(twins, (), named).lines == ("2", "1")
+    assert mapped(twins, (), named).lines == ("2", "1")
     by_name = replace(
         twins,
         identities=tuple(reversed(twins.identities)),
         position=replace(twins.position, end_offsets=("2", "1")),
     )
-    assert arranged(by_name, ("ant", "zebra"), (files("", "/in/a", 0), files("", "/in/a", 1))).lines == ("1", "2")
+    assert mapped(by_name, ("ant", "zebra"), (files("", "/in/a", 0), files("", "/in/a", 1))).lines == ("1", "2")
     renamed = sources(mule="/in/a", horse="/in/a")
-    assert arranged(by_name, ("ant", "zebra"), renamed).lines == ("2", "1")
+    assert mapped(by_name, ("ant", "zebra"), renamed).lines == ("2", "1")
 
 
 def test_names_that_are_exchanged_between_two_systems_take_no_position_along() -> None:
@@ -146,7 +146,7 @@ def test_names_that_are_exchanged_between_two_systems_take_no_position_along() -
             replace(source, identity=in_system(source.identity, at))
             for source, at in zip(sources(left="/in/a", right="/in/a"), systems, strict=True)
         ]
-        assert arranged(known, ("left", "right"), now).lines == lines
+        assert mapped(known, ("left", "right"), now).lines == lines
 
 
 def in_system(identity: SourceIdentity, cluster_id: str) -> SourceIdentity:
@@ -157,21 +157,21 @@ def in_system(identity: SourceIdentity, cluster_id: str) -> SourceIdentity:
 def test_of_unknown_kinds_the_name_alone_says_which_it_is() -> None:
     """A source more or less is told; one of another name may be the same one, which would be read anew (Law 5)."""
     known, names = snapshot(known=False), ("one", "two")
-    found = arrange_by_name("counts", known, names, (mystery("one"), mystery("three"), mystery("two")))
+    found = map_offsets_by_name("counts", known, names, (mystery("one"), mystery("three"), mystery("two")))
     assert (found.lines, found.remarks[0]) == (
         ("1", NO_OFFSET, "2"),
         "source three is new: it starts where its options say",
     )
-    assert arrange_by_name("counts", known, names, (mystery("two"),)).lines == ("2",)
+    assert map_offsets_by_name("counts", known, names, (mystery("two"),)).lines == ("2",)
     for now, before in (
         ((mystery("one"), mystery("zwei")), names),
         ((mystery(""), mystery("", 1)), names),
         ((mystery("one"), mystery("two")), ()),
     ):
         with pytest.raises(IncompatibleUpgradeError):
-            arrange_by_name("counts", known, before, now)
+            map_offsets_by_name("counts", known, before, now)
     with pytest.raises(IncompatibleUpgradeError, match="another source under the name"):
-        arrange_by_name("counts", snapshot(), names, (files("one", "/in/other"), mystery("two", 1)))
+        map_offsets_by_name("counts", snapshot(), names, (files("one", "/in/other"), mystery("two", 1)))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_keys_are_what_the_sessions_spark_writes() -> None:
 
 
 def test_a_source_that_stands_twice_is_refused_in_offset_log_2() -> None:
-    """The log has one line of it, the plan two places: nobody could say which line is whose."""
+    """The log has one line of it, the plan two places."""
     twice = (files("", "/in/a"), files("", "/in/a"))
     assert source_keys("counts", startable(twice), 2, "4.2.0") == ()
     with pytest.raises(UnsupportedCheckpointError, match="twice"):

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_streamstate.driver.start.naming import NameBook
 from airflow_streamstate.errors import InvalidRequestError
 
 
-def test_the_query_name_counts_most() -> None:
-    """queryName wins over the location that the script had set (1a.12)."""
-    assert NameBook().name_of("orders", "/cp/other") == "orders"
-
-
 @pytest.mark.parametrize(
-    ("location", "name"),
-    [("/cp/orders", "orders"), ("s3a://bucket/cp/orders/", "orders"), ("orders", "orders"), ("/cp/ord ers", "ord ers")],
+    ("query_name", "location", "name"),
+    [
+        ("orders", "/cp/other", "orders"),
+        (None, "/cp/orders", "orders"),
+        (None, "s3a://bucket/cp/orders/", "orders"),
+        (None, "orders", "orders"),
+        (None, "/cp/ord ers", "ord ers"),
+        *(("", location, "query-1") for location in (None, "", "/", "file:///")),
+    ],
 )
-def test_a_location_names_by_its_last_part(location: str, name: str) -> None:
-    """Without a name, the last part of the script's own checkpointLocation is it (1a.12)."""
-    assert NameBook().name_of(None, location) == name
-
-
-@pytest.mark.parametrize("location", [None, "", "/", "file:///"])
-def test_the_only_unnamed_query_is_query_1(location: str | None) -> None:
-    """A script with one nameless query needs no change (1a.12)."""
-    assert NameBook().name_of("", location) == "query-1"
+def test_a_name_is_the_query_name_else_the_last_part_of_the_location(
+    query_name: str | None, location: str | None, name: str
+) -> None:
+    """Else it is query-1, so that a script with one unnamed query needs no change (1a.12)."""
+    assert NameBook().name_of(query_name, location) == name
 
 
 def test_the_same_query_started_again_keeps_its_name() -> None:
@@ -36,31 +36,22 @@ def test_the_same_query_started_again_keeps_its_name() -> None:
         assert book.name_of("orders", "/cp/x") == "orders"
 
 
-def test_a_second_unnamed_query_is_refused_with_advice() -> None:
-    """Two nameless queries would swap their state at the next upgrade (1a.12)."""
-    book = NameBook()
-    book.name_of(None, None, "plan-a")
-    with pytest.raises(InvalidRequestError) as caught:
-        book.name_of(None, None, "plan-b")
-    assert "queryName" in caught.value.next_step
-
-
 @pytest.mark.parametrize(
     ("first", "second"),
     [
+        ((None, None, "plan-a"), (None, None, "plan-b")),
         ((None, "/a/cp"), (None, "/b/cp")),
         (("cp", None), (None, "/b/cp")),
         ((None, None), ("query-1", None)),
     ],
 )
-def test_two_ways_to_one_name_are_refused(
-    first: tuple[str | None, str | None], second: tuple[str | None, str | None]
-) -> None:
-    """One name never means two queries: one would take over the other's state (1a.12)."""
+def test_two_queries_of_one_name_are_refused_with_advice(first: Any, second: Any) -> None:
+    """One would take over the other's state (1a.12)."""
     book = NameBook()
     book.name_of(*first)
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(InvalidRequestError) as caught:
         book.name_of(*second)
+    assert "queryName" in caught.value.next_step
 
 
 def test_a_name_that_no_key_can_hold_is_refused_and_not_kept() -> None:

@@ -12,27 +12,13 @@ from support.simulated_query import Phase, SimulatedPlan, SimulatedRun
 
 
 def stopped(stream: SimulatedStream, plan: SimulatedPlan) -> None:
-    stream.deploy()
     stream.order_at(2.1, StopRequest)
     assert stream.run(waiting_script(plan)) == 0
 
 
-def test_an_expired_notification_does_not_keep_the_job_from_running() -> None:
-    """Past its deadline when it is read: the queries run as if it had not been there."""
-    stream, plan = SimulatedStream(), make_plan()
-    stream.deploy()
-    stream.order(DrainNotification, within_seconds=1.0)
-    stream.clock.advance(5.0)
-    stream.order_at(10.0, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
-    assert "Expired" in stream.kinds()
-    assert plan.sources[0].reads
-
-
-def test_a_drain_that_was_begun_is_ended_although_its_deadline_has_passed() -> None:
+def test_a_drain_that_was_begun_is_ended_although_its_deadline_has_passed(stream: SimulatedStream) -> None:
     """The deadline is for beginning: what is begun is ended."""
-    stream, plan = SimulatedStream(), make_plan(40)
-    stream.deploy()
+    plan = make_plan(40)
     command = replace(make_command(DrainNotification, stream.clock, "d-0001", within_seconds=12.0))
     stream.clock.after(10.0, lambda: stream.control.journal("d-0001").write_command(command, NEWEST_PROTOCOL))
 
@@ -54,10 +40,9 @@ def test_a_drain_that_was_begun_is_ended_although_its_deadline_has_passed() -> N
     assert "Expired" not in stream.kinds()
 
 
-def test_a_drain_whose_object_was_deleted_is_ended_by_what_the_event_kept() -> None:
-    """Accepted keeps the content, so that somebody's clean-up does not undo a drain that was begun."""
-    stream, plan = SimulatedStream(), make_plan(500, batch_seconds=5)
-    stream.deploy()
+def test_a_drain_whose_object_was_deleted_is_ended_by_what_the_event_kept(stream: SimulatedStream) -> None:
+    """Accepted keeps the command, and the drain ends."""
+    plan = make_plan(500, batch_seconds=5)
     stream.order_at(2.0, DrainNotification)
 
     def script(driver: SimulatedDriver) -> None:
@@ -74,9 +59,10 @@ def test_a_drain_whose_object_was_deleted_is_ended_by_what_the_event_kept() -> N
     assert (drained.attempt, drained.command_number) == (2, 1)
 
 
-def test_an_attempt_that_was_to_drain_and_finds_no_notification_starts_nothing() -> None:
-    """An attempt that exists for a flush alone never reads input, whatever became of the notification (Law 5)."""
-    stream, plan = SimulatedStream(), make_plan()
+def test_an_attempt_that_was_to_drain_and_finds_no_notification_starts_nothing(
+    stream: SimulatedStream, plan: SimulatedPlan
+) -> None:
+    """An attempt for a flush alone never reads input (Law 5)."""
     stopped(stream, plan)
     reads = list(plan.sources[0].reads)
     attempt = stream.next_attempt(attempt_mode="drain")
@@ -85,10 +71,9 @@ def test_an_attempt_that_was_to_drain_and_finds_no_notification_starts_nothing()
     assert stream.events_of(Finished)[0].queries["counts"].batch_id is not None
 
 
-def test_an_attempt_of_a_drained_deployment_starts_nothing() -> None:
+def test_an_attempt_of_a_drained_deployment_starts_nothing(stream: SimulatedStream) -> None:
     """A drained checkpoint is never resumed: its handles are over, and Drained stays the last word (Law 11)."""
-    stream, plan = SimulatedStream(), make_plan(40)
-    stream.deploy()
+    plan = make_plan(40)
     stream.order_at(10.0, DrainNotification)
     assert stream.run(waiting_script(plan)) == 0
     reads = list(plan.sources[0].reads)
@@ -99,10 +84,9 @@ def test_an_attempt_of_a_drained_deployment_starts_nothing() -> None:
     assert stream.kinds()[-3:] == ["Drained", "Claimed", "Started"]
 
 
-def test_a_pending_drain_that_cannot_work_is_rejected_and_the_job_runs() -> None:
+def test_a_pending_drain_that_cannot_work_is_rejected_and_the_job_runs(stream: SimulatedStream) -> None:
     """Known only when the query comes: then the notification has its end, and the queries read their input."""
-    stream, plan = SimulatedStream(), make_plan(cannot_flush="the memory sink cannot recover")
-    stream.deploy()
+    plan = make_plan(cannot_flush="the memory sink cannot recover")
     stream.order(DrainNotification)
     stream.order_at(10.0, StopRequest)
     assert stream.run(waiting_script(plan)) == 0
@@ -110,14 +94,3 @@ def test_a_pending_drain_that_cannot_work_is_rejected_and_the_job_runs() -> None
     assert stream.kinds()[-1] == "Stopped"
     assert plan.sources[0].reads
     assert stream.commands() == []
-
-
-def test_a_notification_of_another_deployment_does_not_close_the_latch() -> None:
-    """Only the deployment that an order names obeys it."""
-    stream, plan = SimulatedStream(), make_plan()
-    stream.deploy()
-    foreign = replace(make_command(DrainNotification, stream.clock, "d-0001"), deployment_id="d-0007")
-    stream.control.journal("d-0001").write_command(foreign, NEWEST_PROTOCOL)
-    stream.order_at(5.0, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
-    assert plan.sources[0].reads

@@ -56,10 +56,10 @@ def restore(stream: SimulatedStream) -> StartPlan:
 
 
 def test_a_deploy_under_another_setting_is_refused_and_goes_on_under_the_old_one(
+    plan: SimulatedPlan,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By name and with both values; no checkpoint is built, and nothing read."""
-    plan = make_plan()
     stream = ended(monkeypatch, plan, StopRequest)
     reads = list(plan.sources[0].reads)
     assert goes_on(stream, plan, restore(stream)) == 1
@@ -77,21 +77,19 @@ def test_a_deploy_under_another_setting_is_refused_and_goes_on_under_the_old_one
     assert_nothing_lost(plan)
 
 
-def test_what_holds_no_state_made_by_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_holds_no_state_made_by_it_starts(plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """A query without state, and a seed, which begins with none."""
     without = make_plan(window_ms=None)
     stream = ended(monkeypatch, without, StopRequest)
     assert goes_on(stream, without, restore(stream)) == 0
-    plan = make_plan()
     stream = ended(monkeypatch, plan, DrainNotification)
     start = StartPlan("seed", stream.events_of(Drained)[0].snapshot_id, "d-0001")
     assert goes_on(stream, plan, start) == 0
     assert stream.events_of(QueryStarted, "d-0002")[0].how == "seeded"
 
 
-def test_what_an_upgrade_has_decided_on_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its way back brings the old version back, whatever the one that failed was given."""
-    plan = make_plan()
+def test_what_an_upgrade_has_decided_on_starts(plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rollback restores the old version under its settings."""
     stream = ended(monkeypatch, plan, StopRequest)
     start, request_id = restore(stream), return_request_id_for(upgrade_id_for("u"), "forward")
     assert goes_on(stream, plan, start, request_id) == 0
@@ -99,9 +97,10 @@ def test_what_an_upgrade_has_decided_on_starts(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("spark_version", ["4.2.0", "4.2.1"])
-def test_where_nobody_can_tell_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, spark_version: str) -> None:
+def test_where_nobody_can_tell_nothing_is_refused(
+    plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch, spark_version: str
+) -> None:
     """Of a deployment that an older release started; and on another Spark, with its own defaults."""
-    plan = make_plan()
     stream = ended(monkeypatch, plan, StopRequest)
     recorded = list(stream.control.home.list_objects(layout.plans_prefix(STREAM, "d-0001")))
     for info in recorded if spark_version == stream.spark_version else ():
@@ -111,7 +110,7 @@ def test_where_nobody_can_tell_nothing_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 class Away(MemoryStore):
-    """Does not answer, the first time that somebody lists this."""
+    """Does not answer the first listing of this prefix."""
 
     prefix = "/"
 
@@ -151,10 +150,9 @@ def test_a_setting_that_another_release_does_not_record_is_no_other_one(
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_neither_does_a_deploy_whose_drain_is_called_off_before_its_first_start(
-    monkeypatch: pytest.MonkeyPatch, dies: bool
+    plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch, dies: bool
 ) -> None:
     """Its checkpoint is there by then, built for a flush."""
-    plan = make_plan()
     stream = ended(monkeypatch, plan, StopRequest)
     reads = list(plan.sources[0].reads)
     stream.deploy(2, restore(stream))

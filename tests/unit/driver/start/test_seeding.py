@@ -23,24 +23,29 @@ from support.simulated_query import SimulatedPlan
 from support.simulated_sources import SimulatedSource
 
 
+@pytest.fixture
+def plan() -> SimulatedPlan:
+    """A query over forty rows."""
+    return make_plan(40)
+
+
 def drained(stream: SimulatedStream, plan: SimulatedPlan) -> str:
-    stream.deploy()
     stream.order_at(4.1, DrainNotification)
     assert stream.run(waiting_script(plan)) == 0
     return stream.events_of(Drained)[0].snapshot_id
 
 
 def run_second(
-    stream: SimulatedStream, plan: SimulatedPlan, snapshot_id: str, *, discard_state: bool = False
+    stream: SimulatedStream, plan: SimulatedPlan, snapshot_id: str, number: int = 2, *, discard_state: bool = False
 ) -> int | None:
-    stream.deploy(2, StartPlan("seed", snapshot_id, "d-0001", discard_state=discard_state))
-    stream.order_at(30.0, DrainNotification, "d-0002")
-    return stream.run(waiting_script(plan), "d-0002")
+    stream.deploy(number, StartPlan("seed", snapshot_id, "d-0001", discard_state=discard_state))
+    stream.order_at(30.0, DrainNotification, f"d-{number:04d}")
+    return stream.run(waiting_script(plan), f"d-{number:04d}")
 
 
-def test_a_seeded_query_goes_on_at_the_drained_offsets_with_the_same_ids() -> None:
+def test_a_seeded_query_goes_on_at_the_drained_offsets_with_the_same_ids(stream: SimulatedStream) -> None:
     """Another window length is no hindrance; query id and batch ids go on, and no row is lost (Law 9)."""
-    stream, plan = SimulatedStream(), make_plan(200)
+    plan = make_plan(200)
     snapshot_id = drained(stream, plan)
     last = plan.sink.batches[-1][0]
     new = replace(plan, window_ms=3_000)
@@ -54,9 +59,8 @@ def test_a_seeded_query_goes_on_at_the_drained_offsets_with_the_same_ids() -> No
     assert sum(plan.sink.counts().values()) == 200
 
 
-def test_the_seed_batch_never_touches_the_sink() -> None:
+def test_the_seed_batch_never_touches_the_sink(stream: SimulatedStream, plan: SimulatedPlan) -> None:
     """Fresh state is made by an empty batch into no sink (1a.10)."""
-    stream, plan = SimulatedStream(), make_plan(40)
     snapshot_id = drained(stream, plan)
     batches = list(plan.sink.batches)
     stream.deploy(2, StartPlan("seed", snapshot_id, "d-0001"))
@@ -70,9 +74,8 @@ def test_the_seed_batch_never_touches_the_sink() -> None:
     assert list(stream.checkpoints.list_objects(building)) == []
 
 
-def test_a_row_that_was_late_stays_late() -> None:
+def test_a_row_that_was_late_stays_late(stream: SimulatedStream, plan: SimulatedPlan) -> None:
     """The watermark of before the flush is kept, so that no written window is opened again (1a.10)."""
-    stream, plan = SimulatedStream(), make_plan(40)
     snapshot_id = drained(stream, plan)
     counted = sum(plan.sink.counts().values())
     plan.sources[0].add(100, 20_000)
@@ -82,9 +85,10 @@ def test_a_row_that_was_late_stays_late() -> None:
     assert sum(plan.sink.counts().values()) == counted + 1
 
 
-def test_another_watermark_delay_begins_a_watermark_anew_and_says_so() -> None:
+def test_another_watermark_delay_begins_a_watermark_anew_and_says_so(
+    stream: SimulatedStream, plan: SimulatedPlan
+) -> None:
     """Where column or delay changed, the old watermark means nothing (1a.10)."""
-    stream, plan = SimulatedStream(), make_plan(40)
     snapshot_id = drained(stream, plan)
     plan.sources[0].add(100, 20_000)
     assert run_second(stream, replace(plan, delay_ms=500), snapshot_id) == 0
@@ -101,9 +105,10 @@ def test_another_watermark_delay_begins_a_watermark_anew_and_says_so() -> None:
     ],
     ids=["another", "one more", "none"],
 )
-def test_other_sources_than_were_drained_are_refused(sources: list[SimulatedSource]) -> None:
+def test_other_sources_than_were_drained_are_refused(
+    stream: SimulatedStream, plan: SimulatedPlan, sources: list[SimulatedSource]
+) -> None:
     """Offsets belong to what they were of: by number and by what each source is."""
-    stream, plan = SimulatedStream(), make_plan(40)
     snapshot_id = drained(stream, plan)
     assert run_second(stream, replace(plan, sources=sources), snapshot_id) == 1
     assert "IncompatibleUpgradeError" in stream.events_of(Failed, "d-0002")[0].error
@@ -111,9 +116,8 @@ def test_other_sources_than_were_drained_are_refused(sources: list[SimulatedSour
     assert all(source.reads == [] for source in sources)
 
 
-def test_sources_in_another_order_are_refused() -> None:
+def test_sources_in_another_order_are_refused(stream: SimulatedStream) -> None:
     """Swapped, each would go on at the other's offset."""
-    stream = SimulatedStream()
     first, second = SimulatedSource("Simulated[a]"), SimulatedSource("Simulated[b]")
     first.add(*range(0, 10_000, 250))
     second.add(*range(0, 5_000, 250))
@@ -123,25 +127,20 @@ def test_sources_in_another_order_are_refused() -> None:
     assert "another order" in stream.events_of(Failed, "d-0002")[0].error
 
 
-def test_state_that_the_drain_left_is_not_dropped_unasked() -> None:
-    """A seed would drop it: refused, unless the user asked for just that (Law 16)."""
-    stream, plan = SimulatedStream(), make_plan(40, delay_ms=None)
+def test_state_that_the_drain_left_is_not_dropped_unasked(stream: SimulatedStream) -> None:
+    """A seed would drop it: refused, unless the user asked for just that, which is then told (Law 16)."""
+    plan = make_plan(40, delay_ms=None)
     snapshot_id = drained(stream, plan)
     assert run_second(stream, plan, snapshot_id) == 1
     assert "--allow-state-loss" in stream.events_of(Failed, "d-0002")[0].error
+    assert run_second(stream, plan, snapshot_id, 3, discard_state=True) == 0
+    assert any("discarded" in word for word in stream.events_of(QueryStarted, "d-0003")[0].repairs)
 
 
-def test_state_is_discarded_where_the_user_asked_for_it() -> None:
-    """--allow-state-loss starts the query, and says how many rows were dropped (Law 16)."""
-    stream, plan = SimulatedStream(), make_plan(40, delay_ms=None)
-    snapshot_id = drained(stream, plan)
-    assert run_second(stream, plan, snapshot_id, discard_state=True) == 0
-    assert any("discarded" in word for word in stream.events_of(QueryStarted, "d-0002")[0].repairs)
-
-
-def test_a_driver_killed_while_it_builds_a_seed_is_followed_by_one_that_builds_it_again() -> None:
+def test_a_driver_killed_while_it_builds_a_seed_is_followed_by_one_that_builds_it_again(
+    stream: SimulatedStream, plan: SimulatedPlan
+) -> None:
     """Half built is built again: the last act puts it in place (1a.10)."""
-    stream, plan = SimulatedStream(), make_plan(40)
     snapshot_id = drained(stream, plan)
     plan.sources[0].add(*range(10_000, 12_000, 250))
     stream.deploy(2, StartPlan("seed", snapshot_id, "d-0001"))

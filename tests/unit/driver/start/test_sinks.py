@@ -78,8 +78,7 @@ def test_a_driver_that_was_replaced_learns_that_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("means", ["exact by undo", "by command"])
 def test_ids_that_somebody_else_wrote_above_a_restored_position_are_found(means: UndoMeans) -> None:
-    """A driver that was taken for dead and went on, or a home that was restored from a mirror: what was written would
-    swallow the successor's batches. What takes it out is named (Law 14)."""
+    """They would swallow the successor's batches; the way to remove them is named (Law 14)."""
     stream = SimulatedStream()
     last = _stopped_at(stream)
     plan = make_plan(400)
@@ -98,10 +97,9 @@ def test_ids_that_somebody_else_wrote_above_a_restored_position_are_found(means:
     assert stream.run(script, "d-0002") == 0
 
 
-def test_a_batch_that_is_planned_may_be_held_and_is_no_alarm() -> None:
+def test_a_batch_that_is_planned_may_be_held_and_is_no_alarm(stream: SimulatedStream) -> None:
     """The driver died between the sink and the commit: the next attempt runs the same bounds, and nothing is lost."""
-    stream, plan = SimulatedStream(), make_plan(60)
-    stream.deploy()
+    plan = make_plan(60)
 
     def dies_before_a_commit(driver: SimulatedDriver) -> None:
         def die(run: SimulatedRun, phase: str) -> None:
@@ -164,10 +162,9 @@ def test_a_store_that_does_not_answer_for_a_moment_ends_no_drain(
         assert stream.events_of(Drained, "d-0002"), (method, failing)
 
 
-def test_a_skip_that_nobody_foresaw_is_told_at_once_and_counted() -> None:
-    """Somebody writes to the sink while the query runs: an event at the first, at each doubling, and at the end."""
-    stream, plan = SimulatedStream(), make_plan(2_000)
-    stream.deploy()
+def test_a_skip_that_nobody_foresaw_is_told_at_once_and_counted(stream: SimulatedStream) -> None:
+    """An event at the first, at each doubling, and at the end."""
+    plan = make_plan(2_000)
 
     def fill() -> None:
         for batch_id in range(8, 30):
@@ -197,16 +194,14 @@ def looked_for_anew() -> Iterator[None]:
 
 @pytest.mark.usefixtures("looked_for_anew")
 def test_an_connector_that_cannot_be_used_is_told_once_and_stops_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stream: SimulatedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody's broken package is a sentence for people, however many queries start."""
+    """One note, for any number of queries."""
     metadata = tmp_path / "theirs-1.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
     (metadata / "entry_points.txt").write_text("[airflow_streamstate.sinks]\nlake = no_such_module:LakeSink\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    stream = SimulatedStream()
-    stream.deploy()
     plans = (make_plan(20, trigger="available_now"), make_plan(20, trigger="available_now"))
     assert stream.run(waiting_script(*plans, names=("a", "b"))) == 0
     told = [note.text for note in stream.events_of(Noted) if "lake" in note.text]

@@ -1,4 +1,4 @@
-"""A batch that always fails is skipped before its query starts, or the wish is rejected and all goes on."""
+"""A batch that always fails is skipped before its query starts, or the request is rejected."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.driver.start.skipping import skip_if_asked
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, SkipRequest, StopRequest
 from airflow_streamstate.protocol.data_events import Skipped
@@ -28,15 +27,14 @@ BATCH = 3
 
 def failed(stream: SimulatedStream, **changes: Any) -> SimulatedPlan:
     """A first attempt that failed over the rows of one batch."""
-    plan = make_plan(80, fails_on_rows_of={BATCH}, **changes)
-    stream.deploy()
+    plan = make_plan(80, **{"fails_on_rows_of": {BATCH}, **changes})
     assert stream.run(waiting_script(plan)) == 1
     assert stream.events_of(Failed)
     return plan
 
 
 def ask(stream: SimulatedStream, batch_id: int = BATCH, **fields: Any) -> SkipRequest:
-    """Write the wish, as a controller does."""
+    """Write the request, as a controller does."""
     values: dict[str, Any] = {
         "command_id": stream.clock.new_uuid(),
         "stream_id": "flights",
@@ -72,14 +70,13 @@ def assert_only_these_rows_are_missing(plan: SimulatedPlan, begin: int, end: int
     }
 
 
-def test_only_the_rows_of_that_batch_are_missing() -> None:
-    """State as it was, ids as they come, and the offsets between which nobody reads are told. (Laws 9 and 14)"""
-    stream = SimulatedStream()
+def test_only_the_rows_of_that_batch_are_missing(stream: SimulatedStream) -> None:
+    """State and ids continue, and the skipped offsets are recorded. (Laws 9 and 14)"""
     plan = failed(stream)
-    wish = ask(stream)
+    request = ask(stream)
     assert run_next(stream, plan) == 0
     (skipped,) = stream.events_of(Skipped)
-    assert (skipped.command_id, skipped.requested_by, skipped.reason) == (wish.command_id, "ada", "a bad row")
+    assert (skipped.command_id, skipped.requested_by, skipped.reason) == (request.command_id, "ada", "a bad row")
     (move,) = skipped.moves
     assert (move.from_offset, move.to_offset) == ('{"index":30}', '{"index":40}')
     assert stream.events_of(QueryStarted)[-1].batch_id == BATCH
@@ -91,17 +88,16 @@ def test_only_the_rows_of_that_batch_are_missing() -> None:
 @pytest.mark.parametrize(
     ("sink", "holds", "accepts", "said"),
     [
-        ("idempotent", True, False, "holds batch 3 already: not its rows fail"),
-        ("append", False, False, "nobody can tell whether"),
+        ("idempotent", True, False, "holds batch 3 already, so its rows do not fail"),
+        ("append", False, False, "it is not known whether"),
         ("append", False, True, None),
         ("idempotent", True, True, None),
     ],
 )
 def test_law_14_what_the_sink_may_hold_is_not_skipped_unasked(
-    sink: Any, holds: bool, accepts: bool, said: str | None
+    stream: SimulatedStream, sink: Any, holds: bool, accepts: bool, said: str | None
 ) -> None:
-    """The wish is rejected with the reason, and the attempt runs as if nothing had been asked."""
-    stream = SimulatedStream()
+    """The request is rejected with the reason, and the attempt runs."""
     plan = failed(stream, sink=SimulatedSink(sink))
     if holds:
         plan.sink.add_batch(BATCH, ())
@@ -118,21 +114,17 @@ def test_law_14_what_the_sink_may_hold_is_not_skipped_unasked(
 
 
 @pytest.mark.parametrize(("batch_id", "said"), [(1, "batch 1 is committed"), (7, "the planned one is 3")])
-def test_only_the_planned_batch_is_skipped(batch_id: int, said: str) -> None:
+def test_only_the_planned_batch_is_skipped(stream: SimulatedStream, batch_id: int, said: str) -> None:
     """Another one has its rows in the state, or no bounds yet."""
-    stream = SimulatedStream()
     plan = failed(stream)
     ask(stream, batch_id)
     assert run_next(stream, plan) == 1
     assert said in stream.events_of(Rejected)[0].reason
 
 
-def test_a_batch_that_fails_without_its_rows_is_not_skipped() -> None:
-    """It is not the rows, so that passing over them would help nobody."""
-    stream = SimulatedStream()
-    plan = make_plan(80, fails_at={BATCH})
-    stream.deploy()
-    assert stream.run(waiting_script(plan)) == 1
+def test_a_batch_that_fails_without_its_rows_is_not_skipped(stream: SimulatedStream) -> None:
+    """Its rows are not the cause."""
+    plan = failed(stream, fails_on_rows_of=set(), fails_at={BATCH})
     ask(stream)
     assert run_next(stream, plan) == 1
     (rejected,) = stream.events_of(Rejected)
@@ -140,19 +132,16 @@ def test_a_batch_that_fails_without_its_rows_is_not_skipped() -> None:
     assert "batch 3 failed" in rejected.reason
 
 
-def test_a_wish_for_a_query_that_runs_is_rejected() -> None:
-    """A batch that Spark has in hand is nobody else's."""
-    stream = SimulatedStream()
-    stream.deploy()
+def test_a_request_for_a_query_that_runs_is_rejected(stream: SimulatedStream) -> None:
+    """Spark has the batch in hand."""
     stream.clock.after(5.2, lambda: ask(stream) and None)
     stream.order_at(9.0, StopRequest)
     assert stream.run(waiting_script(make_plan(500))) == 0
     assert "a batch is skipped before a start" in stream.events_of(Rejected)[0].reason
 
 
-def test_the_wish_for_another_query_waits_for_that() -> None:
-    """Its own start finds it; whatever starts before leaves it alone."""
-    stream = SimulatedStream()
+def test_the_request_for_another_query_waits_for_that(stream: SimulatedStream) -> None:
+    """The start of its own query obeys it."""
     plan = failed(stream)
     other = make_plan(20)
     ask(stream)
@@ -167,7 +156,6 @@ def test_the_wish_for_another_query_waits_for_that() -> None:
     stream.order_at(20.0, StopRequest, attempt=attempt)
     assert stream.run(script, attempt=attempt) == 0
     assert [event.query_name for event in stream.events_of(Skipped)] == ["counts"]
-    assert skip_if_asked is not None
 
 
 def test_a_driver_that_dies_anywhere_in_it_is_carried_on() -> None:
@@ -175,6 +163,7 @@ def test_a_driver_that_dies_anywhere_in_it_is_carried_on() -> None:
     for count in itertools.count(1):
         store = HookedStore()
         stream = SimulatedStream(checkpoints=store)
+        stream.deploy()
         plan = failed(stream)
         ask(stream)
         left = count
@@ -221,22 +210,24 @@ def die_at(stream: SimulatedStream, plan: SimulatedPlan, verb: str, part: str, *
 def test_a_skip_that_was_committed_is_told_although_its_query_never_starts_again() -> None:
     """A gap has a name before the next attempt does anything, as where that drains. (Laws 1 and 2)"""
     stream = SimulatedStream(checkpoints=HookedStore())
+    stream.deploy()
     plan = failed(stream)
-    wish = ask(stream)
+    request = ask(stream)
     die_at(stream, plan, "create", f"{CHECKPOINT}/commits/{BATCH}")
     assert stream.events_of(Skipped) == []
     stream.order(DrainNotification)
     assert stream.run(waiting_script(plan), attempt=stream.next_attempt(attempt_mode="drain")) == 0
     (skipped,) = stream.events_of(Skipped)
-    assert (skipped.command_id, skipped.query_name, skipped.batch_id) == (wish.command_id, "counts", BATCH)
+    assert (skipped.command_id, skipped.query_name, skipped.batch_id) == (request.command_id, "counts", BATCH)
     assert skipped.moves[0].to_offset == '{"index":40}'
     assert len(stream.events_of(Drained)) == 1
     assert stream.commands() == []
 
 
 def test_a_batch_that_a_drain_ran_is_not_told_as_skipped() -> None:
-    """The skip was begun, and its driver died; what the drain then commits are the rows, whoever dies next. (Law 2)"""
+    """The skip had begun when its driver died; the drain commits the rows. (Law 2)"""
     stream = SimulatedStream(checkpoints=HookedStore())
+    stream.deploy()
     plan = failed(stream)
     ask(stream)
     die_at(stream, plan, "create", f"{layout.building_folder('flights', 'd-0001', 'counts')}/offsets/{BATCH}")
@@ -252,24 +243,23 @@ def test_a_batch_that_a_drain_ran_is_not_told_as_skipped() -> None:
 
 
 def test_a_skip_that_was_begun_goes_on_without_its_object() -> None:
-    """Somebody deleted it behind a driver that died in the middle: else the batch would run with its rows, and be told
-    as skipped by whoever comes then. (Laws 1 and 2)"""
+    """Else the batch would run with its rows, and be reported as skipped. (Laws 1 and 2)"""
     stream = SimulatedStream(checkpoints=HookedStore())
+    stream.deploy()
     plan = failed(stream)
-    wish = ask(stream)
+    request = ask(stream)
     die_at(stream, plan, "create", f"{layout.building_folder('flights', 'd-0001', 'counts')}/offsets/{BATCH}")
-    stream.control.journal("d-0001").withdraw_command(wish.command_id)
+    stream.control.journal("d-0001").withdraw_command(request.command_id)
     assert stream.commands() == []
     plan.fails_on_rows_of.clear()
     assert run_next(stream, plan) == 0
     (skipped,) = stream.events_of(Skipped)
-    assert skipped.command_id == wish.command_id
+    assert skipped.command_id == request.command_id
     assert_only_these_rows_are_missing(plan, 30, 40)
 
 
-def test_what_could_not_be_told_is_not_skipped() -> None:
-    """The entry before the batch is gone, so that nobody could say what the gap is: the log stands as it stood."""
-    stream = SimulatedStream()
+def test_what_could_not_be_told_is_not_skipped(stream: SimulatedStream) -> None:
+    """The entry before the batch is gone, and with it the begin of the gap: the log is unchanged."""
     plan = failed(stream)
     ask(stream)
     stream.checkpoints.delete(f"{CHECKPOINT}/offsets/{BATCH - 1}")

@@ -1,4 +1,4 @@
-"""Which offset is whose, and what is lost behind it (Law 5): with a connector that somebody brought."""
+"""Which offset belongs to which source, and what is lost after it (Law 5), with a third-party connector."""
 
 from __future__ import annotations
 
@@ -52,6 +52,13 @@ def second(stream: SimulatedStream, plan: SimulatedPlan, start: StartPlan) -> in
     stream.deploy(2, start)
     stream.order_at(60.0, DrainNotification, "d-0002")
     return stream.run(waiting_script(plan), "d-0002")
+
+
+def accepted(stream: SimulatedStream, plan: SimulatedPlan, start: StartPlan) -> int | None:
+    """A third deployment, which accepts what is lost."""
+    stream.deploy(3, replace(start, accept_lost_input=("counts",)))
+    stream.order_at(120.0, DrainNotification, "d-0003")
+    return stream.run(waiting_script(plan), "d-0003")
 
 
 def failure(stream: SimulatedStream) -> str:
@@ -115,9 +122,7 @@ def test_a_source_in_anothers_place_is_refused_by_both_names() -> None:
     assert "simulated after" in failure(stream)
     assert "--accept-lost-input counts" in failure(stream)
     assert other.reads == []
-    stream.deploy(3, replace(start, accept_lost_input=("counts",)))
-    stream.order_at(120.0, DrainNotification, "d-0003")
-    assert stream.run(waiting_script(a_plan(other, sink=sink)), "d-0003") == 0
+    assert accepted(stream, a_plan(other, sink=sink), start) == 0
     assert other.reads[0][0] == 0
 
 
@@ -145,10 +150,7 @@ def test_rows_that_are_gone_are_refused_and_counted(kind: type) -> None:
     assert "--accept-lost-input counts" in failure(stream)
     assert not [key for key in _keys(stream) if "/d-0002/checkpoints/" in key]
     assert source.reads[-1][1] == read
-
-    stream.deploy(3, replace(start, accept_lost_input=("counts",)))
-    stream.order_at(120.0, DrainNotification, "d-0003")
-    assert stream.run(waiting_script(a_plan(source, sink=sink)), "d-0003") == 0
+    assert accepted(stream, a_plan(source, sink=sink), start) == 0
     assert next(begin for begin, _ in source.reads if begin >= read) == read + 25
     said = " ".join(stream.events_of(QueryStarted, "d-0003")[0].repairs)
     assert "passed over, as was asked for: topic: 25 rows" in said
@@ -189,8 +191,7 @@ def test_a_restore_with_other_sources_is_refused() -> None:
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_drain_that_is_called_off_before_the_first_start_lets_no_other_sources_in(dies: bool) -> None:
-    """The checkpoint was built for a flush, which reads none; by their places ``two`` would go on at what was read of
-    ``one``, and pass over the rows before it."""
+    """The checkpoint was built for a flush, without a check of the sources."""
     stream, sink = SimulatedStream(), SimulatedSink()
     one, two = a_source("one", 60), a_source("two", 60)
     two.max_rows_per_batch = 2
@@ -227,10 +228,8 @@ def test_an_connector_that_fails_stops_nothing() -> None:
     assert_nothing_lost(plan)
 
 
-def test_a_failure_is_explained_by_who_knows_the_source() -> None:
+def test_a_failure_is_explained_by_who_knows_the_source(stream: SimulatedStream) -> None:
     """Spark's words stay, and before them stands a sentence with the next step."""
-    stream = SimulatedStream()
-    stream.deploy()
     assert stream.run(waiting_script(a_plan(a_source("remarkable topic"), fails_at={1}))) == 1
     (failed,) = stream.events_of(Failed)
     assert stream.events_of(QueryStarted)[0].remarks == ("its connector has a remark",)
@@ -242,10 +241,9 @@ def _keys(stream: SimulatedStream) -> list[str]:
     return [info.key for info in stream.checkpoints.list_objects("")]
 
 
-def test_a_planned_batch_runs_over_what_is_left_of_its_bounds() -> None:
+def test_a_planned_batch_runs_over_what_is_left_of_its_bounds(stream: SimulatedStream) -> None:
     """Accepted: begin and end of the planned batch move to what can be read, and no batch is passed over (1a.6)."""
-    stream, plan = SimulatedStream(), a_plan(a_source("topic", 80))
-    stream.deploy()
+    plan = a_plan(a_source("topic", 80))
     driver = SimulatedDriver(stream)
 
     def kill(run: SimulatedRun, phase: Phase) -> None:
@@ -267,17 +265,14 @@ def test_a_planned_batch_runs_over_what_is_left_of_its_bounds() -> None:
     assert second(stream, plan, start) == 1
     assert "13 rows removed at the source" in failure(stream)
     source.reads.clear()
-    stream.deploy(3, replace(start, accept_lost_input=("counts",)))
-    stream.order_at(120.0, DrainNotification, "d-0003")
-    assert stream.run(waiting_script(plan), "d-0003") == 0
+    assert accepted(stream, plan, start) == 0
     assert source.reads[0] == (33, 43)
     assert [batch_id for batch_id, _ in plan.sink.batches] == sorted({batch_id for batch_id, _ in plan.sink.batches})
 
 
-def test_a_first_batch_that_never_committed_is_run_over_its_own_sources_alone() -> None:
+def test_a_first_batch_that_never_committed_is_run_over_its_own_sources_alone(stream: SimulatedStream) -> None:
     """Its bounds are of the source that it was planned over, though nothing is committed yet (1a.6)."""
-    stream, plan = SimulatedStream(), a_plan(a_source("few", 7), a_source("many"), fails_at={0})
-    stream.deploy()
+    plan = a_plan(a_source("few", 7), a_source("many"), fails_at={0})
     assert stream.run(waiting_script(plan)) == 1
     (started,) = stream.events_of(QueryStarted)
     manifest = stream.take_over(identities=started.identities)
@@ -297,8 +292,7 @@ def test_a_first_batch_that_never_committed_is_run_over_its_own_sources_alone() 
 
 
 def test_identities_stay_beside_their_offsets_where_only_a_drain_ran() -> None:
-    """An attempt that starts no query says what the last start said, not what stood in the snapshot before the seed:
-    there the sources may have stood in another order, and each would go on at the other's offset."""
+    """They are those of the last start, not of the snapshot before the seed."""
     stream, sink = SimulatedStream(), SimulatedSink()
     one, two = a_source("one", 30), a_source("two", 30)
     start = first(stream, a_plan(one, two, sink=sink))
@@ -316,7 +310,7 @@ def test_identities_stay_beside_their_offsets_where_only_a_drain_ran() -> None:
 
 
 def test_what_was_accepted_stays_accepted_where_the_start_failed_after_it() -> None:
-    """The checkpoint was built at offsets of the new topic; whose the old ones were says nothing any more."""
+    """The checkpoint has offsets of the new topic."""
     stream, sink = SimulatedStream(), SimulatedSink()
     start = first(stream, a_plan(a_source("topic", 10), sink=sink), StopRequest)
     anew = a_source("topic", 500)
@@ -338,7 +332,7 @@ def test_what_was_accepted_stays_accepted_where_the_start_failed_after_it() -> N
 
 
 def test_a_remark_about_one_source_passes_over_nothing_of_another() -> None:
-    """Whose input is lost is whose options are looked at."""
+    """Only the options of the source with the loss count."""
     stream, sink = SimulatedStream(), SimulatedSink()
     strict, loose = a_source("strict", 200), a_source("remarkable", 200)
     first(stream, a_plan(strict, loose, sink=sink), StopRequest)
@@ -369,8 +363,7 @@ def made_anew_while_read(stream: SimulatedStream, source: SimulatedSource) -> Si
 
 @pytest.mark.parametrize("kind", [StopRequest, DrainNotification])
 def test_a_source_made_anew_under_the_query_is_the_one_that_is_gone_on_with(kind: type) -> None:
-    """The offsets at the end are good ones of the new source: the next start neither refuses them nor reads all again.
-    That it was made anew while the query read it is said."""
+    """The next start accepts its offsets, and the change is noted."""
     stream, source = SimulatedStream(), a_source("topic", 10)
     plan = made_anew_while_read(stream, source)
     stream.order_at(60.0, kind)
@@ -387,7 +380,7 @@ def test_a_source_made_anew_under_the_query_is_the_one_that_is_gone_on_with(kind
 
 
 def test_a_source_made_anew_behind_the_position_is_another_one() -> None:
-    """Made anew after its last row was read, and before anybody asks for its marks: the offset is of the old one."""
+    """Made anew after its last row was read: the offset is of the old one."""
     stream, source = SimulatedStream(), a_source("topic", 10)
     plan = a_plan(source)
     stream.clock.after(20.0, lambda: made_anew(source))
@@ -414,8 +407,7 @@ def test_a_snapshot_while_it_runs_knows_whose_its_offsets_are() -> None:
 
 
 def test_a_driver_that_dies_in_a_source_made_anew_is_resumed_in_it() -> None:
-    """The snapshot that was taken since then knows whose its offsets are; its start, older than that, does not. By the
-    start a resume would be refused, and what was accepted then would read the new source again."""
+    """The newest snapshot tells the source of its offsets; the start would refuse it."""
     stream, source = SimulatedStream(), a_source("topic", 10)
     plan = made_anew_while_read(stream, source)
     stream.order_at(45.0, SnapshotRequest)
@@ -430,7 +422,7 @@ def test_a_driver_that_dies_in_a_source_made_anew_is_resumed_in_it() -> None:
 
 
 def test_an_attempt_that_begins_at_offsets_of_the_old_source_does_not_make_them_the_new_ones() -> None:
-    """A resume whose script passes over what is lost is stopped before it reads: its position is the old one's."""
+    """Stopped before it reads, it keeps the old one's position."""
     stream, source = SimulatedStream(), a_source("remarkable", 10)
     plan = a_plan(source)
     first(stream, plan, StopRequest)
@@ -446,8 +438,7 @@ def test_an_attempt_that_begins_at_offsets_of_the_old_source_does_not_make_them_
 
 @pytest.mark.parametrize(("unseen", "status"), [(1, 0), (2, 1)])
 def test_a_source_that_is_not_there_is_asked_for_twice(unseen: int, status: int) -> None:
-    """A broker that has just started, or has not heard of a topic yet, says that there is no such topic: said again
-    some seconds later, it is so."""
+    """A broker that has just started may not know a topic yet."""
     stream, source = SimulatedStream(), a_source("topic", 40)
     plan = a_plan(source)
     start = first(stream, plan, StopRequest)
@@ -464,8 +455,7 @@ def test_a_source_that_is_not_there_is_asked_for_twice(unseen: int, status: int)
 
 @pytest.mark.parametrize("is_gone_first", [True, False])
 def test_a_source_that_does_not_say_what_is_lost_is_not_taken_for_the_old_one(is_gone_first: bool) -> None:
-    """It says who it is, and then no more: the start is as it would be without us, and told; its offset stays one of
-    the old source. What it said before it fell silent counts. (Law 5)"""
+    """Its first answer counts, and its offset stays the old source's. (Law 5)"""
     stream, source = SimulatedStream(), a_source("topic", 40)
     plan = a_plan(source)
     start = first(stream, plan, StopRequest)
@@ -492,9 +482,7 @@ def test_no_start_goes_on_from_a_source_that_sends_each_row_once(kind: type) -> 
     assert "sends each row once" in failure(stream)
     assert "Deploy with --accept-lost-input counts" in failure(stream)
     anew = a_source("sent-once", 5)
-    stream.deploy(3, replace(start, accept_lost_input=("counts",)))
-    stream.order_at(120.0, DrainNotification, "d-0003")
-    assert stream.run(waiting_script(a_plan(anew, sink=sink)), "d-0003") == 0
+    assert accepted(stream, a_plan(anew, sink=sink), start) == 0
     assert anew.reads[0] == (0, 5)
     ids = [batch_id for batch_id, _ in sink.batches]
     assert ids == sorted(set(ids))

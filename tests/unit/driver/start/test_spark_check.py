@@ -12,19 +12,24 @@ from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script
-from support.simulated_query import Phase, SimulatedRun
+from support.simulated_query import Phase, SimulatedPlan, SimulatedRun
 
 TO_COME = "5.0.0"
 """Newer than every Spark that was measured: no way back from it is known."""
 
 
-def test_state_of_a_newer_spark_is_not_restored_by_an_older_one() -> None:
-    """Refused at start(), with both versions; no checkpoint is built (Law 10)."""
-    stream, plan = SimulatedStream(spark_version=TO_COME), make_plan()
+def stopped(plan: SimulatedPlan, spark_version: str = TO_COME) -> tuple[SimulatedStream, str]:
+    """A first deployment that ran on this Spark, and its last snapshot."""
+    stream = SimulatedStream(spark_version=spark_version)
     stream.deploy()
     stream.order_at(2.1, StopRequest)
     assert stream.run(waiting_script(plan)) == 0
-    snapshot_id = stream.events_of(Stopped)[0].snapshot_id
+    return stream, stream.events_of(Stopped)[0].snapshot_id
+
+
+def test_state_of_a_newer_spark_is_not_restored_by_an_older_one(plan: SimulatedPlan) -> None:
+    """Refused at start(), with both versions; no checkpoint is built (Law 10)."""
+    stream, snapshot_id = stopped(plan)
     assert stream.control.need_manifest(snapshot_id).spark_version == TO_COME
     stream.spark_version = "4.2.0"
     stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
@@ -39,11 +44,9 @@ def test_state_of_a_newer_spark_is_not_restored_by_an_older_one() -> None:
 
 def test_a_query_without_state_is_restored_and_resumed_on_an_older_spark() -> None:
     """From a snapshot and on its own checkpoint; nothing but its logs is read."""
-    stream, plan = SimulatedStream(spark_version="4.3.0"), make_plan(window_ms=None)
-    stream.deploy()
-    stream.order_at(2.1, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
-    stream.deploy(2, StartPlan("restore", stream.events_of(Stopped)[0].snapshot_id, "d-0001"))
+    plan = make_plan(window_ms=None)
+    stream, snapshot_id = stopped(plan, "4.3.0")
+    stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
     stream.spark_version = "4.2.0"
     stream.order_at(2.1, StopRequest, "d-0002")
     assert stream.run(waiting_script(plan), "d-0002") == 0
@@ -55,12 +58,9 @@ def test_a_query_without_state_is_restored_and_resumed_on_an_older_spark() -> No
     assert stream.events_of(Failed, "d-0002") == []
 
 
-def test_a_deployment_is_not_resumed_on_an_older_spark() -> None:
+def test_a_deployment_is_not_resumed_on_an_older_spark(plan: SimulatedPlan) -> None:
     """Its own checkpoint was written by a newer one meanwhile; it is left as it is (Law 10)."""
-    stream, plan = SimulatedStream(spark_version=TO_COME), make_plan()
-    stream.deploy()
-    stream.order_at(2.1, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
+    stream, _ = stopped(plan)
     checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", "counts"))
     entries = checkpoint.offset_ids()
     stream.spark_version = "4.2.0"
@@ -70,13 +70,11 @@ def test_a_deployment_is_not_resumed_on_an_older_spark() -> None:
 
 
 @pytest.mark.parametrize(("phase", "is_refused"), [("run", False), ("sink", True), ("commit", True)])
-def test_a_batch_that_a_newer_spark_wrote_and_never_committed_counts(phase: Phase, is_refused: bool) -> None:
-    """A sink that holds the batch makes Spark skip it, and go on from the state that the newer one left (Law 10). One
-    that died before that left nothing that an older one would read, but for the bounds of the batch."""
-    stream, plan = SimulatedStream(), make_plan()
-    stream.deploy()
-    stream.order_at(2.1, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
+def test_a_batch_that_a_newer_spark_wrote_and_never_committed_counts(
+    plan: SimulatedPlan, phase: Phase, is_refused: bool
+) -> None:
+    """Where it has begun to write state, an older Spark is refused (Law 10)."""
+    stream, _ = stopped(plan, "4.2.0")
     stream.spark_version = TO_COME
     driver = SimulatedDriver(stream, attempt=stream.next_attempt())
 
@@ -113,13 +111,9 @@ def test_positions_are_seeded_on_any_spark() -> None:
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
-def test_a_start_snapshot_that_is_lost_lets_no_older_spark_go_on(is_damaged: bool) -> None:
+def test_a_start_snapshot_that_is_lost_lets_no_older_spark_go_on(plan: SimulatedPlan, is_damaged: bool) -> None:
     """It said which Spark wrote the state; without it the one that went on from that state speaks (Law 10)."""
-    stream, plan = SimulatedStream(spark_version=TO_COME), make_plan()
-    stream.deploy()
-    stream.order_at(2.1, StopRequest)
-    assert stream.run(waiting_script(plan)) == 0
-    snapshot_id = stream.events_of(Stopped)[0].snapshot_id
+    stream, snapshot_id = stopped(plan)
     stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
 
     def killed(driver: SimulatedDriver) -> None:

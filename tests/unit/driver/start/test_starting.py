@@ -12,17 +12,17 @@ from airflow_streamstate.checkpoint.repair import Clean, RepairReport, repair_be
 from airflow_streamstate.driver.start.running import describe_repairs
 from airflow_streamstate.errors import DataError, InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
-from airflow_streamstate.protocol.events import Drained, Failed, Noted, QueryStarted, Stopped
+from airflow_streamstate.protocol.events import Drained, Failed, Noted, QueryStarted, Started, Stopped
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import barrier_mark, memory_checkpoint, run_batches
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
+from support.simulated_query import SimulatedPlan
 
 
-def test_a_fresh_query_gets_its_checkpoint_under_the_deployment() -> None:
-    """Whatever location the script had set, the checkpoint lies under the deployment's keys (Law 4)."""
-    stream, plan = SimulatedStream(), make_plan(20, trigger="available_now")
-    stream.deploy()
+def test_a_fresh_query_gets_its_checkpoint_under_the_deployment(stream: SimulatedStream) -> None:
+    """The script's own location is not used as a place (Law 4)."""
+    plan = make_plan(20, trigger="available_now")
 
     def script(driver: SimulatedDriver) -> None:
         query = driver.start(plan, None, "/somewhere/else/counts")
@@ -37,10 +37,8 @@ def test_a_fresh_query_gets_its_checkpoint_under_the_deployment() -> None:
     assert started.query_run_id
 
 
-def test_two_queries_of_one_name_at_the_same_time_are_refused() -> None:
+def test_two_queries_of_one_name_at_the_same_time_are_refused(plan: SimulatedPlan, stream: SimulatedStream) -> None:
     """They would share one checkpoint."""
-    stream, plan = SimulatedStream(), make_plan()
-    stream.deploy()
 
     def script(driver: SimulatedDriver) -> None:
         driver.start(plan)
@@ -72,18 +70,16 @@ def test_a_second_unnamed_query_is_refused_and_a_restart_is_not() -> None:
     assert (second.batch_id or 0) > 0
 
 
-def test_what_spark_raises_at_the_start_comes_through() -> None:
+def test_what_spark_raises_at_the_start_comes_through(stream: SimulatedStream) -> None:
     """The script sees Spark's own error, and the deployment is failed with it."""
-    stream, plan = SimulatedStream(), make_plan(refuses_to_start=RuntimeError("no such topic"))
-    stream.deploy()
+    plan = make_plan(refuses_to_start=RuntimeError("no such topic"))
     assert stream.run(waiting_script(plan)) == 1
     assert stream.events_of(Failed)[0].error == "RuntimeError: no such topic"
 
 
-def test_a_query_started_when_the_flush_has_begun_is_not_run() -> None:
+def test_a_query_started_when_the_flush_has_begun_is_not_run(stream: SimulatedStream) -> None:
     """It reads nothing, is over with the drain, and a note names it (1a.11)."""
-    stream, plan, late = SimulatedStream(), make_plan(20, batch_seconds=3), make_plan(20)
-    stream.deploy()
+    plan, late = make_plan(20, batch_seconds=3), make_plan(20)
     stream.order_at(30.0, DrainNotification)
 
     def script(driver: SimulatedDriver) -> None:
@@ -101,10 +97,9 @@ def test_a_query_started_when_the_flush_has_begun_is_not_run() -> None:
     assert set(stream.events_of(Drained)[0].queries) == {"a", "b"}
 
 
-def test_a_query_started_during_a_stop_is_over_with_it() -> None:
+def test_a_query_started_during_a_stop_is_over_with_it(stream: SimulatedStream) -> None:
     """Its handle speaks for the ending under way: active until it is complete, then over without failure (1a.11)."""
-    stream, plan = SimulatedStream(), make_plan(500, batch_seconds=10)
-    stream.deploy()
+    plan = make_plan(500, batch_seconds=10)
     stream.order_at(3.0, StopRequest)
 
     def script(driver: SimulatedDriver) -> None:
@@ -120,15 +115,11 @@ def test_a_query_started_during_a_stop_is_over_with_it() -> None:
     assert driver.startables[1].runs == []
 
 
-def test_entries_that_got_the_number_of_partitions_are_named() -> None:
-    """What is written into Spark's own entries is said, batch by batch."""
+def test_repairs_are_told() -> None:
+    """What was removed, its deployment (1a.1, 1a.7), and what was added to Spark's own entries."""
     report = RepairReport(Clean(1), (), (), "normal", 1, pinned_ids=(0, 1))
     (words,) = describe_repairs(report)
     assert "partitions to entry 0, 1 of offset log 2" in words
-
-
-def describe_test_repairs_are_told() -> None:
-    """A person reads what was removed, and whose it was (1a.1, 1a.7)."""
     checkpoint = run_batches(memory_checkpoint(), 3)
     put_fence(checkpoint, barrier_mark("fence", deployment_id="d-0009"))
     words = describe_repairs(repair_before_start(checkpoint, "d-0001"))
@@ -138,11 +129,9 @@ def describe_test_repairs_are_told() -> None:
     )
 
 
-def test_a_start_that_cannot_ask_the_run_before_leaves_no_run_that_nobody_supervises() -> None:
-    """What the run before says is asked before the next one begins: a stop that came later would not end that one, and
-    its snapshot be taken while it writes (1a.11)."""
-    stream, plan = SimulatedStream(), make_plan(20)
-    stream.deploy()
+def test_a_start_that_cannot_ask_the_run_before_leaves_no_run_that_nobody_supervises(stream: SimulatedStream) -> None:
+    """Else a stop would not end the new run (1a.11)."""
+    plan = make_plan(20)
     is_away = [True]
 
     def no_answer() -> int:
@@ -193,3 +182,13 @@ def test_the_folder_of_checkpoints_is_not_made_anew_once_a_query_has_started(tmp
     shutil.rmtree(root)
     again.run(script_again)
     assert not root.exists()
+
+
+def test_the_session_is_told_once(stream: SimulatedStream) -> None:
+    """A script that makes several sessions has one Started."""
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.supervisor.session_started("4.2.0", "local-2")
+
+    assert stream.run(script) == 0
+    assert [event.application_id for event in stream.events_of(Started)] == ["local-1"]

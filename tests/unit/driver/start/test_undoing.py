@@ -191,7 +191,7 @@ def test_going_back_again_undoes_what_the_one_before_wrote_and_what_was_undone_b
 
 
 def test_a_snapshot_in_the_middle_of_the_bad_version_is_gone_back_to() -> None:
-    """Its own deployment went on behind it, as it should: nobody is told that it outran its end."""
+    """No note says that its deployment outran its end."""
     story = Story(bad_runs=False)
     for seconds, kind in ((2.0, SnapshotRequest), (5.0, StopRequest)):
         story.stream.order_at(seconds, kind, "d-0002")
@@ -209,7 +209,7 @@ def test_a_snapshot_in_the_middle_of_the_bad_version_is_gone_back_to() -> None:
 
 @pytest.mark.parametrize("order", [StopRequest, DrainNotification])
 def test_law_14_a_start_that_never_came_to_its_undo_hands_it_on(order: type[Command]) -> None:
-    """Ordered to end before its query was started: whoever starts from what it carried on undoes the sink."""
+    """Ended before its query started: the next start undoes the sink."""
     for drained in (False, True):
         if order is DrainNotification and not drained:
             continue  # there is state: it is undone and flushed
@@ -234,17 +234,18 @@ def test_law_14_a_start_that_never_came_to_its_undo_hands_it_on(order: type[Comm
 
 
 def test_a_bad_version_that_planned_nothing_needs_no_undo() -> None:
-    """Whatever its sink is."""
+    """For any sink."""
     story = Story(bad_runs=False, undo_means="only doubled")
     story.back()
     story.runs_to_its_end()
     assert story.stream.events_of(Undone, "d-0003") == []
 
 
-def test_law_14_a_planned_batch_of_the_snapshot_is_taken_out_and_runs_again_over_its_bounds() -> None:
+def test_law_14_a_planned_batch_of_the_snapshot_is_taken_out_and_runs_again_over_its_bounds(
+    stream: SimulatedStream,
+) -> None:
     """Its sink may hold it, by a driver that died before the commit, and by the bad version. (1a.6)"""
-    stream, plan = SimulatedStream(), make_plan(240)
-    stream.deploy()
+    plan = make_plan(240)
 
     def dies_before_a_commit(driver: SimulatedDriver) -> None:
         def die(run: SimulatedRun, phase: str) -> None:
@@ -273,7 +274,7 @@ def test_law_14_a_planned_batch_of_the_snapshot_is_taken_out_and_runs_again_over
 
 
 def test_law_14_building_without_an_undo_touches_no_sink() -> None:
-    """As a rehearsal builds what a start would stand on, of whatever deployment."""
+    """As a rehearsal builds it."""
     story = Story()
     story.back()
     held = list(story.plan.sink.batches)
@@ -287,10 +288,10 @@ def test_law_14_building_without_an_undo_touches_no_sink() -> None:
 @pytest.mark.parametrize(
     ("means", "choices", "said"),
     [
-        ("only doubled", {}, "takes nothing back"),
-        ("by command", {}, "nobody but you"),
-        ("by command", {"accepts_duplicates": True}, "nobody but you"),
-        ("unknown", {"accepts_duplicates": True}, "nobody but you"),
+        ("only doubled", {}, "cannot be undone"),
+        ("by command", {}, "only you can"),
+        ("by command", {"accepts_duplicates": True}, "only you can"),
+        ("unknown", {"accepts_duplicates": True}, "only you can"),
     ],
 )
 def test_law_14_what_cannot_be_undone_is_refused_with_the_choices(
@@ -346,7 +347,7 @@ def test_how_many_rows_come_again_is_told_where_the_sources_can_say(
     (undone,) = story.stream.events_of(Undone, "d-0003")
     upto = read if keeps_log else 240
     assert undone.rows_again == upto - index_in(kept[0])
-    assert any(f"at the most {undone.rows_again:,} rows of input come again" in line for line in story.stream.said)
+    assert any(f"at most {undone.rows_again:,} rows of input come again" in line for line in story.stream.said)
 
 
 COMMAND = """
@@ -428,8 +429,7 @@ def test_a_query_that_feeds_it_no_more_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("was_refused", [False, True])
 def test_a_query_is_not_started_before_what_feeds_it_was_undone(was_refused: bool) -> None:
-    """It would read what is taken out of that sink a moment later; refused, with which to start first (Law 14). Also
-    where the bad version recorded no plan of that one, since its start was refused: its checkpoint was built."""
+    """Refused, with the queries to start first (Law 14); also where their plans are not recorded."""
     story = Story()
     fed_by_another(story, "d-0001" if was_refused else "d-0002")
     if was_refused:

@@ -1,7 +1,7 @@
-"""A seed that begins at other offsets than where its predecessor stood, in the driver, which alone can ask the sources.
+"""A seed that begins at other offsets than those of its predecessor, given by the user or found for a time.
 
-What is passed over and what is read again is told before anything is built, and refused where nobody accepted it by
-name (Laws 5 and 14). Doing it again after a crash is doing it once: a checkpoint that was built is never moved.
+What is passed over and what is read again is reported before anything is built, and refused unless the user accepted it
+(Laws 5 and 14). A checkpoint that is built is never moved.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.snapshot.leases import leased
 
 BOOK_OFFSET = '{"logOffset":0}'
-"""Of a book of files that is written as one look."""
+"""The offset of a file source whose log is one entry."""
 WATERMARK_ANEW = "rows that are read again would be late, so its watermark begins anew"
 
 
 def begins_elsewhere(start: StartPlan, name: str) -> bool:
-    """Whether this query is to begin elsewhere than where it stood."""
+    """Whether this query begins at offsets that the user gave, or at a time."""
     return name in start.offsets or start.begins_at is not None
 
 
@@ -47,9 +47,9 @@ class Beginning:
 
     Attributes:
         lines: per source of the new plan.
-        moves: against where each stood; () where nothing is moved.
-        books: folder of a source of files -> its book, as one look; empty for none at all.
-        reason: by what the offsets are known.
+        moves: from the stored offsets; () where nothing is moved.
+        books: folder of a file source -> its log as one entry; empty for no log.
+        reason: where the offsets are from.
     """
 
     lines: tuple[str, ...]
@@ -59,12 +59,12 @@ class Beginning:
 
     @property
     def reads_again(self) -> bool:
-        """Whether any input comes a second time, as far as anybody can tell."""
+        """Whether any input is read a second time, as far as the sources tell."""
         return reads_again(self.moves)
 
 
 def as_given(attempt: Attempt, name: str, known: QuerySnapshot) -> QuerySnapshot:
-    """The query of a snapshot at the offsets that the user gave, if he gave any."""
+    """The query of a snapshot, at the offsets that the user gave, if any."""
     lines = attempt.spec.start.offsets.get(name)
     return known if lines is None else replace(known, position=replace(known.position, end_offsets=tuple(lines)))
 
@@ -81,17 +81,12 @@ def find_beginning(
     """Where each source of the new plan begins.
 
     Args:
-        attempt: of the deployment; the sources of the query were looked up.
-        name: the query.
-        manifest, known: the snapshot, and the query as it stood in it.
-        last: its entry there.
-        lines: per source of the new plan, where it stood, or is to begin as the user gave it; ``NO_OFFSET`` for one
-            that is new.
-        identities: what each of those was kept under.
+        lines: per source of the new plan, its stored offset or the user's; ``NO_OFFSET`` for a new source.
+        identities: the identity that each stored offset was stored with.
 
     Raises:
         InvalidRequestError: a source cannot map a time to offsets.
-        IncompatibleUpgradeError: input is passed over or read again, and nobody accepted that.
+        IncompatibleUpgradeError: input is passed over or read again, and the user did not accept that.
     """
     start = attempt.spec.start
     if not begins_elsewhere(start, name):
@@ -110,7 +105,7 @@ def find_beginning(
         attempt.reporter.say(f"query {name}: begins elsewhere, {words}")
     if missing:
         raise IncompatibleUpgradeError(
-            "beginning there passes over input, or reads input again, that nobody accepted",
+            "beginning there passes over input, or reads input again, and that was not accepted",
             query_name=name,
             moves=list(describe(beginning.moves)),
             next_step=f"Where that is meant, deploy with {missing}.",
@@ -119,7 +114,7 @@ def find_beginning(
 
 
 def tell(attempt: Attempt, name: str, batch_id: int, beginning: Beginning) -> None:
-    """Say where a query begins, before its checkpoint is built; once, however often that is tried (Laws 1 and 2)."""
+    """Write ``Repositioned`` before the checkpoint is built, once (Laws 1 and 2)."""
     if not beginning.moves:
         return
     told = [event for event in attempt.reporter.events if isinstance(event, Repositioned) and event.query_name == name]
@@ -131,7 +126,7 @@ def tell(attempt: Attempt, name: str, batch_id: int, beginning: Beginning) -> No
 
 
 class _At:
-    """The offsets of one moment."""
+    """The offsets of one time."""
 
     def __init__(self, attempt: Attempt, name: str, data: Checkpoint, moment: datetime) -> None:
         self._attempt = attempt
@@ -147,7 +142,7 @@ class _At:
         moves, found = [], []
         for number, (source, line) in enumerate(zip(sources, lines, strict=True)):
             if line == NO_OFFSET:
-                found.append(line)  # a source that is new begins where its options say
+                found.append(line)  # a new source begins where its options say
                 continue
             kept = identities[number]
             move = self._of(number, source, line, kept or source.identity)
@@ -167,7 +162,7 @@ class _At:
 
         what = source.identity.what or f"source {number}"
         if not source.is_known:
-            raise self._refusal(what, "nobody here knows this kind of source")
+            raise self._refusal(what, "no connector knows this kind of source")
         answer = self._attempt.sources.ask(self._name, number, "the offsets of a time", ask)
         if isinstance(answer, SourceMove):
             return answer
@@ -177,7 +172,7 @@ class _At:
         return move
 
     def _of_files(self, source: KnownSource, line: str, kept: SourceIdentity, opened: ListedSource) -> SourceMove:
-        """By when each file was modified: what is older counts as read, in a book of its own."""
+        """By modification time: older files count as read, in a log of one entry."""
         since_ms = int(self._moment.timestamp() * 1_000)
         last = parse_file_source_offset(line)
         folder = self._data.key(f"sources/{source.source.name or kept.log_folder}")

@@ -1,8 +1,7 @@
-"""Which stored offset belongs to which source of a new version, by what each source is (source by source).
+"""Maps the stored offsets to the sources of a new version, by what each source is; Spark maps them by place.
 
-By their places Spark would read all again, or fail. What a version says by itself is done and told: a source more, a
-source less, a topic taken out of a list. What it does not say, and what would read again or pass over rows, is refused,
-unless the user named the query (``accept_lost_input``).
+A source that is added, removed or narrowed is mapped and reported. A change that would read rows again or pass over
+rows is refused, unless the user named the query (``accept_lost_input``).
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ _LISTED = 20
 
 
 @dataclass(frozen=True)
-class Arrangement:
-    """The stored offsets as the sources of a new version take them over.
+class MappedOffsets:
+    """The stored offsets, mapped to the sources of a new version.
 
     Attributes:
         lines: one per source, in the order of the plan; ``NO_OFFSET`` for a source that has none yet.
-        identities: what each line was kept under; None where there is no line.
+        identities: the identity that each line was stored with; None where there is no line.
         folders: of Spark's own log of a source: number in the snapshot -> number in the new checkpoint.
-        remarks: what a person should know.
+        remarks: for people.
     """
 
     lines: tuple[str, ...]
@@ -39,7 +38,7 @@ class Arrangement:
 
 
 def are_known(known: QuerySnapshot, sources: Sequence[KnownSource]) -> bool:
-    """Whether every source, of the snapshot and of now, is known by what it is."""
+    """Whether a connector knows every source, of the snapshot and of the new plan."""
     stored = known.identities
     lines = known.position.end_offsets
     return (
@@ -51,23 +50,20 @@ def are_known(known: QuerySnapshot, sources: Sequence[KnownSource]) -> bool:
     )
 
 
-def arrange(name: str, known: QuerySnapshot, sources: Sequence[KnownSource], *, accepts: bool) -> Arrangement:
+def map_offsets(name: str, known: QuerySnapshot, sources: Sequence[KnownSource], *, accepts: bool) -> MappedOffsets:
     """Give each source of the new plan the offset of the same source; the same source twice keeps its order.
 
     Args:
-        name: of the query.
-        known: its snapshot; every source on both sides is known.
-        sources: of the new plan.
-        accepts: the user asked to go on without what cannot be read.
+        accepts: the user accepted lost input for this query.
 
     Raises:
-        IncompatibleUpgradeError: a source stands where another one of its kind stood, or reads less than before without
-            saying what is left out: by its options it would read again what was read, or pass over what was not.
+        IncompatibleUpgradeError: a source replaces another one of its kind, or reads less than before without naming
+            what it leaves out.
     """
-    return _Arranging(name, known, sources, accepts=accepts).arranged()
+    return _Mapping(name, known, sources, accepts=accepts).mapped()
 
 
-class _Arranging:
+class _Mapping:
     def __init__(self, name: str, known: QuerySnapshot, sources: Sequence[KnownSource], *, accepts: bool) -> None:
         self._name = name
         self._known = known
@@ -77,7 +73,7 @@ class _Arranging:
         self._narrowed: dict[int, tuple[int, Narrowed]] = {}
         self._doubtful: set[int] = set()
 
-    def arranged(self) -> Arrangement:
+    def mapped(self) -> MappedOffsets:
         for at, source in self._new():
             further = next(
                 (number for number in self._left() if _asked(source, self._known, number, _continuing)), None
@@ -91,7 +87,7 @@ class _Arranging:
         places = range(len(self._sources))
         numbers = [self._taken.get(at, self._narrowed[at][0] if at in self._narrowed else None) for at in places]
         identities = self._known.identities
-        return Arrangement(
+        return MappedOffsets(
             lines=tuple(self._line(at) for at in places),
             identities=tuple(None if number is None else identities[number] for number in numbers),
             folders={
@@ -135,7 +131,7 @@ class _Arranging:
         return self._known.position.end_offsets[self._taken[at]] if at in self._taken else NO_OFFSET
 
     def _narrow(self, at: int, source: KnownSource) -> None:
-        """Several sources may each read on from a part of one: what used to be read together is read apart."""
+        """Map a source to a part of a stored one; several sources may each take a part."""
         for number in range(len(self._known.identities)):
             if number in self._taken.values():
                 continue
@@ -157,12 +153,12 @@ class _Arranging:
             return
         next_step = (
             f"Read what was read before, or deploy with --accept-lost-input {self._name}: the new source then"
-            " starts where its options say, and nobody reads what the old one still has."
+            " starts where its options say, and what the old one still has is not read."
         )
         if self._doubtful:
             next_step = (
                 f"Read what was read before, or deploy with --accept-lost-input {self._name}: what is read as before"
-                " then goes on at its own offsets, what is new is read from its beginning, and nobody reads the rest."
+                " then goes on at its own offsets, what is new is read from its beginning, and the rest is not read."
             )
         raise IncompatibleUpgradeError(
             "this version reads another source than the one whose position was kept",
@@ -173,7 +169,7 @@ class _Arranging:
         )
 
     def _refuse_merged(self) -> None:
-        """What two sources read, read by one: it would go on at the offset of the one, and read the other's again."""
+        """Refuse one source for two stored ones: it would continue one offset, and read the other's input again."""
         merged = [
             number
             for number in self._left()
@@ -200,7 +196,7 @@ class _Arranging:
             if left:
                 more = "" if len(left) <= _LISTED else f" and {len(left) - _LISTED} more"
                 said.append(
-                    f"of source {what} these are not read any more, and are left at their offsets:"
+                    f"these parts of source {what} are not read any more, and are left at their offsets:"
                     f" {', '.join(left[:_LISTED])}{more}"
                 )
         return tuple(said)
@@ -209,16 +205,13 @@ class _Arranging:
 def check_same_order(
     name: str, known: QuerySnapshot, sources: Sequence[KnownSource], lines: Sequence[str] = ()
 ) -> None:
-    """See that a restore finds each source where it stood: Spark gives offsets to sources by their place.
+    """Check that a restore finds each source in its place, since Spark maps offsets to sources by place.
 
     Args:
-        name: of the query.
-        known: its snapshot.
-        sources: of the new plan.
-        lines: the offsets that it goes on from: of its last committed batch, else of the one that is planned (1a.6).
+        lines: the offsets to continue from: of the last committed batch, else of the planned one (1a.6).
 
     Raises:
-        IncompatibleUpgradeError: it does not.
+        IncompatibleUpgradeError: a source is missing, another one, or in another place.
     """
     has_committed = known.position.batch_id is not None
     if not has_committed:
@@ -244,13 +237,13 @@ def check_same_order(
 
 
 def _same(known: QuerySnapshot, sources: Sequence[KnownSource]) -> dict[int, int]:
-    """Number of a new source -> number of the same source in the snapshot, in the order of the plans, in which the
-    lines of sources with names do not stand: of what has one name, first what lies in the same system, then what nobody
-    knows the system of, and then what lies in another one (whose input the look at it will miss)."""
+    """Number of a new source -> number of the same source in the snapshot."""
     taken: dict[int, int] = {}
+    # In the order of the plans, which is not that of the lines where sources have names.
     kept = sorted(enumerate(known.identities), key=lambda one: one[1].log_folder)
     found = sorted(enumerate(sources), key=lambda one: one[1].source.log_folder)
-    for is_it in (_is_in_same_system, _may_be_in_same_system, lambda *_: True):
+    # First the sources of the same system, then those of an unknown one, then any: the preflight finds their loss.
+    for is_it in (lambda one, other: one == other != "", _may_share, lambda *_: True):
         for at, source in found:
             same = [
                 number
@@ -263,7 +256,7 @@ def _same(known: QuerySnapshot, sources: Sequence[KnownSource]) -> dict[int, int
                 continue
             if not _system(source.identity) and len({_system(known.identities[number]) for number in same} - {""}) > 1:
                 raise UnavailableError(
-                    "sources of one name lie in several systems, and nobody can tell which of them is which",
+                    "sources of one name lie in several systems, and cannot be told apart",
                     source=source.identity.what,
                     systems=sorted({_system(known.identities[number]) for number in same}),
                     next_step="See that they answer, and resume the deployment.",
@@ -273,22 +266,19 @@ def _same(known: QuerySnapshot, sources: Sequence[KnownSource]) -> dict[int, int
 
 
 def said_of_left(what: str, line: str) -> str:
-    """That a source is not read any more, and where it was left: its offset, as Spark writes it."""
+    """The remark about a source that is not read any more, with its last offset."""
     return f"source {what} is not read any more; it is left {'unread' if line == NO_OFFSET else f'at {line}'}"
 
 
 def may_be_one(kept: SourceIdentity, found: SourceIdentity) -> bool:
-    """Whether a source that is found may be the one whose position was kept: of one name, and not of two systems."""
-    systems = _system(kept), _system(found)
-    return (kept.adapter, kept.what) == (found.adapter, found.what) and ("" in systems or systems[0] == systems[1])
+    """Whether two identities may be one source: of one name, and not of two systems."""
+    is_of_one_name = (kept.adapter, kept.what) == (found.adapter, found.what)
+    return is_of_one_name and _may_share(_system(kept), _system(found))
 
 
-def _is_in_same_system(kept: str, found: str) -> bool:
-    return kept == found != ""
-
-
-def _may_be_in_same_system(kept: str, found: str) -> bool:
-    return "" in (kept, found)
+def _may_share(kept: str, found: str) -> bool:
+    """Whether two systems may be one; "" for an unknown one."""
+    return kept == found or "" in (kept, found)
 
 
 def _system(identity: SourceIdentity) -> str:
@@ -301,7 +291,7 @@ def _called(identity: SourceIdentity) -> str:
 
 
 def _stands_elsewhere(identity: SourceIdentity, at: int, sources: Sequence[KnownSource]) -> bool:
-    """Whether the source that was here is now in another place, and another one of its name is here."""
+    """Whether a source has moved to another place, and another one of its name is in its place."""
     system, here = _system(identity), _system(sources[at].identity)
     others = (source.identity for number, source in enumerate(sources) if number != at)
     return (
@@ -319,13 +309,11 @@ def _asked(
     number: int,
     question: Callable[[SourceConnector, KnownSource, str], Answer],
 ) -> Answer | None:
-    """What a connector says of an offset that was kept under another identity; None where it cannot."""
+    """What a connector says about an offset of another identity; None where it cannot tell."""
     identity, line = known.identities[number], known.position.end_offsets[number]
     if source.connector is None or identity.adapter != source.identity.adapter or line == NO_OFFSET:
         return None
-    if _system(identity) != _system(source.identity) and not _may_be_in_same_system(
-        _system(identity), _system(source.identity)
-    ):
+    if not _may_share(_system(identity), _system(source.identity)):
         return None
     try:
         return question(source.connector, source, line)

@@ -1,4 +1,4 @@
-"""Which offset is whose, where a version reads other parts of what was read before (source by source)."""
+"""Which offset belongs to which source, where a version reads other parts of what was read before."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_streamstate.connectors.kafka import KafkaSource
 from airflow_streamstate.connectors.source import NO_OFFSET, SYSTEM, Source
 from airflow_streamstate.driver.attempt.ports import QuerySource
 from airflow_streamstate.driver.attempt.source_book import KnownSource
-from airflow_streamstate.driver.start.arranging import Arrangement, arrange, check_same_order
+from airflow_streamstate.driver.start.offset_mapping import MappedOffsets, check_same_order, map_offsets
 from airflow_streamstate.errors import IncompatibleUpgradeError, UnavailableError
 from airflow_streamstate.protocol.manifest import QuerySnapshot
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity
@@ -36,14 +36,14 @@ def snapshot(*kept: tuple[str, str], clusters: Sequence[str] = ("", "")) -> Quer
     return QuerySnapshot(query_id="q", position=position, files=(), identities=identities, drained=True)
 
 
-def arranged(known: QuerySnapshot, *sources: KnownSource, accepts: bool = False) -> Arrangement:
-    return arrange("counts", known, sources, accepts=accepts)
+def mapped(known: QuerySnapshot, *sources: KnownSource, accepts: bool = False) -> MappedOffsets:
+    return map_offsets("counts", known, sources, accepts=accepts)
 
 
 @pytest.mark.parametrize("accepts", [False, True])
 def test_a_topic_taken_out_of_the_list_is_left_and_the_others_keep_their_offsets(accepts: bool) -> None:
     """The script names what it reads: what it leaves out is told with its offsets, and nothing else is touched."""
-    found = arranged(snapshot(("subscribe a,b", AB)), kafka("subscribe a"), accepts=accepts)
+    found = mapped(snapshot(("subscribe a,b", AB)), kafka("subscribe a"), accepts=accepts)
     assert found.lines == ('{"a":{"0":3,"1":4}}',)
     (said,) = found.remarks
     assert "kafka subscribe a,b" in said
@@ -54,21 +54,20 @@ def test_a_topic_taken_out_of_the_list_is_left_and_the_others_keep_their_offsets
 
 @pytest.mark.parametrize("how", ["subscribepattern a.*", "subscribe a,c"])
 def test_what_nobody_took_out_by_name_is_asked_about(how: str) -> None:
-    """A pattern says nothing of what fell out of it; a topic in the place of another may be the same under a new name.
-    Accepted, what is read as before still keeps its offsets. (Law 5)"""
+    """Refused until it is accepted; then what is read as before keeps its offsets. (Law 5)"""
     known = snapshot(("subscribe a,b", AB))
     with pytest.raises(IncompatibleUpgradeError, match="another source") as caught:
-        arranged(known, kafka(how))
+        mapped(known, kafka(how))
     assert "--accept-lost-input counts" in caught.value.next_step
     assert "goes on at its own offsets" in caught.value.next_step
-    found = arranged(known, kafka(how), accepts=True)
+    found = mapped(known, kafka(how), accepts=True)
     assert found.lines == ('{"a":{"0":3,"1":4}}',)
     assert "b[0] at 5" in " ".join(found.remarks)
 
 
 def test_a_topic_that_is_added_is_said_to_be_read_from_its_first_row() -> None:
-    """Also one that was taken out before: nobody knows any more where it was left."""
-    found = arranged(snapshot(("subscribe a", '{"a":{"0":3}}')), kafka("subscribe a,b"))
+    """Also one that was read once: its offset is not known any more."""
+    found = mapped(snapshot(("subscribe a", '{"a":{"0":3}}')), kafka("subscribe a,b"))
     assert found.lines == ('{"a":{"0":3}}',)
     (said,) = found.remarks
     assert said.startswith("source kafka subscribe a,b goes on where kafka subscribe a stood;")
@@ -76,7 +75,7 @@ def test_a_topic_that_is_added_is_said_to_be_read_from_its_first_row() -> None:
 
 def test_topics_read_together_may_be_read_apart() -> None:
     """Each goes on at its own offset, and nothing is left."""
-    found = arranged(snapshot(("subscribe a,b", AB)), kafka("subscribe b"), kafka("subscribe a", 1))
+    found = mapped(snapshot(("subscribe a,b", AB)), kafka("subscribe b"), kafka("subscribe a", 1))
     assert found.lines == ('{"b":{"0":5}}', '{"a":{"0":3,"1":4}}')
     assert found.remarks == ()
 
@@ -86,13 +85,12 @@ def test_topics_read_together_may_be_read_apart() -> None:
 def test_a_part_that_is_read_with_something_new_does_not_begin_where_options_say(
     others: tuple[str, ...], is_first: bool
 ) -> None:
-    """The rest of the old source is read on by another one: that says nothing of this part, which read as a new source
-    would pass over its unread rows, or read all of it again. (Law 5)"""
+    """It would pass over unread rows, or read all again. (Law 5)"""
     hows = ("subscribe a", *others) if is_first else (*others, "subscribe a")
     sources = [kafka(how, number) for number, how in enumerate(hows)]
     with pytest.raises(IncompatibleUpgradeError, match="another source"):
-        arranged(snapshot(("subscribe a,b", AB)), *sources)
-    found = arranged(snapshot(("subscribe a,b", AB)), *sources, accepts=True)
+        mapped(snapshot(("subscribe a,b", AB)), *sources)
+    found = mapped(snapshot(("subscribe a,b", AB)), *sources, accepts=True)
     assert '{"b":{"0":5}}' in found.lines
     assert '{"a":{"0":3,"1":4}}' in found.lines
 
@@ -102,14 +100,14 @@ def test_parts_that_overlap_are_asked_about() -> None:
     known = snapshot(("subscribe a,b,c", '{"a":{"0":3},"b":{"0":5},"c":{"0":7}}'))
     sources = kafka("subscribe a,b"), kafka("subscribe b,c", 1)
     with pytest.raises(IncompatibleUpgradeError, match="another source"):
-        arranged(known, *sources)
-    found = arranged(known, *sources, accepts=True)
+        mapped(known, *sources)
+    found = mapped(known, *sources, accepts=True)
     assert found.lines == ('{"a":{"0":3},"b":{"0":5}}', '{"b":{"0":5},"c":{"0":7}}')
 
 
 def test_a_topic_that_is_read_twice_now_is_gone_on_with_once() -> None:
     """The second place is a new source, and said to be one."""
-    found = arranged(snapshot(("subscribe a,b", AB)), kafka("subscribe a"), kafka("subscribe a"))
+    found = mapped(snapshot(("subscribe a,b", AB)), kafka("subscribe a"), kafka("subscribe a"))
     assert found.lines == ('{"a":{"0":3,"1":4}}', NO_OFFSET)
     assert "kafka subscribe a is new" in found.remarks[0]
 
@@ -118,16 +116,16 @@ def test_topics_read_apart_are_not_read_together() -> None:
     """One source has one offset: what another one read would be read again from its first row."""
     known = snapshot(("subscribe a", '{"a":{"0":3}}'), ("subscribe b", '{"b":{"0":5}}'))
     with pytest.raises(IncompatibleUpgradeError, match="in one source what was read in several"):
-        arranged(known, kafka("subscribe a,b"))
+        mapped(known, kafka("subscribe a,b"))
 
 
 def test_a_source_more_and_a_source_less_are_told() -> None:
     """No offset is made up for the one, none is lost for the others."""
     known = snapshot(("subscribe a,b", AB), ("subscribe c", '{"c":{"0":1}}'))
-    found = arranged(known, kafka("subscribe c"))
+    found = mapped(known, kafka("subscribe c"))
     assert found.lines == ('{"c":{"0":1}}',)
     assert found.remarks == (f"source kafka subscribe a,b is not read any more; it is left at {AB}",)
-    found = arranged(known, kafka("subscribe d"), kafka("subscribe c", 1), kafka("subscribe b,a", 2))
+    found = mapped(known, kafka("subscribe d"), kafka("subscribe c", 1), kafka("subscribe b,a", 2))
     assert found.lines == (NO_OFFSET, '{"c":{"0":1}}', AB)
 
 
@@ -137,14 +135,14 @@ OF_TWO = (("subscribe t", '{"t":{"0":1}}'), ("subscribe t", '{"t":{"0":2}}'))
 def test_topics_of_one_name_in_two_clusters_are_two_sources() -> None:
     """By their places each would go on at the other's offset; by what servers a cluster is reached says nothing."""
     known = snapshot(*OF_TWO, clusters=("one", "two"))
-    found = arranged(known, kafka("subscribe t", 0, "two"), kafka("subscribe t", 1, "one"))
+    found = mapped(known, kafka("subscribe t", 0, "two"), kafka("subscribe t", 1, "one"))
     assert found.lines == ('{"t":{"0":2}}', '{"t":{"0":1}}')
-    found = arranged(known, kafka("subscribe t", 0, "two"))
+    found = mapped(known, kafka("subscribe t", 0, "two"))
     assert found.lines == ('{"t":{"0":2}}',)
     assert found.remarks == (
         'source kafka subscribe t (cluster_id one) is not read any more; it is left at {"t":{"0":1}}',
     )
-    found = arranged(
+    found = mapped(
         known, kafka("subscribe t", 0, "three"), kafka("subscribe t", 1, "one"), kafka("subscribe t", 2, "two")
     )
     assert found.lines == (NO_OFFSET, '{"t":{"0":1}}', '{"t":{"0":2}}')
@@ -153,23 +151,23 @@ def test_topics_of_one_name_in_two_clusters_are_two_sources() -> None:
 def test_a_snapshot_that_knows_no_cluster_is_compared_by_names() -> None:
     """Of an earlier version, or of a broker that did not answer: in their order, as before."""
     swapped = (kafka("subscribe t", 0, "two"), kafka("subscribe t", 1, "one"))
-    assert arranged(snapshot(*OF_TWO), *swapped).lines == ('{"t":{"0":1}}', '{"t":{"0":2}}')
+    assert mapped(snapshot(*OF_TWO), *swapped).lines == ('{"t":{"0":1}}', '{"t":{"0":2}}')
     known = snapshot(*OF_TWO, clusters=("one", "two"))
-    by_elimination = arranged(known, kafka("subscribe t", 0, "two"), kafka("subscribe t", 1))
+    by_elimination = mapped(known, kafka("subscribe t", 0, "two"), kafka("subscribe t", 1))
     assert by_elimination.lines == ('{"t":{"0":2}}', '{"t":{"0":1}}')
 
 
 def test_a_source_that_moved_to_another_cluster_is_left_to_the_look_at_its_input() -> None:
-    """That says how many rows nobody has read, and is refused or accepted as lost input is."""
-    found = arranged(snapshot(OF_TWO[0], clusters=("one",)), kafka("subscribe t", 0, "two"))
+    """That counts the unread rows, and refuses or accepts their loss."""
+    found = mapped(snapshot(OF_TWO[0], clusters=("one",)), kafka("subscribe t", 0, "two"))
     assert found.lines == ('{"t":{"0":1}}',)
 
 
 def test_two_clusters_of_which_nobody_can_tell_which_is_which_are_refused() -> None:
     """Neither answers: guessed wrong, rows of both are read again, and passed over."""
     known = snapshot(*OF_TWO, clusters=("one", "two"))
-    with pytest.raises(UnavailableError, match="which of them"):
-        arranged(known, kafka("subscribe t"), kafka("subscribe t", 1))
+    with pytest.raises(UnavailableError, match="cannot be told apart"):
+        mapped(known, kafka("subscribe t"), kafka("subscribe t", 1))
 
 
 def test_a_restore_finds_each_cluster_where_it_stood() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.driver.start.elsewhere import begins_elsewhere
+from airflow_streamstate.driver.start.offset_override import begins_elsewhere
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.data_events import Repositioned
 from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
@@ -21,8 +21,13 @@ BACK = {"counts": ('{"index":10}',)}
 CONSENT = {"accept_lost_input": ("counts",), "accept_repeated_input": ("counts",)}
 
 
+@pytest.fixture
+def plan() -> SimulatedPlan:
+    """A query over a hundred rows."""
+    return make_plan(100)
+
+
 def drained(stream: SimulatedStream, plan: SimulatedPlan) -> str:
-    stream.deploy()
     stream.order_at(4.1, DrainNotification)
     assert stream.run(waiting_script(plan)) == 0
     return stream.events_of(Drained)[0].snapshot_id
@@ -44,9 +49,10 @@ def written_since(plan: SimulatedPlan, batches: int) -> dict[int, int]:
     return found
 
 
-def test_it_reads_from_the_offsets_that_are_given_and_nothing_before() -> None:
+def test_it_reads_from_the_offsets_that_are_given_and_nothing_before(
+    stream: SimulatedStream, plan: SimulatedPlan
+) -> None:
     """Ids go on, what is read again is not late, and the move is told before anything is built. (Laws 9 and 14)"""
-    stream, plan = SimulatedStream(), make_plan(100)
     snapshot_id = drained(stream, plan)
     batches, last = len(plan.sink.batches), plan.sink.batches[-1][0]
     assert seed(stream, plan, snapshot_id, offsets=BACK, **CONSENT) == 0
@@ -68,9 +74,10 @@ def test_it_reads_from_the_offsets_that_are_given_and_nothing_before() -> None:
         ({"accept_repeated_input": ("counts",)}, "deploy with --accept-lost-input counts"),
     ],
 )
-def test_law_5_nothing_is_passed_over_or_read_again_unasked(consent: dict[str, Any], missing: str) -> None:
-    """What nobody can count is as good as both; nothing is built, and the sink is not touched."""
-    stream, plan = SimulatedStream(), make_plan(100)
+def test_law_5_nothing_is_passed_over_or_read_again_unasked(
+    stream: SimulatedStream, plan: SimulatedPlan, consent: dict[str, Any], missing: str
+) -> None:
+    """Uncounted input counts as both; nothing is built, and the sink is not touched."""
     snapshot_id = drained(stream, plan)
     batches = list(plan.sink.batches)
     assert seed(stream, plan, snapshot_id, offsets=BACK, **consent) == 1
@@ -80,19 +87,16 @@ def test_law_5_nothing_is_passed_over_or_read_again_unasked(consent: dict[str, A
     assert plan.sink.batches == batches
 
 
-def test_where_it_stood_is_no_move_that_needs_consent() -> None:
+def test_where_it_stood_is_no_move_that_needs_consent(stream: SimulatedStream, plan: SimulatedPlan) -> None:
     """The very offsets of the snapshot, word for word."""
-    stream, plan = SimulatedStream(), make_plan(100)
     snapshot_id = drained(stream, plan)
     offsets = {"counts": stream.control.need_manifest(snapshot_id).queries["counts"].position.end_offsets}
     assert seed(stream, plan, snapshot_id, offsets=offsets) == 0
     assert sum(plan.sink.counts().values()) == 100
 
 
-def test_law_16_state_is_dropped_only_where_that_was_asked_for() -> None:
+def test_law_16_state_is_dropped_only_where_that_was_asked_for(plan: SimulatedPlan, stream: SimulatedStream) -> None:
     """Of a stream that was stopped and not drained: its state belongs to other offsets."""
-    stream, plan = SimulatedStream(), make_plan(100)
-    stream.deploy()
     stream.order_at(4.1, StopRequest)
     assert stream.run(waiting_script(plan)) == 0
     snapshot_id = stream.events_of(Stopped)[0].snapshot_id
@@ -104,9 +108,8 @@ def test_law_16_state_is_dropped_only_where_that_was_asked_for() -> None:
     assert written_since(plan, batches) == expected_counts(source.rows[10:], 1_000)
 
 
-def test_a_driver_that_died_while_it_was_built_tells_it_once() -> None:
+def test_a_driver_that_died_while_it_was_built_tells_it_once(stream: SimulatedStream, plan: SimulatedPlan) -> None:
     """The next attempt builds it again, and says nothing new. (Law 2)"""
-    stream, plan = SimulatedStream(), make_plan(100)
     snapshot_id = drained(stream, plan)
     batches = len(plan.sink.batches)
     stream.deploy(2, StartPlan("seed", snapshot_id, "d-0001", offsets=BACK, **CONSENT))
@@ -132,9 +135,8 @@ def test_a_driver_that_died_while_it_was_built_tells_it_once() -> None:
     assert written_since(plan, batches) == expected_counts(plan.sources[0].rows[10:], 1_000)
 
 
-def test_a_source_that_knows_no_times_is_refused_by_name() -> None:
+def test_a_source_that_knows_no_times_is_refused_by_name(stream: SimulatedStream, plan: SimulatedPlan) -> None:
     """It is said what to give instead."""
-    stream, plan = SimulatedStream(), make_plan(100)
     snapshot_id = drained(stream, plan)
     at = datetime(2026, 3, 1, tzinfo=UTC)
     assert seed(stream, plan, snapshot_id, begins_at=at, **CONSENT) == 1
