@@ -189,7 +189,7 @@ def decide_expected_snapshot(
     return Refused(
         ConflictError(
             "this snapshot is not the one at the end of the current deployment; an older one would run other batches"
-            " under batch ids that the sink may already hold, so that rows would be lost or doubled",
+            " under batch ids that the sink may hold already, so that rows would be lost or doubled",
             snapshot_id=request.snapshot_id,
             current_deployment_id=predecessor_id,
             snapshot_at_its_end=snapshot_id,

@@ -1,4 +1,4 @@
-"""What a change would do, known before it is made: the recorded plans, their comparison, and the rehearsal."""
+"""The plans of a change: the recorded ones, their comparison, and the report of a rehearsal."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class RecordedPlans:
     """The plans of the current deployment of a stream, as they were when its queries started.
 
     Attributes:
-        queries: those whose plan is recorded, by name.
-        unknown: those that run, or ran, without a recorded plan.
-        notes: releases among what it brings along that are known to fail, one sentence each.
+        queries: the recorded plans, by query.
+        unknown: queries that were started without a recorded plan.
+        notes: one sentence for each library of the deployment with a known bug.
     """
 
     stream_id: str
@@ -50,11 +50,7 @@ class RecordedPlans:
 
 
 class Planning:
-    """Tells what a change would do.
-
-    Args:
-        means: of the controller.
-    """
+    """The plans and rehearsals of the streams of one home."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
@@ -62,11 +58,7 @@ class Planning:
         self._rehearsals = Rehearsals(context)
 
     def recorded(self, stream_id: str) -> RecordedPlans:
-        """The plans of the current deployment.
-
-        Raises:
-            StreamNotFoundError: there is none.
-        """
+        """The plans of the current deployment. Raises StreamNotFoundError."""
         seen = self._context.observer.observe(stream_id)
         control = self._context.home.control(stream_id)
         plans = recorded_plans(control, seen.deployment_id)
@@ -89,25 +81,23 @@ class Planning:
     ) -> RehearsalView:
         """Launch the changed version in a rehearsal: its script runs once, its queries do not.
 
-        The same request id finds a rehearsal that is under way; one that is over is begun anew.
+        The same request id finds a rehearsal that is under way; after its end it begins a new one.
 
         Args:
-            request: the change.
-            request_id: names the request over all its tries; None for a new one.
+            request_id: the same for every retry of this request; None for a new request.
             runs_batches: run an empty batch of each query on a fork of its state; else read its plan alone.
-            deadline_seconds: until when it must be over.
-            waits_seconds: for how long from now its driver, where it is accepted, waits to be handed over
-                (``Rehearsals.is_waiting``); None for not at all.
-            refuses: verdicts of a plan by which it is refused whatever Spark says: no batch is run then.
-            seeds: whether its queries are also tried as they would be seeded after a drain.
-            snapshot_id: what it is tried on; None for what the current deployment has by now.
+            deadline_seconds: when the rehearsal must be over, from now.
+            waits_seconds: how long from now the driver of an accepted rehearsal waits to be handed over
+                (``Rehearsals.is_waiting``); None: it does not wait.
+            refuses: plan verdicts that refuse the change without a batch.
+            seeds: whether its queries are also tried as seeded after a drain.
+            snapshot_id: the state that is forked; None for the current deployment's newest.
 
         Raises:
             StreamNotFoundError: the stream was never deployed.
-            InvalidRequestError: what is asked for cannot be, or could not be launched.
+            InvalidRequestError: the request is wrong, or its driver could not be launched.
             SnapshotNotFoundError: the snapshot that it would start from is gone.
-            IncompatibleUpgradeError, InputLostError: it cannot start from what the current deployment left, as a
-                deploy would say.
+            IncompatibleUpgradeError, InputLostError: a deploy could not start from what the current deployment left.
         """
         return self._rehearsals.begin(
             request,
@@ -121,39 +111,34 @@ class Planning:
         )
 
     def is_over(self, stream_id: str, rehearsal_id: str) -> bool:
-        """Whether there is something to report; changes nothing. Raises InvalidRequestError: no such rehearsal."""
+        """As ``Rehearsals.is_over``."""
         return self._rehearsals.is_over(stream_id, rehearsal_id)
 
     def is_waiting(self, stream_id: str, rehearsal_id: str) -> bool:
-        """Whether the driver of an accepted rehearsal waits to be handed over. Raises as ``is_over``."""
+        """As ``Rehearsals.is_waiting``."""
         return self._rehearsals.is_waiting(stream_id, rehearsal_id)
 
     def waiting_end(self, stream_id: str, rehearsal_id: str) -> str:
-        """Why it will not wait (any more), one line; "" while it may. Raises as ``is_over``."""
+        """As ``Rehearsals.waiting_end``."""
         return self._rehearsals.waiting_end(stream_id, rehearsal_id)
 
     def describe(self, stream_id: str, rehearsal_id: str) -> str:
-        """Where a rehearsal stands, in one line for people who wait. Raises InvalidRequestError: no such rehearsal."""
+        """As ``Rehearsals.describe``."""
         return self._rehearsals.describe(stream_id, rehearsal_id)
 
     def report(self, stream_id: str, rehearsal_id: str) -> PlanReport:
-        """End the rehearsal, whatever it does, remove what it made, and report. Twice is once. A driver that is to wait
-        is left alone: ``give_up`` ends it.
-
-        Raises:
-            InvalidRequestError: no such rehearsal.
-        """
+        """As ``Rehearsals.report``, with the comparison of the plans."""
         control = self._context.home.control(stream_id)
-        brought = _brought(control, rehearsal_id)  # its record is removed with it
+        brought = _brought(control, rehearsal_id)  # before the report, which removes the spec
         rehearsal, verdict = self._rehearsals.report(stream_id, rehearsal_id)
         bad = _known_bad(brought, verdict.spark_version)
         return report_of(rehearsal, verdict, self._compare(control, rehearsal, verdict), bad)
 
     def wait(self, view: RehearsalView, on_progress: Report | None = None) -> PlanReport:
-        """Wait until a rehearsal is over, which it is at its deadline, and report."""
+        """Wait until a rehearsal is over, at its deadline at the latest, and report."""
 
         def look() -> bool | None:
-            with suppress(UnavailableError):  # says nothing about the rehearsal
+            with suppress(UnavailableError):  # the store is away; the rehearsal may go on
                 if self.is_over(view.stream_id, view.rehearsal_id):
                     return True
                 if on_progress is not None:
@@ -165,19 +150,19 @@ class Planning:
         return self.report(view.stream_id, view.rehearsal_id)
 
     def begun_by(self, stream_id: str, request_ids: Iterable[str]) -> list[str]:
-        """The rehearsals that these requests became, whatever has become of them; sorted."""
+        """As ``Rehearsals.begun_by``."""
         return self._rehearsals.begun_by(stream_id, request_ids)
 
     def give_up(self, stream_id: str, rehearsal_id: str) -> None:
-        """End a rehearsal for which nobody waits any more, and remove what it made."""
+        """As ``Rehearsals.give_up``."""
         self._rehearsals.give_up(stream_id, rehearsal_id)
 
     def sweep(self, stream_id: str) -> None:
-        """Remove what rehearsals left whose controller died."""
+        """As ``Rehearsals.sweep``."""
         self._rehearsals.sweep(stream_id)
 
     def _compare(self, control: StreamControl, rehearsal: Rehearsal, verdict: RehearsalVerdict) -> DeploymentComparison:
-        """What can be compared; a query of which one plan is not known is as grave as what nobody can see."""
+        """The comparison of the recorded plans; a query with one unknown plan is not comparable."""
         old = {
             name: self._with_kept_state(rehearsal, name, plan)
             for name, plan in recorded_plans(control, rehearsal.deployment_id).items()
@@ -198,7 +183,7 @@ class Planning:
         return DeploymentComparison(gravest(each.verdict for each in queries.values()), queries)
 
     def _with_kept_state(self, rehearsal: Rehearsal, name: str, plan: QueryPlan) -> QueryPlan:
-        """With the variables of its processors, which its first batches left in its checkpoint, and no plan tells."""
+        """The plan with the state variables of its processors, which only a checkpoint with a batch has."""
         if not any(operator.kind == "transform_with_state" for operator in plan.operators):
             return plan
         folder = layout.checkpoint_folder(rehearsal.stream_id, rehearsal.deployment_id, name)
@@ -207,12 +192,12 @@ class Planning:
             batch_id = checkpoint.position().batch_id
             kept = () if batch_id is None else kept_operators(checkpoint, batch_id, len(plan.operators))
         except DataError:
-            return plan  # whoever goes on from it is told
+            return plan  # a start from this checkpoint reports the damage
         return with_kept_state(plan, kept)
 
 
 def _brought(control: StreamControl, deployment_id: str) -> tuple[str, ...]:
-    """What a version brings along; of one without a record nothing."""
+    """The libraries of a version; none where it has no readable record."""
     try:
         spec = control.spec(deployment_id)
     except (DeploymentNotFoundError, DataError):
@@ -221,7 +206,7 @@ def _brought(control: StreamControl, deployment_id: str) -> tuple[str, ...]:
 
 
 def _known_bad(brought: tuple[str, ...], spark_version: str) -> tuple[str, ...]:
-    """What of it is known to fail, one sentence each."""
+    """One sentence for each library with a known bug."""
     return tuple(found.sentence for found in known_bad_among(brought, spark_version))
 
 

@@ -203,7 +203,7 @@ def test_state_that_nobody_counted_is_not_taken_for_none() -> None:
     found = decide_start(request(), "d-0001", kept)
     assert isinstance(found, Refused)
     assert isinstance(found.error, IncompatibleUpgradeError)
-    assert "nobody counted" in str(found.error)
+    assert "not counted" in str(found.error)
     assert isinstance(decide_start(request(discard_state=True), "d-0001", kept), Start)
 
 
@@ -422,7 +422,7 @@ def test_each_wish_of_a_request_is_in_the_plan_of_its_start() -> None:
     fresh = StartPlan("fresh", predecessor_id="d-0001", fresh_queries=("new",))
     note = "d-0001 never started a query: there is no position, and each query starts where its options say"
     assert decide_start(asked, "d-0001", manifest()) == Start(fresh, (note,))
-    anew = "it starts with nothing, as was asked for: batch ids begin again at 0"
+    anew = "it starts with empty state, as requested: batch ids begin again at 0"
     for found in (manifest(a=query(3)), manifest(), None):
         assert decide_start(replace(asked, start="fresh"), "d-0001", found) == Start(fresh, (anew,))
     assert decide_start(asked, "d-0001", None) == Start(fresh, (anew,))
@@ -457,10 +457,10 @@ def test_state_that_a_drain_left_is_told_by_query(position: dict[str, Any], left
         return
     error = refused(found)
     assert error.context == {"snapshot_id": kept.snapshot_id, "state_left": {"a": left}}
-    assert ("nobody counted" in error.message) is (left == UNCOUNTED)
+    assert ("was not counted" in error.message) is (left == UNCOUNTED)
     dropped = decide_start(request(discard_state=True), "d-0001", kept)
     assert isinstance(dropped, Start)
-    said = f"state that the drain could not flush is dropped, as was asked for: { ({'a': left}) }"
+    said = f"state that the drain could not flush is dropped, as requested: { ({'a': left}) }"
     assert [note for note in dropped.notes if "dropped" in note] == [said]
 
 

@@ -58,7 +58,7 @@ def test_a_driver_that_nobody_recorded_is_unknown(stage: Stage) -> None:
     stage.come_to_life()
     stage.launcher.states.clear()
     stage.store.delete("orders/deployments/d-0001/launches/d-0001-a0001.json")
-    with pytest.raises(ConflictError, match="nobody can say"):
+    with pytest.raises(ConflictError, match="it is unknown"):
         prove(stage)
     prove(stage, assume_dead=True)
 

@@ -194,7 +194,7 @@ def test_a_mirror_that_is_not_understood_loses_nothing(stage: Stage, mirror: Loc
         shutil.move(mirror.root, mirror.root.with_name("away"))
     pruned = prune(stage)
     assert pruned == PrunedMirror(mirror.uri, {}, {}, {}, problem=pruned.problem)
-    assert pruned.problem.startswith("nothing, or not everything, was removed there: ")
+    assert pruned.problem.startswith("the prune there is not complete: ")
     assert [one.snapshot_id for one in stage.controller.snapshots.all(STREAM)] == LIVES[3:]
     if damage != "no such folder":
         assert set(LIVES) - {LIVES[1]} <= set(whole_at(mirror, stage))
@@ -226,7 +226,7 @@ def test_a_mirror_that_is_the_home_by_another_name_loses_nothing(tmp_path: Path)
         stage.keep("live", attempt=number)
     pruned = prune(stage, keep=1)
     assert (pruned.removed, pruned.files) == ({}, 0)
-    assert "nothing, or not everything, was removed there" in pruned.problem
+    assert "the prune there is not complete" in pruned.problem
     assert verify(stage.control, store, LIVES[2]) == []
 
 

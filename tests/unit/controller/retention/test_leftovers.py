@@ -22,7 +22,7 @@ from airflow_streamstate.controller.retention.leftovers import (
     Leftovers,
 )
 from airflow_streamstate.controller.retention.needs import Needs, needs_of
-from airflow_streamstate.controller.retention.recreated_stream import SameStream
+from airflow_streamstate.controller.retention.leftovers import SameStream
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Failed

@@ -26,7 +26,7 @@ from airflow_streamstate.controller.retention.leftovers import (
 )
 from airflow_streamstate.controller.retention.needs import needs_of
 from airflow_streamstate.controller.retention.pruning import Pruned, PrunedMirror, settle
-from airflow_streamstate.controller.retention.recreated_stream import SameStream
+from airflow_streamstate.controller.retention.leftovers import SameStream
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.controller.wait.known_good import has_proven_itself

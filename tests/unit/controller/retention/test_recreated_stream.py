@@ -11,7 +11,7 @@ import pytest
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.retention.deciding import RetentionPolicy
-from airflow_streamstate.controller.retention.recreated_stream import SameStream
+from airflow_streamstate.controller.retention.leftovers import SameStream
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.verify import verify

@@ -82,7 +82,7 @@ def test_the_old_driver_waits_before_the_bad_one_is_stopped(upgraded: UpgradeSta
     view = upgraded.rehearsed(view, waits=True)
     assert (view.state.phase, view.state.last.way, view.state.last.driver) == ("returning", way, "waits")
     assert orders(upgraded) == 1
-    assert any("comes up beside the one that is given up" in line for line in upgraded.told)
+    assert any("comes up beside the given-up version" in line for line in upgraded.told)
     assert any("the new version ends, and a driver waits" in line for line in upgraded.told)
     upgraded.stops("d-0002")
     view = upgraded.advance(view)
@@ -117,7 +117,7 @@ def bad_one_dies(upgraded: UpgradeStage, _: UpgradeView) -> None:
         (no_room, "its driver has ended"),
         (never_there, "its rehearsal was not over at its deadline"),
         (not_accepted, "its rehearsal was not accepted: [STATE_STORE_VALUE_SCHEMA"),
-        (bad_one_dies, "what is given up does not run"),
+        (bad_one_dies, "the given-up version does not run"),
     ],
 )
 def test_where_no_old_driver_waits_the_way_back_is_cold_and_says_why(
@@ -171,8 +171,7 @@ def test_a_driver_that_waits_for_a_way_that_is_not_taken_is_ended(upgraded: Upgr
 def test_a_rollback_by_hand_is_warm_unless_that_is_not_wanted(upgraded: UpgradeStage) -> None:
     """The current version runs on until the driver of the one before waits."""
     upgraded.to_upgraded()
-    view = upgraded.begin_rollback(warm=True)
-    view = upgraded.advance(view)
+    view = upgraded.advance(upgraded.begin_rollback(warm=True))
     assert (view.state.phase, orders(upgraded)) == ("trying", 0)
     view = upgraded.rehearsed(view, waits=True)
     assert (view.state.phase, view.state.last.driver) == ("returning", "waits")
@@ -247,9 +246,9 @@ def test_where_the_old_code_cannot_read_it_nothing_is_touched(upgraded: UpgradeS
     before = upgraded.outside()
     view = upgraded.rehearsed(view, refused=True)
     assert (view.outcome, upgraded.held_by()) == ("failed", None)
-    assert view.state.last.text.startswith("no way back is exact, so nothing was touched: ")
+    assert view.state.last.text.startswith("no way back is exact, so the stream was not changed: ")
     assert "STATE_STORE_VALUE_SCHEMA" in view.state.last.text
-    assert "takes nothing back" in view.state.last.text
+    assert "cannot be undone" in view.state.last.text
     assert "the new version was given up: it is failed: ValueError: boom" in view.state.last.text
     assert upgraded.outside() == before
 
@@ -388,9 +387,7 @@ def test_the_patience_of_a_second_way_back_is_its_own(upgraded: UpgradeStage) ->
 
 def test_a_drained_old_version_is_deployed_anew(upgraded: UpgradeStage) -> None:
     """A drained deployment is never resumed: its code goes on at the drained offsets (Law 11)."""
-    view = upgraded.begin(mode="drain")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
+    view = upgraded.to_ready(mode="drain")
     upgraded.drains()
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
     view = upgraded.advance(view)
@@ -405,9 +402,7 @@ def test_a_drain_that_leaves_state_is_undone(upgraded: UpgradeStage) -> None:
     code goes on from before the drain, with what the flush wrote undone."""
     upgraded.sink = FILES
     keep_plan(upgraded.stage.control, "d-0001", "counts", plan(sink=FILES))
-    view = upgraded.begin(mode="drain")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
+    view = upgraded.to_ready(mode="drain")
     upgraded.drains(state_rows_left=7)
     view = upgraded.advance(view)
     assert (view.state.phase, view.state.last.way) == ("returned", "undo")
@@ -423,9 +418,7 @@ def test_a_drain_that_leaves_state_is_undone(upgraded: UpgradeStage) -> None:
 
 def test_a_drain_that_leaves_state_and_that_nobody_can_undo_is_told(upgraded: UpgradeStage) -> None:
     """With what was left, and with both ways that a person has."""
-    view = upgraded.begin(mode="drain")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
+    view = upgraded.to_ready(mode="drain")
     keep_plan(upgraded.stage.control, "d-0001", "counts", plan(sink=upgraded.sink))
     upgraded.drains(state_rows_left=7)
     before = upgraded.outside()
@@ -433,15 +426,13 @@ def test_a_drain_that_leaves_state_and_that_nobody_can_undo_is_told(upgraded: Up
     assert (view.outcome, upgraded.held_by()) == ("failed", None)
     assert "--allow-state-loss" in view.state.last.text
     assert "rollback" in view.state.last.text
-    assert "takes nothing back" in view.state.last.text
+    assert "cannot be undone" in view.state.last.text
     assert upgraded.outside() == before
 
 
 def test_a_crash_between_the_act_and_its_step_is_done_again_and_is_the_same(upgraded: UpgradeStage) -> None:
     """Whatever the old version comes back by: a deployment or an attempt is begun once (Laws 1 and 2)."""
-    view = upgraded.begin(mode="drain")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
+    view = upgraded.to_ready(mode="drain")
     upgraded.drains()
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
     view = upgraded.advance(view)
@@ -463,7 +454,7 @@ def test_an_old_version_that_comes_back_and_dies_is_started_once_more(upgraded: 
     upgraded.fails("d-0003", 2)
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("failed", None)
-    assert "the old version is back, and is not well" in view.state.last.text
+    assert "the old version is back, and is not healthy" in view.state.last.text
 
 
 def test_an_old_version_that_does_not_come_to_life_is_told_in_time(upgraded: UpgradeStage) -> None:
@@ -474,7 +465,7 @@ def test_an_old_version_that_does_not_come_to_life_is_told_in_time(upgraded: Upg
     upgraded.stage.clock.advance(120.0)
     view = upgraded.advance(view)
     assert view.outcome == "failed"
-    assert "has not proven itself" in view.state.last.text
+    assert "is not healthy yet" in view.state.last.text
 
 
 # rollbacks that are asked for
@@ -484,8 +475,7 @@ def test_a_rollback_by_hand_goes_forward(upgraded: UpgradeStage) -> None:
     """The version before is rehearsed on what the current one has by now, and then takes its place."""
     upgraded.to_upgraded()
     upgraded.told.clear()
-    view = upgraded.begin_rollback()
-    view = upgraded.advance(view)
+    view = upgraded.advance(upgraded.begin_rollback())
     assert (view.state.phase, view.state.last.new_deployment_id) == ("trying", "d-0002")
     assert upgraded.stage.controller.status(STREAM).upgrade == f"{view.upgrade_id} trying, by tests"
     view = upgraded.rehearsed(view)
@@ -497,7 +487,7 @@ def test_a_rollback_by_hand_goes_forward(upgraded: UpgradeStage) -> None:
     view = upgraded.advance(view)
     assert (view.outcome, view.is_what_was_asked, view.as_error()) == ("rolled_back", True, None)
     told = "\n".join(upgraded.told)
-    assert "going back: the way back is looked for: " in told  # it was well: somebody asked
+    assert "going back: the way back is decided: " in told  # it was well: somebody asked
     assert "unhealthy" not in told
     assert "the current version ends" in told
     assert "new version" not in told
@@ -571,11 +561,7 @@ def test_a_rollback_forward_that_does_not_fit_is_not_undone_instead(upgraded: Up
 def test_law_5_a_version_that_began_with_nothing_and_ran_nothing_leaves_the_old_state(upgraded: UpgradeStage) -> None:
     """A fresh version that fails at once: the old one goes on from where it had ended, not from the nothing of the new
     one."""
-    view = upgraded.begin(mode="fresh")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
-    upgraded.stops()
-    upgraded.advance(view)
+    view = upgraded.to_started(mode="fresh")
     upgraded.fails()
     view = upgraded.advance(view)
     assert (view.state.phase, view.state.last.way) == ("returned", "handover")
@@ -586,9 +572,7 @@ def test_law_5_a_version_that_began_with_nothing_and_ran_nothing_leaves_the_old_
 def test_law_5_where_the_old_end_was_not_kept_it_is_said(upgraded: UpgradeStage) -> None:
     """A fresh version over an old one that had failed: nothing would be what the old code began with."""
     upgraded.fails("d-0001")
-    view = upgraded.begin(mode="fresh")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
+    view = upgraded.to_ready(mode="fresh")
     upgraded.fails()
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.stage.control.deployment_ids()) == ("failed", ["d-0001", "d-0002"])
@@ -622,7 +606,7 @@ def test_a_lost_driver_is_not_replaced(upgraded: UpgradeStage) -> None:
     upgraded.stage.launcher.states["d-0002-a0001"] = "unknown"
     upgraded.stage.clock.advance(200.0)
     upgraded.advance(view)
-    with pytest.raises(ConflictError, match="nobody can say"):
+    with pytest.raises(ConflictError, match="it is unknown"):
         upgraded.rehearsed(view)
     upgraded.stage.clock.advance(PATIENCE_SECONDS * 2)
     view = upgraded.advance(view)
@@ -649,9 +633,7 @@ def test_a_rehearsal_on_the_way_back_that_dies_is_tried_some_more_times(upgraded
 def test_an_old_version_whose_drain_is_only_finished_when_it_is_back_is_deployed_anew(upgraded: UpgradeStage) -> None:
     """One of its queries was flushed when the drain failed, so the resumed attempt drains the others, too (Law 11)."""
     stage = upgraded.stage
-    view = upgraded.begin(mode="drain")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
+    view = upgraded.to_ready(mode="drain")
     command_id = upgraded.order().command_id
     stage.say(
         DrainFailed, command_id=command_id, command_number=1, query_name="counts", error="disk full", withdrawn=True
@@ -759,7 +741,7 @@ def test_a_snapshot_of_which_nothing_can_be_built_is_not_gone_back_to(tmp_path: 
         stage.clock.advance(PATIENCE_SECONDS)
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("failed", None)
-    assert view.state.last.text.startswith("no way back is exact, so nothing was touched: ")
+    assert view.state.last.text.startswith("no way back is exact, so the stream was not changed: ")
     assert stage.control.journal("d-0001").commands() == []
 
 

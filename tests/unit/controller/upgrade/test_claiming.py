@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.controller.upgrade.claiming import claim
+from airflow_streamstate.controller.upgrade.forward import claim
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol.register import Intent
 from support.sim_stage import STREAM
@@ -57,7 +57,7 @@ def test_a_rollback_of_what_has_been_replaced_meanwhile_is_refused(upgraded: Upg
     view = upgraded.begin_rollback()
     upgraded.stage.control.update_register(lambda now: replace(now, upgrade_id=None, deployment_id="d-0001"), by="test")
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
-    with pytest.raises(ConflictError, match="somebody else moved this stream"):
+    with pytest.raises(ConflictError, match="another controller moved this stream"):
         claim(tools, state)
 
 

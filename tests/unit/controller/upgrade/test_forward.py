@@ -49,7 +49,7 @@ def test_a_version_that_fits_is_restored_and_proves_itself(upgraded: UpgradeStag
         "begun", "rehearsing", "planned", "ready", "stopping", "ended", "started", "upgraded",
     ]  # fmt: skip
     assert upgraded.held_by() is None
-    assert upgraded.told[-1].endswith("upgraded: the new version has proven itself")
+    assert upgraded.told[-1].endswith("upgraded: the new version is healthy")
 
 
 def test_a_version_that_does_not_fit_is_refused_and_nothing_has_happened(upgraded: UpgradeStage) -> None:
@@ -59,7 +59,7 @@ def test_a_version_that_does_not_fit_is_refused_and_nothing_has_happened(upgrade
     upgraded.advance(view)
     view = upgraded.rehearsed(view, plan=with_an_aggregate_more())
     assert (view.outcome, view.state.last.verdict) == ("refused", "needs-drain")
-    assert "nobody allowed to drain" in view.state.last.text
+    assert "a drain was not allowed" in view.state.last.text
     assert upgraded.outside() == before
     assert upgraded.held_by() is None
     assert "refused, and the stream runs on" in str(view.as_error())
@@ -151,7 +151,7 @@ def test_a_version_that_could_not_be_started_after_the_drain_is_refused_before_i
     view = upgraded.rehearsed(view, refused=True, seeded=bad)
     assert view.outcome == "refused"
     assert "STATE_STORE_VALUE_SCHEMA" in view.state.last.text
-    assert "drained it could not be started either" in view.state.last.text
+    assert "after a drain the new version could not be started either" in view.state.last.text
     assert "another number of sources" in view.state.last.text
     assert upgraded.outside() == before
 
@@ -165,14 +165,12 @@ def test_without_the_leave_to_drain_the_driver_is_told_that_the_plan_decides(upg
     untried = {"counts": RehearsedQuery("not_run", "restored")}
     view = upgraded.rehearsed(view, plan=with_an_aggregate_more(), queries=untried)
     assert (view.outcome, view.state.last.verdict) == ("refused", "needs-drain")
-    assert "nobody allowed to drain" in view.state.last.text
+    assert "a drain was not allowed" in view.state.last.text
 
 
 def test_a_drain_whose_driver_dies_is_gone_on_with_some_times(upgraded: UpgradeStage) -> None:
     """The next attempt flushes; where each dies, the old version is brought back over what it left."""
-    view = upgraded.begin(mode="drain")
-    upgraded.advance(view)
-    view = upgraded.rehearsed(view)
+    view = upgraded.to_ready(mode="drain")
     for attempt in range(1, MAX_DRAIN_TRIES + 1):
         assert view.state.phase == "stopping"
         assert upgraded.stage.control.need_register().value.attempt == attempt
@@ -224,9 +222,7 @@ def _refuses(*_: object) -> None:
 
 def test_a_drain_that_the_old_version_rejects_is_a_refusal(upgraded: UpgradeStage) -> None:
     """Its flush was tried on a fork and would leave state: it runs on as if nothing had been asked."""
-    view = upgraded.begin(mode="drain")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
+    view = upgraded.to_ready(mode="drain")
     order = upgraded.order()
     assert isinstance(order, DrainNotification)
     assert (order.rehearse, order.discard_state) == (True, False)
@@ -266,7 +262,7 @@ def test_a_person_is_waited_for_and_heard(upgraded: UpgradeStage, *, approves: b
     if approves:
         assert view.state.phase == "stopping"
         return
-    assert (view.outcome, view.state.last.text) == ("refused", "tests did not approve of the plan: looked at it")
+    assert (view.outcome, view.state.last.text) == ("refused", "tests rejected the plan: looked at it")
     assert upgraded.outside() == before
     error = view.as_error()
     assert isinstance(error, ConflictError)
@@ -288,7 +284,7 @@ def test_cancelled_before_the_stop_nothing_has_happened(
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop=after_stop, reason="not tonight")
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("refused", None)
-    assert view.state.last.text == "cancelled by tests: not tonight; nothing has happened to the stream"
+    assert view.state.last.text == "cancelled by tests: not tonight; the stream was not touched"
     assert view.state.last.cancelled_by == "tests"
     assert upgraded.told[-1] == "cancelled: the stream runs on as before"
     assert upgraded.outside() == before
@@ -345,7 +341,7 @@ def test_an_old_driver_that_nobody_can_ask_about_is_waited_for(upgraded: Upgrade
     upgraded.stage.launcher.states["d-0001-a0001"] = "unknown"
     upgraded.stage.clock.advance(600.0)
     view = upgraded.to_ready()
-    assert (view.state.phase, view.waits_for) == ("ready", "nobody can say whether the old driver lives")
+    assert (view.state.phase, view.waits_for) == ("ready", "it is unknown whether the old driver lives")
     upgraded.stage.launcher.states["d-0001-a0001"] = "gone"
     view = upgraded.advance(view)
     assert view.state.phase == "started"
@@ -353,9 +349,7 @@ def test_an_old_driver_that_nobody_can_ask_about_is_waited_for(upgraded: Upgrade
 
 def test_an_old_driver_that_is_lost_in_its_stop_is_waited_for(upgraded: UpgradeStage) -> None:
     """It is told when it can be; what nobody can ask about is not taken for ended."""
-    view = upgraded.begin(needs_approval=True)
-    upgraded.advance(view)
-    view = upgraded.rehearsed(view)
+    view = upgraded.to_ready(needs_approval=True)
     upgraded.upgrades.approve(STREAM, view.upgrade_id, is_approved=True)
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     tools.take(state, "ready")
@@ -364,7 +358,7 @@ def test_an_old_driver_that_is_lost_in_its_stop_is_waited_for(upgraded: UpgradeS
     upgraded.stage.launcher.states["d-0001-a0001"] = "unknown"
     upgraded.stage.clock.advance(600.0)
     view = upgraded.advance(view)
-    assert (view.state.phase, view.waits_for) == ("stopping", "nobody can say whether the old driver lives")
+    assert (view.state.phase, view.waits_for) == ("stopping", "it is unknown whether the old driver lives")
 
 
 def test_an_old_version_that_fails_instead_of_stopping_is_taken_over(upgraded: UpgradeStage) -> None:
@@ -466,7 +460,7 @@ def test_a_stream_that_somebody_killed_and_moved_before_the_claim_is_refused(upg
     view = upgraded.begin()
     # As if whoever began it had died before the claim, and somebody else had deployed.
     upgraded.stage.control.update_register(lambda now: replace(now, upgrade_id=None, deployment_id="d-0002"), by="test")
-    with pytest.raises(ConflictError, match="somebody else moved this stream"):
+    with pytest.raises(ConflictError, match="another controller moved this stream"):
         upgraded.advance(view)
     assert journal.view(STREAM, view.upgrade_id).outcome == "refused"
 

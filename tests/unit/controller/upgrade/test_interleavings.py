@@ -56,9 +56,7 @@ def test_cancelled_after_a_deploy_that_nobody_recorded_it_is_rolled_back(
 def test_a_deploy_that_moves_the_stream_while_another_gives_up_is_rolled_back(upgraded: UpgradeStage) -> None:
     """One controller slept in its deploy while another gave the upgrade up with nothing deployed; then it woke up, and
     moved the stream."""
-    view = upgraded.to_ready()
-    upgraded.stops()
-    upgraded.advance(view)
+    view = upgraded.to_started()
     without_its_last_step(upgraded, view.upgrade_id)
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     tools.take(state, "unhealthy", "cancelled")
@@ -84,19 +82,14 @@ def test_law_5_forward_from_a_version_that_began_with_nothing_and_ran_nothing_is
     upgraded: UpgradeStage,
 ) -> None:
     """By name, too: the old code would begin with nothing."""
-    view = upgraded.begin(mode="fresh")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
-    upgraded.stops()
-    upgraded.advance(view)
+    view = upgraded.to_started(mode="fresh")
     upgraded.stage.come_to_life("d-0002", 1)
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     tools.take(state, "failed", "for this test")
     upgraded.fails()
-    view = upgraded.begin_rollback(way="forward")
-    view = upgraded.advance(view)
+    view = upgraded.advance(upgraded.begin_rollback(way="forward"))
     assert (view.outcome, upgraded.stage.control.deployment_ids()) == ("failed", ["d-0001", "d-0002"])
-    assert "ran nothing" in view.state.last.text
+    assert "ran no batch" in view.state.last.text
 
 
 def test_law_6_a_driver_lost_in_its_stop_holds_the_stream_until_it_is_given_up(upgraded: UpgradeStage) -> None:
@@ -162,8 +155,7 @@ def test_law_5_a_handover_that_is_gone_is_never_replaced_by_another_start(upgrad
     upgraded.to_upgraded()
     upgraded.stage.store.delete(layout.manifest_key(STREAM, "d-0001-stopped-000001"))
     before = upgraded.outside()
-    view = upgraded.begin_rollback(way="undo")
-    view = upgraded.advance(view)
+    view = upgraded.advance(upgraded.begin_rollback(way="undo"))
     assert view.outcome == "failed"
     assert "is gone" in view.state.last.text
     assert upgraded.outside() == before

@@ -136,7 +136,7 @@ def test_a_request_that_died_before_a_move_is_refused_and_not_mistaken(upgraded:
     upgraded.stage.controller.stop(STREAM)
     upgraded.stops()
     upgraded.stage.deploy("print('another')\n")
-    with pytest.raises(ConflictError, match="somebody else moved this stream since the upgrade was asked for"):
+    with pytest.raises(ConflictError, match="another controller moved this stream since the upgrade was requested"):
         upgraded.begin("up-1")
     assert upgraded.begin("up-1").outcome == "refused"
 
@@ -189,9 +189,7 @@ def test_one_that_is_over_and_still_named_holds_nobody_up(upgraded: UpgradeStage
 
 def test_a_cancellation_that_loses_to_the_next_step_lets_go_of_nothing(upgraded: UpgradeStage) -> None:
     """Two go on at once: one is about to refuse, the other has just taken the next step (Law 4)."""
-    view = upgraded.begin(needs_approval=True)
-    upgraded.advance(view)
-    view = upgraded.rehearsed(view)
+    view = upgraded.to_ready(needs_approval=True)
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="finish")
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     sleeper = upgraded.upgrades._next(tools, state)

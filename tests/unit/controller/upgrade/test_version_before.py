@@ -13,7 +13,7 @@ from support.upgrade_stage import UpgradeStage
 
 def test_a_first_deployment_has_nothing_to_go_back_to(upgraded: UpgradeStage) -> None:
     """It is said before anything is recorded."""
-    with pytest.raises(InvalidRequestError, match="nothing to go back to"):
+    with pytest.raises(InvalidRequestError, match="no version to go back to"):
         upgraded.begin_rollback()
     assert upgraded.upgrades.under_way(STREAM) is None
 
