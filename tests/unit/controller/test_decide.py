@@ -30,7 +30,7 @@ from airflow_streamstate.controller.decide import (
     decide_start,
 )
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.errors import ConflictError, IncompatibleUpgradeError, InvalidRequestError, StreamStateError
+from airflow_streamstate.errors import IncompatibleUpgradeError, InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import Drained, Finished
 from airflow_streamstate.protocol.ids import SnapshotKind, deployment_id_for
@@ -157,15 +157,6 @@ def test_nothing_starts_empty_or_loses_state_unless_it_was_named(
         assert found.plan.mode == ("seed" if drained else "restore")
 
 
-def test_a_query_that_a_drain_left_unflushed_is_named() -> None:
-    """A query that was not started when the others drained keeps its state, and that is said. (Law 16)"""
-    decision = decide_start(
-        request(), "d-0001", manifest("drained", a=query(3, drained=True, state_rows_left=0), b=query(5))
-    )
-    assert isinstance(decision, Start)
-    assert any("query b was not flushed" in note for note in decision.notes)
-
-
 @pytest.mark.parametrize("start", ["seed", "restore"])
 def test_what_is_asked_for_by_name_needs_a_position(start: str) -> None:
     """After a deployment that never started a query there is none; nobody gets another start instead. (Law 5)"""
@@ -173,15 +164,6 @@ def test_what_is_asked_for_by_name_needs_a_position(start: str) -> None:
     assert isinstance(decision, Refused)
     assert isinstance(decision.error, InvalidRequestError)
     assert decision.error.context == {"deployment_id": "d-0001", "start": start}
-
-
-def test_a_snapshot_that_is_named_is_a_check() -> None:
-    """A snapshot in a request is what is expected, never a choice. (Law 14; 1a.9)"""
-    assert decide_expected_snapshot(request(snapshot_id="s-1"), "d-0001", "s-1") is None
-    assert decide_expected_snapshot(request(), "d-0001", "s-1") is None
-    refused = decide_expected_snapshot(request(snapshot_id="s-0"), "d-0001", "s-1")
-    assert isinstance(refused, Refused)
-    assert isinstance(refused.error, ConflictError)
 
 
 def test_a_decision_leaves_no_trace(stage: Stage) -> None:
@@ -507,10 +489,11 @@ def test_a_start_that_the_snapshot_cannot_give_is_refused_with_the_reason(kind: 
     assert error.next_step == f"Leave out --start, or use --start {'seed' if kind == 'drained' else 'restore'}."
 
 
-def test_only_the_end_of_a_deployment_is_expected_of_a_snapshot() -> None:
-    """What was expected, and what is there, is told; a first deployment has no end. (Law 14)"""
+def test_a_snapshot_that_is_named_is_a_check() -> None:
+    """It must be the one at the end of the predecessor, never a choice; a first deployment has none. (Law 14; 1a.9)"""
     named = request(snapshot_id="s-0")
-    assert decide_expected_snapshot(named, None, "s-1") is None
+    for asked, predecessor_id, at_end in ((request(), "d-0001", "s-1"), (named, "d-0001", "s-0"), (named, None, "s-1")):
+        assert decide_expected_snapshot(asked, predecessor_id, at_end) is None
     for at_end in ("s-1", None):
         decision = decide_expected_snapshot(named, "d-0001", at_end)
         facts = {"snapshot_id": "s-0", "current_deployment_id": "d-0001", "snapshot_at_its_end": at_end}

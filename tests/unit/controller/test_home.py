@@ -1,4 +1,4 @@
-"""The home: opened without asking anybody, and looked at when asked."""
+"""The home: opened without a look at disk or network, and checked on request."""
 
 from __future__ import annotations
 
@@ -35,11 +35,15 @@ def test_checkpoints_may_lie_elsewhere(tmp_path: Path) -> None:
     assert "checkpoints lie in" in home.check()
 
 
-def test_everything_may_lie_on_s3() -> None:
-    """A home on S3 needs no folder for checkpoints; opening asks nobody."""
+def test_home_and_checkpoints_may_lie_on_s3(tmp_path: Path) -> None:
+    """Together or apart; opening reads nothing. A URI of no store is refused."""
     home = Home(HomeConfig("s3://bucket/streams"))
     assert home.checkpoints is home.home
     assert Home(HomeConfig("/srv/home", "s3://bucket/checkpoints")).checkpoints.uri == "s3://bucket/checkpoints"
+    apart = Home(HomeConfig("s3://bucket/streams", checkpoints_uri=str(tmp_path)))
+    assert apart.launch_path("a") == tmp_path / "a"
+    with pytest.raises(InvalidRequestError):
+        Home(HomeConfig("ftp://somewhere"))
 
 
 def test_checkpoints_where_spark_cannot_be_are_refused_by_name() -> None:
@@ -49,12 +53,6 @@ def test_checkpoints_where_spark_cannot_be_are_refused_by_name() -> None:
         with pytest.raises(InvalidRequestError, match="folder of this machine") as refused:
             ask()
     assert "checkpoints_uri" in refused.value.next_step
-
-
-def test_a_home_on_s3_with_local_checkpoints_is_fine(tmp_path: Path) -> None:
-    """The control objects may lie on S3."""
-    home = Home(HomeConfig("s3://bucket/streams", checkpoints_uri=str(tmp_path)))
-    assert home.launch_path("a") == tmp_path / "a"
 
 
 def test_launches_have_a_folder_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,12 +68,6 @@ def test_launches_have_a_folder_of_their_own(tmp_path: Path, monkeypatch: pytest
         assert found.parents[1] == tmp_path / "state" / "airflow-streamstate"
     assert default_work_dir("s3://b", {}).is_relative_to(Path.home() / ".local" / "state")
     assert default_work_dir("s3://b", {"XDG_STATE_HOME": "not/absolute"}) == default_work_dir("s3://b", {})
-
-
-def test_an_unknown_uri_is_refused() -> None:
-    """A URI that names no store is told at once."""
-    with pytest.raises(InvalidRequestError):
-        Home(HomeConfig("ftp://somewhere"))
 
 
 def test_the_check_leaves_nothing(stage: Stage) -> None:

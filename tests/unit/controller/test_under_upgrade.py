@@ -25,14 +25,6 @@ from support.sim_stage import STREAM
 from support.upgrade_stage import UpgradeStage
 
 
-def test_nobody_is_held_up_by_no_upgrade(upgraded: UpgradeStage) -> None:
-    """Nor is a stream that never was."""
-    control = upgraded.stage.control
-    refuse_during_upgrade(control, control.need_register().value, None)
-    refuse_during_upgrade(control, None, None)
-    refuse_another_upgrade(control, None, "u-000000000000")
-
-
 def test_the_one_that_holds_it_moves_it_alone(upgraded: UpgradeStage) -> None:
     """All others are told whose it is."""
     view, control = upgraded.begin(), upgraded.stage.control
@@ -75,18 +67,6 @@ def test_law_4_nor_does_it_while_another_holds_the_stream(upgraded: UpgradeStage
     upgraded.begin("up-2")
     with pytest.raises(NotHeldError):
         tools.deploy(tools.target("restore"), tools.request_id("new"))
-
-
-def test_one_that_is_over_and_still_named_does_not_hold_it(upgraded: UpgradeStage) -> None:
-    """Its controller died before it let go."""
-    view, control = upgraded.begin(), upgraded.stage.control
-    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
-    tools.take(state, "refused")
-    register = control.need_register().value
-    assert register.upgrade_id == view.upgrade_id
-    with pytest.raises(NotHeldError):
-        refuse_during_upgrade(control, register, view.upgrade_id)
-    refuse_during_upgrade(control, register, None)
 
 
 def test_status_says_which_upgrade_holds_the_stream(upgraded: UpgradeStage) -> None:

@@ -128,11 +128,14 @@ def test_what_it_made_is_removed_and_the_report_is_kept(rehearsed: Rehearsed) ->
 
 
 def test_a_stream_that_was_stopped_is_rehearsed_from_the_snapshot_at_its_end(rehearsed: Rehearsed) -> None:
-    """Just what a deploy would start from (1a.9): nothing is captured."""
+    """Just what a deploy would start from (1a.9): nothing is captured, and no event of the stream is written."""
     rehearsed.stage.stopped(3)
     view = rehearsed.begin()
     assert view.start.snapshot_id == "d-0001-stopped-000001"
     assert "data" not in rehearsed.names(view)
+    *_, last = rehearsed.stage.control.journal("d-0001").events()
+    assert isinstance(last.event, Stopped)
+    assert list(rehearsed.stage.control.journal(view.rehearsal_id).events()) == []
 
 
 def test_a_snapshot_that_is_gone_is_told_and_nothing_is_left(rehearsed: Rehearsed) -> None:
@@ -290,16 +293,6 @@ def test_one_that_is_given_up_is_ended_and_removed(rehearsed: Rehearsed) -> None
     assert rehearsed.stage.launcher.states[launch_key_for(view.rehearsal_id, 1)] == "gone"
     assert rehearsed.names(view) == {"rehearsal.json", "verdict.json"}
     rehearsed.rehearsals.give_up(STREAM, "r-000000000000-0001")
-
-
-def test_a_stopped_deployment_is_never_taken_for_a_rehearsal(rehearsed: Rehearsed) -> None:
-    """Its events are its own."""
-    rehearsed.stage.stopped(3)
-    view = rehearsed.begin()
-    assert rehearsed.stage.control.deployment_ids() == ["d-0001"]
-    *_, last = rehearsed.stage.control.journal("d-0001").events()
-    assert isinstance(last.event, Stopped)
-    assert list(rehearsed.stage.control.journal(view.rehearsal_id).events()) == []
 
 
 @pytest.mark.parametrize("fault", KILL_POINTS)

@@ -72,20 +72,6 @@ def needed_at(mirror: LocalStore, stage: Stage) -> set[str]:
     }
 
 
-def test_what_the_home_has_replaced_goes_at_the_mirror_too(stage: Stage, mirror: LocalStore) -> None:
-    """A dry run says it and changes nothing; a second run finds nothing more."""
-    before = files_at(mirror)
-    dry = prune(stage, is_dry=True)
-    assert (sorted(dry.removed), sorted(dry.kept)) == (LIVES[:3], LIVES[3:])
-    assert whole_at(mirror, stage) == LIVES
-    pruned = prune(stage)
-    assert (pruned.removed, pruned.problem) == (dry.removed, "")
-    assert whole_at(mirror, stage) == LIVES[3:]
-    left = files_at(mirror)
-    assert (pruned.files, left) == (len(before - left), needed_at(mirror, stage))
-    assert prune(stage).removed == {}
-
-
 def test_each_copy_is_told_with_its_reasons_and_its_bytes(stage: Stage, mirror: LocalStore) -> None:
     """The same by a dry run, which removes no file; and what was freed is what is gone. Without a problem in JSON."""
 

@@ -76,11 +76,6 @@ def test_what_anybody_holds_stays() -> None:
     assert "verify by bob" in fates["s-2"].why[0]
 
 
-def test_what_is_needed_stays() -> None:
-    """Whatever was asked for."""
-    assert gone(RetentionPolicy(keep=0), s_3="the current deployment started from it") == ["s-1", "s-2", "s-4", "s-5"]
-
-
 def test_each_fate_is_told_in_words_newest_first() -> None:
     """All that keeps it, or why it goes."""
     register = replace(REGISTER, pins={"s-2": Pin(AT, "ada")})

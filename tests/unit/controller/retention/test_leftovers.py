@@ -20,9 +20,9 @@ from airflow_streamstate.controller.retention.leftovers import (
     UNUSED_SECONDS,
     Leftover,
     Leftovers,
+    SameStream,
 )
 from airflow_streamstate.controller.retention.needs import Needs, needs_of
-from airflow_streamstate.controller.retention.leftovers import SameStream
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Failed

@@ -176,14 +176,6 @@ def test_nothing_goes_on_from_checkpoints_that_a_namesake_left(stage: Stage) -> 
     assert not stage.home.is_there()
 
 
-def test_retired_first_and_deleted_later(stage: Stage) -> None:
-    """The one does not stand in the way of the other."""
-    ended(stage)
-    retire(stage)
-    retire(stage, deletes=True)
-    assert list(stage.store.list_objects(f"{STREAM}/")) == []
-
-
 @pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
 def test_cut_short_anywhere_it_is_finished_by_the_next(tmp_path: Path, fault: Fault) -> None:
     """What was decided stands in the register until the last object is gone; till then nobody deploys (Law 1)."""

@@ -20,7 +20,7 @@ def unclaimed(upgraded: UpgradeStage, request_id: str = "up-1") -> str:
     return view.upgrade_id
 
 
-def test_who_holds_it_holds_it(upgraded: UpgradeStage) -> None:
+def test_a_second_claim_writes_nothing(upgraded: UpgradeStage) -> None:
     """Claimed twice is claimed once: the register is not written again (Law 2)."""
     tools, state = upgraded.upgrades._tools(STREAM, unclaimed(upgraded))
     claim(tools, state)
@@ -69,3 +69,10 @@ def test_one_that_is_over_is_not_begun_again_by_a_late_claim(upgraded: UpgradeSt
     assert upgraded.upgrades.advance(STREAM, late).outcome == "refused"
     claim(tools, state)
     assert upgraded.begin("up-2").upgrade_id == upgraded.held_by()
+
+
+def test_the_next_worker_claims_the_stream_before_any_other_step(upgraded: UpgradeStage) -> None:
+    """The controller that recorded it died before its claim (Law 4)."""
+    upgrade_id = unclaimed(upgraded)
+    upgraded.upgrades.advance(STREAM, upgrade_id)
+    assert upgraded.held_by() == upgrade_id

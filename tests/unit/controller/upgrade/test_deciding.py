@@ -143,7 +143,7 @@ def test_law_5_nothing_begins_with_nothing_but_by_name(mode: UpgradeMode, found:
 
 
 def test_a_drain_is_not_made_for_what_could_not_be_started_after_it() -> None:
-    """As far as that was tried; a seed that went well, or that nobody tried, changes nothing."""
+    """A seed that was accepted, or was not tried, changes nothing."""
     for found in (NEEDS_DRAIN, NEEDS_DRAIN_BAD, SAME):
         for seed_ok in (True, None):
             assert decide_mode(replace(PLAIN, mode="drain"), replace(found, seed_ok=seed_ok)) == DRAIN
@@ -155,7 +155,7 @@ def test_a_drain_is_not_made_for_what_could_not_be_started_after_it() -> None:
     assert decide_mode(PLAIN, replace(SAME, seed_ok=False)) == RESTORE
 
 
-def test_a_drain_is_not_made_that_would_leave_state_which_nobody_asked_to_drop() -> None:
+def test_a_drain_that_would_leave_state_is_not_made_unless_that_may_be_dropped() -> None:
     """A seed would be refused behind it, and the old version has ended by then; a restore keeps that state. (Law 16)"""
     kept = ("query a: 7 rows", "query b: 1 row")
     says = "a drain would leave state, and a seed would drop it: query a: 7 rows; query b: 1 row"
@@ -210,7 +210,9 @@ def test_a_refusal_has_both_reasons() -> None:
     decision = decide_mode(PLAIN, NEEDS_DRAIN)
     assert decision == NoGo("it is another; and a drain was not allowed: --allow-drain allows it")
     accepted = decide_mode(replace(PLAIN, accept_hazards=True), HAZARD_AND_DRAIN)
-    assert accepted == NoGo("query q is needs-drain: another length; and a drain was not allowed: --allow-drain allows it")
+    assert accepted == NoGo(
+        "query q is needs-drain: another length; and a drain was not allowed: --allow-drain allows it"
+    )
     hazard = decide_mode(replace(PLAIN, allow_drain=True), HAZARDOUS)
     assert hazard == NoGo("it is another; a drain does not help, and the hazard was not accepted")
     both = decide_mode(replace(PLAIN, allow_drain=True), HAZARD_AND_DRAIN)
@@ -226,7 +228,7 @@ def test_passed_means_that_every_query_ran() -> None:
 
 
 def test_only_state_that_does_not_fit_is_mended_by_a_drain() -> None:
-    """Not a hazard, and not what nobody could compare."""
+    """Not a hazard, and not plans that cannot be compared."""
     assert [can_drain(found) for found in (NEEDS_DRAIN, REFUSED_BY_SPARK, HAZARDOUS, UNKNOWN, SAME)] == [
         True, True, False, False, False,
     ]  # fmt: skip

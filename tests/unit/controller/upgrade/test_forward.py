@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +16,7 @@ from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Rejected
 from airflow_streamstate.protocol.heartbeat import LagTrend, SourceLag
 from airflow_streamstate.protocol.rehearsals import RehearsedQuery
-from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
+from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen, Phase
 from support.scripted_rehearsal import keep_plan, with_an_aggregate_more
 from support.sim_stage import STREAM, Stage
 from support.upgrade_stage import SOCKET, UpgradeStage
@@ -52,48 +52,34 @@ def test_a_version_that_fits_is_restored_and_proves_itself(upgraded: UpgradeStag
     assert upgraded.told[-1].endswith("upgraded: the new version is healthy")
 
 
-def test_a_version_that_does_not_fit_is_refused_and_nothing_has_happened(upgraded: UpgradeStage) -> None:
-    """Not a byte of the stream is another one, and the reason is that of the plan."""
-    before = upgraded.outside()
-    view = upgraded.begin()
-    upgraded.advance(view)
-    view = upgraded.rehearsed(view, plan=with_an_aggregate_more())
-    assert (view.outcome, view.state.last.verdict) == ("refused", "needs-drain")
-    assert "a drain was not allowed" in view.state.last.text
-    assert upgraded.outside() == before
-    assert upgraded.held_by() is None
-    assert "refused, and the stream runs on" in str(view.as_error())
+UNTRIED = {"counts": RehearsedQuery("not_run", "restored")}
 
 
 @pytest.mark.parametrize(
-    ("facts", "reason"),
+    ("names", "facts", "reason"),
     [
-        ({"refused": True}, "STATE_STORE_VALUE_SCHEMA"),
-        ({"outcome": "failed", "queries": {}, "error": "ModuleNotFoundError: rules"}, "ModuleNotFoundError"),
-        ({"queries": {}}, "without having started a query"),
+        ((), {"plan": with_an_aggregate_more()}, "a drain was not allowed"),
+        ((), {"plan": with_an_aggregate_more(), "queries": UNTRIED}, "a drain was not allowed"),
+        ((), {"refused": True}, "STATE_STORE_VALUE_SCHEMA"),
+        ((), {"outcome": "failed", "queries": {}, "error": "ModuleNotFoundError: rules"}, "ModuleNotFoundError"),
+        ((), {"queries": {}}, "without having started a query"),
+        (("others",), {}, ""),
     ],
 )
-def test_whatever_a_rehearsal_finds_is_found_before_the_stop(
-    upgraded: UpgradeStage, facts: dict[str, object], reason: str
+def test_a_version_that_the_rehearsal_refuses_changes_nothing(
+    upgraded: UpgradeStage, names: tuple[str, ...], facts: dict[str, Any], reason: str
 ) -> None:
-    """Spark refuses the state, the script fails, it starts no query: the old version never notices."""
+    """The plan needs a drain, Spark refuses the state, the script fails, starts no query, or starts one that the state
+    does not know, which would begin with empty state (Law 5). The plan alone decides without a drain."""
     before = upgraded.outside()
     view = upgraded.begin()
     upgraded.advance(view)
-    view = upgraded.rehearsed(view, **facts)  # type: ignore[arg-type]
-    assert view.outcome == "refused"
+    rehearsal = upgraded.rehearsal(view)
+    assert (rehearsal.seeds, set(rehearsal.refuses)) == ("never", {"hazardous", "needs-drain"})
+    view = upgraded.rehearsed(view, *names, **facts)
+    assert (view.outcome, upgraded.held_by(), upgraded.outside()) == ("refused", None, before)
     assert reason in view.state.last.text
-    assert upgraded.outside() == before
-
-
-def test_a_script_that_starts_another_query_than_the_old_one_is_refused(upgraded: UpgradeStage) -> None:
-    """A query that the state does not know would begin with nothing (Law 5)."""
-    before = upgraded.outside()
-    view = upgraded.begin()
-    upgraded.advance(view)
-    view = upgraded.rehearsed(view, "others")
-    assert view.outcome == "refused"
-    assert upgraded.outside() == before
+    assert "refused, and the stream runs on" in str(view.as_error())
 
 
 def test_a_rehearsal_that_hangs_is_ended_at_its_deadline(upgraded: UpgradeStage) -> None:
@@ -110,19 +96,6 @@ def test_a_rehearsal_that_hangs_is_ended_at_its_deadline(upgraded: UpgradeStage)
     assert upgraded.stage.launcher.states[f"{rehearsal_id}-a0001"] == "gone"
 
 
-def test_a_drain_that_is_allowed_flushes_the_old_version_and_seeds_the_new_one(upgraded: UpgradeStage) -> None:
-    """Where the state does not fit, and it was said that it may."""
-    view = upgraded.begin(allow_drain=True)
-    upgraded.advance(view)
-    view = upgraded.rehearsed(view, plan=with_an_aggregate_more())
-    assert (view.state.phase, view.state.last.mode) == ("stopping", "drain")
-    assert isinstance(upgraded.order(), DrainNotification)
-    upgraded.drains()
-    view = upgraded.advance(view)
-    start = upgraded.stage.spec("d-0002").start
-    assert (view.state.phase, start.mode, start.snapshot_id) == ("started", "seed", "d-0001-drained-000001")
-
-
 def test_an_upgrade_that_drains_is_handed_over_to_the_driver_that_tried_the_seed(upgraded: UpgradeStage) -> None:
     """Spark refuses the old state, and takes what a drain would leave: that driver waits, and the journal says so."""
     view = upgraded.begin(allow_drain=True, warm=True)
@@ -131,9 +104,11 @@ def test_an_upgrade_that_drains_is_handed_over_to_the_driver_that_tried_the_seed
     assert (rehearsal.seeds, rehearsal.refuses) == ("if_needed", ("hazardous",))
     view = upgraded.rehearsed(view, refused=True, seeded=SEEDED, waits=True)
     assert (view.state.phase, view.state.last.mode) == ("stopping", "drain")
+    assert isinstance(upgraded.order(), DrainNotification)
     upgraded.drains()
     view = upgraded.advance(view)
-    assert (view.state.phase, upgraded.stage.spec("d-0002").start.mode) == ("started", "seed")
+    start = upgraded.stage.spec("d-0002").start
+    assert (view.state.phase, start.mode, start.snapshot_id) == ("started", "seed", "d-0001-drained-000001")
     assert upgraded.is_warm("d-0002", rehearsal.rehearsal_id)
     assert upgraded.texts(view) == ["the new driver waits"]
     assert view.to_json()["driver"] == "waits"
@@ -156,18 +131,6 @@ def test_a_version_that_could_not_be_started_after_the_drain_is_refused_before_i
     assert upgraded.outside() == before
 
 
-def test_without_the_leave_to_drain_the_driver_is_told_that_the_plan_decides(upgraded: UpgradeStage) -> None:
-    """So that it opens no state for an answer that is known; a plan alone is enough of a verdict."""
-    view = upgraded.begin()
-    upgraded.advance(view)
-    rehearsal = upgraded.rehearsal(view)
-    assert (rehearsal.seeds, set(rehearsal.refuses)) == ("never", {"hazardous", "needs-drain"})
-    untried = {"counts": RehearsedQuery("not_run", "restored")}
-    view = upgraded.rehearsed(view, plan=with_an_aggregate_more(), queries=untried)
-    assert (view.outcome, view.state.last.verdict) == ("refused", "needs-drain")
-    assert "a drain was not allowed" in view.state.last.text
-
-
 def test_a_drain_whose_driver_dies_is_gone_on_with_some_times(upgraded: UpgradeStage) -> None:
     """The next attempt flushes; where each dies, the old version is brought back over what it left."""
     view = upgraded.to_ready(mode="drain")
@@ -182,42 +145,32 @@ def test_a_drain_whose_driver_dies_is_gone_on_with_some_times(upgraded: UpgradeS
     assert upgraded.stage.spec("d-0002").application == upgraded.stage.spec("d-0001").application
 
 
-def test_a_dead_version_whose_flush_cannot_be_launched_is_not_drained_for_ever(
-    upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_dead_version_whose_flush_cannot_be_launched_is_given_up(
+    upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch, *, is_cancelled: bool
 ) -> None:
-    """Every wait has an end (Law 6): cancelled it is given up at once, and else after some patience; then its code is
-    brought back."""
-    view = upgraded.begin(mode="drain")
-    upgraded.advance(view)
-    monkeypatch.setattr(type(upgraded.stage.launcher), "check", _refuses)
-    upgraded.fails("d-0001")
-    with pytest.raises(InvalidRequestError, match="no such master"):
-        upgraded.rehearsed(view)
-    upgraded.stage.clock.advance(CONFLICT_SECONDS)
-    view = upgraded.advance(view)
-    assert "unhealthy" in upgraded.phases(view)
-    assert "no such master" in view.state.last.text
+    """At once where it is cancelled: it is resumed, never drained. Else after CONFLICT_SECONDS (Law 6)."""
 
+    def refuses(*_: object) -> None:
+        raise InvalidRequestError("there is no such master")
 
-def test_a_dead_version_that_is_to_be_drained_is_given_up_where_that_is_asked(
-    upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing was ordered of it; it is resumed as it is, and never drained."""
     view = upgraded.begin(mode="drain")
     upgraded.advance(view)
     with monkeypatch.context() as patch:
-        patch.setattr(type(upgraded.stage.launcher), "check", _refuses)
+        patch.setattr(type(upgraded.stage.launcher), "check", refuses)
         upgraded.fails("d-0001")
         with pytest.raises(InvalidRequestError, match="no such master"):
             upgraded.rehearsed(view)
+        if not is_cancelled:
+            upgraded.stage.clock.advance(CONFLICT_SECONDS)
+            view = upgraded.advance(view)
+            assert "unhealthy" in upgraded.phases(view)
+            assert "no such master" in view.state.last.text
+            return
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
     view = upgraded.advance(view)
     assert (view.state.phase, view.state.last.way) == ("returned", "resume")
     assert upgraded.stage.control.need_register().value.attempt == 2
-
-
-def _refuses(*_: object) -> None:
-    raise InvalidRequestError("there is no such master")
 
 
 def test_a_drain_that_the_old_version_rejects_is_a_refusal(upgraded: UpgradeStage) -> None:
@@ -250,30 +203,30 @@ def test_an_upgrade_to_nothing_is_one_by_name(upgraded: UpgradeStage) -> None:
 
 
 @pytest.mark.parametrize("approves", [True, False])
-def test_a_person_is_waited_for_and_heard(upgraded: UpgradeStage, *, approves: bool) -> None:
-    """Nothing is stopped before the word is given; a no is a refusal."""
+def test_an_upgrade_waits_for_approval(upgraded: UpgradeStage, *, approves: bool) -> None:
+    """Nothing is stopped before the plan is approved; the first answer counts, and a rejection is a refusal."""
     before = upgraded.outside()
     view = upgraded.to_ready(needs_approval=True)
     assert (view.state.phase, view.waits_for) == ("planned", "a person has to approve the plan")
     assert upgraded.outside() == before
     upgraded.upgrades.approve(STREAM, view.upgrade_id, is_approved=approves, reason="looked at it")
-    upgraded.upgrades.approve(STREAM, view.upgrade_id, is_approved=not approves)  # the first word counts
+    upgraded.upgrades.approve(STREAM, view.upgrade_id, is_approved=not approves)
     view = upgraded.advance(view)
     if approves:
         assert view.state.phase == "stopping"
         return
     assert (view.outcome, view.state.last.text) == ("refused", "tests rejected the plan: looked at it")
     assert upgraded.outside() == before
-    error = view.as_error()
-    assert isinstance(error, ConflictError)
+    assert isinstance(view.as_error(), ConflictError)
 
 
-@pytest.mark.parametrize("phase", ["begun", "rehearsing", "planned"])
-@pytest.mark.parametrize("after_stop", ["finish", "rollback"])
+@pytest.mark.parametrize(
+    ("phase", "after_stop"), [("begun", "finish"), ("rehearsing", "rollback"), ("planned", "finish")]
+)
 def test_cancelled_before_the_stop_nothing_has_happened(
     upgraded: UpgradeStage, phase: str, after_stop: AfterStop
 ) -> None:
-    """Whatever was to be done after the stop; what the rehearsal made is removed, its driver ended."""
+    """Whatever ``after_stop`` says; what the rehearsal made is removed, its driver ended."""
     before = upgraded.outside()
     view = upgraded.begin(needs_approval=True)
     if phase != "begun":
@@ -319,7 +272,7 @@ def test_cancelled_after_the_stop_it_is_rolled_back_where_that_is_asked(upgraded
     assert (view.outcome, upgraded.held_by()) == ("given_up", None)
     assert upgraded.stage.spec(back[0]).code_digest == upgraded.stage.spec("d-0001").code_digest
     assert view.state.last.cancelled_by == "tests"
-    assert not [line for line in upgraded.told if "unhealthy" in line]  # nobody found that
+    assert not [line for line in upgraded.told if "unhealthy" in line]
 
 
 @pytest.mark.parametrize("phase", ["stopping", "started"])
@@ -334,31 +287,6 @@ def test_cancelled_after_the_stop_it_is_finished_where_that_is_asked(upgraded: U
     upgraded.new_runs(5)
     upgraded.advance(view)
     assert upgraded.advance(view).outcome == "upgraded"
-
-
-def test_an_old_driver_that_nobody_can_ask_about_is_waited_for(upgraded: UpgradeStage) -> None:
-    """Before the stop, and in it: an upgrade never begins beside a driver that may live (1a.8)."""
-    upgraded.stage.launcher.states["d-0001-a0001"] = "unknown"
-    upgraded.stage.clock.advance(600.0)
-    view = upgraded.to_ready()
-    assert (view.state.phase, view.waits_for) == ("ready", "it is unknown whether the old driver lives")
-    upgraded.stage.launcher.states["d-0001-a0001"] = "gone"
-    view = upgraded.advance(view)
-    assert view.state.phase == "started"
-
-
-def test_an_old_driver_that_is_lost_in_its_stop_is_waited_for(upgraded: UpgradeStage) -> None:
-    """It is told when it can be; what nobody can ask about is not taken for ended."""
-    view = upgraded.to_ready(needs_approval=True)
-    upgraded.upgrades.approve(STREAM, view.upgrade_id, is_approved=True)
-    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
-    tools.take(state, "ready")
-    state = upgraded.upgrades.view(STREAM, view.upgrade_id).state
-    tools.take(state, "stopping")
-    upgraded.stage.launcher.states["d-0001-a0001"] = "unknown"
-    upgraded.stage.clock.advance(600.0)
-    view = upgraded.advance(view)
-    assert (view.state.phase, view.waits_for) == ("stopping", "it is unknown whether the old driver lives")
 
 
 def test_an_old_version_that_fails_instead_of_stopping_is_taken_over(upgraded: UpgradeStage) -> None:
@@ -454,17 +382,6 @@ def test_what_it_cost_is_told_as_soon_as_the_new_version_runs(upgraded: UpgradeS
     assert view.state.last.not_running_seconds == 1.5
 
 
-def test_a_stream_that_somebody_killed_and_moved_before_the_claim_is_refused(upgraded: UpgradeStage) -> None:
-    """What is upgraded is what was current when it was asked for."""
-    journal = upgraded.upgrades
-    view = upgraded.begin()
-    # As if whoever began it had died before the claim, and somebody else had deployed.
-    upgraded.stage.control.update_register(lambda now: replace(now, upgrade_id=None, deployment_id="d-0002"), by="test")
-    with pytest.raises(ConflictError, match="another controller moved this stream"):
-        upgraded.advance(view)
-    assert journal.view(STREAM, view.upgrade_id).outcome == "refused"
-
-
 def test_where_the_place_of_the_handover_stays_silent_the_old_version_goes_on(tmp_path: Path) -> None:
     """On its own checkpoint, for which nothing is asked of that place (Law 6)."""
     stage, place = Stage(tmp_path), tmp_path / "place"
@@ -496,3 +413,18 @@ def test_an_upgrade_that_would_lose_input_is_refused_before_the_stop(tmp_path: P
     assert upgraded.outside() == before
     accepted = upgraded.begin("up-2", runs_batches=runs_batches, change={"accept_lost_input": ("counts",)})
     assert upgraded.advance(accepted).state.phase == "rehearsing"
+
+
+@pytest.mark.parametrize("phase", ["ready", "stopping"])
+def test_the_upgrade_waits_for_an_old_driver_of_unknown_state(upgraded: UpgradeStage, phase: Phase) -> None:
+    """Before the stop, and in it before the order: an upgrade never begins beside a driver that may live (1a.8)."""
+    upgraded.stage.launcher.states["d-0001-a0001"] = "unknown"
+    upgraded.stage.clock.advance(600.0)
+    view = upgraded.to_ready()
+    if phase == "stopping":
+        tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+        tools.take(state, "stopping")
+        view = upgraded.advance(view)
+    assert (view.state.phase, view.waits_for) == (phase, "it is unknown whether the old driver lives")
+    upgraded.stage.launcher.states["d-0001-a0001"] = "gone"
+    assert upgraded.advance(view).state.phase == "started"

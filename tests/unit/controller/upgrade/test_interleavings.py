@@ -1,4 +1,4 @@
-"""Upgrades whose controller dies or sleeps at the worst moment, and what users say meanwhile."""
+"""Upgrades whose controller dies or sleeps at the worst moment, and cancellations meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.upgrade_stage import FILES, UpgradeStage
 
 
 def without_its_last_step(upgraded: UpgradeStage, upgrade_id: str) -> None:
-    """As if the controller had died between the act and the step that tells of it."""
+    """As if the controller had died between the act and the step that records it."""
     key = max(info.key for info in upgraded.stage.store.list_objects(f"{STREAM}/upgrades/{upgrade_id}/steps/"))
     upgraded.stage.store.delete(key)
 
@@ -25,8 +25,8 @@ def without_its_last_step(upgraded: UpgradeStage, upgrade_id: str) -> None:
 def test_cancelled_after_a_deploy_that_nobody_recorded_it_is_rolled_back(
     upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch, *, is_launched: bool
 ) -> None:
-    """The register has moved to the new version, and the step that says so was never taken: the new version is ended,
-    and the old one comes back; never is it left between."""
+    """The register has moved to the new version, and no step records it: the new version ends, and the old one comes
+    back."""
     view = upgraded.to_ready()
     upgraded.stops()
     if is_launched:
@@ -54,8 +54,8 @@ def test_cancelled_after_a_deploy_that_nobody_recorded_it_is_rolled_back(
 
 
 def test_a_deploy_that_moves_the_stream_while_another_gives_up_is_rolled_back(upgraded: UpgradeStage) -> None:
-    """One controller slept in its deploy while another gave the upgrade up with nothing deployed; then it woke up, and
-    moved the stream."""
+    """One controller slept in its deploy while another gave the upgrade up with nothing deployed; then it moved the
+    stream."""
     view = upgraded.to_started()
     without_its_last_step(upgraded, view.upgrade_id)
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
@@ -66,7 +66,7 @@ def test_a_deploy_that_moves_the_stream_while_another_gives_up_is_rolled_back(up
 
 
 def test_a_new_checkpoint_that_is_damaged_does_not_hold_the_way_back_up(upgraded: UpgradeStage) -> None:
-    """Nobody can say what it ran: it is taken to have run something, and the old code is asked, or it is undone."""
+    """It counts as having run batches: the old code is rehearsed, or the batches are undone."""
     view = upgraded.to_started()
     upgraded.new_runs(5)
     folder = layout.checkpoint_folder(STREAM, "d-0002", "counts")
@@ -81,7 +81,7 @@ def test_a_new_checkpoint_that_is_damaged_does_not_hold_the_way_back_up(upgraded
 def test_law_5_forward_from_a_version_that_began_with_nothing_and_ran_nothing_is_refused(
     upgraded: UpgradeStage,
 ) -> None:
-    """By name, too: the old code would begin with nothing."""
+    """Also by name: the old code would begin with empty state."""
     view = upgraded.to_started(mode="fresh")
     upgraded.stage.come_to_life("d-0002", 1)
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
@@ -93,8 +93,8 @@ def test_law_5_forward_from_a_version_that_began_with_nothing_and_ran_nothing_is
 
 
 def test_law_6_a_driver_lost_in_its_stop_holds_the_stream_until_it_is_given_up(upgraded: UpgradeStage) -> None:
-    """Nobody can prove its end from here: cancelled with the old version wanted back, the upgrade lets go of the
-    stream, and a person can say that it is dead."""
+    """Its end cannot be proven: cancelled with rollback, the upgrade lets go of the stream, so that a person can resume
+    it with ``--assume-dead``."""
     view = upgraded.to_ready()
     upgraded.stage.launcher.states["d-0001-a0001"] = "unknown"
     upgraded.stage.clock.advance(600.0)
@@ -109,7 +109,7 @@ def test_law_6_a_driver_lost_in_its_stop_holds_the_stream_until_it_is_given_up(u
 
 
 def test_law_16_a_drain_that_can_only_leave_state_is_refused_before_the_stop(upgraded: UpgradeStage) -> None:
-    """Drained, it could neither be seeded nor resumed: nobody would run. By name it may be dropped."""
+    """Drained, it could neither be seeded nor resumed. By name the state may be dropped."""
     forever = replace(plan(), watermarks=())
     keep_plan(upgraded.stage.control, "d-0001", "counts", forever)
     before = upgraded.outside()
@@ -138,9 +138,8 @@ def test_law_16_what_a_drain_left_is_asked_about_before_anything_is_ended(upgrad
     assert view.state.phase == "started"
     upgraded.stage.come_to_life("d-0002", 1, ("counts",))
     upgraded.beats(None, idle_triggers=3)
-    view = upgraded.advance(view)
-    view = upgraded.advance(view)
-    assert view.outcome == "upgraded"
+    upgraded.advance(view)
+    assert upgraded.advance(view).outcome == "upgraded"
     view = upgraded.begin_rollback()
     before = upgraded.outside()
     view = upgraded.advance(view)
