@@ -24,7 +24,7 @@ from airflow_streamstate.controller.mirrors import Mirrors
 from airflow_streamstate.controller.observe.logs import LogReader
 from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, Outcome, StreamStatus
-from airflow_streamstate.controller.rehearsal.planning import Planning
+from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.resolved_request import resolve_request
 from airflow_streamstate.controller.retention.pruning import Retaining
@@ -80,7 +80,7 @@ class Controller:
         self.readings = Readings(self._context)
         self.mirrors = Mirrors(self._context)
         self.retention = Retaining(self._context)
-        self.plans = Planning(self._context)
+        self.plans = Rehearsals(self._context)
         self.upgrades = Upgrades(
             self._context, Verbs(self._attempts, self._deployer, self._orders, self._waits, self.plans)
         )

@@ -6,7 +6,7 @@ of the stream. Its record comes first, with its deadline, so that any later cont
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -25,11 +25,20 @@ from airflow_streamstate.controller.deploy.takeover import (
 )
 from airflow_streamstate.controller.drivers.warm import ATTEMPT, is_handed_over, is_to_wait
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.idempotency import check_same_request
+from airflow_streamstate.controller.idempotency import check_same_request, request_id_or_new
 from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.rehearsal.planning import (
+    DEADLINE_SECONDS,
+    RecordedPlans,
+    brought_by,
+    compare_plans,
+    current_plans,
+    known_bad,
+)
 from airflow_streamstate.controller.request.changes import Change
 from airflow_streamstate.controller.request.version import Version
-from airflow_streamstate.controller.scratch_driver import END_SECONDS, LAUNCHES, ScratchDriver, is_late
+from airflow_streamstate.controller.scratch_driver import END_SECONDS, LATE_SECONDS, LAUNCHES, ScratchDriver, is_late
+from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.controller.wait.watching import log_tail_of, secrets_seen
 from airflow_streamstate.errors import (
     InvalidRequestError,
@@ -38,6 +47,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
+from airflow_streamstate.plan.report import PlanReport, report_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.events import Drained, Finished, Stopped
@@ -108,6 +118,8 @@ def _captured(home: Home, control: StreamControl, seen: Observation, rehearsal_i
     )
 
 
+Report = Callable[[str], None]
+POLL_SECONDS = 0.5
 KEPT_REPORTS = 20
 MAX_LINE_CHARACTERS = 1_000
 _RECORD = "rehearsal.json"
@@ -142,36 +154,69 @@ class Rehearsals:
         self._home = context.home
         self._clock = context.clock
 
+    def recorded(self, stream_id: str) -> RecordedPlans:
+        """The plans of the current deployment. Raises StreamNotFoundError."""
+        return current_plans(self._context, stream_id)
+
     # begin
 
     def begin(
         self,
         request: Change,
-        request_id: str,
+        request_id: str | None = None,
         *,
-        runs_batches: bool,
-        deadline_seconds: float,
+        runs_batches: bool = True,
+        deadline_seconds: float = DEADLINE_SECONDS,
         waits_seconds: float | None = None,
         refuses: tuple[str, ...] = (),
         seeds: SeedTrial = "never",
         snapshot_id: str | None = None,
     ) -> RehearsalView:
-        """As ``Planning.begin``."""
+        """Launch the changed version in a rehearsal: its script runs once, its queries do not.
+
+        The same request id finds a rehearsal that is under way; after its end it begins a new one.
+
+        Args:
+            request_id: the same for every retry of this request; None for a new request.
+            runs_batches: run an empty batch of each query on a fork of its state; else read its plan alone.
+            deadline_seconds: when the rehearsal must be over, from now.
+            waits_seconds: how long from now the driver of an accepted rehearsal waits to be handed over
+                (``is_waiting``); None: it does not wait.
+            refuses: plan verdicts that refuse the change without a batch.
+            seeds: whether its queries are also tried as seeded after a drain.
+            snapshot_id: the state that is forked; None for the current deployment's newest.
+
+        Raises:
+            StreamNotFoundError: the stream was never deployed.
+            InvalidRequestError: the request is wrong, or its driver could not be launched.
+            SnapshotNotFoundError: the snapshot that it would start from is gone.
+            IncompatibleUpgradeError, InputLostError: a deploy could not start from what the current deployment left.
+        """
+        request_id = request_id_or_new(request_id, self._clock)
         control = self._home.need_stream(request.stream_id)
         seen = self._context.observer.observe(request.stream_id)
         self.sweep(request.stream_id)
         rehearsal = self._under_way(control, request_id, request.digest)
         if rehearsal is None:
+            now = self._clock.now()
             rehearsal = self._record(
                 control,
-                request,
-                request_id,
-                seen.deployment_id,
-                runs_batches=runs_batches,
-                seconds=deadline_seconds,
-                waits_seconds=waits_seconds,
-                refuses=refuses,
-                seeds=seeds,
+                Rehearsal(
+                    stream_id=control.stream_id,
+                    rehearsal_id=self._next_id(control, request_id),
+                    deployment_id=seen.deployment_id,
+                    runs_batches=runs_batches,
+                    created_at=now,
+                    deadline_at=now + timedelta(seconds=deadline_seconds),
+                    requested_by=self._context.requested_by,
+                    request_id=request_id,
+                    request_digest=request.digest,
+                    write_id=self._clock.new_uuid(),
+                    fresh_queries=request.fresh_queries,
+                    waits_until=None if waits_seconds is None else now + timedelta(seconds=waits_seconds),
+                    refuses=refuses,
+                    seeds=seeds,
+                ),
             )
         try:
             spec = request.applied_to(Version.of(seen.spec), self._home.guarded).as_spec(
@@ -224,38 +269,12 @@ class Rehearsals:
         starts = tuple(f"{rehearsal_id_for(each, 1).rpartition('-')[0]}-" for each in request_ids)
         return sorted(known for known in control.rehearsal_ids() if known.startswith(starts))
 
-    def _record(
-        self,
-        control: StreamControl,
-        request: Change,
-        request_id: str,
-        deployment_id: str,
-        *,
-        runs_batches: bool,
-        seconds: float,
-        waits_seconds: float | None,
-        refuses: tuple[str, ...],
-        seeds: SeedTrial,
-    ) -> Rehearsal:
-        now = self._clock.now()
+    def _next_id(self, control: StreamControl, request_id: str) -> str:
         known = self.begun_by(control.stream_id, [request_id])
         number = 1 + max((int(rehearsal_id.rpartition("-")[2]) for rehearsal_id in known), default=0)
-        rehearsal = Rehearsal(
-            stream_id=control.stream_id,
-            rehearsal_id=rehearsal_id_for(request_id, number),
-            deployment_id=deployment_id,
-            runs_batches=runs_batches,
-            created_at=now,
-            deadline_at=now + timedelta(seconds=seconds),
-            requested_by=self._context.requested_by,
-            request_id=request_id,
-            request_digest=request.digest,
-            write_id=self._clock.new_uuid(),
-            fresh_queries=request.fresh_queries,
-            waits_until=None if waits_seconds is None else now + timedelta(seconds=waits_seconds),
-            refuses=refuses,
-            seeds=seeds,
-        )
+        return rehearsal_id_for(request_id, number)
+
+    def _record(self, control: StreamControl, rehearsal: Rehearsal) -> Rehearsal:
         with suppress(ObjectExistsError):  # two calls of the same request at once
             control.create_rehearsal(rehearsal)
         return control.rehearsal(rehearsal.rehearsal_id) or rehearsal
@@ -354,14 +373,31 @@ class Rehearsals:
 
     # end
 
-    def report(self, stream_id: str, rehearsal_id: str) -> tuple[Rehearsal, RehearsalVerdict]:
-        """As ``conclude``; but a driver that waits, or is about to, is left alone."""
+    def wait(self, view: RehearsalView, on_progress: Report | None = None) -> PlanReport:
+        """Wait until a rehearsal is over, at its deadline at the latest, and report."""
+
+        def look() -> bool | None:
+            with suppress(UnavailableError):  # the store is away; the rehearsal may go on
+                if self.is_over(view.stream_id, view.rehearsal_id):
+                    return True
+                if on_progress is not None:
+                    on_progress(self.describe(view.stream_id, view.rehearsal_id))
+            return None
+
+        left = (view.deadline_at - self._clock.now()).total_seconds() + LATE_SECONDS
+        poll(self._clock, look, timeout_seconds=max(left, 0.0), pause_seconds=lambda: POLL_SECONDS)
+        return self.report(view.stream_id, view.rehearsal_id)
+
+    def report(self, stream_id: str, rehearsal_id: str) -> PlanReport:
+        """``conclude`` a rehearsal and report on it; but a driver that waits, or is about to, is left alone."""
         control = self._home.control(stream_id)
+        brought = brought_by(control, rehearsal_id)  # before ``conclude``, which removes the spec
         rehearsal = self._need(control, rehearsal_id)
         verdict = control.verdict(rehearsal_id)
-        if verdict is not None and self._is_left_alone(control, rehearsal):
-            return rehearsal, verdict
-        return self.conclude(stream_id, rehearsal_id)
+        if verdict is None or not self._is_left_alone(control, rehearsal):
+            rehearsal, verdict = self.conclude(stream_id, rehearsal_id)
+        comparison = compare_plans(self._home, control, rehearsal, verdict)
+        return report_of(rehearsal, verdict, comparison, known_bad(brought, verdict.spark_version))
 
     def conclude(self, stream_id: str, rehearsal_id: str) -> tuple[Rehearsal, RehearsalVerdict]:
         """End a rehearsal, remove what it made, and return its verdict; idempotent. Raises as ``is_over``.

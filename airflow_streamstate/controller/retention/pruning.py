@@ -253,6 +253,31 @@ class Pruned:
         }
 
 
+def _known_good(kept: RetentionRegister) -> str | None:
+    return None if kept.known_good is None else kept.known_good.deployment_id
+
+
+def _until(control: StreamControl, register: StreamRegister, kept: RetentionRegister, needs: Needs) -> str | None:
+    """The last deployment whose evidence of its beginning may be removed; None for none.
+
+    The evidence of the current deployment stays, as does the snapshot that it started from.
+    """
+    good = _known_good(kept)
+    if needs.is_moving or good is None:
+        return None
+    ids = [one for one in control.deployment_ids() if order_of(one) <= order_of(good)]
+    behind = [one for one in ids if one != register.deployment_id]
+    return behind[-1] if behind else None
+
+
+def _notes(needs: Needs, kept: RetentionRegister) -> tuple[str, ...]:
+    if needs.is_moving:
+        return ("a deploy or an upgrade is under way: what deployments left stays for now",)
+    if kept.known_good is None:
+        return ("no version has proven itself yet: what deployments left stays for now",)
+    return ()
+
+
 class Retaining:
     """The snapshots and leftovers of the streams of one home."""
 
@@ -282,6 +307,7 @@ class Retaining:
         if at_mirrors and not spec.mirrors:
             raise no_mirrors(stream_id)
         same = SameStream(control, spec)
+        remover = Remover(control, self._home.places, self._context.requested_by, same.check)
         if not is_dry:
             self._mark_known_good(control)
             Rehearsals(self._context).sweep(stream_id)
@@ -289,20 +315,18 @@ class Retaining:
         retention = Retention(control, self._context.requested_by)
         kept_register = retention.read()
         manifests, _ = self._manifests(control, kept_register)
-        needs = self._needs(control, register, manifests, kept_register)
+        needs = needs_of(control, register, manifests, _known_good(kept_register))
         now = self._context.clock.now()
         fates = decide_fates(manifests, needs.snapshots, kept_register, policy, now)
-        notes = self._notes(needs, kept_register)
+        notes = _notes(needs, kept_register)
         removed = {one: fate.why for one, fate in fates.items() if fate.goes}
         if not is_dry:
-            settle(self._home, control, retention, self._until(control, register, kept_register, needs))
-            removed = self._condemned(control, self._remover(control, same), manifests, policy, fates)
+            settle(self._home, control, retention, _until(control, register, kept_register, needs))
+            removed = self._condemned(control, remover, manifests, policy, fates)
         stays = [manifest for one, manifest in manifests.items() if one not in removed]
         freed = freed_bytes(self._home.checkpoints, [manifests[one] for one in removed], stays)
-        swept = Removed() if is_dry else self._remover(control, same).sweep()
+        swept = Removed() if is_dry else remover.sweep()
         notes = (*notes, *swept.problems)
-        current = str(register.deployment_id)
-        good = None if kept_register.known_good is None else kept_register.known_good.deployment_id
         # A snapshot completed since may be the only one that stays and refers to a deployment's checkpoint.
         found, unreadable = self._manifests(control, retention.read())
         stays = [manifest for one, manifest in found.items() if one not in removed]
@@ -311,7 +335,15 @@ class Retaining:
             stays_too = ": what deployments left stays" if is_blind else ", and is neither kept nor removed"
             notes = (*notes, f"the manifest of {', '.join(unreadable)} cannot be read{stays_too}")
         leftovers = Leftovers(
-            self._context, control, needs, stays, current, good, same, is_dry=is_dry, is_blind=is_blind
+            self._context,
+            control,
+            needs,
+            stays,
+            spec.deployment_id,
+            _known_good(kept_register),
+            same,
+            is_dry=is_dry,
+            is_blind=is_blind,
         ).remove()
         places, _ = self._home.places.all_of(control)
         stores = dict.fromkeys((self._home.home, *places.values()))
@@ -341,46 +373,11 @@ class Retaining:
 
         def choose(register: RetentionRegister) -> list[str]:
             now = self._context.clock.now()
-            needs = self._needs(control, control.need_register().value, manifests, register)
+            needs = needs_of(control, control.need_register().value, manifests, _known_good(register))
             again = decide_fates(manifests, needs.snapshots, register, policy, now)
             return [one for one, fate in again.items() if fate.goes and fates[one].goes]
 
         return {one: fates[one].why for one in remover.condemn(manifests, choose) if one in fates}
-
-    def _remover(self, control: StreamControl, same: SameStream) -> Remover:
-        return Remover(control, self._home.places, self._context.requested_by, same.check)
-
-    def _needs(
-        self,
-        control: StreamControl,
-        register: StreamRegister,
-        manifests: dict[str, SnapshotManifest],
-        kept: RetentionRegister,
-    ) -> Needs:
-        return needs_of(
-            control, register, manifests, None if kept.known_good is None else kept.known_good.deployment_id
-        )
-
-    def _until(
-        self, control: StreamControl, register: StreamRegister, kept: RetentionRegister, needs: Needs
-    ) -> str | None:
-        """The last deployment whose evidence of its beginning may be removed; None for none.
-
-        The evidence of the current deployment stays, as does the snapshot that it started from.
-        """
-        if needs.is_moving or kept.known_good is None:
-            return None
-        good = kept.known_good.deployment_id
-        ids = [one for one in control.deployment_ids() if order_of(one) <= order_of(good)]
-        behind = [one for one in ids if one != register.deployment_id]
-        return behind[-1] if behind else None
-
-    def _notes(self, needs: Needs, kept: RetentionRegister) -> tuple[str, ...]:
-        if needs.is_moving:
-            return ("a deploy or an upgrade is under way: what deployments left stays for now",)
-        if kept.known_good is None:
-            return ("no version has proven itself yet: what deployments left stays for now",)
-        return ()
 
     def _mark_known_good(self, control: StreamControl) -> None:
         """Mark the current version as known good, if it is healthy: no caller may have waited for that."""
@@ -447,7 +444,7 @@ class Retaining:
         empty = RetentionRegister(control.stream_id, "", self._context.clock.now(), "")
         try:
             kept = Retention(control).read()
-            needs = self._needs(control, control.need_register().value, manifests, kept)
+            needs = needs_of(control, control.need_register().value, manifests, _known_good(kept))
         except StreamStateError:
             return empty, set()
         return kept, {one for one, why in needs.snapshots.items() if why.startswith("last known good")}

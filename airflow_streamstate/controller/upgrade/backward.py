@@ -83,7 +83,7 @@ def _take_way(
     if not tools.upgrade.warm:
         _return(tools, state, way, reason, "as requested")
         return
-    end = "" if rehearsal_id is None else tools.planning.waiting_end(tools.stream_id, rehearsal_id)
+    end = "" if rehearsal_id is None else tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
     if rehearsal_id is not None and not end:
         tools.take(state, "trying", reason, way=way, rehearsal_id=rehearsal_id, is_decided=True)
         return
@@ -96,7 +96,7 @@ def _take_way(
         _return(tools, state, way, reason, NOTHING_RUNS)
         return
     try:
-        view = tools.planning.begin(
+        view = tools.rehearsals.begin(
             tools.pinned(tools.old_version()),
             request_id=tools.request_id(f"back-{way}"),
             deadline_seconds=tools.upgrade.rehearsal_within_seconds,
@@ -125,10 +125,10 @@ def _warming(tools: Tools, state: UpgradeState) -> Next:
         words = "it has run a batch while the old driver came up, so its beginning is not its end"
         return Act(partial(tools.take, state, "unhealthy", "; ".join(filter(None, (tools.why_given_up(), words)))))
     try:
-        if tools.planning.is_waiting(tools.stream_id, rehearsal_id):
+        if tools.rehearsals.is_waiting(tools.stream_id, rehearsal_id):
             return Act(partial(go, WAITS))
-        end = tools.planning.waiting_end(tools.stream_id, rehearsal_id)
-        is_over = tools.planning.is_over(tools.stream_id, rehearsal_id)
+        end = tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
+        is_over = tools.rehearsals.is_over(tools.stream_id, rehearsal_id)
     except InvalidRequestError as error:
         return Act(partial(go, describe_error(error)))
     if not end and not is_over and not _is_alive(_new(tools, state)):
@@ -450,12 +450,12 @@ def _try(tools: Tools, state: UpgradeState) -> None:
     """Rehearse the old code on the state that the new version has left by now; its driver then waits."""
     if state.last.is_decided and state.last.rehearsal_id is not None:
         with suppress(StreamStateError):  # a driver that waits for another way takes room
-            tools.planning.give_up(tools.stream_id, state.last.rehearsal_id)
+            tools.rehearsals.give_up(tools.stream_id, state.last.rehearsal_id)
     try:
         view = tools.patiently(
             state,
             PATIENCE_SECONDS,
-            lambda: tools.planning.begin(
+            lambda: tools.rehearsals.begin(
                 tools.pinned(tools.old_version()),
                 request_id=tools.request_id("back-plan"),
                 deadline_seconds=tools.upgrade.rehearsal_within_seconds,
@@ -475,8 +475,8 @@ def _trying(tools: Tools, state: UpgradeState) -> Next:
         return _warming(tools, state)
     rehearsal_id = str(state.last.rehearsal_id)
     try:
-        if not tools.planning.is_over(tools.stream_id, rehearsal_id):
-            return Wait(tools.planning.describe(tools.stream_id, rehearsal_id))
+        if not tools.rehearsals.is_over(tools.stream_id, rehearsal_id):
+            return Wait(tools.rehearsals.describe(tools.stream_id, rehearsal_id))
     except StreamStateError as error:
         if is_passing(error):
             raise
@@ -485,7 +485,7 @@ def _trying(tools: Tools, state: UpgradeState) -> Next:
 
 
 def _decide(tools: Tools, state: UpgradeState, rehearsal_id: str) -> None:
-    report = tools.planning.report(tools.stream_id, rehearsal_id)
+    report = tools.rehearsals.report(tools.stream_id, rehearsal_id)
     if report.outcome in ("failed", "deadline"):
         rehearsals = sum(step.phase == "trying" for step in tools.journal.steps(tools.upgrade.upgrade_id))
         if rehearsals < MAX_REHEARSALS:

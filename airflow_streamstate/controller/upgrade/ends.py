@@ -57,7 +57,7 @@ def clear_up(tools: Tools) -> None:
     with suppress(StreamStateError):
         for rehearsal_id in tools.rehearsal_ids():
             with suppress(StreamStateError):
-                tools.planning.give_up(tools.stream_id, rehearsal_id)
+                tools.rehearsals.give_up(tools.stream_id, rehearsal_id)
     try:
         tools.context.update_register(tools.control, let_go)
     except StreamStateError as error:

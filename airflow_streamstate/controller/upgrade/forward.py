@@ -152,7 +152,7 @@ def _rehearse(tools: Tools, state: UpgradeState) -> None:
     upgrade = tools.upgrade
     refuses, seeds = decide_trials(upgrade)
     try:
-        view = tools.planning.begin(
+        view = tools.rehearsals.begin(
             tools.target(upgrade.mode),
             request_id=tools.request_id("plan"),
             runs_batches=upgrade.runs_batches,
@@ -175,8 +175,8 @@ def _rehearsing(tools: Tools, state: UpgradeState) -> Next:
         return cancelled
     rehearsal_id = str(state.last.rehearsal_id)
     try:
-        if not tools.planning.is_over(tools.stream_id, rehearsal_id):
-            return Wait(tools.planning.describe(tools.stream_id, rehearsal_id))
+        if not tools.rehearsals.is_over(tools.stream_id, rehearsal_id):
+            return Wait(tools.rehearsals.describe(tools.stream_id, rehearsal_id))
     except StreamStateError as error:
         if is_passing(error):
             raise
@@ -185,7 +185,7 @@ def _rehearsing(tools: Tools, state: UpgradeState) -> Next:
 
 
 def _decide(tools: Tools, state: UpgradeState) -> None:
-    report = tools.planning.report(tools.stream_id, str(state.last.rehearsal_id))
+    report = tools.rehearsals.report(tools.stream_id, str(state.last.rehearsal_id))
     upgrade = tools.upgrade
     old_plans = recorded_plans(tools.control, upgrade.old_deployment_id)
     decision = decide_mode(upgrade, report, [] if upgrade.discard_state else never_flushed(old_plans))
@@ -216,9 +216,9 @@ def _waiting(tools: Tools, state: UpgradeState) -> Next:
     if cancelled is not None:
         return cancelled
     rehearsal_id = str(state.last.rehearsal_id)
-    if tools.planning.is_waiting(tools.stream_id, rehearsal_id):
+    if tools.rehearsals.is_waiting(tools.stream_id, rehearsal_id):
         return Act(lambda: tools.take(state, "ready", "the new driver waits", driver=WAITS))
-    end = tools.planning.waiting_end(tools.stream_id, rehearsal_id)
+    end = tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
     if not end and tools.waited_seconds(state) < WARM_SECONDS:
         return Wait("the new driver has not reached its first start yet")
     why = end or f"it has not reached its first start in {WARM_SECONDS:g} s"

@@ -15,7 +15,7 @@ from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.deploy.going_back import UsedError
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.views import CommandView, DeploymentView
-from airflow_streamstate.controller.rehearsal.planning import Planning
+from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.request.changes import pinned
 from airflow_streamstate.controller.request.resolved_request import ResolvedRequest, Return
 from airflow_streamstate.controller.request.version import Version
@@ -66,7 +66,7 @@ class Verbs:
     deployer: Deployer
     orders: Orders
     waits: Waits
-    planning: Planning
+    rehearsals: Rehearsals
 
 
 class Tools:
@@ -79,7 +79,7 @@ class Tools:
         self.journal = UpgradeJournal(control)
         self.attempts = verbs.attempts
         self.waits = verbs.waits
-        self.planning = verbs.planning
+        self.rehearsals = verbs.rehearsals
         self._verbs = verbs
 
     def order(
@@ -125,7 +125,7 @@ class Tools:
         recorded the step."""
         steps = self.journal.steps(self.upgrade.upgrade_id)
         named = {step.rehearsal_id for step in steps if step.rehearsal_id is not None}
-        begun = self.planning.begun_by(self.stream_id, [self.request_id(what) for what in _REHEARSING])
+        begun = self.rehearsals.begun_by(self.stream_id, [self.request_id(what) for what in _REHEARSING])
         return sorted({*named, *begun})
 
     def why_given_up(self) -> str:

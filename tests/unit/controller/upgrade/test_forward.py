@@ -82,20 +82,6 @@ def test_a_version_that_the_rehearsal_refuses_changes_nothing(
     assert "refused, and the stream runs on" in str(view.as_error())
 
 
-def test_a_rehearsal_that_hangs_is_ended_at_its_deadline(upgraded: UpgradeStage) -> None:
-    """And the upgrade is refused."""
-    before = upgraded.outside()
-    view = upgraded.begin(rehearsal_within_seconds=50.0)
-    upgraded.advance(view)
-    upgraded.stage.clock.advance(70.0)
-    view = upgraded.advance(view)
-    assert view.outcome == "refused"
-    assert "deadline" in view.state.last.text
-    assert upgraded.outside() == before
-    rehearsal_id = view.state.last.rehearsal_id
-    assert upgraded.stage.launcher.states[f"{rehearsal_id}-a0001"] == "gone"
-
-
 def test_an_upgrade_that_drains_is_handed_over_to_the_driver_that_tried_the_seed(upgraded: UpgradeStage) -> None:
     """Spark refuses the old state, and takes what a drain would leave: that driver waits, and the journal says so."""
     view = upgraded.begin(allow_drain=True, warm=True)
@@ -188,18 +174,6 @@ def test_a_drain_that_the_old_version_rejects_is_a_refusal(upgraded: UpgradeStag
     assert "would leave 7 rows" in view.state.last.text
     register = upgraded.stage.control.need_register().value
     assert (register.deployment_id, register.attempt) == ("d-0001", 1)
-
-
-def test_an_upgrade_to_nothing_is_one_by_name(upgraded: UpgradeStage) -> None:
-    """Mode fresh: whatever the plan says, it starts with nothing (Law 5)."""
-    view = upgraded.begin(mode="fresh")
-    upgraded.advance(view)
-    rehearsal_id = str(upgraded.upgrades.view(STREAM, view.upgrade_id).state.last.rehearsal_id)
-    assert upgraded.stage.control.spec(rehearsal_id).start.mode == "fresh"
-    view = upgraded.rehearsed(view, plan=with_an_aggregate_more())
-    upgraded.stops()
-    view = upgraded.advance(view)
-    assert upgraded.stage.spec("d-0002").start.mode == "fresh"
 
 
 @pytest.mark.parametrize("approves", [True, False])
@@ -368,18 +342,6 @@ def test_a_version_that_is_only_slower_is_kept_with_both_rates(
         assert "unhealthy" in upgraded.phases(view)
         steps = UpgradeJournal(upgraded.stage.control).steps(view.upgrade_id)
         assert says in next(step.text for step in steps if step.phase == "unhealthy")
-
-
-def test_what_it_cost_is_told_as_soon_as_the_new_version_runs(upgraded: UpgradeStage) -> None:
-    """No query ran from the last word of the old version on; how long it had found no input before is not in that."""
-    upgraded.beats(3, "d-0001")
-    upgraded.stage.clock.advance(600)
-    view = upgraded.to_started()
-    upgraded.stage.clock.advance(1.5)
-    upgraded.new_runs(4)
-    upgraded.stage.clock.advance(600)
-    view = upgraded.advance(view)
-    assert view.state.last.not_running_seconds == 1.5
 
 
 def test_where_the_place_of_the_handover_stays_silent_the_old_version_goes_on(tmp_path: Path) -> None:

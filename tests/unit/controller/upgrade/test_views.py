@@ -112,7 +112,7 @@ def test_what_was_cancelled_is_not_called_unwell(phase: Phase) -> None:
     """To whoever asked for it the reason is that somebody called it off."""
     told = str(view(phase, text="cancelled by ada", cancelled_by="ada").as_error())
     assert "the upgrade was cancelled" in told
-    assert "prove" not in told
+    assert "healthy" not in told
 
 
 @pytest.mark.parametrize(("asked", "noun"), [("upgrade", "the upgrade"), ("rollback", "the rollback")])
@@ -120,7 +120,7 @@ def test_each_is_called_what_it_is(asked: str, noun: str) -> None:
     """A rollback that is refused is no upgrade."""
     told = str(view("refused", asked=asked, text="moved").as_error())
     assert f"{noun} was refused" in told
-    assert f"ask for {noun} again" in told
+    assert f"request {noun} again" in told
 
 
 def test_a_script_that_failed_its_rehearsal_is_shown_where_its_traceback_is() -> None:
