@@ -96,7 +96,7 @@ def test_a_recorded_request_is_never_another_deployment(token: int, recorded: in
 @given(age_seconds=st.floats(0, 3 * INTENT_SECONDS))
 def test_an_intent_is_respected_while_it_is_young(age_seconds: float) -> None:
     """A young intent of another refuses; an old one is passed over, and its deployment id left alone. (1a.8)"""
-    intent = Intent("r-other", "d-0005", START_AT, "somebody")
+    intent = Intent("r-other", "d-0005", START_AT, "ada")
     decision = decide_request(None, register(4, intent), "r-1", START_AT + timedelta(seconds=age_seconds))
     if age_seconds < INTENT_SECONDS:
         assert isinstance(decision, Refused)
@@ -159,7 +159,7 @@ def test_nothing_starts_empty_or_loses_state_unless_it_was_named(
 
 @pytest.mark.parametrize("start", ["seed", "restore"])
 def test_what_is_asked_for_by_name_needs_a_position(start: str) -> None:
-    """After a deployment that never started a query there is none; nobody gets another start instead. (Law 5)"""
+    """After a deployment that never started a query there is none, and no other start mode is taken instead. (Law 5)"""
     decision = decide_start(request(start=start), "d-0001", manifest())
     assert isinstance(decision, Refused)
     assert isinstance(decision.error, InvalidRequestError)
@@ -180,7 +180,7 @@ def test_a_decision_leaves_no_trace(stage: Stage) -> None:
 
 
 def test_state_that_nobody_counted_is_not_taken_for_none() -> None:
-    """A drained query whose state nobody counted refuses the seed, unless it is dropped by name. (Law 16)"""
+    """A drained query whose state was not counted refuses the seed, unless it is dropped by name. (Law 16)"""
     kept = manifest("stopped", a=query(3, drained=True), b=query(5))
     found = decide_start(request(), "d-0001", kept)
     assert isinstance(found, Refused)
@@ -189,7 +189,7 @@ def test_state_that_nobody_counted_is_not_taken_for_none() -> None:
     assert isinstance(decide_start(request(discard_state=True), "d-0001", kept), Start)
 
 
-OTHERS = Intent("r-other", "d-0006", START_AT, "somebody")
+OTHERS = Intent("r-other", "d-0006", START_AT, "ada")
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_a_refused_request_is_told_by_what_it_is_barred() -> None:
     late = START_AT + timedelta(seconds=7.26)
     assert refused(decide_request(None, register(4, OTHERS), "r-1", late)).context == {
         "deployment_id": "d-0006",
-        "requested_by": "somebody",
+        "requested_by": "ada",
         "begun_seconds_ago": 7.3,
     }
 
@@ -356,7 +356,7 @@ def test_nothing_is_deployed_over_what_lives(stage: Stage, life: Life, state: st
         assert error.context == facts
 
 
-def test_nothing_takes_over_from_a_driver_that_nobody_can_ask(stage: Stage) -> None:
+def test_nothing_takes_over_from_a_driver_of_unknown_state(stage: Stage) -> None:
     """It may be alive: since when it is silent, and why it cannot be asked, is said; by a resume, too. (1a.8)"""
     lost(stage)
     seen = stage.seen()
@@ -395,7 +395,7 @@ def test_an_unfinished_drain_is_finished_first(stage: Stage) -> None:
 # how it starts
 
 
-def test_each_wish_of_a_request_is_in_the_plan_of_its_start() -> None:
+def test_each_option_of_a_request_is_in_the_plan_of_its_start() -> None:
     """Also of a first start, and of one that has nothing to go on from."""
     asked = request(discard_state=True, fresh_queries=("new",), accept_lost_input=("lost",))
     plan = StartPlan("restore", AT_END, "d-0001", True, ("new",), ("lost",))
@@ -565,7 +565,7 @@ def test_a_resume_waits_for_a_deploy_that_is_under_way(stage: Stage) -> None:
         ("r", 0.0, False),
     ):
         begun_at = seen.observed_at - timedelta(seconds=age_seconds)
-        intent = Intent(request_id, "d-0002", begun_at, "somebody")
+        intent = Intent(request_id, "d-0002", begun_at, "ada")
         moving = replace(seen, register=replace(seen.register, intent=intent))
         found = decide_resume(moving, "r", assume_dead=False, has_drain=False)
         assert isinstance(found, Refused) is waits

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.controller.home import Home, HomeConfig, default_work_dir
-from airflow_streamstate.errors import HomeNotFoundError, InvalidRequestError, StreamNotFoundError, UnavailableError
+from airflow_streamstate.errors import HomeNotFoundError, InvalidRequestError, StreamNotFoundError
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
-from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import Stage
 
 
@@ -104,15 +103,6 @@ def test_a_store_without_conditions_is_found_out(tmp_path: Path, kind: type[Memo
     with pytest.raises(InvalidRequestError, match="conditional writes do not hold"):
         Home.of(store, store, tmp_path, FakeClock()).check()
     assert list(store.list_objects("")) == []
-
-
-def test_a_home_that_does_not_answer_says_so(tmp_path: Path) -> None:
-    """An outage is told as one."""
-    from support.faulty_store import Fault
-
-    store = FaultyStore(MemoryStore(), FaultPlan(every_write=Fault.UNAVAILABLE))
-    with pytest.raises(UnavailableError):
-        Home.of(store, store, tmp_path, FakeClock()).check()
 
 
 def test_only_streams_are_streams(stage: Stage) -> None:

@@ -197,7 +197,7 @@ def test_a_mirror_that_cannot_be_one_keeps_the_next_one_from_nothing(stage: Stag
 
 
 def test_where_a_snapshot_lies_is_what_its_driver_said(stage: Stage) -> None:
-    """Each mirror once, whoever said it again."""
+    """Each mirror once, however often it was reported."""
     stage.deploy()
     for uri in ("gs://b/p", "/mnt/second", "gs://b/p"):
         stage.say(SnapshotMirrored, snapshot_id="d-0001-live-000001", mirror_uri=uri, files=1, size_bytes=2)

@@ -31,7 +31,7 @@ def end(warm: WarmStage) -> str:
 
 
 def test_it_waits_once_it_says_so(warm: WarmStage) -> None:
-    """Not while it rehearses, and not between the two passes; and not while nobody can say whether it lives."""
+    """Not while it rehearses, not between the two passes, and not while its state is unknown."""
     rehearsal = warm.stage.control.rehearsal(warm.rehearsal_id)
     assert rehearsal is not None
     assert rehearsal.waits_until == rehearsal.created_at + timedelta(seconds=60)
@@ -80,7 +80,7 @@ def _handed_over(warm: WarmStage) -> None:
     ],
 )
 def test_why_it_never_will_is_told(warm: WarmStage, spoil: Callable[[WarmStage], None], words: str) -> None:
-    """So that nobody waits for it in vain (Law 6)."""
+    """So that no upgrade waits for it in vain (Law 6)."""
     spoil(warm)
     assert words in end(warm)
     assert not is_waiting(warm)
@@ -125,10 +125,11 @@ def test_one_that_was_not_accepted_is_reported_as_ever(warm: WarmStage, outcome:
 
 
 def test_one_that_is_given_up_is_ended_at_once_and_leaves_its_report(warm: WarmStage) -> None:
-    """It would wait on by itself: it is given no time for that. The old version never notices."""
+    """It is killed without patience, since it would wait on. The stream has no new event; an unknown id is no error."""
     warm.waits()
     events = list(warm.stage.control.journal("d-0001").events())
     before = warm.stage.clock.now()
+    warm.rehearsals.give_up(STREAM, "r-000000000000-0001")
     warm.rehearsals.give_up(STREAM, warm.rehearsal_id)
     assert warm.stage.clock.now() == before
     assert warm.stage.launcher.states[warm.launch_key] == "gone"
@@ -137,7 +138,7 @@ def test_one_that_is_given_up_is_ended_at_once_and_leaves_its_report(warm: WarmS
 
 
 @pytest.mark.parametrize("state", ["running", "exited"])
-def test_one_that_nobody_wanted_is_removed_after_its_time(warm: WarmStage, state: str) -> None:
+def test_a_waiting_driver_is_removed_after_its_time(warm: WarmStage, state: str) -> None:
     """Dead before it, or alive after it: the next sweep ends it."""
     warm.waits()
     if state == "exited":

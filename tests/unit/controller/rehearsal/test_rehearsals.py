@@ -242,7 +242,7 @@ def test_a_driver_that_hangs_is_killed_after_its_deadline(rehearsed: Rehearsed) 
     assert rehearsed.names(view) == {"rehearsal.json", "verdict.json"}
 
 
-def test_whoever_comes_next_removes_what_a_dead_controller_left(rehearsed: Rehearsed) -> None:
+def test_the_next_controller_removes_what_a_dead_one_left(rehearsed: Rehearsed) -> None:
     """By the record: what is over, and what is late; not what may still go on."""
     left = rehearsed.runs().begin("plan-1")
     rehearsed.stage.launcher.states[launch_key_for(left.rehearsal_id, 1)] = "gone"
@@ -257,7 +257,7 @@ def test_whoever_comes_next_removes_what_a_dead_controller_left(rehearsed: Rehea
 
 @pytest.mark.parametrize("what", ["object", "launch"])
 def test_what_a_late_driver_or_another_machine_left_is_removed(rehearsed: Rehearsed, what: str) -> None:
-    """A driver that nobody could end writes into what was removed; a launch is its machine's own."""
+    """A driver that could not be ended writes into a removed folder; launches belong to one machine."""
     view = rehearsed.runs().begin()
     rehearsed.gives(view)
     rehearsed.rehearsals.conclude(STREAM, view.rehearsal_id)
@@ -284,15 +284,6 @@ def test_old_reports_are_not_kept_for_ever(rehearsed: Rehearsed) -> None:
     rehearsed.rehearsals.sweep(STREAM)
     kept = set(rehearsed.stage.control.rehearsal_ids())
     assert kept == {view.rehearsal_id for view in views[2:]}
-
-
-def test_one_that_is_given_up_is_ended_and_removed(rehearsed: Rehearsed) -> None:
-    """Whatever it was about; and what is not there is no error."""
-    view = rehearsed.runs().begin()
-    rehearsed.rehearsals.give_up(STREAM, view.rehearsal_id)
-    assert rehearsed.stage.launcher.states[launch_key_for(view.rehearsal_id, 1)] == "gone"
-    assert rehearsed.names(view) == {"rehearsal.json", "verdict.json"}
-    rehearsed.rehearsals.give_up(STREAM, "r-000000000000-0001")
 
 
 @pytest.mark.parametrize("fault", KILL_POINTS)

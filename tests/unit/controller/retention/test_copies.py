@@ -119,7 +119,7 @@ def test_a_copy_is_as_young_at_the_mirror_as_in_the_home(stage: Stage, mirror: L
 
 
 def test_a_half_that_the_home_never_heard_of_goes_from_the_mirror(stage: Stage, mirror: LocalStore) -> None:
-    """Of a stream that was restored, perhaps: nobody else removes it there."""
+    """Of a stream that was restored, perhaps: only this prune removes it there."""
     half = layout.snapshot_data_folder(STREAM, "d-0001-live-000099", "counts") + "/offsets/1"
     mirror.put(half, b"half")
     pruned = prune(stage, keep=5)
@@ -129,13 +129,13 @@ def test_a_half_that_the_home_never_heard_of_goes_from_the_mirror(stage: Stage, 
 
 
 def test_a_prune_of_the_home_alone_leaves_the_mirrors(stage: Stage, mirror: LocalStore) -> None:
-    """As long as nobody says so, a mirror has all that it ever had."""
+    """Unless ``at_mirrors`` is set, a mirror keeps every copy."""
     assert stage.controller.retention.prune(STREAM, RetentionPolicy(2)).mirrors == ()
     assert whole_at(mirror, stage) == LIVES
 
 
 def test_a_mirror_is_not_emptied_after_a_home_that_lost_its_snapshots(stage: Stage, mirror: LocalStore) -> None:
-    """What somebody removed there by hand is at the mirror alone (Law 7)."""
+    """Snapshots removed there by hand are at the mirror alone (Law 7)."""
     for one in LIVES:
         for info in list(stage.store.list_objects(f"{layout.snapshot_folder(STREAM, one)}/")):
             stage.store.delete(info.key)

@@ -292,7 +292,7 @@ def test_the_last_upgrades_stay_on_record(many: Stage) -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
-def test_an_upgrade_whose_removal_was_cut_short_is_under_way_to_nobody(many: Stage, fault: Fault) -> None:
+def test_an_upgrade_whose_removal_was_cut_short_is_not_under_way(many: Stage, fault: Fault) -> None:
     """Neither to a prune, which would leave all that deployments left for ever; and the next pass finishes it."""
     oldest = upgrade(many, 100, "begun", "refused")
     for number in range(KEPT_UPGRADES):

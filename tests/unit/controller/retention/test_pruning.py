@@ -103,7 +103,7 @@ def test_which_end_is_the_last_is_told_by_attempts_and_not_by_clocks(stage: Stag
     assert stage.deploy("print('v2')\n").start.snapshot_id == last
 
 
-def test_a_folder_that_somebody_put_beside_ours_is_left_alone_and_stops_nothing(stage: Stage) -> None:
+def test_a_foreign_folder_is_left_alone_and_stops_nothing(stage: Stage) -> None:
     """``cp -r`` of a snapshot or a deployment for safety: no id, so nothing of ours, in every room (Law 7)."""
     one, *_ = grow(stage, 4)
     mark(stage, "d-0004")
@@ -162,7 +162,7 @@ def test_what_killed_processes_left_goes(tmp_path: Path) -> None:
     assert not list(data.list_objects(f"{layout.readings_folder(STREAM)}/"))
 
 
-def test_an_upload_that_nobody_completes_goes_a_week_after_it_was_begun(tmp_path: Path) -> None:
+def test_an_incomplete_upload_goes_a_week_after_it_was_begun(tmp_path: Path) -> None:
     """Not sooner: the largest file of all may take days. A dry run only counts it."""
     stage = Stage(tmp_path, store=UploadingStore(STREAM))
     grow(stage, 1)
@@ -177,7 +177,7 @@ def test_an_upload_that_nobody_completes_goes_a_week_after_it_was_begun(tmp_path
 def test_what_a_rollback_names_while_it_is_pruned_is_there_or_refused(tmp_path: Path, asleep_seconds: float) -> None:
     """Begun at any moment of the prune: it has the snapshot for good, or is told at once, before it stops anything.
 
-    Where the prune sleeps right behind that, the lease of whoever asked is over, and what he asked for is not.
+    Also where the prune then sleeps until the lease of the rollback has expired.
     """
     outcomes = set()
     for number in count(1, 6):
@@ -327,7 +327,7 @@ def test_each_snapshot_is_shown_with_what_keeps_it(stage: Stage) -> None:
 
 
 def test_a_damaged_record_hides_no_snapshot(stage: Stage) -> None:
-    """What is kept for whom cannot be told then: as if nothing were. (Law 7)"""
+    """Pins and leases are unknown then, and shown as none. (Law 7)"""
     snapshots = grow(stage, 2)
     stage.controller.retention.pin(STREAM, snapshots[0])
     stage.store.put(layout.retention_key(STREAM), b"{")
@@ -432,7 +432,7 @@ def test_a_version_that_was_waited_for_is_known_good(stage: Stage) -> None:
     assert Retention(stage.control).read().known_good.deployment_id == "d-0007"  # type: ignore[union-attr]
 
 
-def test_where_nobody_waited_the_prune_looks(stage: Stage) -> None:
+def test_the_prune_itself_finds_that_a_version_is_known_good(stage: Stage) -> None:
     """Three batches past its start, and nothing left to read."""
     grow(stage, 2)
     assert has_proven_itself(stage.controller.retention._context, stage.seen())
@@ -514,7 +514,7 @@ def test_no_checkpoint_is_cut_down_to_which_a_damaged_manifest_may_refer(tmp_pat
 
 
 def test_while_a_deploy_is_under_way_only_snapshots_go(stage: Stage) -> None:
-    """Whoever moves the stream may ask for anything of it (Law 1)."""
+    """The deploy may need any leftover (Law 1)."""
     grow(stage, 4)
     mark(stage, "d-0004")
     intent = Intent("r", "d-0005", stage.clock.now(), "ada")

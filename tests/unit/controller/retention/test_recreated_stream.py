@@ -42,7 +42,7 @@ def begin_anew(stage: Stage) -> None:
 
 
 def prune(stage: Stage, plan: FaultPlan) -> None:
-    """As somebody whose every call is counted."""
+    """With each call of its stores counted."""
     store = FaultyStore(stage.store, plan)
     home = Home.of(store, store, stage.folder, stage.clock)
     Controller(home, stage.launcher, stage.clock, "pruner").retention.prune(STREAM, RetentionPolicy(keep=0))

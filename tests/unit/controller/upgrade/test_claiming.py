@@ -41,7 +41,7 @@ def test_a_stream_that_another_holds_is_not_taken(upgraded: UpgradeStage) -> Non
 
 
 def test_a_deploy_that_is_under_way_is_not_disturbed(upgraded: UpgradeStage) -> None:
-    """Its intent is young; whose it is, is told."""
+    """Its intent is young; the error names its owner."""
     late = unclaimed(upgraded)
     intent = Intent("r-9", "d-0002", upgraded.stage.clock.now(), "ada")
     upgraded.stage.control.update_register(lambda now: replace(now, intent=intent), by="test")
@@ -62,7 +62,7 @@ def test_a_rollback_of_what_has_been_replaced_meanwhile_is_refused(upgraded: Upg
 
 
 def test_one_that_is_over_is_not_begun_again_by_a_late_claim(upgraded: UpgradeStage) -> None:
-    """Its controller slept before the claim; named in the register, it holds nobody up (Law 4)."""
+    """Its controller slept before the claim; named in the register, it does not hold the stream (Law 4)."""
     late = unclaimed(upgraded)
     tools, state = upgraded.upgrades._tools(STREAM, late)
     upgraded.upgrades.cancel(STREAM, late, after_stop="rollback")

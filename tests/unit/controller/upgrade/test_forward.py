@@ -24,24 +24,18 @@ from support.upgrade_stage import SOCKET, UpgradeStage
 SEEDED = {"counts": RehearsedQuery("accepted", "seeded", 0.5)}
 
 
-def test_a_version_that_fits_is_restored_and_proves_itself(upgraded: UpgradeStage) -> None:
-    """Rehearsed, stopped, started from where the old one ended, healthy: each phase once, and the stream is let go."""
-    view = upgraded.begin()
-    assert (view.state.phase, upgraded.held_by()) == ("begun", view.upgrade_id)
-    assert upgraded.advance(view).waits_for.startswith("its driver is running")
-    assert upgraded.stage.control.need_register().value.deployment_id == "d-0001"
-    view = upgraded.rehearsed(view)
-    assert (view.state.phase, view.state.last.mode, view.state.last.verdict) == ("stopping", "restore", "same")
+def test_an_upgrade_goes_through_each_phase_once(upgraded: UpgradeStage) -> None:
+    """It holds the stream from its begin to its end, and looks often while the stream may stand still."""
+    view = upgraded.to_ready()
+    assert upgraded.held_by() == view.upgrade_id
     assert isinstance(upgraded.order(), StopRequest)
-    assert view.pause_seconds == MIN_HANDOVER_PAUSE_SECONDS  # the stream may stand still from now on
+    assert view.pause_seconds == MIN_HANDOVER_PAUSE_SECONDS
     upgraded.stops()
-    view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.new_deployment_id) == ("started", "d-0002")
+    upgraded.advance(view)
     start = upgraded.stage.spec("d-0002").start
     assert (start.mode, start.snapshot_id, start.predecessor_id) == ("restore", "d-0001-stopped-000001", "d-0001")
     upgraded.new_runs(4)
-    view = upgraded.advance(view)
-    assert "committed 1 of 2 batches" in view.waits_for
+    assert "committed 1 of 2 batches" in upgraded.advance(view).waits_for
     upgraded.new_runs(5)
     view = upgraded.advance(view)
     assert (view.outcome, view.is_what_was_asked, view.as_error()) == ("upgraded", True, None)
@@ -49,7 +43,6 @@ def test_a_version_that_fits_is_restored_and_proves_itself(upgraded: UpgradeStag
         "begun", "rehearsing", "planned", "ready", "stopping", "ended", "started", "upgraded",
     ]  # fmt: skip
     assert upgraded.held_by() is None
-    assert upgraded.told[-1].endswith("upgraded: the new version is healthy")
 
 
 UNTRIED = {"counts": RehearsedQuery("not_run", "restored")}
@@ -281,7 +274,7 @@ def test_a_stream_that_was_stopped_before_is_upgraded_from_its_end(upgraded: Upg
 
 
 def test_a_launch_that_is_refused_brings_the_old_version_back(upgraded: UpgradeStage) -> None:
-    """The register has moved by then: the old code goes on from the handover, which nobody used."""
+    """The register has moved by then: the old code goes on from the handover, which no batch used."""
     view = upgraded.to_ready()
     upgraded.stops()
     upgraded.stage.launcher.refusal = InvalidRequestError("there is no such queue", next_step="Name another.")

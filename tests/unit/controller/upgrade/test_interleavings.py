@@ -22,7 +22,7 @@ def without_its_last_step(upgraded: UpgradeStage, upgrade_id: str) -> None:
 
 
 @pytest.mark.parametrize("is_launched", [True, False])
-def test_cancelled_after_a_deploy_that_nobody_recorded_it_is_rolled_back(
+def test_cancelled_after_an_unrecorded_deploy_it_is_rolled_back(
     upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch, *, is_launched: bool
 ) -> None:
     """The register has moved to the new version, and no step records it: the new version ends, and the old one comes

@@ -26,12 +26,12 @@ from support.upgrade_stage import UpgradeStage
     ("error", "expected"),
     [
         (UnavailableError("no answer"), True),
-        (OutcomeUnknownError("nobody knows"), True),
-        (ConflictError("somebody else"), False),
+        (OutcomeUnknownError("no reply"), True),
+        (ConflictError("another controller"), False),
         (InvalidRequestError("cannot be"), False),
     ],
 )
-def test_only_what_says_nothing_about_the_wish_passes(error: StreamStateError, *, expected: bool) -> None:
+def test_only_silence_and_unknown_outcomes_may_pass(error: StreamStateError, *, expected: bool) -> None:
     """All else is an answer."""
     assert is_passing(error) is expected
 
@@ -43,7 +43,7 @@ def test_an_error_is_one_line_of_a_step() -> None:
 
 
 def test_each_act_has_one_request_id(upgraded: UpgradeStage) -> None:
-    """The same at every try, by whomever (Law 2)."""
+    """The same at every retry, by any controller (Law 2)."""
     view = upgraded.begin()
     tools, _ = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     others, _ = upgraded.stage.another_controller().upgrades._tools(STREAM, view.upgrade_id)

@@ -1,4 +1,4 @@
-"""Upgrades from outside: begun once, held by one, gone on with by anyone, looked at, cancelled."""
+"""Upgrades from outside: begun once, held by one, advanced by any controller, observed, cancelled."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_what_others_ask_for_meanwhile_is_refused(upgraded: UpgradeStage) -> Non
     assert upgraded.upgrades.view(STREAM, view.upgrade_id).state.phase == "begun"
 
 
-def test_an_upgrade_whose_controller_died_is_finished_or_given_up_by_anyone(upgraded: UpgradeStage) -> None:
+def test_an_upgrade_whose_controller_died_is_finished_or_given_up_by_another(upgraded: UpgradeStage) -> None:
     """It does not block for ever: another controller, with nothing but the home, goes on with it or cancels it."""
     view = upgraded.begin()
     upgraded.advance(view)
@@ -157,7 +157,7 @@ def test_an_unknown_outcome_is_no_end(upgraded: UpgradeStage) -> None:
     """``run`` looks again, whatever reply was lost, also that of a launch (Law 8)."""
     view = upgraded.begin()
     for _ in range(LAUNCH.tries or 0):
-        upgraded.stage.launcher.refusals.append(OutcomeUnknownError("nobody knows", next_step="Look again."))
+        upgraded.stage.launcher.refusals.append(OutcomeUnknownError("no reply", next_step="Look again."))
     with pytest.raises(DeadlineExceededError):
         upgraded.upgrades.run(STREAM, view.upgrade_id, 3.0)
     assert upgraded.upgrades.view(STREAM, view.upgrade_id).state.phase == "rehearsing"
@@ -217,7 +217,7 @@ def test_a_wait_that_is_over_leaves_it_under_way(upgraded: UpgradeStage) -> None
         upgraded.upgrades.view(STREAM, "u-000000000000")
 
 
-def test_whoever_leaves_it_leaves_no_version_between_two(upgraded: UpgradeStage) -> None:
+def test_settle_leaves_no_version_between_two(upgraded: UpgradeStage) -> None:
     """Before the stop a cancelled one is over at once; after it the new version is started first."""
     view = upgraded.to_ready()
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="finish")
