@@ -263,7 +263,8 @@ class Restoring:
                 carry(one.home, control.home, info.key)
         carry(holder.home, control.home, layout.seal_key(control.stream_id, manifest.snapshot_id))
         kept_here = replace(as_kept_in(manifest, self._home.checkpoints), data_uri="")
-        _unless_there(lambda: control.create_manifest(kept_here))
+        with suppress(ObjectExistsError):  # by an earlier call that was cut short
+            control.create_manifest(kept_here)
         there = control.readable_manifest(manifest.snapshot_id)
         if there is None or there.write_id != manifest.write_id:
             raise ConflictError(
@@ -314,7 +315,8 @@ class Restoring:
             updated_by=self._requested_by,
         )
         spec = _spec_at(found)
-        _unless_there(lambda: control.create_spec(_as_run_here(spec, self._home.checkpoints.uri)))
+        with suppress(ObjectExistsError):
+            control.create_spec(_as_run_here(spec, self._home.checkpoints.uri))
         try:
             create_unadopted(control, register)
         except ObjectExistsError:
@@ -377,10 +379,3 @@ def _as_run_here(spec: DeploymentSpec, checkpoints_uri: str) -> DeploymentSpec:
     """Without the place of its snapshots, which is another home's."""
     snapshots = spec.snapshots if spec.snapshots == NO_SNAPSHOTS else ""
     return replace(spec, checkpoints_uri=checkpoints_uri, snapshots=snapshots)
-
-
-def _unless_there(create: Callable[[], None]) -> None:
-    try:
-        create()
-    except ObjectExistsError:
-        return  # by an earlier call that was cut short

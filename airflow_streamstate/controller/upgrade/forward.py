@@ -38,7 +38,7 @@ from airflow_streamstate.errors import ConflictError, StreamStateError
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.commands import DrainTerms
 from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.upgrades import WAITS, Cancellation
+from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, WAITS, Cancellation
 
 CONFLICT_SECONDS = 60.0
 """A conflict that lasts this long is final."""
@@ -63,7 +63,8 @@ def next_forward(tools: Tools, state: UpgradeState) -> Next:
         "ended": _ended,
         "started": _started,
     }
-    return phases[state.phase](tools, state)
+    cancelled = cancelled_before(tools, state) if state.phase in BEFORE_THE_STOP else None
+    return cancelled or phases[state.phase](tools, state)
 
 
 # claim: of two upgrades at once one gets the stream, and the other is told which one has it
@@ -123,9 +124,6 @@ def _refuse_moved(tools: Tools, register: StreamRegister) -> None:
 
 
 def _begun(tools: Tools, state: UpgradeState) -> Next:
-    cancelled = cancelled_before(tools, state)
-    if cancelled is not None:
-        return cancelled
     register = tools.control.need_register().value
     if register.upgrade_id != tools.upgrade.upgrade_id:
         return Act(partial(claim, tools, state))  # the controller that began it died before its claim
@@ -170,9 +168,6 @@ def _rehearse(tools: Tools, state: UpgradeState) -> None:
 
 
 def _rehearsing(tools: Tools, state: UpgradeState) -> Next:
-    cancelled = cancelled_before(tools, state)
-    if cancelled is not None:
-        return cancelled
     rehearsal_id = str(state.last.rehearsal_id)
     try:
         if not tools.rehearsals.is_over(tools.stream_id, rehearsal_id):
@@ -197,9 +192,6 @@ def _decide(tools: Tools, state: UpgradeState) -> None:
 
 
 def _planned(tools: Tools, state: UpgradeState) -> Next:
-    cancelled = cancelled_before(tools, state)
-    if cancelled is not None:
-        return cancelled
     if tools.upgrade.needs_approval:
         approval = tools.journal.approval(tools.upgrade.upgrade_id)
         if approval is None:
@@ -212,9 +204,6 @@ def _planned(tools: Tools, state: UpgradeState) -> Next:
 
 
 def _waiting(tools: Tools, state: UpgradeState) -> Next:
-    cancelled = cancelled_before(tools, state)
-    if cancelled is not None:
-        return cancelled
     rehearsal_id = str(state.last.rehearsal_id)
     if tools.rehearsals.is_waiting(tools.stream_id, rehearsal_id):
         return Act(lambda: tools.take(state, "ready", "the new driver waits", driver=WAITS))
@@ -227,9 +216,6 @@ def _waiting(tools: Tools, state: UpgradeState) -> Next:
 
 
 def _ready(tools: Tools, state: UpgradeState) -> Next:
-    cancelled = cancelled_before(tools, state)
-    if cancelled is not None:
-        return cancelled
     seen = tools.old()
     if not seen.is_current:
         text = f"{seen.register.updated_by} moved the stream to {seen.register.deployment_id} meanwhile"
