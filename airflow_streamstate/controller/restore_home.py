@@ -115,7 +115,7 @@ class Restoring:
         self._silent: dict[str, str] = {}
 
     def stream_ids(self) -> list[str]:
-        """The streams of which a mirror has anything, sorted. Raises UnavailableError: no mirror answers."""
+        """The streams with anything in a mirror, sorted. Raises UnavailableError: no mirror answers."""
         found = self._asked(lambda mirror: [name for name in mirror.list_folders("") if is_stream_id(name)])
         return sorted({name for names in found.values() for name in names})
 
@@ -346,7 +346,7 @@ def _manifests(control: StreamControl) -> list[SnapshotManifest]:
 
 
 def _tokens(control: StreamControl) -> list[int]:
-    """The fencing tokens of all deployments of which there is anything, from their ids."""
+    """The fencing tokens of all known deployments, from their ids."""
     found = []
     for deployment_id in control.deployment_ids():
         with suppress(InvalidRequestError):
