@@ -79,5 +79,8 @@ def describe_upgrade(control: StreamControl, register: StreamRegister) -> str:
     if state is None or state.is_over:
         return ""
     lease = journal.abandoned_lease(state)
-    gone = "" if lease is None else f"; its task is gone since {format_time(lease.until_at)}, so it no longer holds the stream"
+    if lease is None:
+        gone = ""
+    else:
+        gone = f"; its task is gone since {format_time(lease.until_at)}, so it no longer holds the stream"
     return f"{register.upgrade_id} {state.phase_for_people}, by {state.upgrade.requested_by}{gone}"
