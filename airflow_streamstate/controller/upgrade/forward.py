@@ -339,7 +339,11 @@ def _started(tools: Tools, state: UpgradeState) -> Next:
         seconds, downtimes = cost_until_now(
             tools.context.home, tools.stream_id, upgrade.old_deployment_id, upgrade.created_at
         )
-        facts = {"first_beats": beats_of(seen), "not_running_seconds": seconds, "downtimes": downtimes}
+        facts: dict[str, Any] = {
+            "first_beats": beats_of(seen),
+            "not_running_seconds": seconds,
+            "downtimes": downtimes,
+        }
         return Act(lambda: tools.take(state, "started", **facts))
     waited_seconds = tools.waited_seconds(state)
     health = decide_health(seen, handover, tools.upgrade.healthy_when, state.last.old_beats, waited_seconds)

@@ -69,7 +69,7 @@ def test_the_error_of_a_script_is_told_once(running: Desk) -> None:
     assert answer.status == 4
     assert (answer.out + answer.err).count("No module named 'rules'") == 1
     assert "it failed in its rehearsal: " in answer.out
-    assert "-> Mend it, and upgrade again; `streamstate plan flights`" in answer.out
+    assert "-> Fix it, and upgrade again; `streamstate plan flights`" in answer.out
 
 
 def test_a_plan_waits_for_a_person_who_says_no(running: Desk) -> None:
