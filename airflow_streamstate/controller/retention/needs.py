@@ -103,10 +103,10 @@ class _Gathering:
     def known_good(self, deployment_id: str) -> None:
         """The snapshot from which the last known good version can be started again."""
         self.deployments.add(deployment_id)
-        own, started_from = self._own(deployment_id), self._start_of(deployment_id)
+        own = self._own(deployment_id)
         if own:
             self.snapshots[own[-1].snapshot_id] = f"last known good: the newest one of {deployment_id}"
-        elif started_from is not None:
+        elif (started_from := self._start_of(deployment_id)) is not None:
             self.snapshots[started_from] = f"last known good: {deployment_id} started from it"
 
     def _own(self, deployment_id: str) -> list[SnapshotManifest]:
