@@ -1,5 +1,5 @@
-"""Deploy, resume, stop, drain, snapshot, watch: the synchronous core that the shell and Airflow are thin over.
+"""Deploy, resume, stop, drain, snapshot, upgrade, watch: the synchronous core of the shell and of Airflow.
 
-Observe, decide, record, act: ``observe`` reads, ``state`` and the ``decide_`` modules are pure, everything else does
-what was decided. A ``Controller`` keeps nothing: whoever comes later goes on from what the stores say (Laws 1 and 2).
+``observe`` reads; ``state`` and the ``decide_`` functions are pure; the rest records and then acts. A ``Controller``
+keeps no state of its own: any later controller goes on from the stores (Laws 1 and 2).
 """

@@ -1,7 +1,6 @@
-"""A stream that is being adopted has no other beginning, and what has another beginning is not adopted.
+"""A stream begins by a deploy or by an adoption, never by both: each would make the checkpoints of ``d-0001``.
 
-Both would make ``d-0001``: an adoption copies a checkpoint to where that of a deployment would lie. Each side writes
-its own register first, and then reads the other's: of two at once at least one sees the other.
+Each side writes its own register first and then reads the other's, so that of two at once at least one sees the other.
 """
 
 from __future__ import annotations
@@ -17,45 +16,45 @@ from airflow_streamstate.protocol.register import StreamRegister
 
 
 def create_unadopted(control: StreamControl, register: StreamRegister) -> Stored[StreamRegister]:
-    """Create the register of a stream that nobody adopts.
+    """Create the register of a stream that is not being adopted.
 
     Raises:
-        ConflictError: somebody does; there is no register of it.
-        ObjectExistsError: there is one.
+        ConflictError: the stream is being adopted; no register is left of it.
+        ObjectExistsError: the stream has a register.
     """
     refuse_adopted(control)
     stored = control.create_register(register)
     try:
         refuse_adopted(control)
     except StreamStateError:
-        with suppress(StreamStateError):  # a register that stays ends the adoption: it is met there
+        with suppress(StreamStateError):  # the adoption finds a register that stays, and ends
             control.home.delete(layout.register_key(control.stream_id), stored.version)
         raise
     return stored
 
 
 def refuse_stream(control: StreamControl) -> None:
-    """See that no stream has come to be under the name of an adoption that is not complete.
+    """Refuse an adoption under the name of an existing stream.
 
     Raises:
-        ConflictError: one has; its checkpoints lie where those of the adoption would.
-        MalformedMessageError: one has, and its register is gone.
+        ConflictError: the stream exists; its checkpoints lie where those of the adoption would.
+        MalformedMessageError: the stream exists, and its register is gone.
     """
     if control.register_or_lost() is not None:
         raise ConflictError(
-            "this home has a stream of this name already",
+            "this home already has a stream of this name",
             stream_id=control.stream_id,
             home=control.home.uri,
-            next_step="Adopt the query under another name; `--give-up` ends what was begun under this one.",
+            next_step="Adopt the query under another name; `--give-up` ends the adoption begun under this one.",
         )
 
 
 def refuse_adopted(control: StreamControl) -> None:
-    """See that a stream without a deployment is not about to come to be by an adoption, and that one which came to be
-    by an adoption that was given up is not gone on with: its query has done so by itself (Law 14).
+    """Refuse a stream that is being adopted, and one that came from an adoption that was given up: its query went on
+    by itself (Law 14).
 
     Raises:
-        ConflictError: it is.
+        ConflictError: the stream is one of these.
     """
     stored = adoption_register(control).read()
     if stored is None:

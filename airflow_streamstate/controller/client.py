@@ -1,4 +1,4 @@
-"""The verbs: one object that shell, hook and sensors are thin over. It keeps nothing but what it has read."""
+"""The client: the verbs that the shell, the hook and the sensors call. It keeps no state of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from airflow_streamstate.controller.mirrors import Mirrors
 from airflow_streamstate.controller.observe.logs import LogReader
 from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, Outcome, StreamStatus
-from airflow_streamstate.controller.rehearsal.planning import Planning
+from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.resolved_request import resolve_request
 from airflow_streamstate.controller.retention.pruning import Retaining
@@ -45,15 +45,12 @@ LOG_TAIL_BYTES = 65_536
 
 
 class Controller:
-    """Deploys, orders, and looks.
+    """Deploys, observes and commands the streams of one home.
 
     Args:
-        home: of the streams.
-        launcher: starts drivers.
-        clock: for times, ids and waits.
-        requested_by: who asks, for records.
-        spark_connections: resolves ``spark_conn_id``; None where nobody can.
-        look_up: resolves references to secrets; None for those of this process's environment alone.
+        requested_by: the caller's name, for records.
+        spark_connections: resolves ``spark_conn_id``; None where there is no Airflow to ask.
+        look_up: resolves references to secrets; None for this process's environment alone.
     """
 
     def __init__(
@@ -83,13 +80,13 @@ class Controller:
         self.readings = Readings(self._context)
         self.mirrors = Mirrors(self._context)
         self.retention = Retaining(self._context)
-        self.plans = Planning(self._context)
+        self.plans = Rehearsals(self._context)
         self.upgrades = Upgrades(
             self._context, Verbs(self._attempts, self._deployer, self._orders, self._waits, self.plans)
         )
-        self._waits.add("rehearsed", self._look_for_rehearsal)
-        self._waits.add("upgrade", self._look_for_work)
-        self._waits.add("free", self._look_for_freedom)
+        self._waits.add("rehearsed", self._look_at_rehearsal)
+        self._waits.add("upgrade", self._look_for_upgrade_work)
+        self._waits.add("free", self._look_for_no_upgrade)
 
     @classmethod
     def local(
@@ -103,21 +100,20 @@ class Controller:
         """A controller whose drivers run on this machine."""
         return cls(home, LocalLauncher(clock), clock, requested_by, spark_connections)
 
-    # starting
+    # deploy and resume
 
     def deploy(self, request: DeployRequest, on_start: OnStart = lambda _: None) -> DeploymentView:
         """Make a script the current deployment of its stream, and launch it; does not wait for it.
 
-        The same request id again goes on where the first call was, and finds what it became; where that failed before
-        its first commit, it is its next attempt.
+        The same request id finds the same deployment, and goes on with it where the first call was cut short. Where
+        that deployment failed before its first commit, the call launches its next attempt.
 
         Args:
-            request: what is asked for.
-            on_start: told how the deployment starts, before the register moves and anything is launched.
+            on_start: called with how the deployment starts, before the register moves and anything is launched.
 
         Raises:
-            InvalidRequestError: what is asked for cannot be.
-            IncompatibleUpgradeError: it cannot start from what the current deployment left.
+            InvalidRequestError: the request is wrong.
+            IncompatibleUpgradeError: the script cannot start from what the current deployment left.
             ConflictError: the stream runs, is lost, or was moved meanwhile; the request id stands for another request.
             SnapshotIncompleteError, SnapshotCorruptError: the snapshot at the end is not whole.
             DataError: a checkpoint of the current deployment is damaged.
@@ -132,21 +128,20 @@ class Controller:
         """Start the next attempt of the current deployment: its recorded code, on its own checkpoints.
 
         Args:
-            stream_id: the stream.
-            request_id: names the request over all its tries; None for a new one.
-            assume_dead: take a driver that nobody can ask about for dead.
-            reason: why; kept in the register, and in the attempt's ``Claimed`` event.
+            request_id: the same for every retry of this request; None for a new request.
+            assume_dead: treat a driver of unknown state as dead.
+            reason: kept in the register, and in the attempt's ``Claimed`` event.
 
         Raises:
-            StreamNotFoundError: there is none.
-            ConflictError: it runs, is drained, or is being deployed.
+            StreamNotFoundError: there is no such stream.
+            ConflictError: the stream runs, is drained, or is being deployed.
         """
         return self._attempts.resume(
             stream_id, request_id_or_new(request_id, self.clock), assume_dead=assume_dead, reason=reason
         )
 
     def running_same_code(self, request: DeployRequest) -> bool:
-        """Whether the stream runs just this: the same files, arguments, configuration, packages and master."""
+        """Whether the stream runs the same files, arguments, configuration, packages and master."""
         version = resolve_request(request).version
         if not self.home.is_there():
             return False
@@ -157,17 +152,10 @@ class Controller:
         return seen.state in ALIVE and seen.spec.code_digest == version.code_digest
 
     def deployment_current_at(self, stream_id: str, moment: datetime | None) -> str:
-        """The deployment that was current at a moment; the first one where the moment was before it.
+        """The deployment that was current at a moment (None: now); the first one for an earlier moment.
 
-        Goes from each deployment to the one before it, as their specs say: a deploy that died before the register
-        moved has left a spec, too, and was never current.
-
-        Args:
-            stream_id: the stream.
-            moment: None for now.
-
-        Raises:
-            StreamNotFoundError: there is none.
+        Follows the predecessors in the specs: a deploy that died before the register moved left a spec as well, and
+        was never current. Raises StreamNotFoundError.
         """
         control = self.home.need_stream(stream_id)
         found = str(control.need_register().value.deployment_id)
@@ -178,7 +166,7 @@ class Controller:
             found = spec.start.predecessor_id
         return found
 
-    # orders
+    # commands
 
     def stop(
         self,
@@ -189,18 +177,18 @@ class Controller:
         reason: str = "",
         expires_in_seconds: float | None = None,
     ) -> CommandView:
-        """Order a stop: end after the batch in flight, state kept in a snapshot. Answered at once where it has ended.
+        """Tell the driver to end after the batch in flight, with its state in a snapshot. Answered at once for a
+        deployment that has ended.
 
         Args:
-            stream_id: the stream.
             deployment_id: None for the current deployment.
-            request_id: names the request over all its tries; None for a new one.
-            reason: kept with the order.
-            expires_in_seconds: not begun by then, it is not begun at all; None: it does not expire.
+            request_id: the same for every retry of this request; None for a new request.
+            reason: kept with the command.
+            expires_in_seconds: a command that has not begun by then never begins; None: it does not expire.
 
         Raises:
             StreamNotFoundError, DeploymentNotFoundError: there is none.
-            ConflictError: nobody would obey.
+            ConflictError: no driver would take the command.
         """
         return self._orders.order(
             stream_id,
@@ -222,7 +210,7 @@ class Controller:
         expires_in_seconds: float | None = None,
     ) -> CommandView:
         """Write a drain notification. For a deployment that is stopped, finished or failed, also launch its recorded
-        code for the flush alone. Answered at once where it is drained. Arguments and errors as for ``stop``."""
+        code for the flush alone. Answered at once for a drained one. Arguments and errors as ``stop``."""
         return self._orders.order(
             stream_id,
             "drain",
@@ -242,10 +230,10 @@ class Controller:
         reason: str = "",
         expires_in_seconds: float | None = None,
     ) -> CommandView:
-        """Take back every drain that was ordered before this; the stream runs on. Arguments and errors as for ``stop``.
+        """Withdraw every earlier drain; the stream runs on. Arguments and errors as ``stop``.
 
         Raises:
-            ConflictError: there is none, or its flush has begun.
+            ConflictError: there is no drain, or its flush has begun.
         """
         return self._orders.order(
             stream_id,
@@ -265,8 +253,10 @@ class Controller:
         reason: str = "",
         expires_in_seconds: float | None = None,
     ) -> CommandView:
-        """Ask for a snapshot of what runs; of what has ended, the one at its end answers. As ``stop``, but asked again
-        under the same request id it goes to whichever attempt is current, until it has become one snapshot."""
+        """Tell the driver to take a snapshot; for a deployment that has ended, the one at its end answers.
+
+        As ``stop``; but the same request id goes on to the attempt that is current then, until there is one snapshot.
+        """
         return self.snapshot_requests.ask(
             stream_id,
             request_id=request_id_or_new(request_id, self.clock),
@@ -276,24 +266,20 @@ class Controller:
         )
 
     def kill(self, stream_id: str, *, grace_seconds: float = 10.0) -> DeploymentView:
-        """End the driver of the current attempt at once, or close one that never got a driver; twice is once.
+        """Kill the driver of the current attempt, or close an attempt that never got a driver. Idempotent.
 
-        Raises StreamNotFoundError: there is none; ConflictError: it cannot be ended from here.
+        Raises StreamNotFoundError, and ConflictError where another machine's launcher has the driver.
         """
         return self._attempts.kill(stream_id, grace_seconds)
 
-    # looking
+    # observe
 
     def status(self, stream_id: str, deployment_id: str | None = None) -> StreamStatus:
-        """Where a stream, or one deployment of it, stands.
-
-        Raises:
-            StreamNotFoundError, DeploymentNotFoundError: there is none.
-        """
+        """The status of a stream, or of one deployment. Raises StreamNotFoundError, DeploymentNotFoundError."""
         return self._watching.status(self._observer.observe(stream_id, deployment_id))
 
     def statuses(self) -> list[StreamStatus]:
-        """Where every stream of the home stands; one that cannot be read does not hide the others."""
+        """The status of every stream of the home; an unreadable stream does not hide the others."""
         found = []
         for stream_id in self.home.stream_ids():
             try:
@@ -305,7 +291,7 @@ class Controller:
         return found
 
     def events(self, stream_id: str, deployment_id: str | None = None) -> list[NumberedEvent]:
-        """What a deployment said, oldest first; raises as ``status``."""
+        """The events of a deployment, oldest first, secrets hidden. Raises as ``status``."""
         seen = self._observer.observe(stream_id, deployment_id)
         return [
             entry if entry.event is None else NumberedEvent(entry.number, redacted_event(seen, entry.event))
@@ -319,10 +305,10 @@ class Controller:
         attempt: int | None = None,
         tail_bytes: int = LOG_TAIL_BYTES,
     ) -> str:
-        """The last bytes of a driver's log, secrets hidden; raises as ``status``, and as reading it does.
+        """The last bytes of a driver's log, secrets hidden. Raises as ``status`` and ``LogReader.read_new``.
 
         Raises:
-            DataError: there is a log, and which secrets must be hidden in it cannot be told.
+            DataError: there is a log, but which secrets to hide in it is unknown.
         """
         return self.log_reader(stream_id, deployment_id, attempt, tail_bytes=tail_bytes).read_new()
 
@@ -334,7 +320,7 @@ class Controller:
         *,
         tail_bytes: int = LOG_TAIL_BYTES,
     ) -> LogReader:
-        """Reads a driver's log piece by piece; raises as ``status``."""
+        """A reader of a driver's log, piece by piece. Raises as ``status``."""
         seen = self._observer.observe(stream_id, deployment_id)
         control = self.home.control(stream_id)
         number = seen.attempt if attempt is None else attempt
@@ -352,14 +338,14 @@ class Controller:
             has_ended,
         )
 
-    # ends
+    # wait
 
     def look(self, condition: WaitCondition) -> WaitResult:
-        """One look at what is waited for; writes nothing. Raises as ``Waits.look``."""
+        """Check a condition once; writes nothing. Raises as ``Waits.look``."""
         return self._waits.look(condition)
 
     def advance(self, condition: WaitCondition) -> WaitResult:
-        """One step of a wait: a look, and the write that is due by it. Raises as ``look``."""
+        """Check a condition once, and make the write that is due. Raises as ``look``."""
         return self._waits.advance(condition)
 
     def wait(
@@ -370,20 +356,20 @@ class Controller:
         *,
         poll_interval_seconds: float | None = None,
     ) -> WaitResult:
-        """Wait until it is there; arguments and errors as for ``Waits.wait``."""
+        """Wait for a condition. Arguments and errors as ``Waits.wait``."""
         return self._waits.wait(condition, timeout_seconds, on_progress, poll_interval_seconds=poll_interval_seconds)
 
     def out_of_time(self, condition: WaitCondition, deadline_at: str) -> DeadlineExceededError:
-        """The error of a wait that ended at a deadline; says what there was to see then (Law 6)."""
+        """The error of a wait that ended at its deadline, with what was last seen (Law 6)."""
         return self._waits.out_of_time(condition, deadline_at=deadline_at)
 
-    def _look_for_rehearsal(self, condition: WaitCondition) -> WaitResult:
+    def _look_at_rehearsal(self, condition: WaitCondition) -> WaitResult:
         if not self.plans.is_over(condition.stream_id, condition.deployment_id):
             return WaitResult("pending", last_seen="the rehearsal is not over")
         return WaitResult("done", {"rehearsal_id": condition.deployment_id}, last_seen="the rehearsal is over")
 
-    def _look_for_work(self, condition: WaitCondition) -> WaitResult:
-        """Whether there is something to be done of an upgrade."""
+    def _look_for_upgrade_work(self, condition: WaitCondition) -> WaitResult:
+        """Whether ``Upgrades.advance`` would do anything."""
         where = condition.stream_id, condition.deployment_id
         state = self.upgrades.view(*where).state
         last_seen = f"phase {state.phase}{f': {state.last.text}' if state.last.text else ''}"
@@ -391,7 +377,7 @@ class Controller:
             return WaitResult("pending", last_seen=last_seen)
         return WaitResult("done", {"upgrade_id": condition.deployment_id}, last_seen=last_seen)
 
-    def _look_for_freedom(self, condition: WaitCondition) -> WaitResult:
+    def _look_for_no_upgrade(self, condition: WaitCondition) -> WaitResult:
         """Whether no upgrade holds the stream."""
         holder = self.upgrades.holder(condition.stream_id)
         if holder is not None:
@@ -399,19 +385,19 @@ class Controller:
         return WaitResult("done", {"stream_id": condition.stream_id}, last_seen="no upgrade holds the stream")
 
     def outcome_of_command(self, stream_id: str, deployment_id: str, command_id: str) -> Outcome | None:
-        """What became of an order, in one look; None while it is under way. Every end is an outcome, none an error."""
+        """The outcome of a command; None while it is under way. Every end is an outcome, none an error."""
         seen = self._observer.observe(stream_id, deployment_id)
         end = self._watching.command_end(seen, command_id)
         return None if end is None else self._watching.outcome(seen, end, command_id)
 
     def drain_outcome(self, stream_id: str, deployment_id: str) -> Outcome | None:
-        """What a drain of this deployment, by whomever, has come to, in one look; None while one may still come."""
+        """The outcome of any drain of this deployment; None while one may still come."""
         seen = self._observer.observe(stream_id, deployment_id)
         end = self._watching.drain_end(seen)
         return None if end is None else self._watching.outcome(seen, end)
 
     def end_outcome(self, stream_id: str, deployment_id: str) -> Outcome | None:
-        """How a deployment ended, in one look; None while it has not."""
+        """How a deployment ended; None while it has not."""
         seen = self._observer.observe(stream_id, deployment_id)
         end = self._watching.end_of(seen)
         return None if end is None else self._watching.outcome(seen, end)

@@ -1,4 +1,4 @@
-"""What every verb works with, and the one way in which a register is written."""
+"""The context that every verb of one controller shares, and the proof that a driver has ended (1a.8)."""
 
 from __future__ import annotations
 
@@ -18,22 +18,13 @@ from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchStatus
 from airflow_streamstate.protocol.register import StreamRegister
 
-# Proving that the driver of an attempt has ended: before its successor, and before the next attempt (1a.8).
-
 AFTER_LAST_WORD_SECONDS = 15.0
-"""How long a driver may live on after its terminal event, beside ``exit_grace_seconds``."""
+"""How long a driver may live on after its terminal event, in addition to ``exit_grace_seconds``."""
 POLL_SECONDS = 0.2
 
 
 class EndProver:
-    """Proves ends.
-
-    Args:
-        observer: asks the launcher.
-        drivers: closes attempts that no driver has claimed.
-        launcher: closes launches that no driver has begun.
-        clock: for the bounded wait.
-    """
+    """Proves that the driver of an attempt has ended, before its successor or the next attempt starts (1a.8)."""
 
     def __init__(self, observer: Observer, drivers: Drivers, launcher: Launcher, clock: Clock) -> None:
         self._observer = observer
@@ -42,53 +33,33 @@ class EndProver:
         self._clock = clock
 
     def prove(self, control: StreamControl, seen: Observation, *, assume_dead: bool = False) -> None:
-        """See that nothing of the observed attempt runs, and that nothing of it ever will.
+        """Make sure that no driver of the observed attempt runs or ever will.
 
-        A driver that has said its last word is given a moment to be gone.
+        Waits a bounded time for a driver that has written its terminal event.
 
         Raises:
-            ConflictError: it runs, or that is unknown (and ``assume_dead`` was not asked for).
+            ConflictError: the driver runs, or its state is unknown and ``assume_dead`` is false.
         """
         if seen.is_closed:
             return
         if seen.handle is None:
-            # Claimed, and launched by a controller that died before it recorded where.
+            # The controller that launched it died before it recorded the launch.
             if seen.is_claimed and not assume_dead:
-                raise _unknown(seen, "nobody recorded how it was launched")
-        elif not self._is_only_assumed(seen.handle, seen, assume_dead=assume_dead):
-            return
+                raise _unknown(seen, "no launch of it is recorded")
+        else:
+            status = self._settled(seen.handle, seen)
+            if status.has_ended:
+                return
+            if status.state != "unknown":
+                next_step = f"Wait, or end it: `streamstate kill {seen.stream_id}`."
+                raise _conflict("the driver is still running", seen, next_step, reason=status.reason)
+            if not assume_dead:
+                raise _unknown(seen, status.reason)
         if seen.claim is None and seen.terminal is None:
-            self._close(control, seen)
-
-    def _is_only_assumed(self, handle: LaunchHandle, seen: Observation, *, assume_dead: bool) -> bool:
-        """Whether the end is taken on trust; False where it is proven, so that nothing else is to be done."""
-        status = self._settled(handle, seen)
-        if status.has_ended:
-            return False
-        if status.state == "unknown":
-            if assume_dead:
-                return True
-            raise _unknown(seen, status.reason)
-        raise ConflictError(
-            "the driver is still running",
-            stream_id=seen.stream_id,
-            deployment_id=seen.deployment_id,
-            attempt=seen.attempt,
-            reason=status.reason,
-            next_step=f"Wait, or end it: `streamstate kill {seen.stream_id}`.",
-        )
-
-    def _close(self, control: StreamControl, seen: Observation) -> None:
-        if not self._drivers.close(
-            control, seen.deployment_id, seen.attempt, "given up before a driver had claimed it"
-        ):
-            raise ConflictError(
-                "the driver has just come to life",
-                stream_id=seen.stream_id,
-                deployment_id=seen.deployment_id,
-                attempt=seen.attempt,
-                next_step=f"`streamstate status {seen.stream_id}` shows it.",
-            )
+            why = "given up before a driver had claimed it"
+            if not self._drivers.close(control, seen.deployment_id, seen.attempt, why):
+                next_step = f"`streamstate status {seen.stream_id}` shows it."
+                raise _conflict("the driver has just come to life", seen, next_step)
 
     def _settled(self, handle: LaunchHandle, seen: Observation) -> LaunchStatus:
         patience = seen.spec.settings.exit_grace_seconds + AFTER_LAST_WORD_SECONDS if seen.terminal is not None else 0.0
@@ -103,29 +74,24 @@ class EndProver:
 
 
 def _unknown(seen: Observation, reason: str) -> ConflictError:
+    next_step = "Look on the machine where it ran. Only when it is surely dead: --assume-dead."
+    return _conflict("it is unknown whether the old driver has ended", seen, next_step, reason=reason)
+
+
+def _conflict(fact: str, seen: Observation, next_step: str, **facts: str) -> ConflictError:
     return ConflictError(
-        "nobody can say whether the old driver has ended",
+        fact,
         stream_id=seen.stream_id,
         deployment_id=seen.deployment_id,
         attempt=seen.attempt,
-        reason=reason,
-        next_step="Look on the machine where it ran. Only when it is surely dead: --assume-dead.",
+        **facts,
+        next_step=next_step,
     )
 
 
 @dataclass(frozen=True)
 class ControllerContext:
-    """What the verbs of one controller share.
-
-    Attributes:
-        home: of the streams.
-        launcher: starts drivers, and answers for them.
-        clock: for times, ids and waits.
-        requested_by: the caller, for records.
-        observer: looks at deployments.
-        drivers: launches attempts.
-        endings: proves their ends.
-    """
+    """What the verbs of one controller share; ``requested_by`` is the caller's name, for records."""
 
     home: Home
     launcher: Launcher
@@ -145,7 +111,7 @@ class ControllerContext:
         spark_connections: SparkConnections | None,
         look_up: LookUp | None = None,
     ) -> ControllerContext:
-        """The means over a home and a launcher."""
+        """The context of a controller over this home and launcher."""
         observer = Observer(home, launcher, clock)
         drivers = Drivers(home, launcher, clock, spark_connections, look_up)
         endings = EndProver(observer, drivers, launcher, clock)
@@ -158,11 +124,11 @@ class ControllerContext:
         *,
         since: Stored[StreamRegister] | None = None,
     ) -> Stored[StreamRegister]:
-        """Change the register in the name of this controller's caller, as ``StreamControl.update_register``."""
+        """``StreamControl.update_register`` in the name of this controller's caller."""
         return control.update_register(edit, since=since, by=self.requested_by)
 
     def signed(self) -> dict[str, Any]:
-        """The writer, time and write id of a register that is begun (Law 8)."""
+        """The write id, time and writer of a new register (Law 8)."""
         return {
             "write_id": self.clock.new_uuid(),
             "updated_at": self.clock.now(),

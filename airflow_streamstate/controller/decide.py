@@ -1,4 +1,4 @@
-"""The decisions about starts, each a pure function from what was seen to one of a closed union."""
+"""The decisions about starts: pure functions from an observation to a closed union."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import RequestRecord, StartMode, StartPlan
 from airflow_streamstate.protocol.register import StreamRegister
 
-UNCOUNTED = "nobody counted"
+UNCOUNTED = "not counted"
 INTENT_SECONDS = 60.0
-"""An intent older than this is taken to be given up; its owner, should it wake up, loses the compare-and-swap."""
+"""An older intent counts as given up; an owner that wakes up later loses the compare-and-swap."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """It must not be done."""
+    """The request must not be carried out."""
 
     error: StreamStateError
 
 
 @dataclass(frozen=True)
 class Begin:
-    """Move the register to this deployment; ``is_new``: the request is not recorded yet."""
+    """Move the register to this deployment; ``is_new``: the request has no record yet."""
 
     deployment_id: str
     fencing_token: int
@@ -55,7 +55,7 @@ class Became:
 def decide_request(
     record: RequestRecord | None, register: StreamRegister | None, request_id: str, now: datetime
 ) -> Begin | Became | Refused:
-    """What a deploy request is to become, or has become (Law 2)."""
+    """Which deployment a deploy request is to become, or has become (Law 2)."""
     current = None if register is None else register.deployment_id
     token = 0 if register is None else register.fencing_token
     intent = None if register is None else register.intent
@@ -66,11 +66,11 @@ def decide_request(
         if wanted <= token:
             return Refused(
                 ConflictError(
-                    "a newer deployment is current than the one that this request is about",
+                    "a newer deployment than the one of this request is current",
                     deployment_id=record.deployment_id,
                     current_deployment_id=current,
                     moved_by=None if register is None else register.updated_by,
-                    next_step="Deploy with a new request id, if this version is still wanted.",
+                    next_step="Deploy with a new request id if you still want this version.",
                 )
             )
     if register is not None and intent is not None and intent.request_id != request_id:
@@ -84,7 +84,7 @@ def decide_request(
 
 
 def refuse_other_intent(register: StreamRegister, request_id: str, now: datetime) -> Refused | None:
-    """While somebody else's deploy is under way, nobody else moves the stream; None where nobody's is."""
+    """Refused while the deploy of another request is under way; None where the stream is free."""
     intent = register.intent
     if intent is None or intent.request_id == request_id:
         return None
@@ -104,7 +104,7 @@ def refuse_other_intent(register: StreamRegister, request_id: str, now: datetime
 
 @dataclass(frozen=True)
 class UseSnapshot:
-    """The predecessor's end was kept; ``is_drained``: without state, so that nobody can keep it again."""
+    """Start from the snapshot at the predecessor's end; a drained one cannot be taken again."""
 
     snapshot_id: str
     is_drained: bool = False
@@ -120,12 +120,11 @@ class TakeOver:
 def decide_predecessor(
     seen: Observation, request: DeployRequest, drain: DrainNotification | None
 ) -> UseSnapshot | TakeOver | Refused:
-    """How a new deployment comes to the end of the one before it (1a.9).
+    """Where a new deployment gets its predecessor's end from (1a.9).
 
     Args:
         seen: the predecessor.
-        request: the new deployment.
-        drain: a drain of the predecessor that nobody has answered yet.
+        drain: a drain of the predecessor without an answer.
     """
     state = seen.state
     if seen.drained is not None:
@@ -134,7 +133,6 @@ def decide_predecessor(
         return Refused(_alive(seen, state))
     if state == "lost" and not request.assume_dead:
         return Refused(_lost(seen))
-    at_end = snapshot_id_for(seen.deployment_id, "stopped", seen.attempt)
     if drain is not None and request.start not in ("restore", "fresh"):
         return Refused(
             ConflictError(
@@ -150,7 +148,7 @@ def decide_predecessor(
     terminal = seen.terminal
     if isinstance(terminal, Stopped | Finished) and terminal.snapshot_id is not None:
         return UseSnapshot(terminal.snapshot_id)
-    return TakeOver(at_end)
+    return TakeOver(snapshot_id_for(seen.deployment_id, "stopped", seen.attempt))
 
 
 def _alive(seen: Observation, state: State) -> ConflictError:
@@ -164,15 +162,15 @@ def _alive(seen: Observation, state: State) -> ConflictError:
         deployment_id=seen.deployment_id,
         state=state,
         deployed_by=seen.spec.requested_by,
-        next_step=f"`streamstate upgrade {seen.stream_id}` with the same options hands over to it, tried before; or "
-        f"`streamstate stop {seen.stream_id}` keeps its state, then deploy again.",
+        next_step=f"`streamstate upgrade {seen.stream_id}` with the same options rehearses the new version and hands"
+        f" over to it; or `streamstate stop {seen.stream_id}` keeps the state, then deploy again.",
     )
 
 
 def _lost(seen: Observation) -> ConflictError:
     reason = "" if seen.launch_status is None else seen.launch_status.reason
     return ConflictError(
-        "nobody can say whether the old driver has ended",
+        "it is unknown whether the old driver has ended",
         stream_id=seen.stream_id,
         deployment_id=seen.deployment_id,
         attempt=seen.attempt,
@@ -185,31 +183,25 @@ def _lost(seen: Observation) -> ConflictError:
 def decide_expected_snapshot(
     request: DeployRequest, predecessor_id: str | None, snapshot_id: str | None
 ) -> Refused | None:
-    """Whether the snapshot that a request names is the one that would be used; None where it may go on (Law 14).
-
-    Args:
-        request: the new deployment.
-        predecessor_id: the current one.
-        snapshot_id: the snapshot at its end.
-    """
+    """Refused where a request names another snapshot than the one at the predecessor's end (Law 14)."""
     if request.snapshot_id in (None, snapshot_id) or predecessor_id is None:
         return None
     return Refused(
         ConflictError(
-            "this snapshot is not the one at the end of the current deployment; from an older one other batches would"
-            " run under batch ids that the sink may hold already, and their rows would be lost or doubled",
+            "this snapshot is not the one at the end of the current deployment; an older one would run other batches"
+            " under batch ids that the sink may hold already, so that rows would be lost or doubled",
             snapshot_id=request.snapshot_id,
             current_deployment_id=predecessor_id,
             snapshot_at_its_end=snapshot_id,
-            next_step=f"Deploy from {snapshot_id}, which is what leaving out the snapshot does; `streamstate rollback"
-            f" {request.stream_id} --snapshot {request.snapshot_id}` goes back, with the sinks undone to it.",
+            next_step=f"Deploy from {snapshot_id}, the default without a snapshot; `streamstate rollback"
+            f" {request.stream_id} --snapshot {request.snapshot_id}` goes back, and undoes the sinks to it.",
         )
     )
 
 
 @dataclass(frozen=True)
 class Start:
-    """How the deployment starts, and what a person should know about it."""
+    """How the deployment starts, and notes on it for people."""
 
     plan: StartPlan
     notes: tuple[str, ...] = ()
@@ -224,16 +216,15 @@ def decide_start(
     """How a deployment starts (Laws 5, 11, 14, 16).
 
     Args:
-        request: what was asked for.
         predecessor_id: the current deployment; None for a stream's first.
-        manifest: the snapshot at the predecessor's end; None for a first, or where a fresh start was asked for.
-        carried: queries of it that the predecessor never started, and took over as they were (1a.12).
+        manifest: the snapshot at the predecessor's end; None for a stream's first deployment, or a fresh start.
+        carried: queries of it that the predecessor never started and carried on unchanged (1a.12).
     """
     if predecessor_id is None:
         return _first_start(request)
     if request.start == "fresh" or manifest is None:
         plan = StartPlan(mode="fresh", predecessor_id=predecessor_id, fresh_queries=request.fresh_queries)
-        return Start(plan, ("it starts with nothing, as was asked for: batch ids begin again at 0",))
+        return Start(plan, ("it starts with empty state, as requested: batch ids begin again at 0",))
     if not manifest.queries:
         return _start_after_nothing(request, predecessor_id)
     mode = _mode_of(manifest)
@@ -245,11 +236,11 @@ def decide_start(
             IncompatibleUpgradeError(
                 "the drain could not flush all state, and a seed would drop what is left"
                 if UNCOUNTED not in left.values()
-                else "nobody counted the state that the drain left, and a seed would drop it",
+                else "the state that the drain left was not counted, and a seed would drop it",
                 snapshot_id=manifest.snapshot_id,
                 state_left=left,
-                next_step="`streamstate rollback` with --snapshot goes back to the one from before the drain, which has"
-                " it; --allow-state-loss drops it.",
+                next_step="`streamstate rollback` with --snapshot goes back to the snapshot from before the drain,"
+                " which has that state; --allow-state-loss drops it.",
             )
         )
     plan = StartPlan(
@@ -267,7 +258,7 @@ def _first_start(request: DeployRequest) -> Start | Refused:
     if request.start in ("restore", "seed") or request.snapshot_id is not None:
         return Refused(
             InvalidRequestError(
-                "this stream was never deployed, so there is nothing to start from",
+                "this stream was never deployed, so it has no state to start from",
                 stream_id=request.stream_id,
                 start=request.start,
                 snapshot_id=request.snapshot_id,
@@ -281,10 +272,10 @@ def _start_after_nothing(request: DeployRequest, predecessor_id: str) -> Start |
     if request.start is not None:
         return Refused(
             InvalidRequestError(
-                "the deployment before never started a query, so there is nothing to start from",
+                "the deployment before never started a query, so there is no state to start from",
                 deployment_id=predecessor_id,
                 start=request.start,
-                next_step="Say --start fresh: that is what is left.",
+                next_step="Leave out --start, or use --start fresh.",
             )
         )
     plan = StartPlan(mode="fresh", predecessor_id=predecessor_id, fresh_queries=request.fresh_queries)
@@ -293,7 +284,7 @@ def _start_after_nothing(request: DeployRequest, predecessor_id: str) -> Start |
 
 
 def _mode_of(manifest: SnapshotManifest) -> StartMode:
-    """What the snapshot is decides: with state, restore; drained, seed. (Each query goes by its own entry.)"""
+    """A snapshot with state is restored, a drained one is seeded; each query goes by its own entry."""
     positions = [query for query in manifest.queries.values() if query.position.batch_id is not None]
     flushed = bool(positions) and all(query.drained for query in positions)
     return "seed" if manifest.snapshot_kind == "drained" or flushed else "restore"
@@ -315,7 +306,7 @@ def _contradiction(request: DeployRequest, manifest: SnapshotManifest, mode: Sta
 
 
 def _state_left(manifest: SnapshotManifest) -> dict[str, object]:
-    """Per drained query, the rows that its flush left, by operator; ``UNCOUNTED`` is as good as some (Law 16)."""
+    """Per drained query, the rows that its flush left, by operator; ``UNCOUNTED`` counts as some (Law 16)."""
     found: dict[str, object] = {}
     for name, query in manifest.queries.items():
         if not query.drained or query.position.batch_id is None:
@@ -342,18 +333,18 @@ def _notes(manifest: SnapshotManifest, left: dict[str, object], carried: Collect
         elif name in carried:
             notes.append(f"query {name} was never started by {manifest.deployment_id}: it goes on as it was before")
     if left:
-        notes.append(f"state that the drain could not flush is dropped, as was asked for: {left}")
+        notes.append(f"state that the drain could not flush is dropped, as requested: {left}")
     return tuple(notes)
 
 
 @dataclass(frozen=True)
 class LaunchSame:
-    """The current attempt never got a driver: start one for it."""
+    """Launch a driver for the current attempt, which never got one."""
 
 
 @dataclass(frozen=True)
 class NextAttempt:
-    """Prove the current attempt ended, then start the next one."""
+    """Prove that the current attempt has ended, then start the next one."""
 
 
 def decide_resume(
@@ -364,14 +355,12 @@ def decide_resume(
     has_drain: bool,
     one_time: OneTimeSources = MappingProxyType({}),
 ) -> LaunchSame | NextAttempt | Refused:
-    """How the current deployment goes on.
+    """How the current deployment is resumed.
 
     Args:
-        seen: the current deployment.
-        request_id: whose resume it is.
-        assume_dead: take a driver that nobody can ask about for dead.
-        has_drain: a drain of it waits to be obeyed.
-        one_time: queries of it that cannot start again in their own checkpoints; a drain starts none of them.
+        assume_dead: treat a driver of unknown state as dead.
+        has_drain: a drain of the deployment is pending.
+        one_time: queries that cannot start again in their own checkpoints; a drain starts none of them.
     """
     refused = refuse_other_intent(seen.register, request_id, seen.observed_at)
     if refused is not None:
@@ -387,7 +376,7 @@ def decide_resume(
             )
         )
     if state == "launching" and seen.is_unlaunched:
-        # An attempt that exists to flush, whose drain was never written, would do nothing at all.
+        # An attempt that exists to flush would do nothing without its drain command.
         return NextAttempt() if seen.register.attempt_mode == "drain" and not has_drain else LaunchSame()
     if state in ALIVE:
         shows = f"`streamstate status {seen.stream_id}` shows it."
@@ -412,10 +401,10 @@ def decide_resume(
 
 def _sent_once(seen: Observation, one_time: OneTimeSources) -> InputLostError:
     return InputLostError(
-        "a source of this deployment cannot be read again, so that no resume goes on from its offset",
+        "a source of this deployment cannot be read again, so no resume can go on from its offset",
         stream_id=seen.stream_id,
         deployment_id=seen.deployment_id,
         sources={name: dict(sources) for name, sources in one_time.items()},
-        next_step=f"Deploy with {consent(one_time)}: it keeps the state and reads what is sent from its start on; what"
-        " was sent since, or was read and not committed, is lost.",
+        next_step=f"Deploy with {consent(one_time)}: the new deployment keeps the state and reads what arrives from its"
+        " start on; what was sent since, or was read and not committed, is lost.",
     )

@@ -1,4 +1,4 @@
-"""The home of streams: the two stores that hold their keys, and the folder of launches, from one configuration."""
+"""The home of streams: the store of control objects, the store of checkpoints, and the folder of launches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,10 +41,10 @@ class HomeConfig:
 
     Attributes:
         home_uri: as ``store.open.open_store`` takes it.
-        checkpoints_uri: where checkpoints and the data of snapshots lie; None for under the home.
-        s3: how to reach S3; None for boto3's own chain.
-        work_dir: the folder of this machine for launches (code, driver configuration, log, exit status); None
-            for beside the checkpoints where these lie in a folder, else for ``default_work_dir``.
+        checkpoints_uri: the store of checkpoints and of the data of snapshots; None: the home.
+        s3: how to reach S3; None: boto3's own chain.
+        work_dir: the folder of this machine for launches (code, driver configuration, log, exit status); None: beside
+            checkpoints that lie in a folder, else ``default_work_dir``.
     """
 
     home_uri: str
@@ -54,14 +54,10 @@ class HomeConfig:
 
 
 class Home:
-    """The opened home. Opening asks neither disk nor network.
-
-    Args:
-        config: where it lies.
-        clock: for waits of the stores and of what stands on them.
+    """The opened home. Opening reads neither disk nor network.
 
     Raises:
-        InvalidRequestError: a URI names no store that is known.
+        InvalidRequestError: a URI names no known store.
     """
 
     def __init__(self, config: HomeConfig, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -81,14 +77,13 @@ class Home:
     def of(
         cls, home: Store, checkpoints: Store, folder: Path, clock: Clock, open_place: OpenPlace | None = None
     ) -> Home:
-        """A home over stores that are open already.
+        """A home over open stores.
 
         Args:
-            home: for the control objects.
-            checkpoints: for checkpoints and the data of snapshots.
-            folder: the folder of this machine in which the files of launches lie, by their keys.
-            clock: as in ``Home``.
-            open_place: opens where snapshots lie elsewhere; None for as ``Home`` does it.
+            home: the store of control objects.
+            checkpoints: the store of checkpoints and of the data of snapshots.
+            folder: the folder of this machine for launches.
+            open_place: opens other stores of snapshots; None: as ``Home`` does.
         """
         made = cls.__new__(cls)
         made.config = HomeConfig(home_uri=home.uri, checkpoints_uri=checkpoints.uri)
@@ -106,7 +101,7 @@ class Home:
         """The store of checkpoints and of the data of snapshots.
 
         Raises:
-            InvalidRequestError: checkpoints would lie where Spark cannot write.
+            InvalidRequestError: Spark cannot write there.
         """
         if not self._is_for_spark:
             raise InvalidRequestError(
@@ -119,7 +114,7 @@ class Home:
 
     @property
     def places(self) -> SnapshotPlaces:
-        """Where data of snapshots may lie; raises as ``checkpoints``."""
+        """The stores in which data of snapshots may lie. Raises as ``checkpoints``."""
         if self._places is None:
             self._places = SnapshotPlaces(
                 self.checkpoints, partial(open_store, options=self.config.s3, clock=self.clock), self.clock
@@ -127,33 +122,33 @@ class Home:
         return self._places
 
     def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """What must not be shown of how this home is reached, as far as it was said, or stands in an environment."""
+        """The secrets by which this home is reached, from its options and from an environment."""
         s3 = self.config.s3
         said = () if s3 is None else (s3.secret_access_key, s3.session_token)
         found = (*said, *map(environ.get, ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")))
         return tuple(value for value in found if value)
 
     def launch_path(self, key: str) -> Path:
-        """Where a file of a launch lies on this machine: the one place that knows.
+        """The path of a file of a launch on this machine.
 
-        Spark reads its code and its settings from there, and its log and exit status are written there while no store
-        answers: launches are always files, wherever the checkpoints lie.
+        Launches are always local files: Spark reads its code and settings from there, and writes its log and exit
+        status there even while no store answers.
         """
         return self._launches / key
 
     def remove_launches(self, folder: str) -> None:
-        """Remove what launches below this key left on this machine; nothing of them may run any more."""
+        """Remove the files of all launches below this key on this machine; none of them may still run."""
         shutil.rmtree(self.launch_path(f"{folder}/launches"), ignore_errors=True)
         for path in (self.launch_path(folder), self.launch_path(folder).parent):
             with contextlib.suppress(OSError):
-                path.rmdir()  # where launches lie apart, nothing else is there
+                path.rmdir()  # empty where launches have a folder of their own
 
     def remove_launch(self, folder: str) -> None:
-        """Remove the files of one launch, by its key, on this machine; it must not run any more."""
+        """Remove the files of one launch, by its key, on this machine; it must not still run."""
         shutil.rmtree(self.launch_path(folder), ignore_errors=True)
 
     def remove_stream(self, stream_id: str, *, but: str) -> None:
-        """Remove all files of a stream on this machine, but for one of this name."""
+        """Remove all files of a stream on this machine, except the one of this name."""
         folder = self.launch_path(stream_id)
         for path in folder.iterdir() if folder.is_dir() else ():
             if path.is_dir():
@@ -167,12 +162,11 @@ class Home:
         """One stream's control objects.
 
         Args:
-            stream_id: which.
-            begins: for what may make the home: where none lies here, it is an empty one, until ``begin`` makes it.
+            begins: the caller may create the home: a missing home counts as an empty one, until ``begin`` makes it.
 
         Raises:
-            InvalidRequestError: the id is none.
-            HomeAwayError: for what may make the home: this process has worked with it, and it is not there.
+            InvalidRequestError: the stream id is malformed.
+            HomeAwayError: with ``begins``, where this process has used the home and it is not there now.
             UnavailableError, StoreRefusedError: the store does not answer.
         """
         if begins and not self.is_there():
@@ -182,41 +176,32 @@ class Home:
 
     @property
     def guarded(self) -> Store:
-        """The store of the home for what is written into it: only where the home is there."""
+        """The store of the home for writes, which it refuses while the home is not there."""
         return GuardedHome(self.presence)
 
     def is_there(self) -> bool:
-        """Whether a home lies here: one without a stream is one, too.
-
-        Raises:
-            UnavailableError, StoreRefusedError: the store does not answer.
-        """
+        """Whether there is a home, with streams or without. Raises UnavailableError, StoreRefusedError."""
         return self.presence.is_there()
 
     def begin(self, requested_by: str, *, has_stream: bool = False) -> None:
-        """Make this store a home, where it is none: only what makes a stream does (a deploy, an adoption, a
-        restoration). One of an earlier release gets the record that it lacks.
+        """Make this store a home unless it is one. Only what creates a stream calls this: deploy, adoption and
+        restoration. A home of an earlier release gets the record that it lacks.
 
         Args:
-            requested_by: for the record.
-            has_stream: a stream was read in it, so that it must be there.
+            has_stream: the caller has read a stream in it, so the home must be there.
 
         Raises:
-            HomeAwayError, HomeNotFoundError: it was there before, and is not any more.
+            HomeAwayError, HomeNotFoundError: the home was there before, and is gone.
             StreamStateError: the record cannot be written.
         """
         self.presence.begin(requested_by, has_stream=has_stream)
 
     def complete_record(self) -> None:
-        """Give a home of an earlier release the record by which drivers know it; raises as ``HomePresence.need``."""
+        """Give a home of an earlier release the record by which drivers know it. Raises as ``HomePresence.need``."""
         self.presence.complete("")
 
     def stream_ids(self) -> list[str]:
-        """The streams of this home, sorted.
-
-        Raises:
-            HomeNotFoundError, HomeAwayError: it is not there.
-        """
+        """The streams of this home, sorted. Raises HomeNotFoundError, HomeAwayError."""
         names = [name for name in self.home.list_folders("") if is_stream_id(name) and self._is_stream(name)]
         if not names:
             self.presence.need()
@@ -228,11 +213,11 @@ class Home:
         return has_register or lost_register(self.control(stream_id)) is not None
 
     def need_stream(self, stream_id: str) -> StreamControl:
-        """The control objects of a stream that exists.
+        """The control objects of an existing stream.
 
         Raises:
-            StreamNotFoundError: there is none.
-            MalformedMessageError: its register is gone, and its deployments are there.
+            StreamNotFoundError: there is no such stream.
+            MalformedMessageError: the stream has deployments, but its register is gone.
         """
         control = self.control(stream_id)
         if control.register_or_lost() is None:
@@ -240,12 +225,8 @@ class Home:
         return control
 
     def check_place(self, spec: DeploymentSpec) -> None:
-        """See that a deployment's checkpoints lie where this home has them: looked for, or removed, elsewhere they
-        would be nothing at all (Law 5).
-
-        Raises:
-            InvalidRequestError: they lie elsewhere.
-        """
+        """Raise InvalidRequestError where a deployment's checkpoints lie in another store than this home's: in the
+        wrong store they would look missing (Law 5)."""
         if spec.checkpoints_uri != self.checkpoints.uri:
             raise InvalidRequestError(
                 "the checkpoints of the current deployment lie elsewhere",
@@ -257,55 +238,47 @@ class Home:
             )
 
     def refuse_left_checkpoints(self, control: StreamControl, deployment_id: str) -> None:
-        """See that nothing lies where a new deployment's checkpoints will, nor is about to: it would go on from them
-        unasked (Law 5).
+        """Refuse a new deployment that would go on unasked from checkpoints already in its place (Law 5).
 
         Raises:
-            ConflictError: an earlier stream of this name has left some; or a query is being adopted as this stream.
+            ConflictError: an earlier stream of this name left checkpoints; or a query is being adopted as this stream.
         """
         refuse_adopted(control)
         folder = layout.checkpoints_folder(control.stream_id, deployment_id)
-        # Not by folders: on S3A the markers of those stay when all that lay in them was deleted.
+        # By objects, not by folders: S3A leaves the markers of emptied folders.
         if next(iter(self.checkpoints.list_objects(f"{folder}/")), None) is not None:
             raise ConflictError(
-                "checkpoints of another stream of this name lie where those of the new deployment would",
+                "checkpoints of another stream of this name are in the place of the new deployment's",
                 stream_id=control.stream_id,
                 deployment_id=deployment_id,
                 folder=f"{self.checkpoints.uri}/{folder}",
-                next_step="Move that folder away if nothing is to go on from it, or give another checkpoints_uri.",
+                next_step="Move that folder away if no stream is to go on from it, or give another checkpoints_uri.",
             )
 
     def check(self) -> str:
-        """See that the home can be written and that its conditional writes hold; one sentence on what was found.
+        """Test that the home can be written and that its conditional writes hold; returns one sentence for people.
 
         Raises:
-            InvalidRequestError: it cannot be used: no permission, no bucket, conditions that do not hold, checkpoints
-                where Spark cannot write.
-            UnavailableError: it does not answer.
+            InvalidRequestError: no permission, no bucket, conditions that do not hold, or checkpoints where Spark
+                cannot write.
+            UnavailableError: a store does not answer.
         """
         checkpoints = self.checkpoints
         is_there = self.is_there()
-        for store in (self.home, checkpoints) if checkpoints is not self.home else (self.home,):
-            self._probe(store)
+        for store in dict.fromkeys((self.home, checkpoints)):
+            with store.made_for_a_while() if isinstance(store, LocalStore) else contextlib.nullcontext():
+                self._probe(store)
         said = f"conditional writes hold in {self.home.uri}; checkpoints lie in {checkpoints.uri}"
         return said if is_there else f"no home lies here yet (the first deploy makes it; or is it not mounted?); {said}"
 
     def _probe(self, store: Store) -> None:
-        """Try the conditions of a store; a folder that is made for it goes again."""
-        with store.made_for_a_while() if isinstance(store, LocalStore) else contextlib.nullcontext():
-            self._probe_conditions(store)
-
-    def _probe_conditions(self, store: Store) -> None:
         key = f"{_PROBE_FOLDER}/{self.clock.new_uuid()}.json"
         version = store.create(key, b"1")
         try:
-            if not _is_refused(lambda: store.create(key, b"2")):
-                raise _no_conditions(store, "a create over an object was not refused")
+            _need_refusal(store, lambda: store.create(key, b"2"), "a create over an object")
             second = store.replace(key, b"3", version)
-            if not _is_refused(lambda: store.replace(key, b"4", version)):
-                raise _no_conditions(store, "a replace of an older version was not refused")
-            if not _is_refused(lambda: store.delete(key, version)):
-                raise _no_conditions(store, "a delete of an older version was not refused")
+            _need_refusal(store, lambda: store.replace(key, b"4", version), "a replace of an older version")
+            _need_refusal(store, lambda: store.delete(key, version), "a delete of an older version")
             found = store.get(key)
             if found is None or found.body != b"3" or found.version != second:
                 raise _no_conditions(store, "what was written is not what is read")
@@ -317,10 +290,8 @@ class Home:
 
 
 def default_work_dir(checkpoints_uri: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where launches lie if nobody says and checkpoints lie in no folder: the user's state folder (XDG), per place.
-
-    Two homes may have a stream of the same name; their launches do not meet.
-    """
+    """The default folder of launches where checkpoints lie in no folder: below the user's state folder (XDG), one for
+    each store of checkpoints, since two homes may have a stream of the same name."""
     state = environ.get("XDG_STATE_HOME") or ""
     base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     return base / "airflow-streamstate" / hashlib.sha256(checkpoints_uri.encode()).hexdigest()[:16]
@@ -338,12 +309,12 @@ def _work_dir(config: HomeConfig, checkpoints: Store) -> Path:
     return checkpoints.root if isinstance(checkpoints, LocalStore) else default_work_dir(checkpoints.uri)
 
 
-def _is_refused(write: object) -> bool:
+def _need_refusal(store: Store, write: Callable[[], object], what: str) -> None:
     try:
-        write()  # type: ignore[operator]
+        write()
     except (ObjectExistsError, VersionConflictError):
-        return True
-    return False
+        return
+    raise _no_conditions(store, f"{what} was not refused")
 
 
 def _no_conditions(store: Store, reason: str) -> InvalidRequestError:
@@ -356,7 +327,7 @@ def _no_conditions(store: Store, reason: str) -> InvalidRequestError:
 
 
 def is_stream_id(name: str) -> bool:
-    """Whether a stream can have this name."""
+    """Whether this is a well-formed stream id."""
     try:
         check_stream_id(name)
     except InvalidRequestError:

@@ -1,4 +1,4 @@
-"""One request id stands for one request, however often it is sent (Law 2)."""
+"""One request id stands for one request (Law 2)."""
 
 from __future__ import annotations
 
@@ -10,27 +10,23 @@ from airflow_streamstate.protocol.rehearsals import Rehearsal
 from airflow_streamstate.protocol.upgrades import Upgrade
 
 Recorded = RequestRecord | Rehearsal | Upgrade
-"""What a request becomes in the home; each keeps the digest of what was asked for."""
+"""The record of a request; each kind keeps the digest of the request."""
 
 
 def request_id_or_new(request_id: str | None, clock: Clock) -> str:
-    """The given request id, or a new one where the caller gave none; raises InvalidRequestError where it is no id."""
+    """The given request id, or a new one for None. Raises InvalidRequestError for a malformed id."""
     return clock.new_uuid() if request_id is None else check_id(request_id, "request id")
 
 
 def check_same_request(recorded: Recorded, digest: str) -> None:
-    """See that a request asks for the same as the one that was recorded under its id.
-
-    Raises:
-        ConflictError: it does not.
-    """
+    """Raise ConflictError where a request id was recorded for a request with another digest."""
     if recorded.request_digest != digest:
         raise ConflictError(
             "this request id was used for something else",
             request_id=recorded.request_id,
             **_became(recorded),
             recorded_at=recorded.created_at,
-            next_step="Use a new request id; files and arguments belong to what one id stands for.",
+            next_step="Use a new request id; one id stands for one set of files and arguments.",
         )
 
 

@@ -1,4 +1,4 @@
-"""The mirrors of a stream: which snapshots are there, and bringing there what is not."""
+"""The mirrors of a stream: list the snapshots there, and copy the missing ones."""
 
 from __future__ import annotations
 
@@ -30,26 +30,18 @@ from airflow_streamstate.store.open import open_store
 
 
 class Mirrors:
-    """Looks after the copies.
-
-    Args:
-        means: of the controller.
-    """
+    """The mirrors of the streams of one home."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
 
     def open(self, uri: str) -> Store:
-        """The store of a mirror.
-
-        Raises:
-            InvalidRequestError: it names no store, or the home itself.
-        """
+        """The store of a mirror. Raises InvalidRequestError for a URI of no store, or of the home itself."""
         home = self._context.home
         mirror = open_store(uri, options=home.config.s3, clock=self._context.clock)
         if mirror.uri in (home.home.uri, home.checkpoints.uri):
             raise InvalidRequestError(
-                "a mirror is another place than the home",
+                "a mirror must be another place than the home",
                 mirror=mirror.uri,
                 next_step="Name another disk, bucket or region.",
             )
@@ -57,16 +49,15 @@ class Mirrors:
 
     def of(self, stream_id: str) -> tuple[str, ...]:
         """The mirrors of a stream's current deployment."""
-        control = self._context.home.need_stream(stream_id)
-        spec = _current_spec(control)
+        spec = _current_spec(self._context.home.need_stream(stream_id))
         return () if spec is None else spec.mirrors
 
     def chosen(self, stream_id: str, uris: Sequence[str] = ()) -> list[Store]:
-        """The stores of these mirrors; of none, those of the stream's current deployment.
+        """The stores of these mirrors, or of the mirrors of the stream's current deployment.
 
         Raises:
             StreamNotFoundError: there is no such stream.
-            InvalidRequestError: it has no mirrors; or as ``open``.
+            InvalidRequestError: the stream has no mirrors; or as ``open``.
         """
         wanted = tuple(uris) or self.of(stream_id)
         if not wanted:
@@ -74,7 +65,7 @@ class Mirrors:
         return [self.open(uri) for uri in wanted]
 
     def places(self, stream_id: str) -> dict[str, list[str]]:
-        """By snapshot, the mirrors that its drivers have said it to be at."""
+        """By snapshot, the mirrors that have it according to the drivers' events."""
         control = self._context.home.need_stream(stream_id)
         found: dict[str, list[str]] = {}
         for deployment_id in control.deployment_ids():
@@ -93,21 +84,19 @@ class Mirrors:
         timeout_seconds: float | None = None,
         on_progress: Callable[[str, str, Progress], None] = lambda _uri, _snapshot_id, _progress: None,
     ) -> Iterator[tuple[str, Mirrored]]:
-        """Copy every complete snapshot of a stream to these mirrors, oldest first; with the URI of each, what was done.
+        """Copy every complete snapshot of a stream to these mirrors, oldest first; yields each URI and result.
 
-        At the end of each mirror, what was half copied of snapshots that are gone is cleared. A snapshot that is
-        damaged holds up no other one, nor does a place of snapshots that does not answer, nor a mirror that does not
-        either, or cannot be one: when all else is copied, the first of these errors is raised.
+        Removes partial copies of snapshots that are gone from each mirror. A damaged snapshot, a store of snapshots or
+        a mirror that does not answer, and a mirror that is refused do not stop the others: the first of these errors
+        is raised at the end.
 
         Args:
-            stream_id: which.
-            mirrors: where to.
-            batch_bytes, timeout_seconds: as in ``snapshot.copy.copy``; None: as its current deployment is set.
-            on_progress: told the URI, the snapshot, and how far it has come.
+            batch_bytes, timeout_seconds: as in ``snapshot.copy.copy``; None: the settings of the current deployment.
+            on_progress: called with the mirror's URI, the snapshot id, and the progress.
 
         Raises:
             StreamNotFoundError: there is no such stream.
-            InvalidRequestError: ``batch_bytes`` or ``timeout_seconds`` is out of its range; or as ``refuse_same``.
+            InvalidRequestError: ``batch_bytes`` or ``timeout_seconds`` is out of range; or as ``refuse_same``.
             ConflictError: as ``refuse_another`` and ``refuse_left_behind``.
             UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``mirror_snapshot``.
         """
@@ -138,7 +127,7 @@ class Mirrors:
             refuse_left_behind(control, mirror)
         yield from self._copy_snapshots(control, settings, mirror, on_progress, failures)
         if spec is not None:
-            refuse_left_behind(control, mirror)  # that took its time
+            refuse_left_behind(control, mirror)  # again: the copies may have taken long
         delete_partial_copies(control, mirror, self._context.requested_by, of_all=True)
 
     def _copy_snapshots(
@@ -167,7 +156,7 @@ class Mirrors:
                 if is_mirrored(control, mirror, snapshot_id):
                     yield mirror.uri, Mirrored(snapshot_id, 0, 0)
                 else:
-                    failures.append(error)  # what lies elsewhere is copied
+                    failures.append(error)  # snapshots in other stores are still copied
                 continue
             try:
                 done = mirror_snapshot(
@@ -182,13 +171,13 @@ class Mirrors:
             except SnapshotNotFoundError:
                 continue  # it was removed meanwhile
             except DataError as error:
-                failures.append(error)  # it does not mend itself, and younger ones are whole
+                failures.append(error)  # newer snapshots may be whole
                 continue
             yield mirror.uri, done
 
 
 def no_mirrors(stream_id: str) -> InvalidRequestError:
-    """The refusal of what is to be done at mirrors where there is none."""
+    """The error of a request about the mirrors of a stream without mirrors."""
     return InvalidRequestError(
         "this stream has no mirrors",
         stream_id=stream_id,

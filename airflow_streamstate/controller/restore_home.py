@@ -1,8 +1,8 @@
-"""A home made again from mirrors: what is needed to deploy its streams from their newest snapshots there.
+"""Restore a home from mirrors: what a deploy needs to go on from each stream's newest snapshot there.
 
-In this order, each step safe to repeat: the data, what the deployment ran and said, the manifest, one more event that
-ends the deployment at that snapshot, its record, and last the register. Without a register there is no stream, so what
-is half restored is never used, and the same call goes on with it.
+In this order, each step safe to repeat: the data; the deployment's artifacts, plans and events; the manifest; one event
+that ends the deployment at that snapshot; its spec; and last the register. A partial restore has no register, so that
+nothing uses it, and the same call goes on with it.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class RestoredStream:
     """One stream that can be deployed again.
 
     Attributes:
-        snapshot_id, snapshot_kind: what its next deployment starts from.
-        is_end: nothing is known to have run behind it. False: what ran since is lost here, and comes again.
+        snapshot_id, snapshot_kind: the snapshot that its next deployment starts from.
+        is_end: no later batch is known to have run. False: the rows of later batches come again.
         files, size_bytes: what was fetched.
-        dropped: places that were given up, with why.
+        dropped: mirrors that were given up, each with the reason.
     """
 
     stream_id: str
@@ -77,8 +77,8 @@ class RestoredStream:
 
 @dataclass(frozen=True)
 class _Found:
-    """The newest snapshot of a stream at the mirrors, those that have it whole, and words behind it that none of them
-    has readable."""
+    """The newest snapshot of a stream at the mirrors, the mirrors that have it, and the keys of later events that no
+    mirror has readable."""
 
     manifest: SnapshotManifest
     holders: tuple[StreamControl, ...]
@@ -88,16 +88,15 @@ class _Found:
 
 
 class Restoring:
-    """Makes a home again.
+    """Restores streams into a home.
 
     Args:
-        home: the new one, or what is left of the old.
-        mirrors: where from; a file may come from each of them.
-        requested_by: who asks.
-        batch_bytes, timeout_seconds: as in ``snapshot.copy.copy``; None: as the settings are by default.
+        home: the new home, or what is left of the old one.
+        mirrors: a file may come from any of them.
+        batch_bytes, timeout_seconds: as in ``snapshot.copy.copy``; None: the default settings.
 
     Raises:
-        InvalidRequestError: one of these is out of its range.
+        InvalidRequestError: ``batch_bytes`` or ``timeout_seconds`` is out of range.
     """
 
     def __init__(
@@ -116,11 +115,7 @@ class Restoring:
         self._silent: dict[str, str] = {}
 
     def stream_ids(self) -> list[str]:
-        """The streams of which a mirror has anything, sorted.
-
-        Raises:
-            UnavailableError: no mirror answers.
-        """
+        """The streams with anything in a mirror, sorted. Raises UnavailableError: no mirror answers."""
         found = self._asked(lambda mirror: [name for name in mirror.list_folders("") if is_stream_id(name)])
         return sorted({name for names in found.values() for name in names})
 
@@ -131,15 +126,15 @@ class Restoring:
         accept_duplicates: bool = False,
         on_progress: Callable[[Progress], None] = lambda _progress: None,
     ) -> RestoredStream:
-        """Make one stream again; twice is once.
+        """Restore one stream; idempotent.
 
         Args:
-            stream_id: which.
-            accept_duplicates: also from a snapshot behind which something ran: its rows come again (Law 14).
-            on_progress: told how far the data has come.
+            accept_duplicates: also restore from a snapshot after which batches ran; their rows come again (Law 14).
+            on_progress: called with the progress of the data.
 
         Raises:
-            ConflictError: the home has this stream; or something ran behind the newest snapshot, and nobody accepts it.
+            ConflictError: the home has this stream; or batches ran after the newest snapshot, without
+                ``accept_duplicates``.
             SnapshotNotFoundError: no mirror has a complete snapshot of it.
             UnavailableError, SnapshotIncompleteError, SnapshotCorruptError: as ``copy``.
         """
@@ -150,13 +145,14 @@ class Restoring:
                 "this home has the stream already",
                 stream_id=stream_id,
                 home=self._home.home.uri,
-                next_step="Deploy it as it is; to go back to a mirror, give another home, or move this stream away.",
+                next_step="Deploy it as it is; to restore it from a mirror, give another home, or move this stream"
+                " away.",
             )
         found = self._newest(stream_id)
         manifest = found.manifest
         if not found.is_end and not accept_duplicates:
             raise ConflictError(
-                "something ran behind the newest snapshot that a mirror has: its rows would come again",
+                "batches ran after the newest snapshot that a mirror has: their rows would come again",
                 stream_id=stream_id,
                 snapshot_id=manifest.snapshot_id,
                 taken_at=manifest.taken_at,
@@ -164,8 +160,8 @@ class Restoring:
                 next_step="Look for a newer one (another mirror, the old home); --accept-duplicates goes on from this.",
             )
         self._home.begin(self._requested_by)
-        with suppress(DataError):  # then nothing is removed by it
-            Retention(control, self._requested_by).spare(manifest.snapshot_id)  # as what is left of the old home has it
+        with suppress(DataError):  # an unreadable retention record removes nothing
+            Retention(control, self._requested_by).spare(manifest.snapshot_id)  # it may be condemned in the old home
         sealed = sealed_in(found.holders[0], manifest.snapshot_id)
         fetched = copy_snapshot(
             manifest,
@@ -205,14 +201,14 @@ class Restoring:
                 next_step="Check the stream's name and the URI of the mirror.",
             )
         newest = max(manifests, key=lambda one: one.order)
-        # Another one of the same id is of a stream that went on from an older mirror.
+        # A snapshot with the same id and another write id is of a stream that went on from an older mirror.
         holders = tuple(
             StreamControl(mirror, stream_id, self._home.clock)
             for number, mirror in enumerate(self._mirrors)
             if any(one.write_id == newest.write_id for one in found.get(number, ()))
         )
         tokens = self._asked(lambda mirror: _tokens(StreamControl(mirror, stream_id, self._home.clock)))
-        # What is left of the old home may know of more than any mirror.
+        # The rest of the old home may know of later deployments than any mirror.
         own = _tokens(self._home.control(stream_id, begins=True))
         token = max((newest.fencing_token, *own, *(token for those in tokens.values() for token in those)))
         entries = self._entries(stream_id, newest.deployment_id)
@@ -222,7 +218,7 @@ class Restoring:
         return _Found(newest, holders, is_end, token, keys)
 
     def _entries(self, stream_id: str, deployment_id: str) -> list[NumberedEvent]:
-        """Of all mirrors together, and of what is left of the old home: one may have been told more than another."""
+        """The events in all mirrors and in the rest of the old home: each may have some that the others lack."""
 
         def told(store: Store) -> list[NumberedEvent]:
             return list(StreamControl(store, stream_id, self._home.clock).journal(deployment_id).events())
@@ -231,10 +227,10 @@ class Restoring:
         return [entry for those in (*asked, told(self._home.home)) for entry in those if not _is_said_here(entry.event)]
 
     def _asked(self, ask: Callable[[Store], Sequence[object]]) -> Mapping[int, Sequence]:  # type: ignore[type-arg]
-        """What each mirror answers; one that does not is left out from then on.
+        """The answer of each mirror by its index; a silent mirror is left out from then on.
 
         Raises:
-            UnavailableError: none does.
+            UnavailableError: no mirror answers.
         """
         answers: dict[int, Sequence[object]] = {}
         for number, mirror in enumerate(self._mirrors):
@@ -267,11 +263,12 @@ class Restoring:
                 carry(one.home, control.home, info.key)
         carry(holder.home, control.home, layout.seal_key(control.stream_id, manifest.snapshot_id))
         kept_here = replace(as_kept_in(manifest, self._home.checkpoints), data_uri="")
-        _unless_there(lambda: control.create_manifest(kept_here))
+        with suppress(ObjectExistsError):  # by an earlier call that was cut short
+            control.create_manifest(kept_here)
         there = control.readable_manifest(manifest.snapshot_id)
         if there is None or there.write_id != manifest.write_id:
             raise ConflictError(
-                "something else lies in the place of this snapshot",
+                "the home has another snapshot of this id",
                 stream_id=control.stream_id,
                 snapshot_id=manifest.snapshot_id,
                 key=layout.manifest_key(control.stream_id, manifest.snapshot_id),
@@ -279,10 +276,10 @@ class Restoring:
             )
 
     def _end(self, control: StreamControl, found: _Found) -> None:
-        """Say that the deployment ended where the snapshot stands, as an attempt that no driver is; then its record,
-        and the register right behind it: a record alone would be a stream that lost its register.
+        """End the deployment at the snapshot, as an attempt without a driver; then write its spec and, right after,
+        the register: a spec alone would look like a stream that lost its register.
 
-        A driver of it that still runs somewhere finds another attempt in the register, and leaves.
+        A driver of it that still runs somewhere finds another attempt in the register, and ends.
         """
         manifest = found.manifest
         journal = control.journal(manifest.deployment_id)
@@ -291,7 +288,7 @@ class Restoring:
         attempts = [entry.event.attempt for entry in entries if entry.event is not None]
         attempt = max((manifest.attempt, *attempts)) + 1
         if last is not None and _is_said_here(last):
-            attempt = last.attempt  # said before the call was cut short
+            attempt = last.attempt  # an earlier call, cut short, wrote the event
         else:
             journal.append(
                 Stopped(
@@ -318,23 +315,24 @@ class Restoring:
             updated_by=self._requested_by,
         )
         spec = _spec_at(found)
-        _unless_there(lambda: control.create_spec(_as_run_here(spec, self._home.checkpoints.uri)))
+        with suppress(ObjectExistsError):
+            control.create_spec(_as_run_here(spec, self._home.checkpoints.uri))
         try:
             create_unadopted(control, register)
         except ObjectExistsError:
             raise ConflictError(
-                "somebody else has just restored this stream",
+                "another controller has just restored this stream",
                 stream_id=control.stream_id,
                 next_step="Deploy it; `streamstate status` shows it.",
             ) from None
 
 
 _RESTORED = "restore-home"
-"""In place of the id of a command: nobody ordered this end."""
+"""Stands for the id of a command in the event of a restore."""
 
 
 def _spec_at(found: _Found) -> DeploymentSpec:
-    """The record of the deployment, of the first mirror that has it whole; what the last one has is told."""
+    """The spec of the deployment from the first mirror that has it; raises the error of the last one."""
     *others, last = found.holders
     for holder in others:
         with suppress(DataError, DeploymentNotFoundError):
@@ -348,7 +346,7 @@ def _manifests(control: StreamControl) -> list[SnapshotManifest]:
 
 
 def _tokens(control: StreamControl) -> list[int]:
-    """The fencing tokens of the deployments of which anything is there: their ids carry them."""
+    """The fencing tokens of all known deployments, from their ids."""
     found = []
     for deployment_id in control.deployment_ids():
         with suppress(InvalidRequestError):
@@ -357,13 +355,13 @@ def _tokens(control: StreamControl) -> list[int]:
 
 
 def _is_said_here(event: Event | None) -> bool:
-    """Whether this is the end that a restore has said, and no driver."""
+    """Whether a restore, and no driver, wrote this event."""
     return isinstance(event, Stopped) and event.command_id == _RESTORED
 
 
 def _unread_behind(entries: Sequence[NumberedEvent], manifest: SnapshotManifest) -> list[int] | None:
-    """What comes behind the word of the last attempt that anybody knows of, that it ended at this snapshot, and can be
-    read nowhere: it may be of another attempt. None where there is no such word."""
+    """The unreadable events, maybe of a later attempt, after the event by which the last known attempt ended at this
+    snapshot. None where there is no such event."""
     last = max((entry.event.attempt for entry in entries if entry.event is not None), default=0)
     ends = [
         entry.number
@@ -378,13 +376,6 @@ def _unread_behind(entries: Sequence[NumberedEvent], manifest: SnapshotManifest)
 
 
 def _as_run_here(spec: DeploymentSpec, checkpoints_uri: str) -> DeploymentSpec:
-    """Without the place of its snapshots: that is another home's."""
+    """Without the place of its snapshots, which is another home's."""
     snapshots = spec.snapshots if spec.snapshots == NO_SNAPSHOTS else ""
     return replace(spec, checkpoints_uri=checkpoints_uri, snapshots=snapshots)
-
-
-def _unless_there(create: Callable[[], None]) -> None:
-    try:
-        create()
-    except ObjectExistsError:
-        return  # from the call that was cut short

@@ -1,4 +1,4 @@
-"""A stream that was retired is started by nobody who does not say that he knows."""
+"""Retired streams start only with ``--revive``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from airflow_streamstate.protocol.register import StreamRegister
 
 
 def refuse_retired(register: StreamRegister | None, *, revives: bool = False) -> None:
-    """See that a stream may be started.
+    """Refuse to start a retired stream.
 
     Args:
-        register: of it; None for a stream that was never deployed.
-        revives: whoever asks knows that it was retired.
+        register: None for a stream that was never deployed.
+        revives: start a retired stream all the same.
 
     Raises:
-        ConflictError: it is retired, or being deleted.
+        ConflictError: the stream is retired and not revived, or is being deleted.
     """
     retirement = None if register is None else register.retirement
     if register is None or retirement is None or (revives and not retirement.is_deleting):

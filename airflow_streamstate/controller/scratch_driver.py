@@ -1,7 +1,7 @@
-"""Drivers that live beside a stream for a short time: those of rehearsals, and those that read state.
+"""Short-lived drivers beside a stream: those of rehearsals and of state readings.
 
-The record of each is written first and removed last. It names the deadline at which the driver ends itself, so that a
-later call of any controller removes what a controller that died left behind.
+The record of each is written first and removed last. It names the deadline at which the driver ends itself, so that
+any later controller can clean up after one that died.
 """
 
 from __future__ import annotations
@@ -20,28 +20,26 @@ from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.store.cleanup import delete_below
 
 LATE_SECONDS = 15.0
-"""Seconds after its deadline, by its own clock, by which a driver that lives has ended itself."""
+"""A live driver has ended itself this long after its deadline, by its own clock."""
 END_SECONDS = 10.0
-"""Patience with a driver that has given its answer: a JVM that ends by itself removes its own temporary files."""
+"""How long to wait for a driver that has answered: a JVM that ends by itself removes its own temporary files."""
 GRACE_SECONDS = 5.0
 LAUNCHES = "launches"
-"""The folder of its launch; kept where the driver has become an attempt."""
+"""The folder of the driver's launch; kept where the driver has become an attempt."""
 POLL_SECONDS = 0.2
 
 
 def is_late(deadline_at: datetime, now: datetime) -> bool:
-    """Whether a driver with this deadline has ended, if both clocks agree."""
+    """Whether a driver with this deadline has ended itself, if both clocks agree."""
     return now >= deadline_at + timedelta(seconds=LATE_SECONDS)
 
 
 class ScratchDriver:
-    """The only driver of a rehearsal or a reading, and what it leaves in the home and on this machine.
+    """The driver of one rehearsal or reading, and what it leaves in the home and on this machine.
 
     Args:
-        means: of the controller.
-        control: the stream.
-        scratch_id: of the rehearsal or the reading.
-        record: name of its record in its folder.
+        scratch_id: the id of the rehearsal or the reading.
+        record: the file name of its record.
     """
 
     def __init__(self, context: ControllerContext, control: StreamControl, scratch_id: str, record: str) -> None:
@@ -53,12 +51,12 @@ class ScratchDriver:
 
     @property
     def launch_folder(self) -> Path:
-        """What its launcher keeps on this machine."""
+        """The folder of its launch on this machine."""
         key = launch_key_for(self._scratch_id, ATTEMPT)
         return self._context.home.launch_path(layout.launch_folder(self._control.stream_id, self._scratch_id, key))
 
     def handle(self) -> LaunchHandle | None:
-        """Its launch; None where none is known."""
+        """The driver's launch, or None."""
         return self._context.observer.handle(self._control, self._scratch_id, ATTEMPT)
 
     def has_ended(self) -> bool:
@@ -67,7 +65,7 @@ class ScratchDriver:
         return handle is not None and self._context.observer.status(handle).has_ended
 
     def end(self, patience_seconds: float = 0.0) -> None:
-        """Kill it, unless it ends by itself first; a driver of another launcher is left to its deadline."""
+        """Kill the driver, unless it ends by itself first. A driver of another launcher is left to its deadline."""
         handle = self.handle()
         if handle is None or handle.launcher != self._context.launcher.name:
             return
@@ -79,11 +77,7 @@ class ScratchDriver:
         self._context.launcher.kill(handle, GRACE_SECONDS)
 
     def remove(self, kept: Collection[str] = ()) -> None:
-        """Remove what it made. Twice is once.
-
-        Args:
-            kept: names of objects and folders right below its folder that stay.
-        """
+        """Remove what the driver made, except the objects and folders of these names directly below its folder."""
         home = self._context.home
         delete_below(home.checkpoints, self.folder, but=(*kept, self._record))
         if LAUNCHES not in kept:

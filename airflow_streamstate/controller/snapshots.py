@@ -1,4 +1,4 @@
-"""The snapshots of a stream: which there are, and whether one is whole."""
+"""List and verify the snapshots of a stream."""
 
 from __future__ import annotations
 
@@ -12,20 +12,15 @@ from airflow_streamstate.snapshot.verify import Problem, examine
 
 
 class Snapshots:
-    """Looks after what was kept.
-
-    Args:
-        means: of the controller.
-    """
+    """The snapshots of the streams of one home."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
 
     def all(self, stream_id: str) -> list[SnapshotManifest]:
-        """The complete snapshots of a stream, oldest first; one whose manifest cannot be read is none (Law 3).
+        """The complete snapshots of a stream, oldest first; those with a readable manifest (Law 3).
 
-        Raises:
-            StreamNotFoundError: there is no such stream.
+        Raises StreamNotFoundError.
         """
         control = self._context.home.need_stream(stream_id)
         found = []
@@ -39,11 +34,7 @@ class Snapshots:
         return sorted(found, key=lambda manifest: manifest.order)
 
     def unreadable(self, stream_id: str) -> list[str]:
-        """The ids of those whose manifest cannot be read: ``verify`` says why.
-
-        Raises:
-            StreamNotFoundError: there is no such stream.
-        """
+        """The ids of snapshots with an unreadable manifest; ``verify`` tells why. Raises StreamNotFoundError."""
         control = self._context.home.need_stream(stream_id)
         found = []
         for snapshot_id in control.snapshot_ids():
@@ -54,13 +45,14 @@ class Snapshots:
         return found
 
     def verify(self, stream_id: str, snapshot_id: str) -> list[Problem]:
-        """Read every byte of a snapshot; what is missing, altered or unreadable. One that is whole is then sealed.
+        """Read every byte of a snapshot, and list what is missing, altered or unreadable. Seals a whole snapshot.
 
-        Of the one that the current deployment started from also what its predecessor's driver did after it.
+        For the snapshot that the current deployment started from, also lists what the predecessor's driver did after
+        it.
 
         Raises:
-            SnapshotNotFoundError: it has no manifest.
-            UnavailableError: the place of its data does not answer.
+            SnapshotNotFoundError: the snapshot has no manifest.
+            UnavailableError: the store of its data does not answer.
         """
         home = self._context.home
         control = home.need_stream(stream_id)

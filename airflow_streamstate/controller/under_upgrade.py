@@ -1,4 +1,4 @@
-"""While an upgrade is under way, its steps alone move the stream; and once it is over, they move it no more."""
+"""Only the steps of the upgrade that is under way may move a stream; the steps of an ended upgrade may not (Law 4)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,23 @@ from airflow_streamstate.protocol.register import StreamRegister
 
 
 class BusyError(ConflictError):
-    """Another upgrade or rollback holds the stream, or has just moved it: ask again once that one is over."""
+    """Another upgrade or rollback holds the stream, or has just moved it."""
 
 
 class NotHeldError(ConflictError):
-    """The upgrade that asks does not hold the stream: it is over, or it never came to hold it."""
+    """The calling upgrade does not hold the stream: it is over, or it never held it."""
 
 
 def refuse_during_upgrade(control: StreamControl, register: StreamRegister | None, upgrade_id: str | None) -> None:
-    """See that whoever asks may move the stream.
+    """Refuse a caller that may not move the stream.
 
     Args:
-        control: the stream.
-        register: of it, as it was read; what is moved is changed by compare-and-swap against just this one.
-        upgrade_id: the upgrade that asks; None for whatever is asked for by itself.
+        register: as it was read; the caller changes it by compare-and-swap against this version.
+        upgrade_id: the upgrade whose step asks; None for any other caller.
 
     Raises:
-        ConflictError: an upgrade is under way; whose, and how it is finished or given up.
-        NotHeldError: the upgrade that asks does not hold the stream, or not any more: somebody else brought it to its
-            end while this step of it slept (Law 4).
+        BusyError: another upgrade is under way.
+        NotHeldError: ``upgrade_id`` does not hold the stream, or another worker ended it meanwhile (Law 4).
     """
     if upgrade_id is None:
         refuse_another_upgrade(control, register, None)
@@ -45,11 +43,7 @@ def refuse_during_upgrade(control: StreamControl, register: StreamRegister | Non
 
 
 def refuse_another_upgrade(control: StreamControl, register: StreamRegister | None, upgrade_id: str | None) -> None:
-    """See that no other upgrade than this one is under way. One whose task is gone before it touched anything is ended.
-
-    Raises:
-        BusyError: one is; whose, and how it is finished or given up.
-    """
+    """Raise BusyError while another upgrade is under way; first ends one whose task is gone and touched nothing."""
     under_way = None if register is None else register.upgrade_id
     if under_way is None or under_way == upgrade_id:
         return
@@ -74,7 +68,7 @@ def refuse_another_upgrade(control: StreamControl, register: StreamRegister | No
 
 
 def describe_upgrade(control: StreamControl, register: StreamRegister) -> str:
-    """The upgrade that holds the stream, how far it has come, and whose it is; "" for none."""
+    """The id, phase and owner of the upgrade that holds the stream, in one line; "" for none."""
     if register.upgrade_id is None:
         return ""
     journal = UpgradeJournal(control)
@@ -85,5 +79,8 @@ def describe_upgrade(control: StreamControl, register: StreamRegister) -> str:
     if state is None or state.is_over:
         return ""
     lease = journal.abandoned_lease(state)
-    gone = "" if lease is None else f"; its task is gone since {format_time(lease.until_at)}, so it holds nothing up"
+    if lease is None:
+        gone = ""
+    else:
+        gone = f"; its task is gone since {format_time(lease.until_at)}, so it no longer holds the stream"
     return f"{register.upgrade_id} {state.phase_for_people}, by {state.upgrade.requested_by}{gone}"

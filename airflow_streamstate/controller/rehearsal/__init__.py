@@ -1,1 +1,1 @@
-"""What a change would do, before it is made: plans compared, and the new version tried on a fork."""
+"""Rehearsals of a change: its plans compared with the running ones, and the new version run on a fork of the state."""

@@ -1,12 +1,12 @@
 """Rehearsals: begin one, look whether it is over, end it, and remove what it made.
 
-A rehearsal is no deployment and no attempt: the register is not touched, nothing is claimed, and no event of the stream
-is written. Its record comes first and says until when it may last, so that whoever comes later can remove the rest.
+A rehearsal is neither a deployment nor an attempt: it does not touch the register, claims nothing, and writes no event
+of the stream. Its record comes first, with its deadline, so that any later controller can remove the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -23,14 +23,22 @@ from airflow_streamstate.controller.deploy.takeover import (
     to_capture,
     written_by,
 )
-from airflow_streamstate.controller.drivers.launching import Drivers
 from airflow_streamstate.controller.drivers.warm import ATTEMPT, is_handed_over, is_to_wait
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.idempotency import check_same_request
+from airflow_streamstate.controller.idempotency import check_same_request, request_id_or_new
 from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.rehearsal.planning import (
+    DEADLINE_SECONDS,
+    RecordedPlans,
+    brought_by,
+    compare_plans,
+    current_plans,
+    known_bad,
+)
 from airflow_streamstate.controller.request.changes import Change
 from airflow_streamstate.controller.request.version import Version
-from airflow_streamstate.controller.scratch_driver import END_SECONDS, LAUNCHES, ScratchDriver, is_late
+from airflow_streamstate.controller.scratch_driver import END_SECONDS, LATE_SECONDS, LAUNCHES, ScratchDriver, is_late
+from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.controller.wait.watching import log_tail_of, secrets_seen
 from airflow_streamstate.errors import (
     InvalidRequestError,
@@ -39,9 +47,10 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
+from airflow_streamstate.plan.report import PlanReport, report_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.events import Finished, Stopped
+from airflow_streamstate.protocol.events import Drained, Finished, Stopped
 from airflow_streamstate.protocol.ids import rehearsal_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
@@ -50,35 +59,21 @@ from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalOutcome,
 from airflow_streamstate.snapshot.capture import capture
 
 RAN_ON = "the script ran on"
-"""With this begins the note of a rehearsal whose script never ended by itself, so that no second pass could wait."""
-
-
-# What a rehearsal forks: what a deploy would start from now, or of a stream that runs its position of this moment.
+"""Begins the note of a rehearsal whose script never ended by itself, so that its driver cannot wait."""
 
 
 def start_of(home: Home, control: StreamControl, seen: Observation, request: Change, rehearsal_id: str) -> Start:
-    """How the changed version would start.
-
-    Args:
-        home: of the stream.
-        control: the stream.
-        seen: its current deployment.
-        request: the change.
-        rehearsal_id: under whose keys the position of a stream that runs is kept.
+    """How the changed version would start: as a deploy now, or from the current position of a running stream, which is
+    captured under the rehearsal's id.
 
     Raises:
         SnapshotNotFoundError: the snapshot at the end of the deployment is gone.
-        IncompatibleUpgradeError: a drain left state, and nobody asked to drop it.
+        IncompatibleUpgradeError: a drain left state that the request does not drop.
         InputLostError: a source sends each row once, and going on without its offset is not accepted.
         ObjectMissingError, DataError: a checkpoint is damaged.
         UnavailableError: the stream outran every try; the same call may be repeated.
     """
     return _decided(control, seen, request, _end_of(control, seen) or _captured(home, control, seen, rehearsal_id))
-
-
-def start_at(control: StreamControl, seen: Observation, request: Change, snapshot_id: str) -> Start:
-    """How the changed version would start from this snapshot; arguments and errors as ``start_of``."""
-    return _decided(control, seen, request, control.need_manifest(snapshot_id))
 
 
 def _decided(control: StreamControl, seen: Observation, request: Change, manifest: SnapshotManifest | None) -> Start:
@@ -93,16 +88,15 @@ def _decided(control: StreamControl, seen: Observation, request: Change, manifes
 
 
 def _end_of(control: StreamControl, seen: Observation) -> SnapshotManifest | None:
-    """The snapshot at the end of a deployment that has ended and kept it."""
+    """The snapshot at the end of a deployment; None where it has not ended, or kept none."""
     end = seen.drained or seen.terminal
-    snapshot_id = seen.drained.snapshot_id if seen.drained is not None else getattr(end, "snapshot_id", None)
-    if snapshot_id is None or not (seen.drained is not None or isinstance(end, Stopped | Finished)):
+    if not isinstance(end, Drained | Stopped | Finished) or end.snapshot_id is None:
         return None
-    return control.need_manifest(snapshot_id)
+    return control.need_manifest(end.snapshot_id)
 
 
 def _captured(home: Home, control: StreamControl, seen: Observation, rehearsal_id: str) -> SnapshotManifest | None:
-    """The last committed batch of every query by now, linked; None where none of them has committed any."""
+    """A snapshot of the last committed batch of every query; None where no query has committed a batch."""
     checkpoints = built_checkpoints(home, seen)
     queries = to_capture(control, seen, checkpoints, holders_of(home, control, seen, checkpoints))
     batches = [checkpoint.position().batch_id for checkpoint in checkpoints.values()]
@@ -124,12 +118,14 @@ def _captured(home: Home, control: StreamControl, seen: Observation, rehearsal_i
     )
 
 
+Report = Callable[[str], None]
+POLL_SECONDS = 0.5
 KEPT_REPORTS = 20
 MAX_LINE_CHARACTERS = 1_000
 _RECORD = "rehearsal.json"
 _KEPT = (_RECORD, "verdict.json", "plans")
 _OF_THE_ATTEMPT = (LAUNCHES, "waiting.json", "handover.json")
-"""What is kept beside, where its driver has become an attempt."""
+"""Also kept where the driver has become an attempt."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +134,8 @@ class RehearsalView:
 
     Attributes:
         deployment_id: the current deployment, which the new version would follow.
-        start: how it would start.
-        notes: what a person should know about that, in sentences.
+        start: how the new version would start.
+        notes: notes on the start for people, one sentence each.
     """
 
     stream_id: str
@@ -151,48 +147,76 @@ class RehearsalView:
 
 
 class Rehearsals:
-    """Rehearses.
-
-    Args:
-        means: of the controller.
-    """
+    """The rehearsals of the streams of one home."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._home = context.home
         self._clock = context.clock
-        self._drivers: Drivers = context.drivers
 
-    # beginning
+    def recorded(self, stream_id: str) -> RecordedPlans:
+        """The plans of the current deployment. Raises StreamNotFoundError."""
+        return current_plans(self._context, stream_id)
+
+    # begin
 
     def begin(
         self,
         request: Change,
-        request_id: str,
+        request_id: str | None = None,
         *,
-        runs_batches: bool,
-        deadline_seconds: float,
+        runs_batches: bool = True,
+        deadline_seconds: float = DEADLINE_SECONDS,
         waits_seconds: float | None = None,
         refuses: tuple[str, ...] = (),
         seeds: SeedTrial = "never",
         snapshot_id: str | None = None,
     ) -> RehearsalView:
-        """As ``Controller.begin_plan``."""
+        """Launch the changed version in a rehearsal: its script runs once, its queries do not.
+
+        The same request id finds a rehearsal that is under way; after its end it begins a new one.
+
+        Args:
+            request_id: the same for every retry of this request; None for a new request.
+            runs_batches: run an empty batch of each query on a fork of its state; else read its plan alone.
+            deadline_seconds: when the rehearsal must be over, from now.
+            waits_seconds: how long from now the driver of an accepted rehearsal waits to be handed over
+                (``is_waiting``); None: it does not wait.
+            refuses: plan verdicts that refuse the change without a batch.
+            seeds: whether its queries are also tried as seeded after a drain.
+            snapshot_id: the state that is forked; None for the current deployment's newest.
+
+        Raises:
+            StreamNotFoundError: the stream was never deployed.
+            InvalidRequestError: the request is wrong, or its driver could not be launched.
+            SnapshotNotFoundError: the snapshot that it would start from is gone.
+            IncompatibleUpgradeError, InputLostError: a deploy could not start from what the current deployment left.
+        """
+        request_id = request_id_or_new(request_id, self._clock)
         control = self._home.need_stream(request.stream_id)
         seen = self._context.observer.observe(request.stream_id)
         self.sweep(request.stream_id)
         rehearsal = self._under_way(control, request_id, request.digest)
         if rehearsal is None:
+            now = self._clock.now()
             rehearsal = self._record(
                 control,
-                request,
-                request_id,
-                seen.deployment_id,
-                runs_batches=runs_batches,
-                seconds=deadline_seconds,
-                waits_seconds=waits_seconds,
-                refuses=refuses,
-                seeds=seeds,
+                Rehearsal(
+                    stream_id=control.stream_id,
+                    rehearsal_id=self._next_id(control, request_id),
+                    deployment_id=seen.deployment_id,
+                    runs_batches=runs_batches,
+                    created_at=now,
+                    deadline_at=now + timedelta(seconds=deadline_seconds),
+                    requested_by=self._context.requested_by,
+                    request_id=request_id,
+                    request_digest=request.digest,
+                    write_id=self._clock.new_uuid(),
+                    fresh_queries=request.fresh_queries,
+                    waits_until=None if waits_seconds is None else now + timedelta(seconds=waits_seconds),
+                    refuses=refuses,
+                    seeds=seeds,
+                ),
             )
         try:
             spec = request.applied_to(Version.of(seen.spec), self._home.guarded).as_spec(
@@ -207,14 +231,14 @@ class Rehearsals:
                 reason=request.reason,
                 created_at=rehearsal.created_at,
             )
-            self._drivers.check(spec, ATTEMPT)
+            self._context.drivers.check(spec, ATTEMPT)
             if snapshot_id is None:
-                refuse_spark(self._home, control, self._drivers, spec, seen)
+                refuse_spark(self._home, control, self._context.drivers, spec, seen)
                 start = start_of(self._home, control, seen, request, rehearsal.rehearsal_id)
             else:
-                start = start_at(control, seen, request, snapshot_id)
+                start = _decided(control, seen, request, control.need_manifest(snapshot_id))
             spec = self._create_spec(control, replace(spec, start=start.plan))
-            self._drivers.launch(control, spec, ATTEMPT)
+            self._context.drivers.launch(control, spec, ATTEMPT)
         except StreamStateError as error:
             self._withdraw(control, rehearsal.rehearsal_id, error)
             raise
@@ -228,7 +252,7 @@ class Rehearsals:
         )
 
     def _under_way(self, control: StreamControl, request_id: str, digest: str) -> Rehearsal | None:
-        """What this request began, and what is not over, or waits."""
+        """The rehearsal of this request that is not over, or whose driver waits."""
         mine = [
             known
             for known in self.begun_by(control.stream_id, [request_id])
@@ -240,44 +264,18 @@ class Rehearsals:
         return rehearsal
 
     def begun_by(self, stream_id: str, request_ids: Iterable[str]) -> list[str]:
-        """The rehearsals that these requests became, whatever has become of them; sorted."""
+        """The ids of all rehearsals that these requests began, sorted."""
         control = self._home.control(stream_id)
         starts = tuple(f"{rehearsal_id_for(each, 1).rpartition('-')[0]}-" for each in request_ids)
         return sorted(known for known in control.rehearsal_ids() if known.startswith(starts))
 
-    def _record(
-        self,
-        control: StreamControl,
-        request: Change,
-        request_id: str,
-        deployment_id: str,
-        *,
-        runs_batches: bool,
-        seconds: float,
-        waits_seconds: float | None,
-        refuses: tuple[str, ...],
-        seeds: SeedTrial,
-    ) -> Rehearsal:
-        now = self._clock.now()
+    def _next_id(self, control: StreamControl, request_id: str) -> str:
         known = self.begun_by(control.stream_id, [request_id])
         number = 1 + max((int(rehearsal_id.rpartition("-")[2]) for rehearsal_id in known), default=0)
-        rehearsal = Rehearsal(
-            stream_id=control.stream_id,
-            rehearsal_id=rehearsal_id_for(request_id, number),
-            deployment_id=deployment_id,
-            runs_batches=runs_batches,
-            created_at=now,
-            deadline_at=now + timedelta(seconds=seconds),
-            requested_by=self._context.requested_by,
-            request_id=request_id,
-            request_digest=request.digest,
-            write_id=self._clock.new_uuid(),
-            fresh_queries=request.fresh_queries,
-            waits_until=None if waits_seconds is None else now + timedelta(seconds=waits_seconds),
-            refuses=refuses,
-            seeds=seeds,
-        )
-        with suppress(ObjectExistsError):  # the same request, twice at once: it is the same rehearsal
+        return rehearsal_id_for(request_id, number)
+
+    def _record(self, control: StreamControl, rehearsal: Rehearsal) -> Rehearsal:
+        with suppress(ObjectExistsError):  # two calls of the same request at once
             control.create_rehearsal(rehearsal)
         return control.rehearsal(rehearsal.rehearsal_id) or rehearsal
 
@@ -285,24 +283,24 @@ class Rehearsals:
         try:
             control.create_spec(spec)
         except ObjectExistsError:
-            return control.spec(spec.deployment_id)  # of an earlier try: a driver may run it already
+            return control.spec(spec.deployment_id)  # by an earlier call, whose driver may run
         return spec
 
     def _withdraw(self, control: StreamControl, rehearsal_id: str, error: StreamStateError) -> None:
-        """What cannot be begun leaves nothing behind; what may have been begun is found by the next call."""
+        """Remove a rehearsal that cannot begin; the next call finds one that may have begun."""
         if isinstance(error, UnavailableError | OutcomeUnknownError):
             return
         with suppress(StreamStateError):
             if self._driver(control, rehearsal_id).handle() is None:
                 self._remove(control, rehearsal_id, everything=True)
 
-    # looking
+    # observe
 
     def is_over(self, stream_id: str, rehearsal_id: str) -> bool:
-        """Whether there is a verdict, or none can come any more; changes nothing.
+        """Whether there is a verdict, or none can come any more; writes nothing.
 
         Raises:
-            InvalidRequestError: nobody recorded such a rehearsal.
+            InvalidRequestError: the stream has no such rehearsal.
         """
         control = self._home.control(stream_id)
         rehearsal = self._need(control, rehearsal_id)
@@ -311,7 +309,7 @@ class Rehearsals:
         return self._driver(control, rehearsal_id).has_ended()
 
     def describe(self, stream_id: str, rehearsal_id: str) -> str:
-        """Where it stands, in one line for people who wait."""
+        """The status of a rehearsal in one line. Raises as ``is_over``."""
         control = self._home.control(stream_id)
         handle = self._driver(control, rehearsal_id).handle()
         left = (self._need(control, rehearsal_id).deadline_at - self._clock.now()).total_seconds()
@@ -335,14 +333,9 @@ class Rehearsals:
     def _driver(self, control: StreamControl, rehearsal_id: str) -> ScratchDriver:
         return ScratchDriver(self._context, control, rehearsal_id, _RECORD)
 
-    # waiting
-
     def is_waiting(self, stream_id: str, rehearsal_id: str) -> bool:
-        """Whether its driver lives and waits to be handed over (``Drivers.hand_over``); changes nothing.
-
-        Raises:
-            InvalidRequestError: the stream has no such rehearsal.
-        """
+        """Whether its driver lives and waits to be handed over (``Drivers.hand_over``); writes nothing. Raises as
+        ``is_over``."""
         control = self._home.control(stream_id)
         if self.waiting_end(stream_id, rehearsal_id) or control.waiting(rehearsal_id) is None:
             return False
@@ -350,7 +343,7 @@ class Rehearsals:
         return handle is not None and self._context.observer.status(handle).state == "running"
 
     def waiting_end(self, stream_id: str, rehearsal_id: str) -> str:
-        """Why its driver does not wait, and never will, in words; "" while it may. Raises as ``is_waiting``."""
+        """Why its driver will never wait (again); "" while it may. Raises as ``is_over``."""
         control = self._home.control(stream_id)
         rehearsal = self._need(control, rehearsal_id)
         verdict, now = control.verdict(rehearsal_id), self._clock.now()
@@ -372,30 +365,44 @@ class Rehearsals:
         return f"its driver has ended: {'; '.join((*ran_on, status.reason))}"
 
     def _is_left_alone(self, control: StreamControl, rehearsal: Rehearsal) -> bool:
-        """Whether its driver, although there is a verdict, is to live on: it waits, or is about to."""
+        """Whether its driver is to live on after its verdict: it waits, or is about to."""
         rehearsal_id = rehearsal.rehearsal_id
         if not is_to_wait(rehearsal, control.verdict(rehearsal_id), self._clock.now()):
             return False
         return not is_handed_over(control, rehearsal_id) and not self._driver(control, rehearsal_id).has_ended()
 
-    # ending
+    # end
 
-    def report(self, stream_id: str, rehearsal_id: str) -> tuple[Rehearsal, RehearsalVerdict]:
-        """As ``conclude``, which see; but a driver that waits, or is about to, is left alone."""
+    def wait(self, view: RehearsalView, on_progress: Report | None = None) -> PlanReport:
+        """Wait until a rehearsal is over, at its deadline at the latest, and report."""
+
+        def look() -> bool | None:
+            with suppress(UnavailableError):  # the store is away; the rehearsal may go on
+                if self.is_over(view.stream_id, view.rehearsal_id):
+                    return True
+                if on_progress is not None:
+                    on_progress(self.describe(view.stream_id, view.rehearsal_id))
+            return None
+
+        left = (view.deadline_at - self._clock.now()).total_seconds() + LATE_SECONDS
+        poll(self._clock, look, timeout_seconds=max(left, 0.0), pause_seconds=lambda: POLL_SECONDS)
+        return self.report(view.stream_id, view.rehearsal_id)
+
+    def report(self, stream_id: str, rehearsal_id: str) -> PlanReport:
+        """``conclude`` a rehearsal and report on it; but a driver that waits, or is about to, is left alone."""
         control = self._home.control(stream_id)
+        brought = brought_by(control, rehearsal_id)  # before ``conclude``, which removes the spec
         rehearsal = self._need(control, rehearsal_id)
         verdict = control.verdict(rehearsal_id)
-        if verdict is not None and self._is_left_alone(control, rehearsal):
-            return rehearsal, verdict
-        return self.conclude(stream_id, rehearsal_id)
+        if verdict is None or not self._is_left_alone(control, rehearsal):
+            rehearsal, verdict = self.conclude(stream_id, rehearsal_id)
+        comparison = compare_plans(self._home, control, rehearsal, verdict)
+        return report_of(rehearsal, verdict, comparison, known_bad(brought, verdict.spark_version))
 
     def conclude(self, stream_id: str, rehearsal_id: str) -> tuple[Rehearsal, RehearsalVerdict]:
-        """End it, whatever it does, and remove what it made; its verdict. Twice is once.
+        """End a rehearsal, remove what it made, and return its verdict; idempotent. Raises as ``is_over``.
 
-        A driver that was handed over is the deployment's: it is not ended, and its launch and its log stay.
-
-        Raises:
-            InvalidRequestError: nobody recorded such a rehearsal.
+        A driver that was handed over belongs to a deployment: it is not ended, and its launch and its log stay.
         """
         control = self._home.control(stream_id)
         rehearsal = self._need(control, rehearsal_id)
@@ -408,7 +415,7 @@ class Rehearsals:
         return rehearsal, verdict
 
     def _given(self, control: StreamControl, rehearsal: Rehearsal) -> RehearsalVerdict:
-        """The verdict in the place of a driver that gave none."""
+        """Record the verdict for a driver that gave none."""
         outcome, error, tail = self._why_none(control, rehearsal)
         verdict = RehearsalVerdict(
             stream_id=control.stream_id,
@@ -445,18 +452,18 @@ class Rehearsals:
         return "failed", words, tail
 
     def give_up(self, stream_id: str, rehearsal_id: str) -> None:
-        """End it before its time, without a report: nobody waits for it any more."""
+        """End a rehearsal early, its waiting driver included, without a report."""
         with suppress(InvalidRequestError):
             self.conclude(stream_id, rehearsal_id)
 
-    # removing
+    # remove
 
     def sweep(self, stream_id: str) -> None:
-        """Remove what rehearsals left that are over, or whose time is; and the oldest reports."""
+        """Remove what rehearsals left that are over or past their deadline, and the oldest reports."""
         control = self._home.control(stream_id)
         over: dict[str, datetime] = {}
         for rehearsal_id in control.rehearsal_ids():
-            with suppress(StreamStateError):  # the next sweep tries again, and no plan is refused for it
+            with suppress(StreamStateError):  # the next sweep tries again
                 ended_at = self._swept(control, rehearsal_id)
                 if ended_at is not None:
                     over[rehearsal_id] = ended_at
@@ -465,6 +472,7 @@ class Rehearsals:
                 self._remove(control, rehearsal_id, everything=True)
 
     def _swept(self, control: StreamControl, rehearsal_id: str) -> datetime | None:
+        """Remove what one rehearsal left; when it ended, or None for one that is not over or was handed over."""
         rehearsal = self._need(control, rehearsal_id)
         verdict = control.verdict(rehearsal_id)
         if self._is_left_alone(control, rehearsal):
@@ -472,7 +480,7 @@ class Rehearsals:
         if is_handed_over(control, rehearsal_id):
             if self._has_leftovers(control, rehearsal_id):
                 self._remove(control, rehearsal_id)
-            return None  # kept for as long as the deployment is: its driver's log lies here
+            return None  # it has the log of a deployment's driver, and goes with that deployment
         if verdict is None and not (self._is_late(rehearsal) or self._driver(control, rehearsal_id).has_ended()):
             return None
         if verdict is None or self._has_leftovers(control, rehearsal_id):
@@ -487,7 +495,7 @@ class Rehearsals:
         found = {name for store in stores for name in store.list_folders(folder)} - kept
         if found or self._home.home.head(layout.spec_key(control.stream_id, rehearsal_id)) is not None:
             return True
-        # Where launches lie apart they are each machine's own: whoever concluded it may not have seen this folder.
+        # A work dir belongs to one machine: the controller that concluded the rehearsal may not have seen this folder.
         return not is_kept and self._home.launch_path(f"{folder}/launches").exists()
 
     def _remove(self, control: StreamControl, rehearsal_id: str, *, everything: bool = False) -> None:

@@ -1,1 +1,1 @@
-"""What is kept of a stream and what goes: snapshots by count and age, what deployments left, whole streams."""
+"""Retention: prune snapshots and leftovers, pin snapshots, retire streams."""

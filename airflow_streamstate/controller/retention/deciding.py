@@ -1,4 +1,4 @@
-"""Which snapshots go: a pure function of what there is, what is needed, and what was asked for."""
+"""Which snapshots a prune removes: a pure function of the snapshots, the needs of the stream, and the policy."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from airflow_streamstate.protocol.retention import RetentionRegister
 from airflow_streamstate.snapshot.deletion import held_in
 
 KEPT_SNAPSHOTS = 10
-"""So many are kept where nobody says how many."""
+"""The number of snapshots kept by default."""
 
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """How much is to be kept.
+    """How many snapshots to keep, and for how long.
 
     Attributes:
-        keep: so many of the newest snapshots stay; None where only their age counts.
-        older_than_seconds: a snapshot goes only so long after it was taken, or last read; None for at once.
+        keep: this many of the newest snapshots stay; None: only their age counts, or the default number.
+        older_than_seconds: only snapshots taken and last read longer ago than this go; None: no minimum age.
 
     Raises:
-        InvalidRequestError: a number is none that can be.
+        InvalidRequestError: a number is out of range.
     """
 
     keep: int | None = None
@@ -33,18 +33,18 @@ class RetentionPolicy:
     def __post_init__(self) -> None:
         if self.keep is not None and self.keep < 0:
             raise InvalidRequestError(
-                "fewer than no snapshots cannot be kept", keep=self.keep, next_step="Give a number from 0 on."
+                "the number of snapshots to keep is negative", keep=self.keep, next_step="Give a number from 0 on."
             )
         if self.older_than_seconds is not None and not 0 <= self.older_than_seconds < float("inf"):
             raise InvalidRequestError(
-                "this is no age",
+                "the age is out of range",
                 older_than_seconds=self.older_than_seconds,
                 next_step="Give a number of seconds from 0 on.",
             )
 
     @property
     def kept_count(self) -> int:
-        """How many of the newest stay whatever their age."""
+        """How many of the newest stay at any age."""
         if self.keep is not None:
             return self.keep
         return KEPT_SNAPSHOTS if self.older_than_seconds is None else 0
@@ -52,19 +52,14 @@ class RetentionPolicy:
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of one snapshot.
-
-    Attributes:
-        goes: whether it is removed.
-        why: each reason, in words.
-    """
+    """Whether a prune removes one snapshot, and each reason in words."""
 
     goes: bool
     why: tuple[str, ...]
 
 
 def last_use(manifest: SnapshotManifest, register: RetentionRegister) -> datetime:
-    """When a snapshot was taken, or last read since."""
+    """When a snapshot was taken or last read."""
     return max(manifest.taken_at, register.used.get(manifest.snapshot_id, manifest.taken_at))
 
 
@@ -75,14 +70,12 @@ def decide_fates(
     policy: RetentionPolicy,
     now: datetime,
 ) -> dict[str, Fate]:
-    """What becomes of each snapshot of a stream, newest first.
+    """The fate of each snapshot of a stream, newest first.
 
     Args:
-        manifests: the complete ones, by id.
-        needed: those that the stream needs, and what for.
-        register: of what is kept: pins, leases, snapshots in the making.
-        policy: what was asked for.
-        now: ages count up to then.
+        manifests: the complete snapshots, by id.
+        needed: by id, what the stream needs a snapshot for.
+        register: the pins, leases and snapshots in progress.
     """
     held = held_in(register, now)
     newest_first = sorted(manifests.values(), key=lambda one: one.order, reverse=True)

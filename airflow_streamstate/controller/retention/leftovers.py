@@ -1,9 +1,8 @@
-"""What deployments leave behind, kept in bounds: checkpoints, launches, records, artifacts.
+"""Remove what old deployments left: checkpoints, launches, records, artifacts.
 
-Older than the last known good version, a deployment's checkpoints are cut down to the ends of their logs: those say
-where it ended, to audits and to an undo, and hold the fence against a driver of it that may still sleep somewhere. Of
-still older ones nothing stays. What is newer than the last known good version is not touched at all, and neither is a
-checkpoint whose own files a kept snapshot names.
+A deployment older than the last known good version keeps the ends of its logs: audits and an undo read there where it
+ended, and they hold the fence against a driver that may still wake up. The oldest ones are removed entirely. Nothing of
+a deployment newer than the last known good version is removed, and no checkpoint with files that a kept snapshot names.
 """
 
 from __future__ import annotations
@@ -19,39 +18,59 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.retention.needs import Needs
-from airflow_streamstate.controller.retention.recreated_stream import SameStream
-from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
+from airflow_streamstate.errors import ConflictError, DataError, DeploymentNotFoundError, StreamStateError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS
 from airflow_streamstate.protocol.ids import attempt_of, check_id, is_sha256, is_snapshot_of, launch_key_for, order_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, RequestRecord
+from airflow_streamstate.protocol.records import DeploymentSpec, RequestRecord
 from airflow_streamstate.protocol.retention import RetentionRegister
 from airflow_streamstate.snapshot.deletion import has_data
 from airflow_streamstate.store.cleanup import delete_below
 from airflow_streamstate.store.transfer import delete_many, keys_below
 
 KEPT_DEPLOYMENTS = 10
-"""So many of the newest stay on record, whatever else goes."""
+"""This many of the newest deployments always stay on record."""
 KEPT_UPGRADES = 20
 KEPT_LAUNCHES = 3
 KEPT_LOG_ENTRIES = 3
-"""Of each log of a checkpoint that is cut down: the last commit, what was planned behind it, and a fence."""
+"""Entries kept of each log of a cut-down checkpoint: the last commit, a batch planned after it, and a fence."""
 SILENT_SECONDS = 86_400.0
-"""So long after its last sign of life the driver of an old deployment is taken for gone, where nobody saw its end."""
+"""The driver of an old deployment without a known end counts as gone this long after its last sign of life."""
 UNUSED_SECONDS = 3_600.0
-"""So long an artifact stays that no deployment runs: one that is just being deployed has its record by then."""
+"""How long an unused artifact stays: a deploy that is under way has recorded its spec by then."""
+
+
+class SameStream:
+    """Detects that a stream was deleted, and maybe another one of its name created, since a prune began.
+
+    ``spec`` is the record of the deployment that was current then: no prune removes it within ten deployments.
+    """
+
+    def __init__(self, control: StreamControl, spec: DeploymentSpec) -> None:
+        self._control = control
+        self._spec = spec
+
+    def check(self) -> None:
+        """Call this right before each deletion. Raises ConflictError where the stream is another one."""
+        before = self._spec
+        try:
+            now = self._control.spec(before.deployment_id)
+        except DeploymentNotFoundError:
+            now = None
+        if now is None or now.identity != before.identity:
+            raise ConflictError(
+                "the stream was deleted while it was pruned",
+                stream_id=before.stream_id,
+                deployment_id=before.deployment_id,
+                created_at=before.created_at,
+                next_step="Nothing is left to prune of it; prune again if another stream has its name now.",
+            )
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """Something that a pass removes.
-
-    Attributes:
-        what: one word for its kind.
-        which: its id.
-        why: in words.
-    """
+    """Something that a prune removes: one word for its kind, its id, and the reason."""
 
     what: str
     which: str
@@ -66,16 +85,13 @@ class Leftovers:
     """Finds and removes what is left over of one stream.
 
     Args:
-        means: of the controller.
-        control: the stream.
-        needs: what the stream needs.
         kept: the snapshots that are kept, as of now.
         current: the current deployment.
-        known_good: the last known good version; None for none: then nothing of any deployment goes.
-        same: whether the stream is still the one of which all this was said.
-        is_dry: whether it is only told what would go.
-        is_blind: a snapshot may name files of any deployment's checkpoint, and nobody can read which: then nothing of
-            deployments goes.
+        known_good: the last known good version; None for none: then nothing of deployments is removed.
+        same: checks that the stream is still the same one.
+        is_dry: only report what would be removed.
+        is_blind: an unreadable manifest may name files of any deployment's checkpoint: nothing of deployments is
+            removed.
     """
 
     def __init__(
@@ -107,7 +123,7 @@ class Leftovers:
         self._found: list[Leftover] = []
 
     def remove(self) -> list[Leftover]:
-        """Remove what is left over; a pass that was cut short is finished by the next."""
+        """Remove what is left over; the next call finishes one that was cut short."""
         if self._needs.is_moving:
             return []
         ids = self._control.deployment_ids()
@@ -128,7 +144,7 @@ class Leftovers:
         return self._found
 
     def _tell(self, what: str, which: str, why: str) -> bool:
-        """Note it; whether it is to be done."""
+        """Note a leftover; whether to remove it now."""
         self._found.append(Leftover(what, which, why))
         if not self._is_dry:
             self._same.check()
@@ -149,12 +165,12 @@ class Leftovers:
         return self._has_ended(deployment_id)
 
     def _has_ended(self, deployment_id: str) -> bool:
-        """Whether no driver of it can wake up and find its fence gone: it has said its last word, its launcher proves
+        """Whether no driver of it can wake up and find its fence gone: its terminal event is there, its launcher proves
         its end, or it has been silent for a day."""
         try:
             seen = self._context.observer.observe(self._stream_id, deployment_id)
         except (DataError, DeploymentNotFoundError):
-            return True  # never begun, or nothing that anybody can read
+            return True  # never begun, or not readable by a driver either
         if isinstance(seen.terminal, TERMINAL_EVENTS):
             return True
         if seen.launch_status is not None and seen.launch_status.has_ended:
@@ -169,14 +185,14 @@ class Leftovers:
         self._home.remove_launches(folder)
         if self._home.checkpoints is not self._home.home:
             delete_below(self._home.checkpoints, folder)
-        # The record that makes it a deployment goes last, so that a pass which is cut short is gone on with.
+        # The spec, which makes it a deployment, goes last, so that the next pass goes on with one that was cut short.
         delete_below(self._home.home, folder, but=("spec.json",))
         delete_below(self._home.home, folder)
 
     def _remove_abandoned(self, kept: Collection[str]) -> None:
-        """The records of halves that nobody completes: whoever could wake up for one is of a deployment that is gone.
+        """Records of partial snapshots of deployments that are gone: no writer of those can wake up.
 
-        All such are looked for, whichever pass removed their deployment: it may have been cut short behind that.
+        Looks for all of them, since the pass that removed their deployment may have been cut short.
         """
         for snapshot_id in self._control.snapshot_ids():
             if self._is_dry or any(is_snapshot_of(snapshot_id, deployment_id) for deployment_id in kept):
@@ -190,7 +206,7 @@ class Leftovers:
                             delete_below(store, folder)
 
     def _cut_down(self, deployment_id: str) -> None:
-        """Its checkpoints but for the ends of their logs; what was being built or tried; launches but for the last."""
+        """Remove its checkpoints except the ends of their logs, what was being built or tried, and older launches."""
         folder = layout.deployment_folder(self._stream_id, deployment_id)
         keys = [*self._keys_beyond_ends(deployment_id)]
         for room in ("building", "trials"):
@@ -216,7 +232,7 @@ class Leftovers:
             yield from (key for key in keys_below(self._home.checkpoints, f"{checkpoint.prefix}/") if key not in kept)
 
     def _remove_launches(self, deployment_id: str, kept: int) -> None:
-        """The files of its older attempts on this machine, their logs among them; the records stay."""
+        """Remove the files of its older attempts on this machine, logs included; the records stay."""
         folder = self._home.launch_path(f"{layout.deployment_folder(self._stream_id, deployment_id)}/launches")
         attempts = []
         for path in folder.iterdir() if folder.is_dir() else ():
@@ -231,7 +247,7 @@ class Leftovers:
     # what is not a deployment's own
 
     def _remove_rehearsals(self, kept: Collection[str]) -> None:
-        """Of drivers that became an attempt of a deployment which is gone."""
+        """Remove rehearsals of drivers that became an attempt of a deployment that is gone."""
         for rehearsal_id in self._control.rehearsal_ids():
             with suppress(DataError):
                 handover = self._control.handover(rehearsal_id)
@@ -257,12 +273,12 @@ class Leftovers:
                     halves.append(upgrade_id)  # a pass that removed it was cut short
         for upgrade_id in (*halves, *(one for _, one in sorted(over)[:-KEPT_UPGRADES])):
             if self._tell("upgrade", upgrade_id, f"over, and not one of the last {KEPT_UPGRADES}"):
-                # Its record goes first: without its steps it would look like one that is about to begin, for ever.
+                # Its record goes first: a record without steps would look like an upgrade that is about to begin.
                 self._home.home.delete(layout.upgrade_key(self._stream_id, upgrade_id))
                 delete_below(self._home.home, layout.deployment_folder(self._stream_id, upgrade_id))
 
     def _remove_requests(self, kept: Collection[str]) -> None:
-        """Requests whose deployment is gone."""
+        """Remove the requests of deployments that are gone."""
         store, prefix = self._home.home, f"{layout.idempotency_folder(self._stream_id)}/"
         for key in keys_below(store, prefix):
             request_id = key[len(prefix) :].removesuffix(".json")
@@ -280,7 +296,7 @@ class Leftovers:
         return record.deployment_id not in kept
 
     def _remove_artifacts(self, kept: Collection[str]) -> None:
-        """What no deployment on record runs, nor an upgrade or a rehearsal: noted first, removed some time later."""
+        """Note, and some time later remove, artifacts that no deployment, upgrade or rehearsal on record uses."""
         used = self._used_artifacts(kept)
         if used is None:
             return
@@ -304,7 +320,7 @@ class Leftovers:
         retention.change(edit)
 
     def _used_artifacts(self, kept: Collection[str]) -> set[str] | None:
-        """None where a record cannot be read: then every artifact may be one that it names."""
+        """None where a record, which may name any artifact, cannot be read."""
         found = set[str]()
         upgrades = UpgradeJournal(self._control).ids()
         for owner in (*kept, *upgrades, *self._control.rehearsal_ids()):
@@ -314,9 +330,5 @@ class Leftovers:
                 continue
             except DataError:
                 return None
-            found |= {artifact.sha256 for artifact in _artifacts_of(spec)}
+            found |= {artifact.sha256 for artifact in (spec.application, *spec.py_files, *spec.files)}
         return found
-
-
-def _artifacts_of(spec: DeploymentSpec) -> tuple[Artifact, ...]:
-    return (spec.application, *spec.py_files, *spec.files)

@@ -1,4 +1,4 @@
-"""Which snapshots a stream still needs, and for what: whatever a start, a rollback or an undo may go back to."""
+"""Which snapshots a stream still needs: those that a start, a rollback or an undo may go back to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from airflow_streamstate.control.upgrades import UpgradeJournal, UpgradeState
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError
 from airflow_streamstate.protocol.ids import SnapshotKind, order_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 
 _ENDS: tuple[SnapshotKind, ...] = ("stopped", "drained", "pre-drain")
@@ -22,9 +21,9 @@ class Needs:
     """What a stream needs.
 
     Attributes:
-        snapshots: by id, what for.
-        deployments: whose records, plans and files something may still ask for.
-        is_moving: a deploy or an upgrade is under way: nothing that deployments left is removed now.
+        snapshots: by id, what a snapshot is needed for.
+        deployments: those with records, plans and files that are needed.
+        is_moving: a deploy or an upgrade is under way, so that no leftovers of deployments may be removed.
     """
 
     snapshots: Mapping[str, str]
@@ -38,16 +37,14 @@ def needs_of(
     manifests: Mapping[str, SnapshotManifest],
     known_good: str | None,
 ) -> Needs:
-    """What a stream needs by its register, its deployments, its upgrades and its rehearsals.
+    """What a stream needs by its register, deployments, upgrades and rehearsals.
 
     Args:
-        control: the stream.
-        register: of it.
         manifests: its complete snapshots, by id.
-        known_good: its last known good version; None for none.
+        known_good: the deployment of its last known good version; None for none.
 
     Raises:
-        DataError: a record that says what is needed cannot be read: then nothing is to be removed.
+        DataError: a record that decides this cannot be read; then nothing may be removed.
     """
     gathering = _Gathering(control, manifests)
     current = register.deployment_id
@@ -68,7 +65,7 @@ def needs_of(
 
 
 class _Gathering:
-    """Goes through the records, and notes the first reason for each snapshot."""
+    """Reads the records, and keeps the first reason for each snapshot."""
 
     def __init__(self, control: StreamControl, manifests: Mapping[str, SnapshotManifest]) -> None:
         self._control = control
@@ -81,19 +78,18 @@ class _Gathering:
         if snapshot_id is not None:
             self.snapshots.setdefault(snapshot_id, why)
 
-    def _spec(self, deployment_id: str) -> DeploymentSpec | None:
+    def _start_of(self, deployment_id: str) -> str | None:
         try:
-            return self._control.spec(deployment_id)
+            return self._control.spec(deployment_id).start.snapshot_id
         except DeploymentNotFoundError:
             return None
 
     def start(self, deployment_id: str, why: str) -> None:
-        """What a deployment started from."""
-        spec = self._spec(deployment_id)
-        self._need(None if spec is None else spec.start.snapshot_id, why)
+        """The snapshot that a deployment started from."""
+        self._need(self._start_of(deployment_id), why)
 
     def deployment(self, deployment_id: str, what: str) -> None:
-        """What it started from, what it left at its ends, and its newest one."""
+        """The snapshots that a deployment started from, those at its ends, and its newest one."""
         self.deployments.add(deployment_id)
         self.start(deployment_id, f"{what}, {deployment_id}, started from it")
         own = self._own(deployment_id)
@@ -105,22 +101,20 @@ class _Gathering:
             self._need(manifest.snapshot_id, f"the newest one of {what}, {deployment_id}")
 
     def known_good(self, deployment_id: str) -> None:
-        """The last known good version can always be brought back as it last was."""
+        """The snapshot from which the last known good version can be started again."""
         self.deployments.add(deployment_id)
         own = self._own(deployment_id)
         if own:
             self.snapshots[own[-1].snapshot_id] = f"last known good: the newest one of {deployment_id}"
-        else:
-            spec = self._spec(deployment_id)
-            if spec is not None and spec.start.snapshot_id is not None:
-                self.snapshots[spec.start.snapshot_id] = f"last known good: {deployment_id} started from it"
+        elif (started_from := self._start_of(deployment_id)) is not None:
+            self.snapshots[started_from] = f"last known good: {deployment_id} started from it"
 
     def _own(self, deployment_id: str) -> list[SnapshotManifest]:
         own = [manifest for manifest in self._manifests.values() if manifest.deployment_id == deployment_id]
         return sorted(own, key=lambda manifest: manifest.order)
 
     def upgrades(self, register: StreamRegister) -> None:
-        """What an upgrade that is not over may go back to."""
+        """The snapshots that an upgrade under way may go back to."""
         journal = UpgradeJournal(self._control)
         for upgrade_id in dict.fromkeys((*journal.ids(), *((register.upgrade_id,) if register.upgrade_id else ()))):
             upgrade = journal.upgrade(upgrade_id)
@@ -135,9 +129,9 @@ class _Gathering:
                 self._need(state.last.snapshot_id, f"the handover of upgrade {upgrade_id}")
 
     def rehearsals(self) -> None:
-        """What a rehearsal that is not over, or whose driver waits, starts from."""
+        """The snapshots from which a rehearsal that is not over, or whose driver waits, starts."""
         for rehearsal_id in self._control.rehearsal_ids():
-            with suppress(DataError):  # its driver has a lease of its own
+            with suppress(DataError):  # its driver holds a lease of its own
                 if self._control.verdict(rehearsal_id) is None or self._control.waiting(rehearsal_id) is not None:
                     self.start(rehearsal_id, f"rehearsal {rehearsal_id} starts from it")
 

@@ -1,4 +1,8 @@
-"""The verbs of retention: prune, pin, and what there is."""
+"""The verbs of retention: list, prune and pin snapshots, in the home and at its mirrors.
+
+A mirror is the backup of a lost home. A prune there removes only copies that the home itself has replaced by a newer
+snapshot, and keeps the newest copies, at least one.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,8 @@ from airflow_streamstate.controller.mirrors import Mirrors, no_mirrors
 from airflow_streamstate.controller.observe.views import CommandView
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.retention.deciding import Fate, RetentionPolicy, decide_fates, last_use
-from airflow_streamstate.controller.retention.leftovers import Leftover, Leftovers
+from airflow_streamstate.controller.retention.leftovers import Leftover, Leftovers, SameStream
 from airflow_streamstate.controller.retention.needs import Needs, needs_of
-from airflow_streamstate.controller.retention.recreated_stream import SameStream
 from airflow_streamstate.controller.retention.retiring import Retired, Retiring
 from airflow_streamstate.controller.snapshots import Snapshots
 from airflow_streamstate.controller.state_reader.readings import Readings
@@ -35,24 +38,16 @@ from airflow_streamstate.snapshot.sharing import freed_bytes, shared_bytes
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.cleanup import clear_left
 
-# Pruning at the mirrors: whole copies of snapshots that the home has let go of.
-#
-# A mirror is what is left where the home is lost, so it is never emptied after the home: only what the home has
-# replaced by a newer snapshot of its own goes, and the newest copies stay, as many as were asked for and at least
-# one.
-
 
 @dataclass(frozen=True)
 class PrunedMirror:
-    """What a prune did at one mirror, or would do.
+    """What a prune did, or would do, at one mirror.
 
     Attributes:
-        uri: of it.
-        removed: by snapshot whose copy goes, why.
-        freed: by snapshot that goes, how many bytes no other copy there has.
-        kept: by snapshot, why its copy stays.
-        files: how many went.
-        problem: why not everything, or nothing, was done; "" for none.
+        removed, kept: by snapshot, why its copy goes or stays.
+        freed: by removed snapshot, the bytes that no other copy there has.
+        files: the number of removed files.
+        problem: why the prune there is not complete; "" for none.
     """
 
     uri: str
@@ -66,27 +61,28 @@ class PrunedMirror:
         """``mirror removed[] kept[] files problem``."""
         return {
             "mirror": self.uri,
-            "removed": [
-                {"snapshot_id": one, "why": list(why), "freed_bytes": self.freed.get(one, 0)}
-                for one, why in self.removed.items()
-            ],
+            "removed": _removed_json(self.removed, self.freed),
             "kept": [{"snapshot_id": one, "why": list(why)} for one, why in self.kept.items()],
             "files": self.files,
             "problem": self.problem,
         }
 
 
+def _removed_json(removed: Mapping[str, tuple[str, ...]], freed: Mapping[str, int]) -> list[dict[str, object]]:
+    return [{"snapshot_id": one, "why": list(why), "freed_bytes": freed.get(one, 0)} for one, why in removed.items()]
+
+
 @dataclass(frozen=True)
 class HomeView:
-    """What the home keeps, as the prune left it.
+    """What the home keeps after its prune.
 
     Attributes:
         spec: of the current deployment.
-        ids: every snapshot of which there is anything, but for those that go.
+        ids: every snapshot of which there is anything, except those that go.
         manifests: the complete ones among them.
-        unreadable: those of which the manifest cannot be read.
-        needed: by id, what the stream needs it for.
-        register: of what is kept.
+        unreadable: those with an unreadable manifest.
+        needed: by id, what the stream needs a snapshot for.
+        register: the pins, leases and snapshots in progress.
     """
 
     spec: DeploymentSpec
@@ -98,13 +94,11 @@ class HomeView:
 
 
 class Copies:
-    """Prunes mirrors of one stream.
+    """Prunes the mirrors of one stream.
 
     Args:
-        means: of the controller.
         control: the stream in its home.
-        policy: how much is to be kept, here as in the home.
-        is_dry: only say what would go.
+        is_dry: only report what would be removed.
     """
 
     def __init__(
@@ -116,18 +110,18 @@ class Copies:
         self._is_dry = is_dry
 
     def prune(self, uri: str, home: HomeView) -> PrunedMirror:
-        """Remove the copies that nothing needs from one mirror; again, it goes on where it was cut short."""
+        """Remove the unneeded copies from one mirror; the next call finishes one that was cut short."""
         try:
             return self._prune(Mirrors(self._context).open(uri), home)
         except StreamStateError as error:
-            return PrunedMirror(uri, {}, {}, {}, problem=f"nothing, or not everything, was removed there: {error}")
+            return PrunedMirror(uri, {}, {}, {}, problem=f"the prune there is not complete: {error}")
 
     def _prune(self, mirror: Store, home: HomeView) -> PrunedMirror:
         there = StreamControl(mirror, self._control.stream_id, self._control.clock)
         self._refuse_another(there, home.spec)
         if home.unreadable:
             raise DataError(
-                "a manifest of the home cannot be read, so nobody knows which copies its snapshot needs",
+                "a manifest of the home cannot be read, so it is unknown which copies its snapshot needs",
                 stream_id=self._control.stream_id,
                 snapshot_ids=list(home.unreadable),
                 next_step=f"`streamstate snapshot verify {self._control.stream_id}` tells what is wrong with it.",
@@ -150,7 +144,7 @@ class Copies:
     def _decide(
         self, copies: Mapping[str, SnapshotManifest], home: HomeView
     ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-        """The copies that go, and those that stay; of each, why."""
+        """The copies that go and those that stay, each with the reasons."""
         removed, kept = {}, {}
         newest = max((manifest.order for manifest in home.manifests), default=None)
         fates = decide_fates(copies, home.needed, home.register, self._policy, self._context.clock.now())
@@ -167,35 +161,25 @@ class Copies:
         return removed, kept
 
     def _refuse_another(self, there: StreamControl, spec: DeploymentSpec) -> None:
-        """See that the mirror is of this very stream, by the record of its current deployment; and that the stream has
-        not gone on elsewhere, in a home that was restored from there."""
+        """Refuse a mirror of another stream, by the record of the current deployment; and a mirror from which another
+        home was restored, where the stream has gone on."""
         try:
             found: DeploymentSpec | None = there.spec(spec.deployment_id)
         except DeploymentNotFoundError:
             found = None
         if found is None or found.identity != spec.identity:
             raise DataError(
-                "the mirror does not know the current deployment, so what lies there may be of another stream",
+                "the mirror does not know the current deployment, so it may be of another stream",
                 stream_id=spec.stream_id,
                 deployment_id=spec.deployment_id,
                 mirror=there.home.uri,
-                next_step="`streamstate home mirror` brings it there.",
+                next_step="`streamstate home mirror` copies the deployment there.",
             )
         refuse_left_behind(self._control, there.home)
 
 
-# Before evidence goes, what it proves is recorded: the chain of custody up to the last known good version.
-
-
 def settle(home: Home, control: StreamControl, retention: Retention, through: str | None) -> None:
-    """Audit the beginnings of deployments whose evidence is about to go, and record what came of it.
-
-    Args:
-        home: of the stream.
-        control: the stream.
-        retention: what is kept of it.
-        through: the last deployment whose evidence may go; None for none.
-    """
+    """Audit the lineage up to ``through`` and record the result, before its evidence is removed; None: do nothing."""
     before = retention.read().settled
     if through is None or (before is not None and order_of(before.through) >= order_of(through)):
         return
@@ -216,11 +200,9 @@ class KeptSnapshot:
     """A complete snapshot, and why it is kept.
 
     Attributes:
-        manifest: of it.
-        shared_bytes: how many of its bytes another snapshot, or on a disk the checkpoint, has as well.
-        is_pinned, is_known_good: whether it is.
-        leases: who reads it now.
-        used_at: when it was taken, or last read.
+        shared_bytes: bytes that another snapshot, or on a disk the checkpoint, has as well.
+        leases: its current readers.
+        used_at: when it was taken or last read.
     """
 
     manifest: SnapshotManifest
@@ -236,14 +218,12 @@ class Pruned:
     """What a prune did, or would do.
 
     Attributes:
-        removed: by snapshot, why.
-        freed: by snapshot that goes, how many bytes nothing else has.
-        kept: by snapshot, why.
-        leftovers: what else goes.
-        swept: files and halves that went.
-        temporaries: temporary files, and uploads in parts, that went.
-        notes: what a person should know.
-        mirrors: what was done at each mirror.
+        removed, kept: by snapshot, why it goes or stays.
+        freed: by removed snapshot, the bytes that no other snapshot has.
+        leftovers: what else was removed.
+        swept: removed files and partial snapshots.
+        temporaries: the number of removed temporary files and multipart uploads.
+        notes: notes for people.
     """
 
     stream_id: str
@@ -262,10 +242,7 @@ class Pruned:
         return {
             "stream_id": self.stream_id,
             "dry_run": self.is_dry,
-            "removed": [
-                {"snapshot_id": one, "why": list(why), "freed_bytes": self.freed.get(one, 0)}
-                for one, why in self.removed.items()
-            ],
+            "removed": _removed_json(self.removed, self.freed),
             "kept": [{"snapshot_id": one, "why": list(why)} for one, why in self.kept.items()],
             "leftovers": [one.to_json() for one in self.leftovers],
             "abandoned": list(self.swept.abandoned),
@@ -276,12 +253,33 @@ class Pruned:
         }
 
 
-class Retaining:
-    """Looks after what is kept.
+def _known_good(kept: RetentionRegister) -> str | None:
+    return None if kept.known_good is None else kept.known_good.deployment_id
 
-    Args:
-        means: of the controller.
+
+def _until(control: StreamControl, register: StreamRegister, kept: RetentionRegister, needs: Needs) -> str | None:
+    """The last deployment whose evidence of its beginning may be removed; None for none.
+
+    The evidence of the current deployment stays, as does the snapshot that it started from.
     """
+    good = _known_good(kept)
+    if needs.is_moving or good is None:
+        return None
+    ids = [one for one in control.deployment_ids() if order_of(one) <= order_of(good)]
+    behind = [one for one in ids if one != register.deployment_id]
+    return behind[-1] if behind else None
+
+
+def _notes(needs: Needs, kept: RetentionRegister) -> tuple[str, ...]:
+    if needs.is_moving:
+        return ("a deploy or an upgrade is under way: what deployments left stays for now",)
+    if kept.known_good is None:
+        return ("no version has proven itself yet: what deployments left stays for now",)
+    return ()
+
+
+class Retaining:
+    """The snapshots and leftovers of the streams of one home."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
@@ -290,18 +288,16 @@ class Retaining:
     def prune(
         self, stream_id: str, policy: RetentionPolicy, *, is_dry: bool = False, at_mirrors: bool = False
     ) -> Pruned:
-        """Remove the snapshots that nothing needs, and what deployments left; again, it goes on where it was cut short.
+        """Remove unneeded snapshots and what old deployments left; the next call finishes one that was cut short.
 
         Args:
-            stream_id: the stream.
-            policy: how much is to be kept.
-            is_dry: only say what would go, and why; nothing is changed.
-            at_mirrors: at its mirrors, too. One that does not answer holds nobody up.
+            is_dry: only report what would be removed, and why.
+            at_mirrors: prune the stream's mirrors as well; one that does not answer does not stop the others.
 
         Raises:
-            StreamNotFoundError: there is none.
-            InvalidRequestError: its checkpoints lie elsewhere than this home has them; or it has no mirrors.
-            DataError: a record that says what is needed cannot be read: then nothing is removed.
+            StreamNotFoundError: there is no such stream.
+            InvalidRequestError: its checkpoints lie in another store than this home's; or it has no mirrors.
+            DataError: a record that says what is needed cannot be read; then nothing is removed.
             ConflictError: the stream was deleted meanwhile.
         """
         control = self._home.need_stream(stream_id)
@@ -311,6 +307,7 @@ class Retaining:
         if at_mirrors and not spec.mirrors:
             raise no_mirrors(stream_id)
         same = SameStream(control, spec)
+        remover = Remover(control, self._home.places, self._context.requested_by, same.check)
         if not is_dry:
             self._mark_known_good(control)
             Rehearsals(self._context).sweep(stream_id)
@@ -318,21 +315,19 @@ class Retaining:
         retention = Retention(control, self._context.requested_by)
         kept_register = retention.read()
         manifests, _ = self._manifests(control, kept_register)
-        needs = self._needs(control, register, manifests, kept_register)
+        needs = needs_of(control, register, manifests, _known_good(kept_register))
         now = self._context.clock.now()
         fates = decide_fates(manifests, needs.snapshots, kept_register, policy, now)
-        notes = self._notes(needs, kept_register)
+        notes = _notes(needs, kept_register)
         removed = {one: fate.why for one, fate in fates.items() if fate.goes}
         if not is_dry:
-            settle(self._home, control, retention, self._until(control, register, kept_register, needs))
-            removed = self._condemned(control, self._remover(control, same), manifests, policy, fates)
+            settle(self._home, control, retention, _until(control, register, kept_register, needs))
+            removed = self._condemned(control, remover, manifests, policy, fates)
         stays = [manifest for one, manifest in manifests.items() if one not in removed]
         freed = freed_bytes(self._home.checkpoints, [manifests[one] for one in removed], stays)
-        swept = Removed() if is_dry else self._remover(control, same).sweep()
+        swept = Removed() if is_dry else remover.sweep()
         notes = (*notes, *swept.problems)
-        current = str(register.deployment_id)
-        good = None if kept_register.known_good is None else kept_register.known_good.deployment_id
-        # What was completed since may refer to a checkpoint to which, of the others, only one refers that goes now.
+        # A snapshot completed since may be the only one that stays and refers to a deployment's checkpoint.
         found, unreadable = self._manifests(control, retention.read())
         stays = [manifest for one, manifest in found.items() if one not in removed]
         is_blind = bool(unreadable) and self._names_checkpoints(control)
@@ -340,7 +335,15 @@ class Retaining:
             stays_too = ": what deployments left stays" if is_blind else ", and is neither kept nor removed"
             notes = (*notes, f"the manifest of {', '.join(unreadable)} cannot be read{stays_too}")
         leftovers = Leftovers(
-            self._context, control, needs, stays, current, good, same, is_dry=is_dry, is_blind=is_blind
+            self._context,
+            control,
+            needs,
+            stays,
+            spec.deployment_id,
+            _known_good(kept_register),
+            same,
+            is_dry=is_dry,
+            is_blind=is_blind,
         ).remove()
         places, _ = self._home.places.all_of(control)
         stores = dict.fromkeys((self._home.home, *places.values()))
@@ -362,58 +365,22 @@ class Retaining:
         policy: RetentionPolicy,
         fates: dict[str, Fate],
     ) -> dict[str, tuple[str, ...]]:
-        """Decide by the records as they are in the moment of the act, and record it.
+        """Decide again by the current records, and record the decision.
 
-        Whoever wants a snapshot since the last look has had a lease on it, so either his record is seen here, or the
-        register has changed, and it is looked again.
+        Each new user of a snapshot takes a lease first: either this look sees its record, or the retention register
+        has changed and the compare-and-swap looks again.
         """
 
         def choose(register: RetentionRegister) -> list[str]:
             now = self._context.clock.now()
-            needs = self._needs(control, control.need_register().value, manifests, register)
+            needs = needs_of(control, control.need_register().value, manifests, _known_good(register))
             again = decide_fates(manifests, needs.snapshots, register, policy, now)
             return [one for one, fate in again.items() if fate.goes and fates[one].goes]
 
         return {one: fates[one].why for one in remover.condemn(manifests, choose) if one in fates}
 
-    def _remover(self, control: StreamControl, same: SameStream) -> Remover:
-        return Remover(control, self._home.places, self._context.requested_by, same.check)
-
-    def _needs(
-        self,
-        control: StreamControl,
-        register: StreamRegister,
-        manifests: dict[str, SnapshotManifest],
-        kept: RetentionRegister,
-    ) -> Needs:
-        return needs_of(
-            control, register, manifests, None if kept.known_good is None else kept.known_good.deployment_id
-        )
-
-    def _until(
-        self, control: StreamControl, register: StreamRegister, kept: RetentionRegister, needs: Needs
-    ) -> str | None:
-        """Up to which deployment evidence of its beginning may go; None for none.
-
-        That of the last known good version goes only with the snapshot that it started from, which the current
-        deployment keeps.
-        """
-        if needs.is_moving or kept.known_good is None:
-            return None
-        good = kept.known_good.deployment_id
-        ids = [one for one in control.deployment_ids() if order_of(one) <= order_of(good)]
-        behind = [one for one in ids if one != register.deployment_id]
-        return behind[-1] if behind else None
-
-    def _notes(self, needs: Needs, kept: RetentionRegister) -> tuple[str, ...]:
-        if needs.is_moving:
-            return ("a deploy or an upgrade is under way: what deployments left stays for now",)
-        if kept.known_good is None:
-            return ("no version has proven itself yet: what deployments left stays for now",)
-        return ()
-
     def _mark_known_good(self, control: StreamControl) -> None:
-        """Where nobody waited for the current version to be healthy, the prune looks itself."""
+        """Mark the current version as known good, if it is healthy: no caller may have waited for that."""
         seen = self._context.observer.observe(control.stream_id)
         if seen.register.upgrade_id is None and has_proven_itself(self._context, seen):
             Retention(control, self._context.requested_by).mark_good(seen.deployment_id)
@@ -421,23 +388,22 @@ class Retaining:
     def _manifests(
         self, control: StreamControl, kept: RetentionRegister
     ) -> tuple[dict[str, SnapshotManifest], list[str]]:
-        """Those that stay as far as the register says, by id; and the ids of those that cannot be read."""
+        """The complete snapshots that are not condemned, by id; and the ids of unreadable ones."""
         found, unreadable = {}, []
         for snapshot_id in control.snapshot_ids():
             if snapshot_id in kept.condemned:
-                continue  # a prune that was cut short had decided on it
+                continue  # by an earlier prune that was cut short
             try:
                 manifest = control.manifest(snapshot_id)
             except DataError:
-                unreadable.append(snapshot_id)  # told by ``verify``; what it refers to stays as long as it is there
+                unreadable.append(snapshot_id)  # what it refers to stays as long as it is there
                 continue
             if manifest is not None:
                 found[snapshot_id] = manifest
         return found, unreadable
 
     def _names_checkpoints(self, control: StreamControl) -> bool:
-        """Whether a deployment was told to keep no snapshots: its end, and that of the one before it, may name files of
-        a checkpoint itself."""
+        """Whether a deployment keeps no snapshots: its end and its predecessor's may name files of a checkpoint."""
         for deployment_id in control.deployment_ids():
             try:
                 if control.spec(deployment_id).snapshots == NO_SNAPSHOTS:
@@ -448,14 +414,10 @@ class Retaining:
                 return True
         return False
 
-    # what there is
+    # list
 
     def all(self, stream_id: str) -> list[KeptSnapshot]:
-        """The complete snapshots of a stream, oldest first, with what keeps them.
-
-        Raises:
-            StreamNotFoundError: there is no such stream.
-        """
+        """The complete snapshots of a stream, oldest first, with what keeps them. Raises StreamNotFoundError."""
         control = self._home.need_stream(stream_id)
         manifests = Snapshots(self._context).all(stream_id)
         shared = shared_bytes(self._home.checkpoints, manifests)
@@ -478,11 +440,11 @@ class Retaining:
     def _looked(
         self, control: StreamControl, manifests: dict[str, SnapshotManifest]
     ) -> tuple[RetentionRegister, set[str]]:
-        """What is kept, and which snapshots for the last known good version; damage of it hides no snapshot."""
+        """The retention register, and the snapshots kept for the last known good version; empty where it is damaged."""
         empty = RetentionRegister(control.stream_id, "", self._context.clock.now(), "")
         try:
             kept = Retention(control).read()
-            needs = self._needs(control, control.need_register().value, manifests, kept)
+            needs = needs_of(control, control.need_register().value, manifests, _known_good(kept))
         except StreamStateError:
             return empty, set()
         return kept, {one for one, why in needs.snapshots.items() if why.startswith("last known good")}
@@ -494,12 +456,10 @@ class Retaining:
     # pins
 
     def pin(self, stream_id: str, snapshot_id: str, *, is_promised: bool = False) -> None:
-        """Keep a snapshot until ``unpin``; twice is once.
+        """Keep a snapshot until ``unpin``; idempotent.
 
         Args:
-            stream_id: the stream.
-            snapshot_id: a complete one.
-            is_promised: it is still to be taken: an order for it was given.
+            snapshot_id: a complete snapshot; with ``is_promised`` one that was ordered.
 
         Raises:
             SnapshotNotFoundError: there is none, or it is being removed.
@@ -510,11 +470,8 @@ class Retaining:
         Retention(control, self._context.requested_by).pin(snapshot_id)
 
     def pin_ordered(self, order: CommandView) -> None:
-        """Pin the snapshot that an order makes, or that answers it; one that never comes to be pins nothing.
-
-        Raises:
-            SnapshotNotFoundError: it is being removed.
-        """
+        """Pin the snapshot that a command makes, or that answers it. Raises SnapshotNotFoundError: it is being removed.
+        The pin of a snapshot that is never made keeps nothing."""
         if order.outcome is not None and order.outcome.snapshot is not None:
             self.pin(order.stream_id, order.outcome.snapshot.snapshot_id)
         elif order.number is not None:
@@ -522,11 +479,7 @@ class Retaining:
             self.pin(order.stream_id, snapshot_id, is_promised=True)
 
     def unpin(self, stream_id: str, snapshot_id: str) -> None:
-        """Take a pin away; where there is none, nothing is changed.
-
-        Raises:
-            SnapshotNotFoundError: there is no such snapshot.
-        """
+        """Remove a pin, if there is one. Raises SnapshotNotFoundError: there is no such snapshot."""
         control = self._home.need_stream(stream_id)
         retention = Retention(control, self._context.requested_by)
         if snapshot_id not in retention.read().pins:

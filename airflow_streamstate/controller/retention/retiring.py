@@ -1,7 +1,7 @@
-"""Retiring a stream: it is not to run any more; and, where that is asked for, nothing of it stays.
+"""Retire a stream: it starts only with ``--revive`` from now on; or delete it entirely.
 
-What is decided stands in the register before anything goes, and the register goes last: whoever comes in between finds
-that, and a second call goes on where the first one was cut short.
+The register records the decision first and is deleted last, so that any controller in between finds it, and a second
+call finishes one that was cut short.
 """
 
 from __future__ import annotations
@@ -30,12 +30,7 @@ from airflow_streamstate.store.transfer import keys_below
 
 @dataclass(frozen=True)
 class Retired:
-    """What became of a stream.
-
-    Attributes:
-        retirement: as it stands in the register, or stood there.
-        objects: how many objects were removed now.
-    """
+    """A retired stream; ``objects``: how many objects this call removed."""
 
     stream_id: str
     retirement: Retirement
@@ -54,29 +49,23 @@ class Retired:
 
 
 class Retiring:
-    """Retires streams.
-
-    Args:
-        means: of the controller.
-    """
+    """Retires streams."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._home = context.home
 
     def retire(self, stream_id: str, *, reason: str = "", deletes: bool = False) -> Retired:
-        """Mark a stream as one that is not to run any more; twice is once.
+        """Mark a stream as retired; idempotent.
 
         Args:
-            stream_id: the stream.
-            reason: for people.
-            deletes: remove everything of it, too: snapshots, pins, leases and all. There is no way back.
+            deletes: also delete everything of it, pinned snapshots included. This cannot be undone.
 
         Raises:
-            StreamNotFoundError: there is none (any more).
-            ConflictError: it runs, or nobody can say whether it does; or it is being deployed or upgraded.
-            InvalidRequestError: it is to be deleted, and its checkpoints lie elsewhere than this home has them.
-            UnavailableError: it is to be deleted, and a place of its snapshots does not answer.
+            StreamNotFoundError: there is no such stream (any more).
+            ConflictError: it runs, or may run; or it is being deployed or upgraded.
+            InvalidRequestError: with ``deletes``, where its checkpoints lie in another store than this home's.
+            UnavailableError: with ``deletes``, where a store of its snapshots does not answer.
         """
         control = self._home.control(stream_id)
         stored = control.register_or_lost()
@@ -84,7 +73,7 @@ class Retiring:
             raise control.not_found()
         _ = self._home.checkpoints  # refused by name before anything is written
         if deletes and stored.value.deployment_id is not None:
-            with suppress(DeploymentNotFoundError):  # by the call before, which was cut short
+            with suppress(DeploymentNotFoundError):  # deleted by an earlier call that was cut short
                 self._home.check_place(control.spec(stored.value.deployment_id))
         retirement = stored.value.retirement
         if retirement is None or (deletes and not retirement.is_deleting):
@@ -109,13 +98,13 @@ class Retiring:
             raise refused.error
         if register.deployment_id is None:
             return
-        needs_of(control, register, {}, None)  # a stream whose records cannot be read is not removed unseen
+        needs_of(control, register, {}, None)  # raises where the records cannot be read
         seen = self._context.observer.look(control, stored, register.deployment_id)
         state = seen.state
         if state in ALIVE or state == "lost":
-            what = "nobody can say whether this stream has ended" if state == "lost" else f"the stream is {state}"
+            what = "it is unknown whether this stream has ended" if state == "lost" else f"the stream is {state}"
             raise ConflictError(
-                f"{what}: only one that has ended is retired",
+                f"{what}: only a stream that has ended can be retired",
                 stream_id=control.stream_id,
                 deployment_id=seen.deployment_id,
                 state=state,
@@ -123,15 +112,11 @@ class Retiring:
             )
         still_runs = seen.launch_status is not None and seen.launch_status.state == "running"
         if not seen.is_closed and (still_runs or not isinstance(seen.terminal, TERMINAL_EVENTS)):
-            self._context.endings.prove(control, seen)  # one that has said its last word is given a moment to be gone
+            self._context.endings.prove(control, seen)
 
     def _refuse_lost_places(self, control: StreamControl) -> None:
-        """See that each place answers, before there is no way back: of a stream that is being deleted nothing is
-        deployed, and what lies at a place that is gone for good cannot be deleted.
-
-        Raises:
-            UnavailableError: one does not.
-        """
+        """Raise UnavailableError unless each store of snapshots answers: a stream marked as being deleted cannot be
+        deployed, and snapshots in a lost store could never be deleted."""
         for uri in known_places(control):
             try:
                 self._home.places.need(control.stream_id, uri)
@@ -145,7 +130,7 @@ class Retiring:
                 ) from error
 
     def _delete(self, control: StreamControl) -> int:
-        """Everything but the register, then that."""
+        """Delete everything but the register, then the register."""
         stream_id = control.stream_id
         home, checkpoints = self._home.home, self._home.checkpoints
         for rehearsal_id in control.rehearsal_ids():
@@ -160,22 +145,19 @@ class Retiring:
         for store in dict.fromkeys((*stores, *places)):  # no later prune of this stream would
             end_uploads(store, stream_id, self._context.clock.now())
         self._home.remove_stream(stream_id, but=name)
-        for place in places:  # before the name is free: whoever has it then may want the same place
+        for place in places:  # before the name is free: the next stream of the name may use the same place
             place.delete(layout.place_record_key(stream_id))
         home.delete(register_key)
         delete_below(home, stream_id)
         return count + elsewhere
 
     def _delete_elsewhere(self, control: StreamControl) -> tuple[list[Store], int]:
-        """What lies at other places; where one does not answer, everything stays on record, and the next call goes on.
-
-        Raises:
-            UnavailableError: a place does not answer.
-        """
+        """Delete the snapshots in other stores. Raises UnavailableError where one does not answer; the next call goes
+        on."""
         count, folder = 0, layout.snapshots_folder(control.stream_id)
         places = []
         for uri in known_places(control):
-            with suppress(ConflictError):  # it is another home's
+            with suppress(ConflictError):  # the place is another home's
                 store = self._home.places.need_own(control, uri)
                 count += len(keys_below(store, f"{folder}/"))
                 delete_below(store, folder)

@@ -1,1 +1,1 @@
-"""Upgrades and rollbacks as one verb: a state machine whose every step is recorded before it acts."""
+"""Upgrades and rollbacks: one state machine that records each step before it acts (Law 1)."""

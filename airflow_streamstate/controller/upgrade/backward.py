@@ -1,9 +1,9 @@
-"""The way back to the old version, in the first way that is exact; where none is, it is said, and nothing is touched.
+"""The way back to the old version: the first exact way of these, or a failure that leaves the stream as it is.
 
-``resume``: nothing of the new version ever ran. ``handover``: it neither committed nor planned a batch, so the old one
-begins where it had ended. ``forward``: the old code goes on from the new one's last commit, rehearsed before; what the
-new one wrote stays, and its batches are named. ``undo``: back to the handover, with the sinks undone (Law 14); where a
-drain left state that nothing can be seeded over, back to before the drain.
+``resume``: the new version never ran. ``handover``: the new version neither committed nor planned a batch, so the old
+one begins where it ended. ``forward``: the old code, rehearsed before, goes on from the new version's last commit; the
+new version's output stays, and its batches are named. ``undo``: back to the handover, with the sinks undone (Law 14);
+or to before the drain, where that left state that a seed would drop.
 """
 
 from __future__ import annotations
@@ -56,134 +56,123 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.upgrades import WAITS, ReturnWay
 from airflow_streamstate.snapshot.data import check_complete
 
-# The driver of the version that comes back, before the one that is given up is stopped: rehearsed, and waiting.
-#
-# Nothing depends on it: where there is no room for two, where its rehearsal fails, or where it is late, the way back
-# is taken without it, and a driver is launched after the stop. Why is recorded with the step.
+# The driver of the old version comes up, rehearsed and waiting, before the given-up one is stopped. It only saves
+# time: where it fails or is late, a driver is launched after the stop, and the step records why.
 
-NOTHING_RUNS = "what is given up does not run, so that no time is to be lost"
+NOTHING_RUNS = "the given-up version does not run, so there is no time to save"
 
 
-def stay_seconds(tools: Tools) -> float | None:
-    """For how long a driver that is rehearsed is to wait; None where none is wanted."""
+def _stay_seconds(tools: Tools) -> float | None:
+    """How long a rehearsed driver is to wait; None: it is not to wait."""
     upgrade = tools.upgrade
     return upgrade.rehearsal_within_seconds + STAY_SECONDS if upgrade.warm else None
 
 
-def take_way(
+def _take_way(
     tools: Tools, state: UpgradeState, way: ReturnWay, reason: str = "", *, rehearsal_id: str | None = None
 ) -> None:
-    """Record the way back that was decided on; before it is gone, a driver for it comes up, where that can be.
+    """Record the decided way back, and first start a driver for it where that saves time.
 
     Args:
-        tools, state: of the upgrade.
-        way: ``handover``, ``forward`` or ``undo``.
-        reason: why not in an earlier way; "" for nothing to say.
-        rehearsal_id: of the old code on what the new version left, where its driver may wait by now.
+        reason: why a better way was not taken.
+        rehearsal_id: a rehearsal of the old code on the state that the new version left; its driver may wait by now.
 
     Raises:
-        UnavailableError, OutcomeUnknownError: a rehearsal could not be begun, and may be in a moment.
+        UnavailableError, OutcomeUnknownError: a rehearsal could not begin; retry.
     """
     if not tools.upgrade.warm:
-        go_back(tools, state, way, reason, "as was asked for")
+        _return(tools, state, way, reason, "as requested")
         return
-    end = "" if rehearsal_id is None else tools.planning.waiting_end(tools.stream_id, rehearsal_id)
+    end = "" if rehearsal_id is None else tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
     if rehearsal_id is not None and not end:
         tools.take(state, "trying", reason, way=way, rehearsal_id=rehearsal_id, is_decided=True)
         return
     if way == "forward":
-        go_back(tools, state, way, reason, end)
+        _return(tools, state, way, reason, end)
         return
-    seen = tools.context.observer.observe(tools.stream_id, state.last.new_deployment_id)
+    seen = _new(tools, state)
     beginning = beginning_of(tools, seen)
     if not _is_alive(seen) or beginning is None:
-        go_back(tools, state, way, reason, NOTHING_RUNS)
+        _return(tools, state, way, reason, NOTHING_RUNS)
         return
     try:
-        view = tools.planning.begin(
+        view = tools.rehearsals.begin(
             tools.pinned(tools.old_version()),
             request_id=tools.request_id(f"back-{way}"),
             deadline_seconds=tools.upgrade.rehearsal_within_seconds,
-            waits_seconds=stay_seconds(tools),
+            waits_seconds=_stay_seconds(tools),
             snapshot_id=beginning.snapshot_id,
         )
     except StreamStateError as error:
         if is_passing(error) and tools.waited_seconds(state) < PATIENCE_SECONDS:
             raise
-        go_back(tools, state, way, reason, describe_error(error))
+        _return(tools, state, way, reason, describe_error(error))
         return
     tools.take(state, "trying", reason, way=way, rehearsal_id=view.rehearsal_id, is_decided=True)
 
 
-def go_back(tools: Tools, state: UpgradeState, way: ReturnWay, reason: str, driver: str) -> None:
-    """Record that the version that is given up is ended now; ``driver``: as in ``UpgradeStep``."""
+def _return(tools: Tools, state: UpgradeState, way: ReturnWay, reason: str, driver: str) -> None:
+    """Record that the given-up version is to end now; ``driver`` as in ``UpgradeStep``."""
     tools.take(state, "returning", reason, way=way, driver=driver)
 
 
-def warming(tools: Tools, state: UpgradeState) -> Next:
-    """The way is decided on, and the driver for it comes up beside the version that is given up."""
+def _warming(tools: Tools, state: UpgradeState) -> Next:
+    """The way is decided; its driver comes up beside the given-up version, which runs on."""
     way: ReturnWay = state.last.way or "forward"
-    go = partial(go_back, tools, state, way, state.last.text)
+    go = partial(_return, tools, state, way, state.last.text)
     rehearsal_id = str(state.last.rehearsal_id)
     if way == "handover" and _has_run(tools, state):
         words = "it has run a batch while the old driver came up, so its beginning is not its end"
         return Act(partial(tools.take, state, "unhealthy", "; ".join(filter(None, (tools.why_given_up(), words)))))
     try:
-        if tools.planning.is_waiting(tools.stream_id, rehearsal_id):
+        if tools.rehearsals.is_waiting(tools.stream_id, rehearsal_id):
             return Act(partial(go, WAITS))
-        end = tools.planning.waiting_end(tools.stream_id, rehearsal_id)
-        is_over = tools.planning.is_over(tools.stream_id, rehearsal_id)
+        end = tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
+        is_over = tools.rehearsals.is_over(tools.stream_id, rehearsal_id)
     except InvalidRequestError as error:
         return Act(partial(go, describe_error(error)))
-    if (
-        not end
-        and not is_over
-        and not _is_alive(tools.context.observer.observe(tools.stream_id, state.last.new_deployment_id))
-    ):
+    if not end and not is_over and not _is_alive(_new(tools, state)):
         end = NOTHING_RUNS
     within_seconds = WARM_SECONDS + (0.0 if way == "forward" else tools.upgrade.rehearsal_within_seconds)
     waited_seconds = (tools.context.clock.now() - state.last.taken_at).total_seconds()
     if not end and waited_seconds >= within_seconds:
-        end = f"it has not come to its first start in {within_seconds:g} s"
+        end = f"it has not reached its first start in {within_seconds:g} s"
     if end:
         return Act(partial(go, end))
-    return Wait("the driver of the version before comes up beside the one that is given up")
+    return Wait("the old version's driver comes up beside the given-up version")
 
 
 def _has_run(tools: Tools, state: UpgradeState) -> bool:
-    """Whether the version that is given up is past its beginning by now: it runs on while the driver comes up. Where
-    the store of its log does not answer, its end will tell."""
+    """Whether the given-up version has run a batch meanwhile. False where the store of its log does not answer: the
+    look at its end finds the batch."""
     with suppress(UnavailableError):
-        seen = tools.context.observer.observe(tools.stream_id, state.last.new_deployment_id)
+        seen = _new(tools, state)
         return has_run_batches(tools, seen, beginning_of(tools, seen))
     return False
 
 
-def give_up_waiting(tools: Tools, state: UpgradeState) -> None:
-    """End a driver that waits for a way that is not taken: there may not be room for one more."""
-    if state.last.is_decided and state.last.rehearsal_id is not None:
-        with suppress(StreamStateError):
-            tools.planning.give_up(tools.stream_id, state.last.rehearsal_id)
+def _new(tools: Tools, state: UpgradeState) -> Observation:
+    """The given-up version as it is now."""
+    return tools.context.observer.observe(tools.stream_id, state.last.new_deployment_id)
 
 
 def _is_alive(seen: Observation) -> bool:
     return seen.is_current and seen.state in ALIVE
 
 
-# The act of coming back: what is given up is ended, and the old version runs again.
+# The given-up version ends, and the old one is deployed or resumed.
 
 PATIENCE_SECONDS = 60.0
-"""So long a version that is given up may take to end its batch; then it is killed, and the batch is run again over the
-same bounds, or undone."""
+"""How long the given-up version may take to end its batch; then its driver is killed, and the batch runs again over the
+same bounds, or is undone."""
 KILL_GRACE_SECONDS = 10.0
 
 
-def returning(tools: Tools, state: UpgradeState) -> Next:
-    """The way is decided: what is given up is ended, and the old code deployed in its place."""
+def _returning(tools: Tools, state: UpgradeState) -> Next:
     if state.last.way == "resume":
         return Act(partial(_resume, tools, state))
-    seen = tools.context.observer.observe(tools.stream_id, state.last.new_deployment_id)
-    if not seen.is_current or seen.state not in ALIVE:
+    seen = _new(tools, state)
+    if not _is_alive(seen):
         return Act(partial(_come_back, tools, state, seen))
     if state.last.bad_command_id is None:
         return Act(partial(_order_end, tools, state, seen))
@@ -202,14 +191,14 @@ def _order_end(tools: Tools, state: UpgradeState, seen: Observation) -> None:
         reason = f"upgrade {tools.upgrade.upgrade_id} gives it up"
         order = tools.order("stop", seen.deployment_id, "bad-end", reason)
     except StreamStateError as error:
-        if not isinstance(error, ConflictError):  # it has just ended, or somebody else has: the next look finds that
+        if not isinstance(error, ConflictError):  # a conflict: it has just ended, which the next look finds
             _not_back(tools, state, error)
         raise
     tools.take(state, "returning", state.last.text, bad_command_id=order.command_id)
 
 
 def _kill(tools: Tools, state: UpgradeState, seen: Observation) -> None:
-    """The driver of the version that is given up, and of no other: the stream may have moved on by now."""
+    """Kill the driver of the observed deployment and no other: the stream may have moved on by now."""
     try:
         tools.attempts.end_driver(seen, KILL_GRACE_SECONDS)
     except StreamStateError as error:
@@ -217,15 +206,15 @@ def _kill(tools: Tools, state: UpgradeState, seen: Observation) -> None:
 
 
 def _resume(tools: Tools, state: UpgradeState) -> None:
-    """The old version is still the current one: it goes on from its own checkpoints.
+    """Resume the old version, which is still current, on its own checkpoints.
 
-    A drained one never does (Law 11), one that a drain still waits for would only end again, and one whose source sends
-    each row once is refused: there its code is deployed anew, over what it has left.
+    Its code is deployed anew instead where it is drained (Law 11), where a drain of it is pending, or where a source
+    sends each row only once.
     """
     seen = tools.old()
     now = seen.state
     new_id = None if seen.is_current else tools.deployed_id()
-    if new_id is not None:  # by somebody who slept in his deploy while another gave it up
+    if new_id is not None:  # a slow worker finished its deploy while another gave the new version up
         tools.take(state, "unhealthy", state.last.text, new_deployment_id=new_id)
         return
     try:
@@ -241,7 +230,7 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
             tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.resume("back"))
     except StreamStateError as error:
         if isinstance(error, IncompatibleUpgradeError) and now == "drained" and seen.is_current:
-            # Its drain left state, which a seed would drop (Law 16); the snapshot from before the drain has it.
+            # Its drain left state that a seed would drop (Law 16); the snapshot from before the drain has it.
             tools.take(state, "unhealthy", describe_error(error), new_deployment_id=seen.deployment_id)
             return
         _not_back(tools, state, error)
@@ -250,41 +239,35 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
 
 
 def _cannot_resume(tools: Tools, seen: Observation, commands: list[CommandSlot]) -> bool:
-    """Whether a resume of what has ended would be refused, or would run nothing."""
+    """Whether a resume would be refused, or would only flush."""
     return pending_drain(seen, commands) is not None or bool(one_time_sources(tools.context.home, seen))
 
 
 def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
-    """Deploy the old code in the place of what is given up."""
+    """Deploy the old code in the place of the given-up version."""
     way, beginning = state.last.way, beginning_of(tools, seen)
     returns, request_id = None, return_request_id_for(tools.upgrade.upgrade_id, str(way))
     if way in ("handover", "undo"):
-        if beginning is None:  # never from anywhere else instead (Law 5)
-            reason = "the snapshot to go back to is gone, or cannot be read"
-            finish(tools, state, "failed", f"the old version could not be started again: {reason}")
+        if beginning is None:  # no other start mode instead (Law 5)
+            finish(tools, state, "failed", f"the old version could not be started again: {NO_BEGINNING}")
             return
         upgrade = tools.upgrade
         returns = Return(beginning.snapshot_id, way == "undo", upgrade.undo_command, upgrade.accepts_duplicates)
     try:
-        # The last deployment says where snapshots are kept: the old place may be lost by now.
+        # Snapshots go where the last deployment has them: the old place may be lost by now.
         version = replace(tools.old_version(), snapshots=seen.spec.snapshots)
         rehearsal_id = state.last.rehearsal_id if state.last.driver == WAITS else None
         old = tools.pinned(version, returns=returns, rehearsal_id=rehearsal_id)
         view = tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.deploy(old, request_id))
     except StreamStateError as error:
         if way == "handover" and isinstance(error, UsedError):
-            # It ran a batch while it was being ended: it has to be gone on from that, or that undone.
+            # It ran a batch while it was ending: go on from that batch, or undo it.
             tools.take(state, "unhealthy", describe_error(error))
             return
         _not_back(tools, state, error)
         return
-    tools.take(
-        state,
-        "returned",
-        state.last.text,
-        returned_deployment_id=view.deployment_id,
-        **_batches_of(tools, seen),
-    )
+    batches = _batches_of(tools, seen)
+    tools.take(state, "returned", state.last.text, returned_deployment_id=view.deployment_id, **batches)
 
 
 def _not_back(tools: Tools, state: UpgradeState, error: StreamStateError) -> None:
@@ -297,7 +280,7 @@ def _not_back(tools: Tools, state: UpgradeState, error: StreamStateError) -> Non
 
 
 def _batches_of(tools: Tools, seen: Observation) -> dict[str, Any]:
-    """The batches of a deployment, by query: those whose output is its own, and the one that it only began."""
+    """By query, the batches that a deployment committed, and the one that it only began."""
     began_id = beginning_id(tools, seen)
     taken_id = snapshot_id_for(seen.deployment_id, "stopped", seen.attempt)
     beginning = None if began_id is None else tools.control.readable_manifest(began_id)
@@ -308,8 +291,8 @@ def _batches_of(tools: Tools, seen: Observation) -> dict[str, Any]:
 
 
 def _bad_batches(state: UpgradeState, seen: Observation) -> dict[str, tuple[int, ...]]:
-    """What is known of it by its end; else what was found in the sinks and undone: all that tells, where the
-    checkpoints that ran it are gone."""
+    """The recorded batches of the given-up version, and those that were undone in the sinks: where its checkpoints are
+    gone, only the latter are known."""
     bad, begun = dict(state.last.bad_batches or {}), state.last.begun_batches or {}
     undone = {
         event.query_name: (event.first_batch_id, event.last_batch_id)
@@ -320,19 +303,18 @@ def _bad_batches(state: UpgradeState, seen: Observation) -> dict[str, tuple[int,
 
 
 def _why_back(tools: Tools, state: UpgradeState) -> str:
-    """Why it was given up, and what is to be said of the way."""
-    why = tools.why_given_up()
+    """Why the new version was given up, and notes on the way back."""
     seen = tools.context.observer.observe(tools.stream_id, state.last.returned_deployment_id)
     again = [
-        f"query {event.query_name}: at the most {event.rows_again:,} rows of input come a second time"
+        f"query {event.query_name}: at most {event.rows_again:,} rows of input come a second time"
         for event in seen.of_kind(Undone, any_attempt=True)
         if event.rows_again is not None
     ]
-    return "; ".join(dict.fromkeys(text for text in (why, state.last.text, *again) if text))
+    return "; ".join(dict.fromkeys(filter(None, (tools.why_given_up(), state.last.text, *again))))
 
 
-def returned(tools: Tools, state: UpgradeState) -> Next:
-    """The old version was started: it proves itself, or it is told that it does not."""
+def _returned(tools: Tools, state: UpgradeState) -> Next:
+    """The old version was started again: it becomes healthy, or the upgrade fails."""
     seen = tools.context.observer.observe(tools.stream_id, state.last.returned_deployment_id)
     try:
         if tools.waits.status_if_healthy(seen) is not None:
@@ -341,25 +323,25 @@ def returned(tools: Tools, state: UpgradeState) -> Next:
     except (ConflictError, DeploymentFailedError) as error:
         now = seen.state
         if now == "drained" and seen.deployment_id == tools.upgrade.old_deployment_id:
-            # A query of it was flushed already when its drain failed: the rest was drained, too.
+            # One query was already flushed when the drain failed; the resumed attempt drained the others.
             return Act(partial(_resume, tools, state))
         if now == "failed" and seen.is_current and not _was_resumed(tools, seen):
             return Act(partial(_resume_again, tools, state, seen))
         is_late = tools.waited_seconds(state) >= tools.upgrade.healthy_when.within_seconds
-        if now == "degraded" and not is_late and _may_end_of_it(seen):
+        if now == "degraded" and not is_late and _may_still_change(seen):
             return Wait(redacted(seen, describe(seen)), tools.pause_seconds(seen.spec))
-        reason = f"the old version is back, and is not well: {describe_error(error)}"
+        reason = f"the old version is back, and is not healthy: {describe_error(error)}"
         return Act(lambda: finish(tools, state, "failed", reason))
     if tools.waited_seconds(state) >= tools.upgrade.healthy_when.within_seconds:
-        text = f"the old version was started again, and has not proven itself: {redacted(seen, describe(seen))}"
+        text = f"the old version was started again, and is not healthy yet: {redacted(seen, describe(seen))}"
         return Act(lambda: finish(tools, state, "failed", text))
     return Wait(redacted(seen, describe(seen)), tools.pause_seconds(seen.spec))
 
 
-def _may_end_of_it(seen: Observation) -> bool:
-    """Whether a driver with a failed query may still end of that, or its script start the query again.
+def _may_still_change(seen: Observation) -> bool:
+    """Whether a driver with a failed query may still end, or its script start the query again.
 
-    The script has ``exit_grace_seconds`` for it, by the driver's clock; a driver that ends the others itself
+    The script has ``exit_grace_seconds`` for that, by the driver's clock; a driver that ends the other queries itself
     (``on_query_failure`` ``fail``) takes as long as their batches take.
     """
     if seen.spec.on_query_failure != "script":
@@ -370,13 +352,13 @@ def _may_end_of_it(seen: Observation) -> bool:
 
 
 def _was_resumed(tools: Tools, seen: Observation) -> bool:
-    """Whether its driver was started again once, and that one is dead, too."""
+    """Whether the driver was already resumed once, and that attempt has ended as well."""
     record = tools.control.request(tools.request_id("again"))
     return record is not None and record.command_id is not None and seen.attempt >= attempt_of(record.command_id)
 
 
 def _resume_again(tools: Tools, state: UpgradeState, seen: Observation) -> None:
-    """A driver may die of anything, and the stream is not left without one for that; of two deaths it is told."""
+    """Resume a driver that died once; a second death fails the upgrade."""
     try:
         tools.resume("again")
     except StreamStateError as error:
@@ -388,19 +370,20 @@ def _resume_again(tools: Tools, state: UpgradeState, seen: Observation) -> None:
 
 
 MAX_REHEARSALS = 3
-"""So often the old code is rehearsed on what the new one left, where its driver gives no verdict."""
+"""How often the old code is rehearsed on the new version's state while its driver gives no verdict."""
+NO_BEGINNING = "the snapshot to go back to is gone, or cannot be read"
 
 
 def next_backward(tools: Tools, state: UpgradeState) -> Next:
-    """What comes next, of an upgrade that is in one of the phases of this way."""
+    """The next act or wait of an upgrade in a backward phase."""
     phases: dict[str, Callable[[Tools, UpgradeState], Next]] = {
         "unhealthy": _unhealthy,
         "trying": _trying,
-        "returning": returning,
-        "returned": returned,
+        "returning": _returning,
+        "returned": _returned,
     }
-    is_wish = tools.upgrade.asked == "rollback" and state.phase in ("unhealthy", "trying")
-    if is_wish and "returning" not in state.since:
+    is_untouched = tools.upgrade.asked == "rollback" and state.phase in ("unhealthy", "trying")
+    if is_untouched and "returning" not in state.since:
         cancelled = cancelled_before(tools, state)
         if cancelled is not None:
             return cancelled
@@ -415,27 +398,27 @@ def _unhealthy(tools: Tools, state: UpgradeState) -> Next:
     wanted = tools.upgrade.way
     if wanted == "undo":
         return Act(partial(_undo, tools, state, "", wanted))
-    if new_id == tools.upgrade.old_deployment_id:  # nothing else ever ran: what is undone is its own drain
+    if new_id == tools.upgrade.old_deployment_id:  # no other version ran: its own drain is undone
         return Act(partial(_undo, tools, state, state.last.text, wanted))
     beginning = beginning_of(tools, seen)
     has_run = has_run_batches(tools, seen, beginning)
-    was_refused = state.last.way == "handover"  # it was found to have run a batch after all: that is not asked again
+    was_refused = state.last.way == "handover"  # it had run a batch after all
     if wanted is None and beginning is not None and not has_run and not was_refused:
         problem = _why_not_begun(tools, beginning)
-        if problem:  # and from its end no better: it is the same
+        if problem:  # a start from its end, which is the same position, would be refused as well
             return Act(partial(_cannot, tools, state, problem))
         if not _why_not_whole(tools, state, beginning):
-            return Act(partial(take_way, tools, state, "handover"))
+            return Act(partial(_take_way, tools, state, "handover"))
     if seen.spec.start.snapshot_id is None and not has_run and built_checkpoints(tools.context.home, tools.old()):
-        # Forward from nothing would be with nothing (Law 5).
-        kept = ", and where the old version had ended was not kept" if beginning is None else ""
-        reason = f"it began with nothing and ran nothing, so the old code would begin with nothing{kept}"
+        # Going forward from here would be a fresh start (Law 5).
+        kept = ", and the end of the old version was not kept" if beginning is None else ""
+        reason = f"it began with empty state and ran no batch, so the old code would begin with empty state{kept}"
         return Act(partial(_cannot, tools, state, reason))
     return Act(partial(_try, tools, state))
 
 
 def _why_not_begun(tools: Tools, beginning: SnapshotManifest) -> str:
-    """Why the old code would be refused there; "" where it would not. Asked before anything is ended."""
+    """Why the old code could not start from this snapshot; "" where it could."""
     request = tools.pinned(tools.old_version()).request
     decision = decide_start(request, tools.upgrade.old_deployment_id, beginning)
     if isinstance(decision, Refused):
@@ -448,10 +431,10 @@ def _why_not_begun(tools: Tools, beginning: SnapshotManifest) -> str:
 
 
 def _why_not_whole(tools: Tools, state: UpgradeState, beginning: SnapshotManifest) -> str:
-    """Why nothing can be built of a snapshot: a file of it is missing, or its place does not answer; "" where it can.
+    """Why a snapshot cannot be restored: a file is missing, or its store does not answer; "" where it can.
 
     Raises:
-        UnavailableError: it does not answer, and may in a moment.
+        UnavailableError: the store may answer in a moment.
     """
     home = tools.context.home
     try:
@@ -464,17 +447,19 @@ def _why_not_whole(tools: Tools, state: UpgradeState, beginning: SnapshotManifes
 
 
 def _try(tools: Tools, state: UpgradeState) -> None:
-    """Rehearse the old code on what the new one has left by now; its driver then waits."""
-    give_up_waiting(tools, state)
+    """Rehearse the old code on the state that the new version has left by now; its driver then waits."""
+    if state.last.is_decided and state.last.rehearsal_id is not None:
+        with suppress(StreamStateError):  # a driver that waits for another way takes room
+            tools.rehearsals.give_up(tools.stream_id, state.last.rehearsal_id)
     try:
         view = tools.patiently(
             state,
             PATIENCE_SECONDS,
-            lambda: tools.planning.begin(
+            lambda: tools.rehearsals.begin(
                 tools.pinned(tools.old_version()),
                 request_id=tools.request_id("back-plan"),
                 deadline_seconds=tools.upgrade.rehearsal_within_seconds,
-                waits_seconds=stay_seconds(tools),
+                waits_seconds=_stay_seconds(tools),
             ),
         )
     except StreamStateError as error:
@@ -487,11 +472,11 @@ def _try(tools: Tools, state: UpgradeState) -> None:
 
 def _trying(tools: Tools, state: UpgradeState) -> Next:
     if state.last.is_decided:
-        return warming(tools, state)
+        return _warming(tools, state)
     rehearsal_id = str(state.last.rehearsal_id)
     try:
-        if not tools.planning.is_over(tools.stream_id, rehearsal_id):
-            return Wait(tools.planning.describe(tools.stream_id, rehearsal_id))
+        if not tools.rehearsals.is_over(tools.stream_id, rehearsal_id):
+            return Wait(tools.rehearsals.describe(tools.stream_id, rehearsal_id))
     except StreamStateError as error:
         if is_passing(error):
             raise
@@ -500,20 +485,18 @@ def _trying(tools: Tools, state: UpgradeState) -> Next:
 
 
 def _decide(tools: Tools, state: UpgradeState, rehearsal_id: str) -> None:
-    report = tools.planning.report(tools.stream_id, rehearsal_id)
-    if report.outcome in ("failed", "deadline") and _rehearsals(tools) < MAX_REHEARSALS:
-        _try(tools, state)  # its driver may have died of anything, and the way back hangs on it
-        return
+    report = tools.rehearsals.report(tools.stream_id, rehearsal_id)
+    if report.outcome in ("failed", "deadline"):
+        rehearsals = sum(step.phase == "trying" for step in tools.journal.steps(tools.upgrade.upgrade_id))
+        if rehearsals < MAX_REHEARSALS:
+            _try(tools, state)  # the driver may have died for a passing reason
+            return
     undo_problem = why_not_undone(tools, state) or _why_not_gone_back(tools, state)
     decision = decide_return(report, tools.upgrade.way, undo_problem)
     if decision.way is None:
         _cannot(tools, state, decision.reason)
     else:
-        take_way(tools, state, decision.way, decision.reason, rehearsal_id=rehearsal_id)
-
-
-def _rehearsals(tools: Tools) -> int:
-    return sum(step.phase == "trying" for step in tools.journal.steps(tools.upgrade.upgrade_id))
+        _take_way(tools, state, decision.way, decision.reason, rehearsal_id=rehearsal_id)
 
 
 def _undo(tools: Tools, state: UpgradeState, before: str, wanted: ReturnWay | None) -> None:
@@ -523,19 +506,18 @@ def _undo(tools: Tools, state: UpgradeState, before: str, wanted: ReturnWay | No
     problem = why_not_undone(tools, state) or _why_not_gone_back(tools, state)
     if problem:
         also = f"{before}; " if before else ""
-        _cannot(tools, state, f"{also}what it wrote cannot be undone: {problem}")
+        _cannot(tools, state, f"{also}the new version's output cannot be undone: {problem}")
     else:
-        take_way(tools, state, "undo", before if wanted is None else "")
+        _take_way(tools, state, "undo", before if wanted is None else "")
 
 
 def _why_not_gone_back(tools: Tools, state: UpgradeState) -> str:
-    """Why the old code cannot begin again where the new one had begun; "" where it can."""
-    beginning = beginning_of(tools, tools.context.observer.observe(tools.stream_id, state.last.new_deployment_id))
+    """Why the old code cannot begin again where the new one began; "" where it can."""
+    beginning = beginning_of(tools, _new(tools, state))
     if beginning is None:
-        return "the snapshot to go back to is gone, or cannot be read"
+        return NO_BEGINNING
     return _why_not_begun(tools, beginning) or _why_not_whole(tools, state, beginning)
 
 
 def _cannot(tools: Tools, state: UpgradeState, reason: str) -> None:
-    """No way is exact: the stream stays as it is, with all its data, and a person has to choose."""
-    finish(tools, state, "failed", f"no way back is exact, so nothing was touched: {reason}")
+    finish(tools, state, "failed", f"no way back is exact, so the stream was not changed: {reason}")

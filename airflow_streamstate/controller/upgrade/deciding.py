@@ -1,4 +1,4 @@
-"""The decisions of an upgrade, each pure: which way the state is handed over, and which way a version is given up."""
+"""The pure decisions of an upgrade: how the state is handed over, and how the old version comes back."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _NOT_TRIED: Mapping[tuple[str, bool], str] = {
     ("failed", False): "it failed before its plans were known",
     ("deadline", False): "its plans were not known in time",
 }
-"""By how it ended, and whether batches were to be tried."""
+"""By the outcome of a rehearsal, and whether it was to run batches."""
 _NEVER_FLUSHED = frozenset({"state-without-bound", "session-without-bound", "duplicates-forever"})
 
 
 @dataclass(frozen=True)
 class Go:
-    """It may be done in this way; never ``auto``."""
+    """Hand the state over in this mode; never ``auto``."""
 
     mode: UpgradeMode
 
 
 @dataclass(frozen=True)
 class NoGo:
-    """It must not be done; nothing was."""
+    """Refuse the upgrade."""
 
     reason: str
 
 
 def decide_trials(upgrade: Upgrade) -> tuple[tuple[str, ...], SeedTrial]:
-    """By which verdicts of a plan the upgrade is refused whatever Spark says; and whether its queries are tried as they
-    would be seeded after a drain. In line with ``decide_mode``."""
+    """The plan verdicts that refuse the upgrade without a batch, and whether its queries are also tried as seeded after
+    a drain. In line with ``decide_mode``."""
     if upgrade.mode == "fresh" or not upgrade.runs_batches:
         return (), "never"
     refuses = () if upgrade.accept_hazards else ("hazardous",)
@@ -50,7 +50,7 @@ def decide_trials(upgrade: Upgrade) -> tuple[tuple[str, ...], SeedTrial]:
 
 
 def never_flushed(plans: Mapping[str, QueryPlan]) -> list[str]:
-    """What of these plans, by query, keeps state that no drain flushes, in words."""
+    """The state in these plans that no drain flushes, one sentence for each."""
     return [
         f"query {name}: {each.text}"
         for name, plan in sorted(plans.items())
@@ -60,18 +60,16 @@ def never_flushed(plans: Mapping[str, QueryPlan]) -> list[str]:
 
 
 def decide_mode(upgrade: Upgrade, report: PlanReport, kept: Sequence[str] = ()) -> Go | NoGo:
-    """How the state is handed over, after the plan is known (Law 5: never to nothing but by name).
+    """How the state is handed over, from the report of the rehearsal (Law 5: a fresh start only by name).
 
     Args:
-        upgrade: what was asked for.
-        report: of its rehearsal.
-        kept: what a drain of the old version would leave, and nobody asked to discard (Law 16): a seed would be refused
-            then, and the old version has been drained.
+        kept: state that a drain of the old version would leave and that must not be dropped (Law 16): a seed would be
+            refused after the drain.
     """
     decision = _decide_mode(upgrade, report)
     if decision == Go("drain") and report.seed_ok is False:
-        why = f"{report.reason}; and drained" if report.reason else "drained"
-        return NoGo(f"{why} it could not be started either: {report.seed_error}")
+        reason = f"{report.reason}; " if report.reason else ""
+        return NoGo(f"{reason}after a drain the new version could not be started either: {report.seed_error}")
     if kept and decision == Go("drain"):
         return NoGo(
             f"a drain would leave state, and a seed would drop it: {'; '.join(kept)} (--allow-state-loss drops it)"
@@ -85,7 +83,7 @@ def _decide_mode(upgrade: Upgrade, report: PlanReport) -> Go | NoGo:
         return NoGo(f"{not_tried}: {report.reason}")
     if upgrade.mode == "fresh":
         return Go("fresh")
-    if not report.queries:  # what starts no query is nobody's successor
+    if not report.queries:
         return NoGo(report.reason)
     is_accepted = upgrade.accept_hazards and report.verdict == "hazardous"
     reason = (report.reason_to_drain or report.reason) if is_accepted else report.reason
@@ -94,23 +92,23 @@ def _decide_mode(upgrade: Upgrade, report: PlanReport) -> Go | NoGo:
     if upgrade.mode == "restore":
         return NoGo(reason)
     if report.verdict == "hazardous" and not is_accepted:
-        return NoGo(f"{reason}; a drain does not mend that, and nobody accepted the hazard")
+        return NoGo(f"{reason}; a drain does not help, and the hazard was not accepted")
     if upgrade.mode == "drain":
         return Go("drain")
     if not can_drain(report, is_accepted=is_accepted):
         return NoGo(reason)
     if not upgrade.allow_drain:
-        return NoGo(f"{reason}; and nobody allowed to drain: --allow-drain does")
+        return NoGo(f"{reason}; and a drain was not allowed: --allow-drain allows it")
     return Go("drain")
 
 
 def _may_restore(report: PlanReport, *, is_accepted: bool) -> bool:
-    """An accepted hazard is restored as it is; but what needs a drain besides still needs it."""
+    """An accepted hazard is restored as it is, unless another difference needs a drain."""
     return report.fits or (is_accepted and passed(report) and not report.reason_to_drain)
 
 
 def passed(report: PlanReport) -> bool:
-    """Whether every query of the new version ran on the state, whatever the plans say."""
+    """Whether every query of the new version ran on the state in the rehearsal."""
     rehearsed = [query.rehearsed for query in report.queries.values() if query.rehearsed is not None]
     return (
         report.rehearsal_ok is not False and bool(rehearsed) and all(each.outcome in _REHEARSED for each in rehearsed)
@@ -118,7 +116,7 @@ def passed(report: PlanReport) -> bool:
 
 
 def can_drain(report: PlanReport, *, is_accepted: bool = False) -> bool:
-    """Whether it is the state alone that does not fit, besides a hazard that was accepted (``is_accepted``)."""
+    """Whether a drain helps: only the state does not fit, apart from an accepted hazard."""
     if report.verdict == "needs-drain" or (is_accepted and report.reason_to_drain):
         return True
     return (report.verdict in FITTING or is_accepted) and not passed(report)
@@ -126,26 +124,25 @@ def can_drain(report: PlanReport, *, is_accepted: bool = False) -> bool:
 
 @dataclass(frozen=True)
 class WayBack:
-    """How a version comes back; ``way`` None: in no way that is exact. ``reason``: why not in an earlier one."""
+    """How a version comes back; ``way`` None: no way is exact. ``reason``: why a better way was not taken."""
 
     way: ReturnWay | None
     reason: str = ""
 
 
 def decide_return(report: PlanReport, wanted: ReturnWay | None, undo_problem: str) -> WayBack:
-    """How the old version comes back, after its code was rehearsed on what the new one left.
+    """How the old version comes back, from a rehearsal of its code on the state that the new version left.
 
     Args:
-        report: of that rehearsal.
-        wanted: ``forward`` where only that is; None for the first that is exact.
-        undo_problem: why what the new version wrote cannot be undone; "" where it can.
+        wanted: ``forward`` for that way alone; None for the first exact way.
+        undo_problem: why the new version's output cannot be undone; "" where it can.
     """
     if report.fits:
         return WayBack("forward")
     if wanted is None and not undo_problem:
         return WayBack("undo", f"not forward: {report.reason}")
     if report.verdict == "hazardous" and passed(report):
-        # Nothing is lost or doubled; results of the two versions mix in the windows that are open.
-        return WayBack("forward", f"results of both versions mix in what is open: {report.reason}")
-    undo = f"; what it wrote cannot be undone: {undo_problem}" if wanted is None else ""
+        # No row is lost or doubled; results of the two versions mix in the open windows.
+        return WayBack("forward", f"results of both versions mix in open windows: {report.reason}")
+    undo = f"; the new version's output cannot be undone: {undo_problem}" if wanted is None else ""
     return WayBack(None, f"the old code cannot go on from the new one's last commit: {report.reason}{undo}")

@@ -1,24 +1,27 @@
-"""The way to the new version: rehearse, wait for a person and for the new driver, stop or drain, deploy, prove.
+"""The way to the new version: claim the stream, rehearse, wait for approval and for the new driver, stop or drain,
+deploy, watch its health.
 
-Until ``stopping`` is recorded nothing has happened to the stream. Each step is recorded before the act that it is
-about, and each act has a request id of its own, so that whoever comes after a crash does the same again (Laws 1 and 2).
+No step before ``stopping`` changes the stream. Each step is recorded before its act, and each act has a request id of
+its own, so that another worker repeats the same act after a crash (Laws 1 and 2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from airflow_streamstate.control.upgrades import UpgradeState
+from airflow_streamstate.control.upgrades import LOST_CLAIM, UpgradeState
 from airflow_streamstate.controller.commands.orders import KIND_OF, EndingVerb
+from airflow_streamstate.controller.decide import refuse_other_intent
 from airflow_streamstate.controller.observe.health import Healthy, NotYet, beats_of, decide_health, has_begun
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome
-from airflow_streamstate.controller.upgrade.claiming import claim
+from airflow_streamstate.controller.retired import refuse_retired
+from airflow_streamstate.controller.under_upgrade import BusyError, refuse_another_upgrade
 from airflow_streamstate.controller.upgrade.deciding import NoGo, decide_mode, decide_trials, never_flushed
-from airflow_streamstate.controller.upgrade.downtime import cost_until_now
-from airflow_streamstate.controller.upgrade.ends import finish
+from airflow_streamstate.controller.upgrade.ends import cost_until_now, finish
 from airflow_streamstate.controller.upgrade.tools import (
     SILENCE_SECONDS,
     Act,
@@ -32,24 +35,24 @@ from airflow_streamstate.controller.upgrade.views import WAITS_FOR_A_PERSON
 from airflow_streamstate.controller.wait.waiting import describe
 from airflow_streamstate.controller.wait.watching import redacted
 from airflow_streamstate.errors import ConflictError, StreamStateError
-from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.commands import DrainTerms
-from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.upgrades import WAITS
+from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, WAITS, Cancellation
 
 CONFLICT_SECONDS = 60.0
-"""A conflict that lasts for so long is an answer."""
+"""A conflict that lasts this long is final."""
 STAY_SECONDS = 3_600.0
-"""So long after its rehearsal the new driver waits for the old one to end; then another one is launched."""
+"""How long after its rehearsal the new driver waits for the old one to end; then another driver is launched."""
 MAX_DRAIN_TRIES = 3
-"""So often a drain is begun whose driver dies in it."""
+"""How often a drain is ordered whose driver dies in it."""
 WARM_SECONDS = 120.0
-"""So long the new driver may take to come to its first start, after its rehearsal."""
+"""How long the new driver may take from its rehearsal to its first start."""
+LOST = "it is unknown whether the old driver lives"
 
 
 def next_forward(tools: Tools, state: UpgradeState) -> Next:
-    """What comes next, of an upgrade that is in one of the phases of this way."""
+    """The next act or wait of an upgrade in a forward phase."""
     phases: dict[str, Callable[[Tools, UpgradeState], Next]] = {
         "begun": _begun,
         "rehearsing": _rehearsing,
@@ -60,19 +63,70 @@ def next_forward(tools: Tools, state: UpgradeState) -> Next:
         "ended": _ended,
         "started": _started,
     }
-    return phases[state.phase](tools, state)
+    cancelled = cancelled_before(tools, state) if state.phase in BEFORE_THE_STOP else None
+    return cancelled or phases[state.phase](tools, state)
 
 
-# before the stop: nothing has happened
+# claim: of two upgrades at once one gets the stream, and the other is told which one has it
+
+
+def claim(tools: Tools, state: UpgradeState) -> None:
+    """Name the upgrade in the register, before any other step of it.
+
+    Raises:
+        BusyError: another upgrade is under way, or the stream was moved since this one was requested; this one is
+            then refused.
+        ConflictError: the stream is retired, or is being deployed.
+    """
+    upgrade_id = tools.upgrade.upgrade_id
+
+    def take(register: StreamRegister) -> StreamRegister:
+        if register.upgrade_id != upgrade_id:
+            _refuse_moved(tools, register)
+        return replace(register, upgrade_id=upgrade_id)
+
+    try:
+        tools.context.update_register(tools.control, take)
+    except ConflictError as error:
+        if isinstance(error, BusyError):
+            # Lets ``Upgrades.begin_when_free`` begin the same request again, under another request id.
+            clock, by = tools.context.clock, tools.context.requested_by
+            lost = Cancellation(tools.stream_id, upgrade_id, "finish", by, clock.now(), clock.new_uuid(), LOST_CLAIM)
+            tools.journal.cancel(lost)
+        finish(tools, state, "refused", str(error))
+        raise
+
+
+def _refuse_moved(tools: Tools, register: StreamRegister) -> None:
+    upgrade = tools.upgrade
+    refuse_retired(register)
+    refuse_another_upgrade(tools.control, register, upgrade.upgrade_id)
+    refused = refuse_other_intent(register, upgrade.request_id, tools.context.clock.now())
+    if refused is not None:
+        raise refused.error
+    if upgrade.to_snapshot_id is not None:
+        return  # an older snapshot, whatever is current
+    before = register.deployment_id
+    if upgrade.asked == "rollback":
+        before = tools.control.spec(str(before)).start.predecessor_id
+    if before != upgrade.old_deployment_id:
+        raise BusyError(
+            "another controller moved this stream since the upgrade was requested",
+            stream_id=tools.stream_id,
+            upgrade_id=upgrade.upgrade_id,
+            deployment_id=register.deployment_id,
+            moved_by=register.updated_by,
+            next_step="Check whether the upgrade is still wanted, and request it again.",
+        )
+
+
+# before the stop
 
 
 def _begun(tools: Tools, state: UpgradeState) -> Next:
-    cancelled = cancelled_before(tools, state)
-    if cancelled is not None:
-        return cancelled
     register = tools.control.need_register().value
     if register.upgrade_id != tools.upgrade.upgrade_id:
-        return Act(partial(claim, tools, state))  # whoever began it died before
+        return Act(partial(claim, tools, state))  # the controller that began it died before its claim
     if tools.upgrade.asked == "rollback":
         reason = tools.upgrade.reason or f"{tools.upgrade.requested_by} asked for it"
         return Act(lambda: tools.take(state, "unhealthy", reason, new_deployment_id=register.deployment_id))
@@ -80,20 +134,23 @@ def _begun(tools: Tools, state: UpgradeState) -> Next:
 
 
 def cancelled_before(tools: Tools, state: UpgradeState) -> Act | None:
-    """The end of an upgrade that is cancelled before anything has happened; None where it is not."""
+    """The end of an upgrade that is cancelled before it has touched the stream; None where it is not cancelled."""
     cancellation = tools.cancellation()
     if cancellation is None:
         return None
-    reason = f": {cancellation.reason}" if cancellation.reason else ""
-    text = f"cancelled by {cancellation.cancelled_by}{reason}; nothing has happened to the stream"
+    text = f"{_words_of(cancellation)}; the stream was not touched"
     return Act(lambda: finish(tools, state, "refused", text, cancelled_by=cancellation.cancelled_by))
+
+
+def _words_of(cancellation: Cancellation) -> str:
+    return f"cancelled by {cancellation.cancelled_by}{f': {cancellation.reason}' if cancellation.reason else ''}"
 
 
 def _rehearse(tools: Tools, state: UpgradeState) -> None:
     upgrade = tools.upgrade
     refuses, seeds = decide_trials(upgrade)
     try:
-        view = tools.planning.begin(
+        view = tools.rehearsals.begin(
             tools.target(upgrade.mode),
             request_id=tools.request_id("plan"),
             runs_batches=upgrade.runs_batches,
@@ -111,13 +168,10 @@ def _rehearse(tools: Tools, state: UpgradeState) -> None:
 
 
 def _rehearsing(tools: Tools, state: UpgradeState) -> Next:
-    cancelled = cancelled_before(tools, state)
-    if cancelled is not None:
-        return cancelled
     rehearsal_id = str(state.last.rehearsal_id)
     try:
-        if not tools.planning.is_over(tools.stream_id, rehearsal_id):
-            return Wait(tools.planning.describe(tools.stream_id, rehearsal_id))
+        if not tools.rehearsals.is_over(tools.stream_id, rehearsal_id):
+            return Wait(tools.rehearsals.describe(tools.stream_id, rehearsal_id))
     except StreamStateError as error:
         if is_passing(error):
             raise
@@ -126,9 +180,10 @@ def _rehearsing(tools: Tools, state: UpgradeState) -> Next:
 
 
 def _decide(tools: Tools, state: UpgradeState) -> None:
-    report = tools.planning.report(tools.stream_id, str(state.last.rehearsal_id))
-    kept = [] if tools.upgrade.discard_state else never_flushed(_old_plans(tools))
-    decision = decide_mode(tools.upgrade, report, kept)
+    report = tools.rehearsals.report(tools.stream_id, str(state.last.rehearsal_id))
+    upgrade = tools.upgrade
+    old_plans = recorded_plans(tools.control, upgrade.old_deployment_id)
+    decision = decide_mode(upgrade, report, [] if upgrade.discard_state else never_flushed(old_plans))
     facts: dict[str, Any] = {"verdict": report.verdict, "report": report.to_json()}
     if isinstance(decision, NoGo):
         finish(tools, state, "refused", decision.reason, **facts)
@@ -137,72 +192,54 @@ def _decide(tools: Tools, state: UpgradeState) -> None:
 
 
 def _planned(tools: Tools, state: UpgradeState) -> Next:
-    cancelled = cancelled_before(tools, state)
-    if cancelled is not None:
-        return cancelled
     if tools.upgrade.needs_approval:
         approval = tools.journal.approval(tools.upgrade.upgrade_id)
         if approval is None:
             return Wait(WAITS_FOR_A_PERSON, pause_seconds=2.0)
         if not approval.is_approved:
-            text = f"{approval.given_by} did not approve of the plan{f': {approval.reason}' if approval.reason else ''}"
+            text = f"{approval.given_by} rejected the plan{f': {approval.reason}' if approval.reason else ''}"
             return Act(lambda: finish(tools, state, "refused", text))
-    seen = tools.old()
-    is_alive = seen.state in ALIVE
-    is_warm = tools.upgrade.warm and is_alive and state.last.mode != "fresh"
+    is_warm = tools.upgrade.warm and tools.old().state in ALIVE and state.last.mode != "fresh"
     return Act(lambda: tools.take(state, "waiting" if is_warm else "ready"))
 
 
-def _old_plans(tools: Tools) -> Mapping[str, QueryPlan]:
-    return recorded_plans(tools.control, tools.upgrade.old_deployment_id)
-
-
 def _waiting(tools: Tools, state: UpgradeState) -> Next:
-    cancelled = cancelled_before(tools, state)
-    if cancelled is not None:
-        return cancelled
     rehearsal_id = str(state.last.rehearsal_id)
-    if tools.planning.is_waiting(tools.stream_id, rehearsal_id):
+    if tools.rehearsals.is_waiting(tools.stream_id, rehearsal_id):
         return Act(lambda: tools.take(state, "ready", "the new driver waits", driver=WAITS))
-    end = tools.planning.waiting_end(tools.stream_id, rehearsal_id)
+    end = tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
     if not end and tools.waited_seconds(state) < WARM_SECONDS:
-        return Wait("the new driver comes to its first start")
-    why = end or f"it has not come to its first start in {WARM_SECONDS:g} s"
+        return Wait("the new driver has not reached its first start yet")
+    why = end or f"it has not reached its first start in {WARM_SECONDS:g} s"
     text = f"no driver waits, so one is launched after the stop: {why}"
     return Act(lambda: tools.take(state, "ready", text, driver=why))
 
 
 def _ready(tools: Tools, state: UpgradeState) -> Next:
-    cancelled = cancelled_before(tools, state)
-    if cancelled is not None:
-        return cancelled
     seen = tools.old()
     if not seen.is_current:
         text = f"{seen.register.updated_by} moved the stream to {seen.register.deployment_id} meanwhile"
         return Act(lambda: finish(tools, state, "refused", text))
     if seen.state == "lost":
-        return Wait("nobody can say whether the old driver lives")
+        return Wait(LOST)
     return Act(lambda: tools.take(state, "stopping", old_beats=beats_of(seen)))
 
 
 # the handover
 
 
-def _verb(state: UpgradeState) -> EndingVerb:
-    return "drain" if state.last.mode == "drain" else "stop"
-
-
 def _stopping(tools: Tools, state: UpgradeState) -> Next:
-    seen, verb = tools.old(), _verb(state)
+    seen = tools.old()
+    verb: EndingVerb = "drain" if state.last.mode == "drain" else "stop"
     if state.last.command_id is None:
         now = seen.state
         if now == "lost":
-            return _lost(tools, state, "nobody can say whether the old driver lives")
+            return _lost(tools, state, LOST)
         is_there = seen.drained is not None if verb == "drain" else now not in ALIVE
         if is_there or not seen.is_current:
             return Act(lambda: tools.take(state, "ended"))
-        unwanted = _wants_return(tools)
-        if unwanted and now not in ALIVE:  # dead, and to be drained: nothing has been ordered of it
+        unwanted = _return_wanted(tools)
+        if unwanted is not None and now not in ALIVE:  # dead, and not yet told to drain
             return Act(partial(_go_back, tools, state, unwanted))
         return Act(partial(_order_end, tools, state, verb))
     end = decide_command_outcome(seen, state.last.command_id, KIND_OF[verb])
@@ -210,27 +247,25 @@ def _stopping(tools: Tools, state: UpgradeState) -> Next:
         return _lost(tools, state, redacted(seen, describe(seen)))
     if end is None:
         return Wait(redacted(seen, describe(seen)), tools.handover_pause_seconds(state, seen.spec))
-    if verb == "drain" and end.outcome == "failed" and _tries(tools, state) < MAX_DRAIN_TRIES:
-        return Act(partial(_order_end, tools, state, verb))  # its driver died: the next attempt flushes, and ends
+    if verb == "drain" and end.outcome == "failed":
+        # Each order is a step of this phase, after the first step.
+        tries = sum(step.phase == state.phase for step in tools.journal.steps(tools.upgrade.upgrade_id)) - 1
+        if tries < MAX_DRAIN_TRIES:
+            return Act(partial(_order_end, tools, state, verb))  # the driver died: the next attempt flushes, and ends
     return Act(partial(_old_has_ended, tools, state, seen, end))
 
 
 def _lost(tools: Tools, state: UpgradeState, text: str) -> Next:
-    """It is waited for; but nobody waits for ever who wants the old version back: that is a person's word by then, and
-    while an upgrade is under way nobody could give it."""
-    unwanted, cancellation = _wants_return(tools), tools.cancellation()
-    if cancellation is None or not unwanted:
+    """Driver state unknown: wait, or fail if the upgrade was cancelled with rollback, since only a person can say that
+    the driver is dead, and no one can resume a stream while an upgrade holds it."""
+    unwanted = _return_wanted(tools)
+    if unwanted is None:
         return Wait(text)
     words = (
-        f"{unwanted}; nobody can say whether the old driver lives, so it was not started again: once it is surely dead,"
+        f"{_words_of(unwanted)}; {LOST}, so it was not started again: once it is surely dead,"
         f" `streamstate resume {tools.stream_id} --assume-dead` does that"
     )
-    return Act(lambda: finish(tools, state, "failed", words, cancelled_by=cancellation.cancelled_by))
-
-
-def _tries(tools: Tools, state: UpgradeState) -> int:
-    """How often the end of the old version was ordered; each order is a step of its phase, after the first."""
-    return sum(step.phase == state.phase for step in tools.journal.steps(tools.upgrade.upgrade_id)) - 1
+    return Act(lambda: finish(tools, state, "failed", words, cancelled_by=unwanted.cancelled_by))
 
 
 def _order_end(tools: Tools, state: UpgradeState, verb: EndingVerb) -> None:
@@ -241,7 +276,7 @@ def _order_end(tools: Tools, state: UpgradeState, verb: EndingVerb) -> None:
     except StreamStateError as error:
         is_dead = tools.old().state not in ALIVE
         if is_passing(error) or (is_dead and tools.waited_seconds(state) < CONFLICT_SECONDS):
-            raise  # it has just ended: the next look finds that, unless it is to be drained, and cannot be
+            raise  # it has just ended, which the next look finds; a drain may then be impossible
         tools.take(state, "unhealthy", describe_error(error))
         return
     tools.take(state, "stopping", command_id=order.command_id)
@@ -250,32 +285,28 @@ def _order_end(tools: Tools, state: UpgradeState, verb: EndingVerb) -> None:
 def _old_has_ended(tools: Tools, state: UpgradeState, seen: Observation, end: End) -> None:
     reason = redacted(seen, end.reason)
     if state.last.mode == "drain" and end.outcome not in ("drained", "rejected"):
-        tools.take(state, "unhealthy", f"the drain of the old version came to nothing: it is {end.outcome}: {reason}")
+        tools.take(state, "unhealthy", f"the drain of the old version failed: it is {end.outcome}: {reason}")
     elif end.outcome == "rejected" and seen.is_current and seen.state in ALIVE:
-        finish(tools, state, "refused", f"the old version cannot do it, and runs on: {reason}")
+        finish(tools, state, "refused", f"the old version rejected the command, and runs on: {reason}")
     elif end.outcome in ("rejected", "ignored", "expired"):
-        tools.take(state, "unhealthy", f"the old version did not obey: {reason}")
-    else:  # where it failed, the deployment takes over from its last commit
+        tools.take(state, "unhealthy", f"the old version did not take the command: {reason}")
+    else:  # after a failure the new deployment takes over from the last commit
         tools.take(state, "ended", reason if end.outcome == "failed" else "", snapshot_id=end.snapshot_id)
 
 
-def _wants_return(tools: Tools) -> str:
-    """Why the old version is wanted back; "" where it is not."""
+def _return_wanted(tools: Tools) -> Cancellation | None:
+    """The cancellation that wants the old version back, or None."""
     cancellation = tools.cancellation()
-    if cancellation is None or cancellation.after_stop != "rollback":
-        return ""
-    return f"cancelled by {cancellation.cancelled_by}{f': {cancellation.reason}' if cancellation.reason else ''}"
+    return cancellation if cancellation is not None and cancellation.after_stop == "rollback" else None
 
 
-def _go_back(tools: Tools, state: UpgradeState, unwanted: str, **facts: Any) -> None:
-    cancellation = tools.cancellation()
-    who = None if cancellation is None else cancellation.cancelled_by
-    tools.take(state, "unhealthy", unwanted, cancelled_by=who, **facts)
+def _go_back(tools: Tools, state: UpgradeState, unwanted: Cancellation, **facts: Any) -> None:
+    tools.take(state, "unhealthy", _words_of(unwanted), cancelled_by=unwanted.cancelled_by, **facts)
 
 
 def _ended(tools: Tools, state: UpgradeState) -> Next:
-    unwanted = _wants_return(tools)
-    if unwanted:  # by now somebody may have deployed, and died before saying so
+    unwanted = _return_wanted(tools)
+    if unwanted is not None:  # a worker may have deployed, and died before it recorded the step
         return Act(lambda: _go_back(tools, state, unwanted, new_deployment_id=tools.deployed_id()))
     return Act(partial(_deploy, tools, state))
 
@@ -297,11 +328,12 @@ def _deploy(tools: Tools, state: UpgradeState) -> None:
 
 
 def _started(tools: Tools, state: UpgradeState) -> Next:
-    unwanted = _wants_return(tools)
-    if unwanted:
+    unwanted = _return_wanted(tools)
+    if unwanted is not None:
         return Act(partial(_go_back, tools, state, unwanted))
     seen = tools.context.observer.observe(tools.stream_id, state.last.new_deployment_id)
-    handover = _manifest(tools, seen.spec.start.snapshot_id)
+    snapshot_id = seen.spec.start.snapshot_id
+    handover = None if snapshot_id is None else tools.control.readable_manifest(snapshot_id)
     upgrade = tools.upgrade
     if state.last.first_beats is None and has_begun(seen, handover):
         seconds, downtimes = cost_until_now(
@@ -322,7 +354,3 @@ def _started(tools: Tools, state: UpgradeState) -> Next:
         return Wait(redacted(seen, f"{health.text}; {describe(seen)}"), tools.pause_seconds(seen.spec))
     reason = redacted(seen, health.reason)
     return Act(lambda: tools.take(state, "unhealthy", reason))
-
-
-def _manifest(tools: Tools, snapshot_id: str | None) -> SnapshotManifest | None:
-    return None if snapshot_id is None else tools.control.readable_manifest(snapshot_id)

@@ -1,4 +1,4 @@
-"""What a user asks for when a stream is to be upgraded, or rolled back."""
+"""The requests for an upgrade and for a rollback."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ LEAST_SLOWER_FACTOR, MOST_SLOWER_FACTOR = NOISE, 1_000.0
 
 @dataclass(frozen=True)
 class UpgradeRequest:
-    """A stream is to run something else, and its state is to be handed over.
+    """A stream is to run another version on its state.
 
     Attributes:
-        change: what is to be new; all else stays as it runs now. With nothing new it is a restart.
-        mode: how the state is handed over. ``auto`` restores it where it fits, and drains where it does not and that
-            is allowed; never does anything begin with nothing but by ``fresh``.
+        change: what changes; everything else stays as it runs now. Without a change this is a restart.
+        mode: how the state is handed over. ``auto`` restores state that fits, and drains where it does not fit and
+            ``allow_drain`` is set. Only ``fresh`` starts with empty state.
         allow_drain: ``auto`` may drain.
-        accept_hazards: a plan that is ``hazardous`` is wanted as it is; what needs a drain besides still needs it.
+        accept_hazards: accept a ``hazardous`` plan; a difference that needs a drain still needs it.
         runs_batches: rehearse with an empty batch of each query; else compare the plans alone.
-        warm: launch the driver that takes over before the other one is stopped; on the way back, too.
-        needs_approval: wait for a person to say yes to the plan.
-        healthy_when: when the new version has proven itself; else it is rolled back.
-        undo_command: undoes what a ``foreachBatch`` of the new version wrote, should it be rolled back.
+        warm: launch the driver that takes over before the other one is stopped; on the way back as well.
+        needs_approval: wait for a person to approve the plan.
+        healthy_when: when the new version counts as healthy; else it is rolled back.
+        undo_command: undoes the output of a ``foreachBatch`` of the new version in a rollback.
 
     Raises:
-        InvalidRequestError: something of it cannot be.
+        InvalidRequestError: an option is wrong, or contradicts another.
     """
 
     change: ChangeRequest
@@ -54,7 +54,7 @@ class UpgradeRequest:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise InvalidRequestError(
-                "this is no way to hand over state", mode=str(self.mode)[:60], next_step=f"Use {', '.join(MODES)}."
+                "unknown mode of handing over state", mode=str(self.mode)[:60], next_step=f"Use {', '.join(MODES)}."
             )
         if self.allow_drain and self.mode != "auto":
             raise InvalidRequestError(
@@ -73,7 +73,7 @@ class UpgradeRequest:
 
     @property
     def digest(self) -> str:
-        """Over all that it asks for; raises InvalidRequestError where a file cannot be read."""
+        """Over the whole request. Raises InvalidRequestError where a file cannot be read."""
         asked = {**vars(self), "change": self.change.digest, "healthy_when": _asked_of(self.healthy_when)}
         return digest_of({"verb": "upgrade", **asked})
 
@@ -84,18 +84,18 @@ class RollbackRequest:
 
     Attributes:
         way: ``forward``: the old code goes on from the last commit of the new one; ``undo``: back to where the new one
-            had begun, with the sinks undone; None for the first that is exact.
-        undo_command: undoes what a ``foreachBatch`` wrote.
+            began, with the sinks undone; None for the first exact way.
+        undo_command: undoes the output of a ``foreachBatch``.
         accepts_duplicates: rows may come twice on sinks that cannot be undone.
-        snapshot_id: go back to this older snapshot, with the code that it was taken of, and undo what came after it:
-            where the checkpoint is lost, or more than the last version was wrong. None for the version before.
-        max_snapshot_age_seconds: refuse that snapshot where it is older; None for no bound.
-        healthy_when: when the old version is taken to be back.
+        snapshot_id: go back to this older snapshot with the code that it was taken of, and undo all later batches;
+            for a lost checkpoint, or for more than one wrong version. None for the version before.
+        max_snapshot_age_seconds: refuse an older snapshot; None for no bound.
+        healthy_when: when the old version counts as healthy.
         warm: launch its driver before the current one is stopped.
-        accept_lost_input: queries that may go on although input behind their offsets cannot be read any more.
+        accept_lost_input: queries that may go on although input after their offsets is gone.
 
     Raises:
-        InvalidRequestError: something of it cannot be.
+        InvalidRequestError: an option is wrong, or contradicts another.
     """
 
     stream_id: str
@@ -113,10 +113,10 @@ class RollbackRequest:
     def __post_init__(self) -> None:
         check_stream_id(self.stream_id)
         if self.way is not None and self.way not in WAYS:
-            raise InvalidRequestError("this is no way back", way=str(self.way)[:60], next_step="Use forward or undo.")
+            raise InvalidRequestError("unknown way back", way=str(self.way)[:60], next_step="Use forward or undo.")
         if self.accepts_duplicates and self.way == "forward":
             raise InvalidRequestError(
-                "going forward brings no duplicates, so there are none to accept",
+                "the way forward makes no duplicates, so there are none to accept",
                 way=self.way,
                 next_step="Leave out accepts_duplicates, or use the way undo.",
             )
@@ -124,21 +124,21 @@ class RollbackRequest:
             check_id(self.snapshot_id, "snapshot id")
             if self.way == "forward":
                 raise InvalidRequestError(
-                    "from an older snapshot there is no way forward",
+                    "there is no way forward from an older snapshot",
                     snapshot_id=self.snapshot_id,
                     next_step="Leave out the snapshot, or the way.",
                 )
         check_max_age(self.max_snapshot_age_seconds)
         if self.max_snapshot_age_seconds is not None and self.snapshot_id is None:
             raise InvalidRequestError(
-                "the greatest age is that of a snapshot, and none was named",
+                "a maximum age needs a snapshot, and none was named",
                 max_snapshot_age_seconds=self.max_snapshot_age_seconds,
                 next_step="Name the snapshot, or leave out its age.",
             )
         check_healthy_when(self.healthy_when)
         if self.healthy_when.roll_back_if_slower is not None:
             raise InvalidRequestError(
-                "a rollback is not itself rolled back for being slower",
+                "a rollback is never rolled back for being slower",
                 roll_back_if_slower=self.healthy_when.roll_back_if_slower,
                 next_step="Leave it out.",
             )
@@ -147,19 +147,16 @@ class RollbackRequest:
 
     @property
     def digest(self) -> str:
-        """Over all that it asks for."""
+        """Over the whole request; options at their default stay out, as in the digests of earlier releases."""
         asked = {"verb": "rollback", **vars(self), "healthy_when": _asked_of(self.healthy_when)}
-        if self.max_snapshot_age_seconds is None:  # without a bound, the digest is the one of earlier versions
-            del asked["max_snapshot_age_seconds"]
-        if self.warm:  # as well
-            del asked["warm"]
-        if not self.accept_lost_input:
-            del asked["accept_lost_input"]
+        for name, default in (("max_snapshot_age_seconds", None), ("warm", True), ("accept_lost_input", ())):
+            if asked[name] == default:
+                del asked[name]
         return digest_of(asked)
 
 
 def _asked_of(healthy_when: HealthyWhen) -> dict[str, object]:
-    """For the digest: without a factor it is the one of earlier versions."""
+    """The digest of a request without the factor is the one of earlier releases."""
     asked = asdict(healthy_when)
     if healthy_when.roll_back_if_slower is None:
         del asked["roll_back_if_slower"]
@@ -167,23 +164,23 @@ def _asked_of(healthy_when: HealthyWhen) -> dict[str, object]:
 
 
 def check_healthy_when(healthy_when: HealthyWhen) -> None:
-    """Raises InvalidRequestError where nothing could ever be healthy so."""
+    """Raises InvalidRequestError for a value that no version could meet."""
     factor = healthy_when.roll_back_if_slower
     if factor is not None and not LEAST_SLOWER_FACTOR <= factor <= MOST_SLOWER_FACTOR:
         raise InvalidRequestError(
-            "a version cannot be told slower by this factor",
+            "this factor cannot tell a slower version",
             roll_back_if_slower=factor,
-            next_step=f"Use {LEAST_SLOWER_FACTOR:g} to {MOST_SLOWER_FACTOR:,.0f}; 2 is for what reads half as much.",
+            next_step=f"Use {LEAST_SLOWER_FACTOR:g} to {MOST_SLOWER_FACTOR:,.0f}; 2 means that it reads half as much.",
         )
     if not 1 <= healthy_when.batches <= 1_000_000:
         raise InvalidRequestError(
-            "a version proves itself by at least one batch", batches=healthy_when.batches, next_step="Use 1 or more."
+            "a healthy version needs at least one batch", batches=healthy_when.batches, next_step="Use 1 or more."
         )
     check_seconds("healthy_within_seconds", healthy_when.within_seconds)
 
 
 def check_undo_command(words: Sequence[str]) -> None:
-    """Raises InvalidRequestError where it holds what looks like a secret: it is recorded as it is, and run as it is."""
+    """Raises InvalidRequestError where the command seems to hold a secret: it is recorded and run as it is."""
     try:
         check_secrets({}, words, {}, may_be_literal=False)
         is_plain = not any(is_reference(split_argument(word)[1]) for word in words)
@@ -191,13 +188,13 @@ def check_undo_command(words: Sequence[str]) -> None:
         is_plain = False
     if not is_plain:
         raise InvalidRequestError(
-            "this command holds what looks like a secret, or a reference to one, and would be recorded as it is",
+            "this command seems to hold a secret, or a reference to one, and would be recorded as it is",
             command=words[0],
             next_step="Have it read the secret itself, from a file or from a variable of the driver's environment.",
         )
 
 
 def check_seconds(name: str, seconds: float) -> None:
-    """Raises InvalidRequestError where this is no time that anything could take."""
+    """Raises InvalidRequestError unless 0 < seconds <= 30 days."""
     if not 0 < seconds <= 30 * 86_400:
-        raise InvalidRequestError("this is no time to wait", **{name: seconds}, next_step="Use 1 second to 30 days.")
+        raise InvalidRequestError("this time is out of range", **{name: seconds}, next_step="Use 1 second to 30 days.")

@@ -1,4 +1,4 @@
-"""What the steps of an upgrade are taken with: the same verbs that anyone has, in the name of the upgrade."""
+"""The verbs of the controller, called by the steps of an upgrade in the upgrade's name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.deploy.going_back import UsedError
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.views import CommandView, DeploymentView
-from airflow_streamstate.controller.rehearsal.planning import Planning
+from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.request.changes import pinned
 from airflow_streamstate.controller.request.resolved_request import ResolvedRequest, Return
 from airflow_streamstate.controller.request.version import Version
@@ -31,12 +31,10 @@ MIN_PAUSE_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 2.0
 MIN_HANDOVER_PAUSE_SECONDS = 0.05
 HANDOVER_SHARE = 0.05
-"""Of what was waited for the end of the old version, so much at the most comes on top between two looks."""
+"""The pause between two looks at an ending old version, as a share of the time waited so far."""
 MAX_TEXT_CHARACTERS = 1_000
 SILENCE_SECONDS = 900.0
-"""So long what a deploy needs may not answer, such as the place of the snapshot that it starts from, while the stream
-stands still and no other deployment has it; then the next way is gone, or a person decides what becomes of the stream
-(Law 6)."""
+"""How long a deploy retries while a store that it needs does not answer and the stream stands still (Law 6)."""
 _REHEARSING = ("plan", "back-plan", "back-handover", "back-undo")
 """The acts of an upgrade that begin a rehearsal, as ``Tools.request_id`` takes them."""
 LATE = Retry(tries=6, pause_seconds=2.0)
@@ -44,7 +42,7 @@ LATE = Retry(tries=6, pause_seconds=2.0)
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing can be done yet; ``text``: what is waited for."""
+    """Nothing can be done yet; ``text`` names what the upgrade waits for."""
 
     text: str
     pause_seconds: float = 0.5
@@ -52,7 +50,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Act:
-    """Something is to be done; doing it records a step. Doing it twice, or by two at once, is doing it once."""
+    """An act that records a step. It is idempotent, also when two workers do it at once (Law 2)."""
 
     do: Callable[[], None]
 
@@ -62,24 +60,17 @@ Next = Wait | Act
 
 @dataclass(frozen=True)
 class Verbs:
-    """The verbs of the controller that the steps of an upgrade are made of."""
+    """The verbs of the controller that the steps of an upgrade call."""
 
     attempts: Attempts
     deployer: Deployer
     orders: Orders
     waits: Waits
-    planning: Planning
+    rehearsals: Rehearsals
 
 
 class Tools:
-    """The verbs in the name of one upgrade, and its records.
-
-    Args:
-        means: of the controller.
-        verbs: of the controller.
-        upgrade: whose steps are taken.
-        control: its stream.
-    """
+    """The verbs in the name of one upgrade, and its records."""
 
     def __init__(self, context: ControllerContext, verbs: Verbs, upgrade: Upgrade, control: StreamControl) -> None:
         self.context = context
@@ -88,13 +79,13 @@ class Tools:
         self.journal = UpgradeJournal(control)
         self.attempts = verbs.attempts
         self.waits = verbs.waits
-        self.planning = verbs.planning
+        self.rehearsals = verbs.rehearsals
         self._verbs = verbs
 
     def order(
         self, verb: EndingVerb, deployment_id: str, what: str, reason: str, terms: DrainTerms = DEFAULT_TERMS
     ) -> CommandView:
-        """Order the end of a deployment; ``what`` is as in ``request_id``; raises as ``Orders.order``."""
+        """Order the end of a deployment; ``what`` as in ``request_id``. Raises as ``Orders.order``."""
         return self._verbs.orders.order(
             self.stream_id,
             verb,
@@ -107,11 +98,11 @@ class Tools:
         )
 
     def deploy(self, resolved: ResolvedRequest, request_id: str) -> DeploymentView:
-        """Deploy a version; raises as ``Deployer.deploy``."""
+        """Deploy a version. Raises as ``Deployer.deploy``."""
         return self._verbs.deployer.deploy(resolved, request_id, lambda _: None, upgrade_id=self.upgrade.upgrade_id)
 
     def resume(self, what: str) -> DeploymentView:
-        """Start the next attempt of the old version; ``what``: as in ``request_id``; raises as ``Attempts.resume``."""
+        """Start the next attempt of the old version; ``what`` as in ``request_id``. Raises as ``Attempts.resume``."""
         return self.attempts.resume(
             self.stream_id,
             self.request_id(what),
@@ -126,28 +117,28 @@ class Tools:
         return self.upgrade.stream_id
 
     def request_id(self, what: str) -> str:
-        """The request id of one act of this upgrade: the same at every try (Law 2)."""
+        """The request id of one act of this upgrade, the same at every retry (Law 2)."""
         return f"{self.upgrade.upgrade_id}-{what}"
 
     def rehearsal_ids(self) -> list[str]:
-        """The rehearsals that its acts have begun, sorted: also one that no step names, since the worker that began it
-        died, or was late, before it could record that."""
+        """The rehearsals of this upgrade, sorted; also one that no step names, because its worker died before it
+        recorded the step."""
         steps = self.journal.steps(self.upgrade.upgrade_id)
         named = {step.rehearsal_id for step in steps if step.rehearsal_id is not None}
-        begun = self.planning.begun_by(self.stream_id, [self.request_id(what) for what in _REHEARSING])
+        begun = self.rehearsals.begun_by(self.stream_id, [self.request_id(what) for what in _REHEARSING])
         return sorted({*named, *begun})
 
     def why_given_up(self) -> str:
-        """Why the version was given up that is, or was, to be brought back from; "" where no step says it."""
+        """Why the new version was given up; "" where no step says it."""
         steps = self.journal.steps(self.upgrade.upgrade_id)
         return next((step.text for step in reversed(steps) if step.phase == "unhealthy"), "")
 
     def old(self) -> Observation:
-        """The old version, as it stands."""
+        """The old version as it is now."""
         return self.context.observer.observe(self.stream_id, self.upgrade.old_deployment_id)
 
     def old_version(self) -> Version:
-        """What the old version runs."""
+        """The code and settings of the old version."""
         return Version.of(self.control.spec(self.upgrade.old_deployment_id))
 
     def pinned(
@@ -157,7 +148,7 @@ class Tools:
         returns: Return | None = None,
         rehearsal_id: str | None = None,
     ) -> ResolvedRequest:
-        """The request for a recorded version, with what was asked for; as ``changes.pinned``."""
+        """The request for a recorded version with the options of this upgrade; as ``changes.pinned``."""
         upgrade = self.upgrade
         return pinned(
             self.stream_id,
@@ -172,26 +163,25 @@ class Tools:
         )
 
     def target(self, mode: UpgradeMode | None, rehearsal_id: str | None = None) -> ResolvedRequest:
-        """What is to be brought, in this way; with nothing only where that was asked for by name (Law 5).
+        """The request for the new version, with a fresh start only in mode ``fresh`` (Law 5).
 
-        ``rehearsal_id``: of a driver that waits to be it.
+        ``rehearsal_id``: the rehearsal whose driver waits to run it.
         """
-        target = target_of(self.control, self.upgrade)
+        target = Version.of(self.control.spec(self.upgrade.upgrade_id))
         return self.pinned(target, "fresh" if mode == "fresh" else None, rehearsal_id=rehearsal_id)
 
     def deployed_id(self) -> str | None:
-        """The deployment of what is to be brought, where the stream has moved to it, even if that step was not
-        recorded; None where it has not."""
+        """The deployment of the new version once the register has moved to it, with or without a recorded step."""
         current = self.control.need_register().value.deployment_id
         is_new = current is not None and self.control.spec(current).request_id == self.request_id("new")
         return current if is_new else None
 
     def cancellation(self) -> Cancellation | None:
-        """Whether it is not wanted any more."""
+        """The cancellation of this upgrade, or None."""
         return self.journal.cancellation(self.upgrade.upgrade_id)
 
     def take(self, state: UpgradeState, phase: Phase, text: str = "", **facts: Any) -> None:
-        """Record the next step, unless another worker has taken one of its number."""
+        """Record the next step, unless another worker has recorded a step of the same number."""
         clock = self.context.clock
         self.journal.take(
             UpgradeStep(
@@ -208,41 +198,35 @@ class Tools:
         )
 
     def waited_seconds(self, state: UpgradeState) -> float:
-        """Since its phase was entered."""
+        """Seconds since the upgrade entered its phase."""
         return (self.context.clock.now() - state.phase_since).total_seconds()
 
     def patiently(self, state: UpgradeState, patience_seconds: float, act: Callable[[], Result]) -> Result:
-        """Do an act that another controller, or a store that does not answer, may stand in the way of for a moment.
+        """Do an act that another controller or a silent store may block for a moment.
 
-        What stands in the way goes up at once while the phase is younger than ``patience_seconds``: the next look tries
-        again. A worker that comes later has not seen the earlier tries, so one such error is no answer for it either.
+        While the phase is younger than ``patience_seconds``, such an error is raised at once and the next look retries.
+        After that this call itself retries: a worker that comes late has not seen the earlier tries.
         """
 
         def may_pass(error: Exception) -> bool:
-            is_in_the_way = isinstance(error, ConflictError | UnavailableError | OutcomeUnknownError)
+            is_blocked = isinstance(error, ConflictError | UnavailableError | OutcomeUnknownError)
             is_late = self.waited_seconds(state) >= patience_seconds
-            return is_in_the_way and not isinstance(error, UsedError) and is_late
+            return is_blocked and not isinstance(error, UsedError) and is_late
 
         return LATE.call(self.context.clock, act, may_pass)
 
     def pause_seconds(self, spec: DeploymentSpec) -> float:
-        """Between two looks at a deployment."""
+        """Seconds between two looks at a deployment."""
         return min(max(spec.settings.command_poll_seconds, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
 
     def handover_pause_seconds(self, state: UpgradeState, spec: DeploymentSpec) -> float:
-        """Between two looks at a deployment whose end was ordered: from then on the stream may stand still."""
+        """Seconds between two looks at a deployment that was told to end; shorter, since the stream may stand still."""
         share_seconds = HANDOVER_SHARE * self.waited_seconds(state)
         return min(max(share_seconds, MIN_HANDOVER_PAUSE_SECONDS), self.pause_seconds(spec))
 
 
 def target_record(upgrade: Upgrade, target: Version, old: DeploymentSpec) -> DeploymentSpec:
-    """How a home keeps what an upgrade is to bring: as a deployment that never is one.
-
-    Args:
-        upgrade: under whose id it is kept.
-        target: what is to be brought.
-        old: the version that it takes the place of.
-    """
+    """The record of an upgrade's new version: a spec under the upgrade's id, which never becomes a deployment."""
     return target.as_spec(
         stream_id=upgrade.stream_id,
         deployment_id=upgrade.upgrade_id,
@@ -257,16 +241,11 @@ def target_record(upgrade: Upgrade, target: Version, old: DeploymentSpec) -> Dep
     )
 
 
-def target_of(control: StreamControl, upgrade: Upgrade) -> Version:
-    """What an upgrade is to bring, as ``target_record`` keeps it."""
-    return Version.of(control.spec(upgrade.upgrade_id))
-
-
 def is_passing(error: StreamStateError) -> bool:
-    """Whether the same call may go well in a moment: it says nothing about what was asked for."""
+    """Whether the same call may succeed in a moment."""
     return isinstance(error, UnavailableError | OutcomeUnknownError)
 
 
 def describe_error(error: StreamStateError) -> str:
-    """An error as the reason of a step, one line."""
+    """An error as the reason of a step, in one line."""
     return " ".join(str(error).split())[:MAX_TEXT_CHARACTERS]

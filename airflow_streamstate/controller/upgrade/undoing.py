@@ -1,5 +1,5 @@
-"""Where a version that is given up had begun, whether it has run anything since, and whether what it wrote can be
-undone: asked of its logs and of the plans that it recorded, before anything is touched."""
+"""Where a version that is given up began, whether it has run batches since, and whether its output can be undone: from
+its logs and its recorded plans, before anything is changed."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from airflow_streamstate.protocol.upgrades import Upgrade
 
 
 def why_not_undone(tools: Tools, state: UpgradeState) -> str:
-    """Why the output of the new version cannot be undone exactly; "" where it can, as far as its plans tell.
+    """Why the new version's output cannot be undone exactly; "" where it can, by the recorded plans.
 
-    What a sink itself has to say, its history above all, is found out by the driver that undoes it, which refuses
-    before it changes anything.
+    The driver that undoes a sink checks the sink's history itself, and refuses before it changes anything.
     """
     new_id = state.last.new_deployment_id
     if new_id is None:
-        return "nothing of it ever ran"
+        return "it never ran"
     seen = tools.context.observer.observe(tools.stream_id, new_id)
     if beginning_id(tools, seen) is None:
-        return "it began with nothing, so there is no handover to go back to"
+        return "it began with empty state, so there is no handover to go back to"
     ran = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
     ran |= set(built_checkpoints(tools.context.home, seen))
     sinks = {name: plan.sink.format for name, plan in last_recorded_plans(tools.control, new_id, ran).items()}
@@ -39,10 +38,10 @@ def why_not_undone(tools: Tools, state: UpgradeState) -> str:
 
 
 def beginning_id(tools: Tools, seen: Observation) -> str | None:
-    """The snapshot that the deployment that is given up had begun from; None where it began with nothing.
+    """The snapshot that the given-up deployment began from, or that the rollback names; None for a fresh start.
 
-    A rollback may name another. Of the old version itself, which is given up where its drain left state that nothing
-    can be seeded over, it is the one from before that drain: the newest in which no query was flushed yet.
+    The old version itself is given up where its drain left state that a seed would drop. It goes back to the newest
+    snapshot from before the drain in which no query was flushed.
     """
     upgrade = tools.upgrade
     if upgrade.to_snapshot_id is not None:
@@ -59,21 +58,21 @@ def _unflushed(tools: Tools, event: Draining) -> str | None:
 
 
 def beginning_of(tools: Tools, seen: Observation) -> SnapshotManifest | None:
-    """Where the old version would go on if the new one had never been; None where nothing is kept of that."""
+    """The snapshot where the old version would go on if the new one had never run, or None."""
     snapshot_id = beginning_id(tools, seen)
-    if snapshot_id is None:  # it began with nothing: the end of the old one stays behind
+    if snapshot_id is None:  # a fresh start: the old version would go on from its own end
         old = tools.old()
         snapshot_id = getattr(old.drained or old.terminal, "snapshot_id", None)
     return None if snapshot_id is None else tools.control.readable_manifest(snapshot_id)
 
 
 def has_run_batches(tools: Tools, seen: Observation, beginning: SnapshotManifest | None) -> bool:
-    """Whether a deployment has committed or planned a batch of its own; after its end it is looked at once more."""
+    """Whether a deployment has committed or planned a batch of its own."""
     is_fresh = beginning is None or seen.spec.start.mode == "fresh"
     for name, checkpoint in built_checkpoints(tools.context.home, seen).items():
         try:
             position = checkpoint.position()
-        except DataError:  # nobody can say what it ran, so it is taken for something
+        except DataError:  # unknown counts as run
             return True
         before = None if is_fresh or beginning is None else beginning.queries.get(name)
         began = (None, None) if before is None else (before.position.batch_id, before.position.planned_batch_id)
@@ -83,17 +82,16 @@ def has_run_batches(tools: Tools, seen: Observation, beginning: SnapshotManifest
 
 
 def refusal_of(upgrade: Upgrade, means: Mapping[str, UndoMeans], sinks: Mapping[str, str]) -> str:
-    """Which query's sink stands in the way, and what would help; "" for none.
+    """Which query's sink prevents an undo, and what would help; "" for none.
 
     Args:
-        upgrade: what was asked for.
-        means: what can be done about the output of each query.
-        sinks: the format of each query's sink, as recorded.
+        means: how the output of each query can be undone.
+        sinks: the recorded format of each query's sink.
     """
     for name, how in means.items():
-        sink = f"query {name} writes to {sinks.get(name) or 'a sink of which no plan is recorded'}"
+        sink = f"query {name} writes to {sinks.get(name) or 'a sink without a recorded plan'}"
         if how == "only doubled" and not upgrade.accepts_duplicates:
-            return f"{sink}, which takes nothing back; --accept-duplicates goes back all the same, and rows come twice"
+            return f"{sink}, which cannot be undone; --accept-duplicates goes back all the same, and rows come twice"
         if how in ("by command", "unknown") and not upgrade.undo_command:
-            return f"{sink}, which nobody but you can undo; --undo-command names what does"
+            return f"{sink}, which only your own command can undo; --undo-command names it"
     return ""

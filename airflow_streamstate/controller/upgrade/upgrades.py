@@ -1,4 +1,4 @@
-"""Upgrades and rollbacks: begin one, take its steps, look at it, approve of it, cancel it."""
+"""Upgrades and rollbacks: begin, advance, observe, approve and cancel them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from airflow_streamstate.controller.observe.snapshot_age import refuse_old
 from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.under_upgrade import BusyError, refuse_another_upgrade
 from airflow_streamstate.controller.upgrade.backward import next_backward
-from airflow_streamstate.controller.upgrade.claiming import claim
 from airflow_streamstate.controller.upgrade.ends import clear_up
-from airflow_streamstate.controller.upgrade.forward import next_forward
+from airflow_streamstate.controller.upgrade.forward import claim, next_forward
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
 from airflow_streamstate.controller.upgrade.tools import Act, Tools, Verbs, Wait, target_record
 from airflow_streamstate.controller.upgrade.views import Telling, UpgradeView
@@ -42,32 +41,24 @@ from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.upgrades import AfterStop, Approval, Cancellation, Upgrade, UpgradeLease, UpgradeStep
 from airflow_streamstate.snapshot.leases import SnapshotLease
 
-# What a rollback goes back to: the version before the current one, or the one that an older snapshot was taken of.
-
 
 def version_to_return_to(
     context: ControllerContext, control: StreamControl, request: RollbackRequest, request_id: str
 ) -> str:
-    """The deployment whose code is to run again.
-
-    Args:
-        means: of the controller.
-        control: the stream.
-        request: the rollback that is asked for; a snapshot that it names is held by a lease from here on.
-        request_id: of it.
+    """The deployment whose code a rollback runs again. Takes a lease on the snapshot that the request names.
 
     Raises:
-        InvalidRequestError: there was no deployment before; or the current one is itself a way back, and before it
-            was given up, or is the same code.
+        InvalidRequestError: there was no deployment before; or an upgrade that was given up made the current one, so
+            that the one before it was given up, or is the same code.
         SnapshotNotFoundError: there is no such snapshot, or it is being removed.
-        IncompatibleUpgradeError: it is older than was allowed.
+        IncompatibleUpgradeError: the snapshot is older than allowed.
     """
     if request.snapshot_id is None:
         return _before(control, context.observer.observe(control.stream_id))
     manifest, bound = control.need_manifest(request.snapshot_id), request.max_snapshot_age_seconds
     refuse_old(manifest.taken_at, manifest.snapshot_id, bound, context.clock.now())
-    # A prune that looked before this is recorded must not remove it behind that: the lease runs out by itself, long
-    # after the pruning controller reads the record.
+    # Keeps a prune that looked before the rollback was recorded from removing the snapshot; the lease expires by
+    # itself, long after that prune reads the record.
     SnapshotLease(control, request.snapshot_id, f"the rollback {request_id}").take()
     return manifest.deployment_id
 
@@ -76,15 +67,15 @@ def _before(control: StreamControl, seen: Observation) -> str:
     before = seen.spec.start.predecessor_id
     if before is None:
         raise InvalidRequestError(
-            "this is the stream's first deployment, so there is nothing to go back to",
+            "this is the stream's first deployment, so there is no version to go back to",
             stream_id=seen.stream_id,
             deployment_id=seen.deployment_id,
-            next_step="Upgrade it to a version that is well.",
+            next_step="Upgrade it to a version that works.",
         )
     given_up_by = upgrade_of_return(seen.spec.request_id)
     if given_up_by is not None and _is_same_anew(control, seen.spec, before, given_up_by):
         raise InvalidRequestError(
-            "an upgrade that was given up has deployed this version anew, so what ran before it is the same code",
+            "an upgrade that was given up has deployed this version anew, so the one before it is the same code",
             stream_id=seen.stream_id,
             deployment_id=seen.deployment_id,
             same_code=before,
@@ -94,7 +85,7 @@ def _before(control: StreamControl, seen: Observation) -> str:
         )
     if given_up_by is not None:
         raise InvalidRequestError(
-            "the stream has gone back already: what ran before its current deployment is what was given up",
+            "the stream has gone back already: the version before its current deployment was given up",
             stream_id=seen.stream_id,
             deployment_id=seen.deployment_id,
             given_up=before,
@@ -106,7 +97,7 @@ def _before(control: StreamControl, seen: Observation) -> str:
 
 
 def _is_same_anew(control: StreamControl, spec: DeploymentSpec, before: str, upgrade_id: str) -> bool:
-    """Whether an upgrade that never came to its new version has deployed the old one anew, over what it had left."""
+    """Whether an upgrade that never started its new version has deployed the old code anew."""
     with suppress(DataError, DeploymentNotFoundError):
         is_anew = spec.request_id == return_request_id_for(upgrade_id, "anew")
         return is_anew and control.spec(before).application == spec.application
@@ -117,21 +108,16 @@ Report = Callable[[str], None]
 SETTLE_PAUSE_SECONDS = 0.2
 BUSY_PAUSE_SECONDS = 2.0
 LEASE_SECONDS = 120.0
-"""So long after its last word a worker that drives an upgrade is taken for gone."""
+"""A worker that drives an upgrade counts as gone this long after it last renewed its lease."""
 ACT_SECONDS = 900.0
-"""So long one act of a worker may take, in which it says nothing, before it is taken for gone."""
+"""The lease during one act, in which a worker does not renew it."""
 _BEFORE_APPROVAL = frozenset({"begun", "rehearsing", "planned"})
 _SETTLED = frozenset({"started", "returned"})
 _BACKWARD = frozenset({"unhealthy", "trying", "returning", "returned"})
 
 
 class Upgrades:
-    """Upgrades streams.
-
-    Args:
-        means: of the controller.
-        verbs: of the controller.
-    """
+    """The upgrades and rollbacks of the streams of one home."""
 
     def __init__(self, context: ControllerContext, verbs: Verbs) -> None:
         self._context = context
@@ -139,24 +125,22 @@ class Upgrades:
         self._home = context.home
         self._clock: Clock = context.clock
 
-    # beginning
+    # begin
 
     def begin(
         self, request: UpgradeRequest, request_id: str | None = None, *, lease_seconds: float | None = None
     ) -> UpgradeView:
-        """Record an upgrade, and take the stream for it; nothing else happens before ``advance``.
-
-        The same request id again finds the same upgrade.
+        """Record an upgrade, and claim the stream for it; ``advance`` does the rest. The same request id finds the
+        same upgrade.
 
         Args:
-            request: what is asked for.
-            request_id: names the request over all its tries; None for a new one.
-            lease_seconds: as for ``hold``, from now on; None for an upgrade that nothing but a cancellation gives up.
+            request_id: the same for every retry of this request; None for a new request.
+            lease_seconds: as for ``hold``; None for an upgrade that only a cancellation gives up.
 
         Raises:
             StreamNotFoundError: the stream was never deployed.
-            InvalidRequestError: what is asked for cannot be, or could not be launched.
-            BusyError: another upgrade is under way, and whose.
+            InvalidRequestError: the request is wrong, or the new version could not be launched.
+            BusyError: another upgrade is under way.
             ConflictError: the request id stands for another request.
         """
         request_id = request_id_or_new(request_id, self._clock)
@@ -191,14 +175,8 @@ class Upgrades:
     def begin_rollback(
         self, request: RollbackRequest, request_id: str | None = None, *, lease_seconds: float | None = None
     ) -> UpgradeView:
-        """Record a rollback to the deployment before the current one, or to an older snapshot, and take the stream for
-        it; as ``begin``.
-
-        Raises:
-            InvalidRequestError, SnapshotNotFoundError, IncompatibleUpgradeError: nothing can be gone back to, as
-                ``version_to_return_to``.
-            StreamNotFoundError, ConflictError: as ``begin``.
-        """
+        """Record a rollback to the deployment before the current one, or to an older snapshot. As ``begin``; raises
+        also as ``version_to_return_to``."""
         request_id = request_id_or_new(request_id, self._clock)
 
         def made(control: StreamControl) -> Upgrade:
@@ -255,9 +233,9 @@ class Upgrades:
         check_same_request(upgrade, digest)
         tools = Tools(self._context, self._verbs, upgrade, control)
         if journal.state(upgrade_id) is None:
-            with suppress(ObjectExistsError):  # of a try that died: the same request, and so the same version
+            with suppress(ObjectExistsError):  # an earlier call of the same request died here
                 control.create_spec(self._target_record(control, upgrade, target))
-            self._first_step(tools)  # after it, so that the worker which goes on finds it
+            self._first_step(tools)  # after the spec, which the next worker needs
         state = journal.need_state(upgrade_id)
         if lease_seconds is not None and not state.is_over:
             self.hold(stream_id, upgrade_id, lease_seconds)
@@ -266,7 +244,7 @@ class Upgrades:
         return self.view(stream_id, upgrade_id)
 
     def _clear_up_after(self, stream_id: str, upgrade_id: str | None) -> None:
-        """Remove what an upgrade left that is over, and that another command has ended: its waiting driver, too."""
+        """Remove what an ended upgrade left, its waiting driver included; another command may have ended it."""
         if upgrade_id is None:
             return
         with suppress(StreamStateError):
@@ -292,26 +270,20 @@ class Upgrades:
         )
         tools.journal.take(step)
 
-    # its task
+    # lease of a task
 
     def hold(self, stream_id: str, upgrade_id: str, seconds: float) -> None:
-        """Say that an Airflow task drives an upgrade for so long from now.
+        """Record that an Airflow task drives an upgrade for this long from now.
 
-        Where it has not touched the stream by then, and nothing was said again, it holds nothing up: the next command
-        that wants the stream ends it (``UpgradeJournal.end_abandoned``).
+        The next command that needs the stream ends an upgrade whose lease has expired and that has not touched the
+        stream (``UpgradeJournal.end_abandoned``).
         """
-        clock = self._clock
-        lease = UpgradeLease(
-            stream_id,
-            upgrade_id,
-            self._context.requested_by,
-            clock.now() + timedelta(seconds=seconds),
-            clock.new_uuid(),
-        )
+        until_at = self._clock.now() + timedelta(seconds=seconds)
+        lease = UpgradeLease(stream_id, upgrade_id, self._context.requested_by, until_at, self._clock.new_uuid())
         UpgradeJournal(self._home.control(stream_id)).hold(lease)
 
     def keeps_lease(self, stream_id: str, upgrade_id: str) -> Callable[[], None]:
-        """What a caller that stays with an upgrade calls at each look: it moves a lease on, where there is one."""
+        """A function that renews the lease of an upgrade, if it has one; for a caller to call at each look."""
         is_leased = UpgradeJournal(self._home.control(stream_id)).lease(upgrade_id) is not None
         lease = Lease(self._clock, LEASE_SECONDS)
 
@@ -323,11 +295,8 @@ class Upgrades:
         return keep
 
     def holder(self, stream_id: str) -> UpgradeView | None:
-        """The upgrade for which another one has to wait; None where the stream is free. Changes nothing.
-
-        Raises:
-            StreamNotFoundError: it was never deployed.
-        """
+        """The upgrade for which another one has to wait; None where the stream is free. Writes nothing. Raises
+        StreamNotFoundError."""
         view = self.under_way(stream_id)
         if view is None or UpgradeJournal(self._home.control(stream_id)).abandoned_lease(view.state) is not None:
             return None
@@ -341,21 +310,20 @@ class Upgrades:
         seconds: float,
         on_progress: Report | None = None,
     ) -> UpgradeView:
-        """Begin an upgrade or a rollback as soon as no other one holds the stream. Nothing is recorded before.
+        """Begin an upgrade or a rollback as soon as no other one holds the stream; records nothing before.
 
-        The same request id again finds the same upgrade. One that was recorded, and came second to the stream, is over
-        with that: the request goes on under an id that follows from its own.
+        The same request id finds the same upgrade. An upgrade that was recorded but lost the claim is over: the
+        request then goes on under an id derived from its own.
 
         Args:
-            stream_id: the stream.
-            request_id: names the request over all its tries; None for a new one.
-            begin: begins it under this request id.
+            request_id: the same for every retry of this request; None for a new request.
+            begin: begins it under the given request id.
             seconds: how long to wait.
-            on_progress: told what is waited for.
+            on_progress: called with what it waits for.
 
         Raises:
-            DeadlineExceededError: another one holds the stream still.
-            whatever ``begin`` raises, but BusyError.
+            DeadlineExceededError: another upgrade still holds the stream.
+            Every error of ``begin`` except BusyError.
         """
         known, journal = request_id_or_new(request_id, self._clock), UpgradeJournal(self._home.need_stream(stream_id))
         until_seconds = self._clock.monotonic_seconds() + seconds
@@ -367,16 +335,16 @@ class Upgrades:
                     return begin(one)
                 except BusyError:
                     if journal.upgrade(upgrade_id_for(one)) is not None:
-                        break  # it was recorded already, and came second
+                        break  # it was recorded, and lost the claim
                 self.wait_until_free(stream_id, max(until_seconds - self._clock.monotonic_seconds(), 0.0), on_progress)
         raise AssertionError
 
     def wait_until_free(self, stream_id: str, seconds: float, on_progress: Report | None = None) -> None:
-        """Wait until no upgrade holds the stream for which another one has to wait; records nothing.
+        """Wait until ``holder`` is None; records nothing.
 
         Raises:
-            StreamNotFoundError: it was never deployed.
-            DeadlineExceededError: one holds it still.
+            StreamNotFoundError: the stream was never deployed.
+            DeadlineExceededError: an upgrade still holds the stream.
         """
         seen: UpgradeView | None = None
 
@@ -393,15 +361,15 @@ class Upgrades:
         if poll(self._clock, look, timeout_seconds=seconds, pause_seconds=lambda: BUSY_PAUSE_SECONDS) is None:
             raise busy_too_long(stream_id, seen)
 
-    # going on
+    # observe and advance
 
     def view(self, stream_id: str, upgrade_id: str, waits_for: str = "") -> UpgradeView:
-        """An upgrade as it stands. Raises InvalidRequestError: there is none."""
+        """The status of an upgrade. Raises InvalidRequestError: there is no such upgrade."""
         control = self._home.need_stream(stream_id)
         return UpgradeView(UpgradeJournal(control).need_state(upgrade_id), waits_for)
 
     def under_way(self, stream_id: str) -> UpgradeView | None:
-        """The upgrade that holds the stream now; None for none. Raises StreamNotFoundError: it was never deployed."""
+        """The upgrade that holds the stream now, or None. Raises StreamNotFoundError."""
         control = self._home.need_stream(stream_id)
         upgrade_id = control.need_register().value.upgrade_id
         if upgrade_id is None or not UpgradeJournal(control).is_under_way(upgrade_id):
@@ -409,22 +377,21 @@ class Upgrades:
         return self.view(stream_id, upgrade_id)
 
     def has_work(self, stream_id: str, upgrade_id: str) -> bool:
-        """Whether ``advance`` would do anything, or it is over; changes nothing."""
+        """Whether ``advance`` would do anything, or the upgrade is over; writes nothing."""
         tools, state = self._tools(stream_id, upgrade_id)
         return state.is_over or isinstance(self._next(tools, state), Act)
 
     def advance(
         self, stream_id: str, upgrade_id: str, on_state: Callable[[UpgradeState], None] = lambda _: None
     ) -> UpgradeView:
-        """Take every step that can be taken now. By anyone, at any time, twice or by two at once: it is the same.
+        """Take every step that can be taken now. Idempotent; any worker may call it at any time, also two at once.
 
         Args:
-            stream_id, upgrade_id: the upgrade.
-            on_state: told where it stands, before each step and at the end (``views.Telling``).
+            on_state: called with the state before each step and at the end (``views.Telling``).
 
         Raises:
-            InvalidRequestError: there is none.
-            UnavailableError, OutcomeUnknownError, ConflictError: try again; it is where it was.
+            InvalidRequestError: there is no such upgrade.
+            UnavailableError, OutcomeUnknownError, ConflictError: retry; the upgrade is where it was.
         """
         while True:
             tools, state = self._tools(stream_id, upgrade_id)
@@ -440,8 +407,8 @@ class Upgrades:
 
     @contextmanager
     def _held_within_an_act(self, tools: Tools, state: UpgradeState) -> Iterator[None]:
-        """Move the lease on, where there is one, and back behind the act: a worker that captures a large state before
-        the stop is not gone. Of a worker that dies within the act the lease runs out by itself."""
+        """Prolong the lease, if there is one, for the time of an act: a worker that captures a large state is not gone.
+        The lease of a worker that dies in the act expires by itself."""
         upgrade_id = tools.upgrade.upgrade_id
         lease = tools.journal.lease(upgrade_id) if state.has_touched_nothing else None
         if lease is None:
@@ -467,14 +434,13 @@ class Upgrades:
         """Bring an upgrade to its end.
 
         Args:
-            stream_id, upgrade_id: the upgrade.
-            timeout_seconds: how long to wait; it stays under way then, and anyone can go on with it.
-            on_progress: told what is waited for.
-            on_step: told of each step.
-            tells_end: of the last one, too.
+            timeout_seconds: how long to wait; after it the upgrade stays under way, for any caller to go on with.
+            on_progress: called with what it waits for.
+            on_step: called with each step, in one line.
+            tells_end: report the last step as well.
 
         Raises:
-            InvalidRequestError: there is none.
+            InvalidRequestError: there is no such upgrade.
             DeadlineExceededError: it is not over by then.
         """
         last_seen, pause_seconds, telling = "nothing yet", 0.5, Telling(on_step, tells_end=tells_end)
@@ -508,13 +474,8 @@ class Upgrades:
         )
 
     def settle(self, stream_id: str, upgrade_id: str, timeout_seconds: float) -> UpgradeView:
-        """Bring an upgrade on until no version is between two: it is over, or a version runs and is to prove itself.
-
-        For a caller that is about to leave it. What is left then, or at the timeout, anyone can go on with.
-
-        Raises:
-            InvalidRequestError: there is none.
-        """
+        """Advance an upgrade until it is over, or a version runs again and its health is checked: for a caller that is
+        about to leave it. Any caller can go on with the rest. Raises InvalidRequestError: there is no such upgrade."""
 
         def look() -> UpgradeView | None:
             with suppress(UnavailableError, OutcomeUnknownError, ConflictError):
@@ -526,20 +487,20 @@ class Upgrades:
         found = poll(self._clock, look, timeout_seconds=timeout_seconds, pause_seconds=lambda: SETTLE_PAUSE_SECONDS)
         return found or self.view(stream_id, upgrade_id)
 
-    # what people say
+    # approve and cancel
 
     def approve(self, stream_id: str, upgrade_id: str, *, is_approved: bool, reason: str = "") -> Approval:
-        """Say yes or no to the plan of an upgrade; what was said first counts.
+        """Approve or reject the plan of an upgrade; the first answer counts.
 
         Raises:
-            InvalidRequestError: there is no such upgrade, or it waits for nobody.
+            InvalidRequestError: there is no such upgrade, or it needs no approval.
             ConflictError: it is past its plan.
         """
         tools, state = self._tools(stream_id, upgrade_id)
         facts = {"stream_id": stream_id, "upgrade_id": upgrade_id, "phase": state.phase}
         next_step = f"`streamstate cancel {stream_id}` gives it up."
         if not tools.upgrade.needs_approval:
-            raise InvalidRequestError("nobody has to approve of this upgrade", **facts, next_step=next_step)
+            raise InvalidRequestError("this upgrade needs no approval", **facts, next_step=next_step)
         if state.phase not in _BEFORE_APPROVAL and tools.journal.approval(upgrade_id) is None:
             raise ConflictError("this upgrade is past its plan", **facts, next_step=next_step)
         moment, by = self._clock.now(), self._context.requested_by
@@ -548,12 +509,10 @@ class Upgrades:
         )
 
     def cancel(self, stream_id: str, upgrade_id: str, *, after_stop: AfterStop, reason: str = "") -> Cancellation:
-        """Say that an upgrade is not wanted any more; what was said first counts. ``advance`` then brings it to an end.
+        """Cancel an upgrade; the first cancellation counts. ``advance`` then brings it to its end.
 
         Args:
-            stream_id, upgrade_id: the upgrade.
-            after_stop: where the old version was told to stop already: ``finish`` the upgrade, or ``rollback``.
-            reason: for people.
+            after_stop: where the old version was already told to stop: ``finish`` the upgrade, or ``rollback``.
 
         Raises:
             InvalidRequestError: there is no such upgrade.
@@ -574,21 +533,21 @@ class Upgrades:
 
 
 def request_id_of_turn(request_id: str, number: int) -> str:
-    """The id under which a request goes on that came second to the stream; ``number`` from 2."""
+    """The id under which a request goes on that lost the claim; ``number`` counts from 2."""
     return "turn-" + hashlib.sha256(f"{request_id} {number}".encode()).hexdigest()[:40]
 
 
 def describe_holder(view: UpgradeView) -> str:
-    """The upgrade that holds a stream, how far it has come, and whose it is, in one line."""
+    """The id, phase and owner of an upgrade, in one line."""
     return f"{view.upgrade_id} {view.state.phase_for_people}, by {view.state.upgrade.requested_by}"
 
 
 def busy_too_long(stream_id: str, holder: UpgradeView | None) -> DeadlineExceededError:
-    """The error of an upgrade that waited for another one until its time was up; nothing was recorded of it."""
+    """The error of a request that waited in vain for another upgrade; it recorded nothing."""
     return DeadlineExceededError(
-        "another upgrade holds the stream still, so this one was not begun",
+        "another upgrade still holds the stream, so this one was not begun",
         stream_id=stream_id,
         held_by=None if holder is None else holder.upgrade_id,
         last_seen="nothing" if holder is None else describe_holder(holder),
-        next_step=f"Ask again to wait on; `streamstate status {stream_id}` shows the one that holds it.",
+        next_step=f"Repeat the request to wait on; `streamstate status {stream_id}` shows the upgrade that holds it.",
     )

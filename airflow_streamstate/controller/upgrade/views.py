@@ -1,4 +1,4 @@
-"""What the verbs of upgrades answer."""
+"""The answers of the upgrade verbs, and the words for their steps."""
 
 from __future__ import annotations
 
@@ -18,47 +18,46 @@ from airflow_streamstate.protocol.downtimes import Downtime, downtime_by_query, 
 from airflow_streamstate.protocol.upgrades import WAITS, AfterStop, Phase
 
 UpgradeOutcome = Literal["upgraded", "given_up", "rolled_back", "refused", "failed"]
-"""``given_up``: of an upgrade whose old version is back; ``rolled_back``: of a rollback that did what it was asked."""
+"""``given_up``: an upgrade whose old version is back; ``rolled_back``: a rollback that succeeded."""
 WAITS_FOR_A_PERSON = "a person has to approve the plan"
-"""What an upgrade waits for that goes on by nobody else's word."""
 WORDS: Mapping[Phase, str] = {
     "begun": "it is recorded",
     "rehearsing": "the new version is rehearsed on a fork of the state",
     "planned": "the plan is known",
     "waiting": "the new driver comes up beside the old one",
-    "ready": "all is ready for the handover",
+    "ready": "the handover is prepared",
     "stopping": "the old version ends after its batch in flight",
     "ended": "the old version has ended",
-    "started": "the new version runs, and is to prove itself",
+    "started": "the new version runs, and is not healthy yet",
     "unhealthy": "the new version is given up",
-    "trying": "the old code is rehearsed on what the new one left",
+    "trying": "the old code is rehearsed on the state that the new version left",
     "returning": "the new version ends",
     "returned": "the old version runs again",
-    "upgraded": "the new version has proven itself",
+    "upgraded": "the new version is healthy",
     "rolled_back": "the old version is back",
     "refused": "the stream runs on as before",
-    "failed": "it could not be brought to an end",
+    "failed": "it could not be completed",
 }
 _WORDS_OF_A_ROLLBACK: Mapping[Phase, str] = {
-    "unhealthy": "the way back is looked for",
-    "trying": "the code of before is rehearsed on what the current version has by now",
+    "unhealthy": "the way back is decided",
+    "trying": "the code of the version before is rehearsed on the current state",
     "returning": "the current version ends",
     "returned": "the version before runs again",
     "rolled_back": "the version before is back",
 }
 _CARRIED: frozenset[Phase] = frozenset({"unhealthy", "returning", "returned"})
-"""Phases whose text is part of the reason at the end, where it is told whole."""
+"""Phases whose text is repeated in full in the reason at the end."""
 MAX_GIST_CHARACTERS = 100
 
 
 @dataclass(frozen=True)
 class UpgradeView:
-    """An upgrade, as it stands.
+    """The status of an upgrade.
 
     Attributes:
         state: the sum of its steps.
-        waits_for: what it waits for, one line; "" where it is over.
-        pause_seconds: after which it is worth while to look again.
+        waits_for: what it waits for, in one line; "" where it is over.
+        pause_seconds: until the next look is worthwhile.
     """
 
     state: UpgradeState
@@ -77,7 +76,7 @@ class UpgradeView:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is still to be done."""
+        """Whether it has ended."""
         return self.state.is_over
 
     @property
@@ -89,37 +88,36 @@ class UpgradeView:
 
     @property
     def is_back(self) -> bool:
-        """Whether an older version was brought back, by a rollback or after an upgrade that came to nothing."""
+        """Whether an older version is back, after a rollback or an upgrade that was given up."""
         return self.state.phase == "rolled_back"
 
     @property
     def downtimes(self) -> tuple[Downtime, ...]:
-        """From the last commit of one deployment to the first commit of the next, as far as it has come."""
+        """From the last commit of one deployment to the first commit of the next, so far."""
         return self.state.last.downtimes or ()
 
     @property
     def not_running_seconds(self) -> float | None:
-        """How long no query of the stream ran while it was moved; None while that is not known."""
+        """How long no query of the stream ran during the upgrade; None while unknown."""
         last = self.state.last
         return last.gap_seconds if last.not_running_seconds is None else last.not_running_seconds
 
     @property
     def is_what_was_asked(self) -> bool:
-        """Whether it came to the end that it was asked for."""
+        """Whether it ended as requested."""
         return self.outcome == ("upgraded" if self.state.upgrade.asked == "upgrade" else "rolled_back")
 
     def is_end_of_cancel(self, after_stop: AfterStop) -> bool:
-        """Whether it came to the end that whoever cancelled it wanted: nothing has happened, or what he said of what is
-        after the stop."""
+        """Whether it ended as its cancellation asked: refused, or by ``after_stop`` where the stop had begun."""
         return self.outcome == "refused" or (self.is_what_was_asked if after_stop == "finish" else self.is_back)
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it came to its end, or went back, because somebody called it off."""
+        """Whether it ended, or went back, because it was cancelled."""
         return self.state.is_cancelled
 
     def as_error(self) -> StreamStateError | None:
-        """Why it is not what was asked for; None where it is, or is under way."""
+        """The error of an upgrade that did not end as requested; None where it did, or is under way."""
         if self.outcome is None or self.is_what_was_asked:
             return None
         last = self.state.last
@@ -134,10 +132,10 @@ class UpgradeView:
         }
         asked = self.state.upgrade.asked
         if self.outcome == "refused" and self.is_cancelled:
-            again = "Ask for it again, where it is wanted after all."
+            again = "Request it again if it is wanted after all."
             return ConflictError(f"the {asked} was cancelled, and the stream runs on", **facts, next_step=again)
         if self.outcome == "refused":
-            is_misfit = last.mode is None and last.verdict not in (None, "same")  # else it was somebody's word
+            is_misfit = last.mode is None and last.verdict not in (None, "same")  # else a person rejected the plan
             kind = IncompatibleUpgradeError if is_misfit else ConflictError
             return kind(f"the {asked} was refused, and the stream runs on", **facts, next_step=_after_refusal(self))
         if self.is_back and self.is_cancelled:
@@ -152,12 +150,12 @@ class UpgradeView:
             )
         if self.is_back:
             return DeploymentFailedError(
-                "the new version did not prove itself, and the old one is back",
+                "the new version did not become healthy, and the old one is back",
                 **facts,
                 next_step=f"`streamstate logs {self.stream_id} --deployment {last.new_deployment_id}` tells why.",
             )
         return DeploymentFailedError(
-            f"the {asked} could not be brought to a good end",
+            f"the {asked} could not be completed",
             **facts,
             next_step=f"`streamstate status {self.stream_id}` shows where the stream stands.",
         )
@@ -195,12 +193,12 @@ class UpgradeView:
 
 
 class Telling:
-    """Tells each step once, in one line, whoever takes it.
+    """Reports each step once, in one line, also the steps of other workers.
 
     Args:
-        say: told the lines; None for nobody.
-        told: the number of the last step that was told before.
-        tells_end: tell the last step, too; where the end is shown by itself that would be to say it twice.
+        say: called with each line; None: no report.
+        told: the number of the last step that was reported before.
+        tells_end: report the last step as well; False where the caller shows the end itself.
     """
 
     def __init__(self, say: Callable[[str], None] | None, told: int = 0, *, tells_end: bool = True) -> None:
@@ -210,27 +208,27 @@ class Telling:
         self._line = ""
 
     def __call__(self, state: UpgradeState) -> None:
-        """The upgrade stands here now."""
+        """Report this state, unless it was reported before."""
         if self._say is not None and state.last.number > self._told and (self._tells_end or not state.is_over):
             line = _line_of(state)
-            if line != self._line:  # a step that records an order, or a fact, of a phase that was told
+            if line != self._line:  # else the step adds a command or a fact to a reported phase
                 self._say(line)
             self._line = line
         self._told = max(self._told, state.last.number)
 
 
 def _line_of(state: UpgradeState) -> str:
-    """The step as a line. What is told whole at the end is not told whole here, and at the end not again."""
+    """The step as a line; a reason that the caller shows at the end is shortened or left out."""
     phase, text = state.phase, state.last.text
     is_rollback = state.upgrade.asked == "rollback"
     words = _WORDS_OF_A_ROLLBACK.get(phase, WORDS[phase]) if is_rollback else WORDS[phase]
     driver = state.last.driver
     if phase == "trying" and state.last.is_decided:
-        words = "the driver of the version before comes up beside the one that is given up"
+        words = "the old version's driver comes up beside the given-up version"
     elif phase == "returning" and driver:
         words = f"{words}, and {'a driver waits' if driver == WAITS else f'no driver waits: {driver}'}"
     if phase == "rehearsing" and not state.upgrade.runs_batches:
-        words = "the plans of the new version are compared, no batch is tried"
+        words = "the plans of the new version are compared, no batch is run"
     if state.is_over:
         text = ""
     elif phase in _CARRIED:
@@ -240,7 +238,7 @@ def _line_of(state: UpgradeState) -> str:
 
 
 def differences_of(report: Mapping[str, object]) -> list[dict[str, object]]:
-    """The differences of all queries of a report as it was recorded, each with the name of its query."""
+    """The differences of all queries in a recorded report, each with the name of its query."""
     queries = report.get("queries")
     found: list[dict[str, object]] = []
     for name, query in queries.items() if isinstance(queries, Mapping) else ():
@@ -256,5 +254,5 @@ def _after_refusal(view: UpgradeView) -> str:
         return words
     if (view.state.last.report or {}).get("outcome") == "failed":
         plan = f"`streamstate plan {view.stream_id}` with the same options shows its traceback and the end of its log."
-        return f"Mend it, and upgrade again; {plan}"
-    return f"Mend what the reason names, and ask for the {view.state.upgrade.asked} again."
+        return f"Fix it, and upgrade again; {plan}"
+    return f"Fix what the reason names, and request the {view.state.upgrade.asked} again."

@@ -41,7 +41,7 @@ def test_a_job_of_ci_can_refuse_a_change_by_the_status(
 def test_a_rehearsal_that_takes_too_long_is_ended(running: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the status of a deadline (Law 6)."""
     monkeypatch.setattr("airflow_streamstate.controller.scratch_driver.LATE_SECONDS", 0.5)
-    monkeypatch.setattr("airflow_streamstate.controller.rehearsal.planning.LATE_SECONDS", 0.5)
+    monkeypatch.setattr("airflow_streamstate.controller.rehearsal.rehearsals.LATE_SECONDS", 0.5)
     answer = plan(running, "hangs", "--deadline", 1, "--json")
     assert (answer.status, answer.json["outcome"]) == (3, "deadline")
     assert "not over at its deadline" in answer.json["reason"]

@@ -26,7 +26,7 @@ def upgrade(desk: Desk, word: str, *words: object) -> Answer:
 @pytest.mark.parametrize(
     ("word", "reason"),
     [
-        ("needs-drain", "nobody allowed to drain"),
+        ("needs-drain", "a drain was not allowed"),
         ("refused", "refused by Spark"),
         ("fails", "No module named 'rules'"),
         ("dies", "ended without a verdict"),
@@ -60,7 +60,7 @@ def test_the_error_of_a_script_is_told_once(running: Desk) -> None:
     assert answer.status == 4
     assert (answer.out + answer.err).count("No module named 'rules'") == 1
     assert "it failed in its rehearsal: " in answer.out
-    assert "-> Mend it, and upgrade again; `streamstate plan flights`" in answer.out
+    assert "-> Fix it, and upgrade again; `streamstate plan flights`" in answer.out
 
 
 def test_a_plan_waits_for_a_person_who_says_no(running: Desk) -> None:
@@ -88,7 +88,7 @@ def test_a_cancelled_upgrade_has_done_nothing(running: Desk) -> None:
     assert upgrade(running, "fits", "--needs-approval", "--timeout", 5, "--json").status == 3
     answer = shell("cancel", "flights", "--json")
     assert (answer.status, answer.json["outcome"]) == (0, "refused")
-    assert "nothing has happened to the stream" in answer.json["reason"]
+    assert "the stream was not touched" in answer.json["reason"]
     assert answer.json["cancelled_by"]
     assert running.stream().control.deployment_ids() == ["d-0001"]
 
@@ -126,7 +126,7 @@ def test_a_first_deployment_has_nothing_to_go_back_to(running: Desk) -> None:
     """Told in one sentence, exit status 2."""
     answer = shell("rollback", "flights", "--json")
     assert (answer.status, answer.error["type"]) == (2, "InvalidRequestError")
-    assert "nothing to go back to" in answer.error["message"]
+    assert "no version to go back to" in answer.error["message"]
 
 
 def test_a_way_back_without_duplicates_has_none_to_accept(running: Desk) -> None:
@@ -199,6 +199,6 @@ def test_a_second_upgrade_waits_for_the_first_if_it_is_told_to(running: Desk) ->
     ending.join(timeout=30)
     assert (answer.status, answer.json["outcome"]) == (4, "refused")
     assert answer.json["upgrade_id"] != first
-    assert "nobody allowed to drain" in answer.json["reason"]
+    assert "a drain was not allowed" in answer.json["reason"]
     again = upgrade(running, "needs-drain", *wanted)
     assert again.json["upgrade_id"] == answer.json["upgrade_id"]

@@ -40,7 +40,7 @@ def test_logs_are_read_from_this_machine_without_secrets(stage: Stage, tmp_path:
     log.write_text("one\ntwo hunter2-hunter2\n")
     stage.launcher.log_paths["d-0001-a0001"] = str(log)
     stage.store.delete(layout.launch_record_key(STREAM, "d-0001", "d-0001-a0001"))
-    controller = stage.another_controller()  # who has not read that record
+    controller = stage.another_controller()  # it has not read that record
     assert controller.logs(STREAM) == "one\ntwo ***\n"
     assert controller.logs(STREAM, attempt=2) == ""
     reader = controller.log_reader(STREAM)

@@ -30,7 +30,7 @@ from airflow_streamstate.controller.decide import (
     decide_start,
 )
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.errors import ConflictError, IncompatibleUpgradeError, InvalidRequestError, StreamStateError
+from airflow_streamstate.errors import IncompatibleUpgradeError, InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import Drained, Finished
 from airflow_streamstate.protocol.ids import SnapshotKind, deployment_id_for
@@ -96,7 +96,7 @@ def test_a_recorded_request_is_never_another_deployment(token: int, recorded: in
 @given(age_seconds=st.floats(0, 3 * INTENT_SECONDS))
 def test_an_intent_is_respected_while_it_is_young(age_seconds: float) -> None:
     """A young intent of another refuses; an old one is passed over, and its deployment id left alone. (1a.8)"""
-    intent = Intent("r-other", "d-0005", START_AT, "somebody")
+    intent = Intent("r-other", "d-0005", START_AT, "ada")
     decision = decide_request(None, register(4, intent), "r-1", START_AT + timedelta(seconds=age_seconds))
     if age_seconds < INTENT_SECONDS:
         assert isinstance(decision, Refused)
@@ -157,31 +157,13 @@ def test_nothing_starts_empty_or_loses_state_unless_it_was_named(
         assert found.plan.mode == ("seed" if drained else "restore")
 
 
-def test_a_query_that_a_drain_left_unflushed_is_named() -> None:
-    """A query that was not started when the others drained keeps its state, and that is said. (Law 16)"""
-    decision = decide_start(
-        request(), "d-0001", manifest("drained", a=query(3, drained=True, state_rows_left=0), b=query(5))
-    )
-    assert isinstance(decision, Start)
-    assert any("query b was not flushed" in note for note in decision.notes)
-
-
 @pytest.mark.parametrize("start", ["seed", "restore"])
 def test_what_is_asked_for_by_name_needs_a_position(start: str) -> None:
-    """After a deployment that never started a query there is none; nobody gets another start instead. (Law 5)"""
+    """After a deployment that never started a query there is none, and no other start mode is taken instead. (Law 5)"""
     decision = decide_start(request(start=start), "d-0001", manifest())
     assert isinstance(decision, Refused)
     assert isinstance(decision.error, InvalidRequestError)
     assert decision.error.context == {"deployment_id": "d-0001", "start": start}
-
-
-def test_a_snapshot_that_is_named_is_a_check() -> None:
-    """A snapshot in a request is what is expected, never a choice. (Law 14; 1a.9)"""
-    assert decide_expected_snapshot(request(snapshot_id="s-1"), "d-0001", "s-1") is None
-    assert decide_expected_snapshot(request(), "d-0001", "s-1") is None
-    refused = decide_expected_snapshot(request(snapshot_id="s-0"), "d-0001", "s-1")
-    assert isinstance(refused, Refused)
-    assert isinstance(refused.error, ConflictError)
 
 
 def test_a_decision_leaves_no_trace(stage: Stage) -> None:
@@ -198,16 +180,16 @@ def test_a_decision_leaves_no_trace(stage: Stage) -> None:
 
 
 def test_state_that_nobody_counted_is_not_taken_for_none() -> None:
-    """A drained query whose state nobody counted refuses the seed, unless it is dropped by name. (Law 16)"""
+    """A drained query whose state was not counted refuses the seed, unless it is dropped by name. (Law 16)"""
     kept = manifest("stopped", a=query(3, drained=True), b=query(5))
     found = decide_start(request(), "d-0001", kept)
     assert isinstance(found, Refused)
     assert isinstance(found.error, IncompatibleUpgradeError)
-    assert "nobody counted" in str(found.error)
+    assert "not counted" in str(found.error)
     assert isinstance(decide_start(request(discard_state=True), "d-0001", kept), Start)
 
 
-OTHERS = Intent("r-other", "d-0006", START_AT, "somebody")
+OTHERS = Intent("r-other", "d-0006", START_AT, "ada")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +232,7 @@ def test_a_refused_request_is_told_by_what_it_is_barred() -> None:
     late = START_AT + timedelta(seconds=7.26)
     assert refused(decide_request(None, register(4, OTHERS), "r-1", late)).context == {
         "deployment_id": "d-0006",
-        "requested_by": "somebody",
+        "requested_by": "ada",
         "begun_seconds_ago": 7.3,
     }
 
@@ -374,7 +356,7 @@ def test_nothing_is_deployed_over_what_lives(stage: Stage, life: Life, state: st
         assert error.context == facts
 
 
-def test_nothing_takes_over_from_a_driver_that_nobody_can_ask(stage: Stage) -> None:
+def test_nothing_takes_over_from_a_driver_of_unknown_state(stage: Stage) -> None:
     """It may be alive: since when it is silent, and why it cannot be asked, is said; by a resume, too. (1a.8)"""
     lost(stage)
     seen = stage.seen()
@@ -413,7 +395,7 @@ def test_an_unfinished_drain_is_finished_first(stage: Stage) -> None:
 # how it starts
 
 
-def test_each_wish_of_a_request_is_in_the_plan_of_its_start() -> None:
+def test_each_option_of_a_request_is_in_the_plan_of_its_start() -> None:
     """Also of a first start, and of one that has nothing to go on from."""
     asked = request(discard_state=True, fresh_queries=("new",), accept_lost_input=("lost",))
     plan = StartPlan("restore", AT_END, "d-0001", True, ("new",), ("lost",))
@@ -422,7 +404,7 @@ def test_each_wish_of_a_request_is_in_the_plan_of_its_start() -> None:
     fresh = StartPlan("fresh", predecessor_id="d-0001", fresh_queries=("new",))
     note = "d-0001 never started a query: there is no position, and each query starts where its options say"
     assert decide_start(asked, "d-0001", manifest()) == Start(fresh, (note,))
-    anew = "it starts with nothing, as was asked for: batch ids begin again at 0"
+    anew = "it starts with empty state, as requested: batch ids begin again at 0"
     for found in (manifest(a=query(3)), manifest(), None):
         assert decide_start(replace(asked, start="fresh"), "d-0001", found) == Start(fresh, (anew,))
     assert decide_start(asked, "d-0001", None) == Start(fresh, (anew,))
@@ -457,10 +439,10 @@ def test_state_that_a_drain_left_is_told_by_query(position: dict[str, Any], left
         return
     error = refused(found)
     assert error.context == {"snapshot_id": kept.snapshot_id, "state_left": {"a": left}}
-    assert ("nobody counted" in error.message) is (left == UNCOUNTED)
+    assert ("was not counted" in error.message) is (left == UNCOUNTED)
     dropped = decide_start(request(discard_state=True), "d-0001", kept)
     assert isinstance(dropped, Start)
-    said = f"state that the drain could not flush is dropped, as was asked for: { ({'a': left}) }"
+    said = f"state that the drain could not flush is dropped, as requested: { ({'a': left}) }"
     assert [note for note in dropped.notes if "dropped" in note] == [said]
 
 
@@ -507,10 +489,11 @@ def test_a_start_that_the_snapshot_cannot_give_is_refused_with_the_reason(kind: 
     assert error.next_step == f"Leave out --start, or use --start {'seed' if kind == 'drained' else 'restore'}."
 
 
-def test_only_the_end_of_a_deployment_is_expected_of_a_snapshot() -> None:
-    """What was expected, and what is there, is told; a first deployment has no end. (Law 14)"""
+def test_a_snapshot_that_is_named_is_a_check() -> None:
+    """It must be the one at the end of the predecessor, never a choice; a first deployment has none. (Law 14; 1a.9)"""
     named = request(snapshot_id="s-0")
-    assert decide_expected_snapshot(named, None, "s-1") is None
+    for asked, predecessor_id, at_end in ((request(), "d-0001", "s-1"), (named, "d-0001", "s-0"), (named, None, "s-1")):
+        assert decide_expected_snapshot(asked, predecessor_id, at_end) is None
     for at_end in ("s-1", None):
         decision = decide_expected_snapshot(named, "d-0001", at_end)
         facts = {"snapshot_id": "s-0", "current_deployment_id": "d-0001", "snapshot_at_its_end": at_end}
@@ -582,7 +565,7 @@ def test_a_resume_waits_for_a_deploy_that_is_under_way(stage: Stage) -> None:
         ("r", 0.0, False),
     ):
         begun_at = seen.observed_at - timedelta(seconds=age_seconds)
-        intent = Intent(request_id, "d-0002", begun_at, "somebody")
+        intent = Intent(request_id, "d-0002", begun_at, "ada")
         moving = replace(seen, register=replace(seen.register, intent=intent))
         found = decide_resume(moving, "r", assume_dead=False, has_drain=False)
         assert isinstance(found, Refused) is waits

@@ -1,4 +1,4 @@
-"""The home: opened without asking anybody, and looked at when asked."""
+"""The home: opened without a look at disk or network, and checked on request."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.controller.home import Home, HomeConfig, default_work_dir
-from airflow_streamstate.errors import HomeNotFoundError, InvalidRequestError, StreamNotFoundError, UnavailableError
+from airflow_streamstate.errors import HomeNotFoundError, InvalidRequestError, StreamNotFoundError
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
-from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import Stage
 
 
@@ -35,11 +34,15 @@ def test_checkpoints_may_lie_elsewhere(tmp_path: Path) -> None:
     assert "checkpoints lie in" in home.check()
 
 
-def test_everything_may_lie_on_s3() -> None:
-    """A home on S3 needs no folder for checkpoints; opening asks nobody."""
+def test_home_and_checkpoints_may_lie_on_s3(tmp_path: Path) -> None:
+    """Together or apart; opening reads nothing. A URI of no store is refused."""
     home = Home(HomeConfig("s3://bucket/streams"))
     assert home.checkpoints is home.home
     assert Home(HomeConfig("/srv/home", "s3://bucket/checkpoints")).checkpoints.uri == "s3://bucket/checkpoints"
+    apart = Home(HomeConfig("s3://bucket/streams", checkpoints_uri=str(tmp_path)))
+    assert apart.launch_path("a") == tmp_path / "a"
+    with pytest.raises(InvalidRequestError):
+        Home(HomeConfig("ftp://somewhere"))
 
 
 def test_checkpoints_where_spark_cannot_be_are_refused_by_name() -> None:
@@ -49,12 +52,6 @@ def test_checkpoints_where_spark_cannot_be_are_refused_by_name() -> None:
         with pytest.raises(InvalidRequestError, match="folder of this machine") as refused:
             ask()
     assert "checkpoints_uri" in refused.value.next_step
-
-
-def test_a_home_on_s3_with_local_checkpoints_is_fine(tmp_path: Path) -> None:
-    """The control objects may lie on S3."""
-    home = Home(HomeConfig("s3://bucket/streams", checkpoints_uri=str(tmp_path)))
-    assert home.launch_path("a") == tmp_path / "a"
 
 
 def test_launches_have_a_folder_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,12 +67,6 @@ def test_launches_have_a_folder_of_their_own(tmp_path: Path, monkeypatch: pytest
         assert found.parents[1] == tmp_path / "state" / "airflow-streamstate"
     assert default_work_dir("s3://b", {}).is_relative_to(Path.home() / ".local" / "state")
     assert default_work_dir("s3://b", {"XDG_STATE_HOME": "not/absolute"}) == default_work_dir("s3://b", {})
-
-
-def test_an_unknown_uri_is_refused() -> None:
-    """A URI that names no store is told at once."""
-    with pytest.raises(InvalidRequestError):
-        Home(HomeConfig("ftp://somewhere"))
 
 
 def test_the_check_leaves_nothing(stage: Stage) -> None:
@@ -112,15 +103,6 @@ def test_a_store_without_conditions_is_found_out(tmp_path: Path, kind: type[Memo
     with pytest.raises(InvalidRequestError, match="conditional writes do not hold"):
         Home.of(store, store, tmp_path, FakeClock()).check()
     assert list(store.list_objects("")) == []
-
-
-def test_a_home_that_does_not_answer_says_so(tmp_path: Path) -> None:
-    """An outage is told as one."""
-    from support.faulty_store import Fault
-
-    store = FaultyStore(MemoryStore(), FaultPlan(every_write=Fault.UNAVAILABLE))
-    with pytest.raises(UnavailableError):
-        Home.of(store, store, tmp_path, FakeClock()).check()
 
 
 def test_only_streams_are_streams(stage: Stage) -> None:

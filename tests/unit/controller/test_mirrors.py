@@ -19,7 +19,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import SnapshotMirrored
-from airflow_streamstate.protocol.manifest import FileEntry
+from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.deletion import Remover
@@ -29,6 +29,12 @@ from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
 from support.sim_stage import STREAM, Stage
+
+
+def rewrite(stage: Stage, manifest: SnapshotManifest, **changes: object) -> None:
+    """Replace the manifest of a snapshot."""
+    stage.store.delete(layout.manifest_key(STREAM, manifest.snapshot_id))
+    stage.control.create_manifest(replace(manifest, **changes))  # type: ignore[arg-type]
 
 
 def test_every_snapshot_is_copied_once(stage: Stage) -> None:
@@ -93,12 +99,10 @@ def test_what_is_damaged_or_away_holds_up_nothing_else_and_is_told_at_the_end(st
     stage.deploy()
     stage.stopped()
     lost, younger = stage.keep("live", attempt=2), stage.keep("live", attempt=3)
-    stage.store.delete(layout.manifest_key(STREAM, lost.snapshot_id))
-    stage.control.create_manifest(replace(lost, data_uri=str(tmp_path / "lost")))
+    rewrite(stage, lost, data_uri=str(tmp_path / "lost"))
     older = stage.control.need_manifest("d-0001-stopped-000001")
     missing = {name: replace(one, files=(FileEntry("gone", 1, ""), *one.files)) for name, one in older.queries.items()}
-    stage.store.delete(layout.manifest_key(STREAM, older.snapshot_id))
-    stage.control.create_manifest(replace(older, queries=missing))
+    rewrite(stage, older, queries=missing)
     mirror = MemoryStore("mirror")
     copying = stage.controller.mirrors.copy(STREAM, [Away("away"), mirror])
     uri, done = next(copying)
@@ -117,8 +121,7 @@ def test_a_place_that_is_no_place_any_more_holds_up_nothing_that_lies_elsewhere(
     stage.deploy()
     stage.run_batches(1)
     lost, younger = stage.keep("live", attempt=1), stage.keep("live", attempt=2)
-    stage.store.delete(layout.manifest_key(STREAM, lost.snapshot_id))
-    stage.control.create_manifest(replace(lost, data_uri=f"/{'x' * 300}"))  # no disk can have it
+    rewrite(stage, lost, data_uri=f"/{'x' * 300}")  # no disk can have it
     copying = stage.controller.mirrors.copy(STREAM, [MemoryStore("mirror")])
     assert next(copying)[1].snapshot_id == younger.snapshot_id
     with pytest.raises(InvalidRequestError, match="name"):
@@ -138,8 +141,7 @@ def test_a_place_that_is_away_is_asked_once_for_all_that_lies_there(stage: Stage
     stage.run_batches(1)
     for number in (1, 2, 3):
         lost = stage.keep("live", attempt=number)
-        stage.store.delete(layout.manifest_key(STREAM, lost.snapshot_id))
-        stage.control.create_manifest(replace(lost, data_uri="s3://away/place"))
+        rewrite(stage, lost, data_uri="s3://away/place")
     home = Home.of(stage.home.home, stage.home.checkpoints, tmp_path / "too", stage.clock, lambda _uri: Away("away"))
     mirrors = Controller(home, stage.launcher, stage.clock).mirrors
     with pytest.raises(UnavailableError, match="does not answer"):
@@ -153,8 +155,7 @@ def test_what_is_at_the_mirror_already_needs_no_place_that_is_lost(stage: Stage,
     stage.run_batches(1)
     lost, mirror = stage.keep("live", attempt=1), MemoryStore("mirror")
     list(stage.controller.mirrors.copy(STREAM, [mirror]))
-    stage.store.delete(layout.manifest_key(STREAM, lost.snapshot_id))
-    stage.control.create_manifest(replace(lost, data_uri=str(tmp_path / "lost")))
+    rewrite(stage, lost, data_uri=str(tmp_path / "lost"))
     [(_, done)] = stage.controller.mirrors.copy(STREAM, [mirror])
     assert (done.snapshot_id, done.files) == (lost.snapshot_id, 0)
 
@@ -197,7 +198,7 @@ def test_a_mirror_that_cannot_be_one_keeps_the_next_one_from_nothing(stage: Stag
 
 
 def test_where_a_snapshot_lies_is_what_its_driver_said(stage: Stage) -> None:
-    """Each mirror once, whoever said it again."""
+    """Each mirror once, however often it was reported."""
     stage.deploy()
     for uri in ("gs://b/p", "/mnt/second", "gs://b/p"):
         stage.say(SnapshotMirrored, snapshot_id="d-0001-live-000001", mirror_uri=uri, files=1, size_bytes=2)

@@ -40,7 +40,7 @@ def test_a_launch_that_never_began_is_closed(stage: Stage) -> None:
     assert stage.launcher.calls[-1] == "kill d-0001-a0001"
 
 
-def test_an_attempt_that_nobody_launched_is_closed_by_its_claim(stage: Stage) -> None:
+def test_an_attempt_without_a_launch_is_closed_by_its_claim(stage: Stage) -> None:
     """Without any launch the claim is taken, so that a launch on its way ends at once. (1a.8)"""
     stage.deploy()
     stage.launcher.states.clear()
@@ -52,13 +52,13 @@ def test_an_attempt_that_nobody_launched_is_closed_by_its_claim(stage: Stage) ->
     prove(stage)  # twice is once
 
 
-def test_a_driver_that_nobody_recorded_is_unknown(stage: Stage) -> None:
-    """Claimed, but launched by somebody who died before recording it: only by name. (1a.8)"""
+def test_a_driver_without_a_recorded_launch_is_unknown(stage: Stage) -> None:
+    """Claimed, but launched by a controller that died before it recorded the launch: only by name. (1a.8)"""
     stage.deploy()
     stage.come_to_life()
     stage.launcher.states.clear()
     stage.store.delete("orders/deployments/d-0001/launches/d-0001-a0001.json")
-    with pytest.raises(ConflictError, match="nobody can say"):
+    with pytest.raises(ConflictError, match="it is unknown"):
         prove(stage)
     prove(stage, assume_dead=True)
 

@@ -1,4 +1,4 @@
-"""Who may move a stream while an upgrade holds it, and when it holds it no more."""
+"""Only the upgrade that holds a stream may move it, and only while it holds it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,8 @@ from support.sim_stage import STREAM
 from support.upgrade_stage import UpgradeStage
 
 
-def test_nobody_is_held_up_by_no_upgrade(upgraded: UpgradeStage) -> None:
-    """Nor is a stream that never was."""
-    control = upgraded.stage.control
-    refuse_during_upgrade(control, control.need_register().value, None)
-    refuse_during_upgrade(control, None, None)
-    refuse_another_upgrade(control, None, "u-000000000000")
-
-
 def test_the_one_that_holds_it_moves_it_alone(upgraded: UpgradeStage) -> None:
-    """All others are told whose it is."""
+    """All others are refused."""
     view, control = upgraded.begin(), upgraded.stage.control
     register = control.need_register().value
     refuse_during_upgrade(control, register, view.upgrade_id)
@@ -56,7 +48,8 @@ def late(upgraded: UpgradeStage) -> Tools:
 
 
 def test_law_4_one_that_is_over_moves_nothing_any_more(upgraded: UpgradeStage) -> None:
-    """A controller that slept in the middle of a step wakes up: it stops, deploys and resumes nothing."""
+    """A controller that slept in the middle of a step stops, deploys and resumes nothing, also while another upgrade
+    holds the stream."""
     tools = late(upgraded)
     before = upgraded.outside()
     with pytest.raises(NotHeldError):
@@ -67,30 +60,13 @@ def test_law_4_one_that_is_over_moves_nothing_any_more(upgraded: UpgradeStage) -
     with pytest.raises(NotHeldError):
         tools.resume("back")
     assert upgraded.outside() == before
-
-
-def test_law_4_nor_does_it_while_another_holds_the_stream(upgraded: UpgradeStage) -> None:
-    """Of which it knows nothing."""
-    tools = late(upgraded)
     upgraded.begin("up-2")
     with pytest.raises(NotHeldError):
         tools.deploy(tools.target("restore"), tools.request_id("new"))
 
 
-def test_one_that_is_over_and_still_named_does_not_hold_it(upgraded: UpgradeStage) -> None:
-    """Its controller died before it let go."""
-    view, control = upgraded.begin(), upgraded.stage.control
-    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
-    tools.take(state, "refused")
-    register = control.need_register().value
-    assert register.upgrade_id == view.upgrade_id
-    with pytest.raises(NotHeldError):
-        refuse_during_upgrade(control, register, view.upgrade_id)
-    refuse_during_upgrade(control, register, None)
-
-
 def test_status_says_which_upgrade_holds_the_stream(upgraded: UpgradeStage) -> None:
-    """How far it has come, and whose it is; nothing once it is over, or where it cannot be read it is named so."""
+    """With its phase and owner, or that it cannot be read; nothing once it is over."""
     controller, control = upgraded.stage.controller, upgraded.stage.control
     assert controller.status(STREAM).upgrade == ""
     view = upgraded.begin()

@@ -76,7 +76,7 @@ def test_a_lost_driver_is_refused_unless_it_is_assumed_dead(stage: Stage) -> Non
     stage.run_batches(1)
     stage.end(state="unknown")
     stage.clock.advance(120)
-    with pytest.raises(ConflictError, match="nobody can say"):
+    with pytest.raises(ConflictError, match="it is unknown"):
         stage.deploy("print('v2')\n")
     assert stage.deploy("print('v2')\n", assume_dead=True).start.mode == "restore"
 

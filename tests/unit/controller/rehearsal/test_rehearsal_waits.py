@@ -31,7 +31,7 @@ def end(warm: WarmStage) -> str:
 
 
 def test_it_waits_once_it_says_so(warm: WarmStage) -> None:
-    """Not while it rehearses, and not between the two passes; and not while nobody can say whether it lives."""
+    """Not while it rehearses, not between the two passes, and not while its state is unknown."""
     rehearsal = warm.stage.control.rehearsal(warm.rehearsal_id)
     assert rehearsal is not None
     assert rehearsal.waits_until == rehearsal.created_at + timedelta(seconds=60)
@@ -44,43 +44,17 @@ def test_it_waits_once_it_says_so(warm: WarmStage) -> None:
     assert (is_waiting(warm), end(warm)) == (False, "")
 
 
-def _ended(warm: WarmStage) -> None:
-    warm.waits().driver("exited")
-
-
-def _late(warm: WarmStage) -> None:
-    warm.waits().stage.clock.advance(60)
-
-
-def _refused(warm: WarmStage) -> None:
-    warm.gives("refused")
-
-
-def _failed(warm: WarmStage) -> None:
-    warm.gives("failed")
-
-
-def _overdue(warm: WarmStage) -> None:
-    warm.stage.clock.advance(100 + LATE_SECONDS)
-
-
-def _handed_over(warm: WarmStage) -> None:
-    warm.waits().old_one_stops().deploy()
-
-
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (_ended, "its driver has ended: it is exited"),
-        (_late, "it waited until "),
-        (_refused, "was not accepted"),
-        (_failed, "was not accepted"),
-        (_overdue, "not over at its deadline"),
-        (_handed_over, "it was handed over"),
+        (lambda warm: warm.waits().driver("exited"), "its driver has ended: it is exited"),
+        (lambda warm: warm.waits().stage.clock.advance(60), "it waited until "),
+        (lambda warm: warm.stage.clock.advance(100 + LATE_SECONDS), "not over at its deadline"),
+        (lambda warm: warm.waits().old_one_stops().deploy(), "it was handed over"),
     ],
 )
-def test_why_it_never_will_is_told(warm: WarmStage, spoil: Callable[[WarmStage], None], words: str) -> None:
-    """So that nobody waits for it in vain (Law 6)."""
+def test_why_it_never_will_is_told(warm: WarmStage, spoil: Callable[[WarmStage], object], words: str) -> None:
+    """So that no upgrade waits for it in vain (Law 6)."""
     spoil(warm)
     assert words in end(warm)
     assert not is_waiting(warm)
@@ -93,22 +67,12 @@ def test_a_script_that_never_ends_by_itself_is_named_as_the_reason(warm: WarmSta
     assert end(warm).startswith("its driver has ended: the script ran on for 30 s after its last start; it was ended")
 
 
-def test_one_that_was_not_asked_to_does_not_wait(warm: WarmStage) -> None:
-    """Its driver is ended with its report, as ever."""
-    warm.begin(None, "plan-2").gives()
-    assert (is_waiting(warm), end(warm)) == (False, "it was not asked to wait")
-    warm.rehearsals.report(STREAM, warm.rehearsal_id)
-    assert warm.stage.launcher.states[warm.launch_key] == "gone"
-    assert warm.names() == REPORT
-
-
 def test_a_report_a_sweep_and_another_rehearsal_leave_it_alone(warm: WarmStage) -> None:
     """Before it waits, and while it does; the same request finds it instead of beginning another one (Law 2)."""
     warm.gives()
     before = warm.names()
     for _ in range(2):
-        _, verdict = warm.rehearsals.report(STREAM, warm.rehearsal_id)
-        assert verdict.is_accepted
+        warm.rehearsals.report(STREAM, warm.rehearsal_id)
         warm.rehearsals.sweep(STREAM)
         waiting = warm.rehearsal_id
         assert warm.begin().rehearsal_id == waiting
@@ -116,20 +80,12 @@ def test_a_report_a_sweep_and_another_rehearsal_leave_it_alone(warm: WarmStage) 
         assert warm.stage.launcher.states[warm.launch_key] == "running"
 
 
-@pytest.mark.parametrize("outcome", ["refused", "failed"])
-def test_one_that_was_not_accepted_is_reported_as_ever(warm: WarmStage, outcome: QueryOutcome) -> None:
-    """Ended and removed."""
-    warm.gives(outcome)
-    warm.rehearsals.report(STREAM, warm.rehearsal_id)
-    assert warm.stage.launcher.states[warm.launch_key] == "gone"
-    assert warm.names() == REPORT
-
-
 def test_one_that_is_given_up_is_ended_at_once_and_leaves_its_report(warm: WarmStage) -> None:
-    """It would wait on by itself: it is given no time for that. The old version never notices."""
+    """It is killed without patience, since it would wait on. The stream has no new event; an unknown id is no error."""
     warm.waits()
     events = list(warm.stage.control.journal("d-0001").events())
     before = warm.stage.clock.now()
+    warm.rehearsals.give_up(STREAM, "r-000000000000-0001")
     warm.rehearsals.give_up(STREAM, warm.rehearsal_id)
     assert warm.stage.clock.now() == before
     assert warm.stage.launcher.states[warm.launch_key] == "gone"
@@ -138,7 +94,7 @@ def test_one_that_is_given_up_is_ended_at_once_and_leaves_its_report(warm: WarmS
 
 
 @pytest.mark.parametrize("state", ["running", "exited"])
-def test_one_that_nobody_wanted_is_removed_after_its_time(warm: WarmStage, state: str) -> None:
+def test_a_waiting_driver_is_removed_after_its_time(warm: WarmStage, state: str) -> None:
     """Dead before it, or alive after it: the next sweep ends it."""
     warm.waits()
     if state == "exited":
@@ -147,4 +103,24 @@ def test_one_that_nobody_wanted_is_removed_after_its_time(warm: WarmStage, state
         warm.stage.clock.advance(60)
     warm.rehearsals.sweep(STREAM)
     assert warm.stage.launcher.states[launch_key_for(warm.rehearsal_id, 1)] != "running"
+    assert warm.names() == REPORT
+
+
+@pytest.mark.parametrize(
+    ("waits_seconds", "outcome", "why"),
+    [
+        (None, "accepted", "it was not asked to wait"),
+        (60.0, "refused", "was not accepted"),
+        (60.0, "failed", "was not accepted"),
+    ],
+)
+def test_a_driver_that_is_not_to_wait_is_ended_with_its_report(
+    warm: WarmStage, waits_seconds: float | None, outcome: QueryOutcome, why: str
+) -> None:
+    """Only the report stays of its rehearsal."""
+    warm.begin(waits_seconds, "plan-2").gives(outcome)
+    assert not is_waiting(warm)
+    assert why in end(warm)
+    warm.rehearsals.report(STREAM, warm.rehearsal_id)
+    assert warm.stage.launcher.states[warm.launch_key] == "gone"
     assert warm.names() == REPORT

@@ -128,11 +128,14 @@ def test_what_it_made_is_removed_and_the_report_is_kept(rehearsed: Rehearsed) ->
 
 
 def test_a_stream_that_was_stopped_is_rehearsed_from_the_snapshot_at_its_end(rehearsed: Rehearsed) -> None:
-    """Just what a deploy would start from (1a.9): nothing is captured."""
+    """Just what a deploy would start from (1a.9): nothing is captured, and no event of the stream is written."""
     rehearsed.stage.stopped(3)
     view = rehearsed.begin()
     assert view.start.snapshot_id == "d-0001-stopped-000001"
     assert "data" not in rehearsed.names(view)
+    *_, last = rehearsed.stage.control.journal("d-0001").events()
+    assert isinstance(last.event, Stopped)
+    assert list(rehearsed.stage.control.journal(view.rehearsal_id).events()) == []
 
 
 def test_a_snapshot_that_is_gone_is_told_and_nothing_is_left(rehearsed: Rehearsed) -> None:
@@ -239,7 +242,7 @@ def test_a_driver_that_hangs_is_killed_after_its_deadline(rehearsed: Rehearsed) 
     assert rehearsed.names(view) == {"rehearsal.json", "verdict.json"}
 
 
-def test_whoever_comes_next_removes_what_a_dead_controller_left(rehearsed: Rehearsed) -> None:
+def test_the_next_controller_removes_what_a_dead_one_left(rehearsed: Rehearsed) -> None:
     """By the record: what is over, and what is late; not what may still go on."""
     left = rehearsed.runs().begin("plan-1")
     rehearsed.stage.launcher.states[launch_key_for(left.rehearsal_id, 1)] = "gone"
@@ -254,7 +257,7 @@ def test_whoever_comes_next_removes_what_a_dead_controller_left(rehearsed: Rehea
 
 @pytest.mark.parametrize("what", ["object", "launch"])
 def test_what_a_late_driver_or_another_machine_left_is_removed(rehearsed: Rehearsed, what: str) -> None:
-    """A driver that nobody could end writes into what was removed; a launch is its machine's own."""
+    """A driver that could not be ended writes into a removed folder; launches belong to one machine."""
     view = rehearsed.runs().begin()
     rehearsed.gives(view)
     rehearsed.rehearsals.conclude(STREAM, view.rehearsal_id)
@@ -281,25 +284,6 @@ def test_old_reports_are_not_kept_for_ever(rehearsed: Rehearsed) -> None:
     rehearsed.rehearsals.sweep(STREAM)
     kept = set(rehearsed.stage.control.rehearsal_ids())
     assert kept == {view.rehearsal_id for view in views[2:]}
-
-
-def test_one_that_is_given_up_is_ended_and_removed(rehearsed: Rehearsed) -> None:
-    """Whatever it was about; and what is not there is no error."""
-    view = rehearsed.runs().begin()
-    rehearsed.rehearsals.give_up(STREAM, view.rehearsal_id)
-    assert rehearsed.stage.launcher.states[launch_key_for(view.rehearsal_id, 1)] == "gone"
-    assert rehearsed.names(view) == {"rehearsal.json", "verdict.json"}
-    rehearsed.rehearsals.give_up(STREAM, "r-000000000000-0001")
-
-
-def test_a_stopped_deployment_is_never_taken_for_a_rehearsal(rehearsed: Rehearsed) -> None:
-    """Its events are its own."""
-    rehearsed.stage.stopped(3)
-    view = rehearsed.begin()
-    assert rehearsed.stage.control.deployment_ids() == ["d-0001"]
-    *_, last = rehearsed.stage.control.journal("d-0001").events()
-    assert isinstance(last.event, Stopped)
-    assert list(rehearsed.stage.control.journal(view.rehearsal_id).events()) == []
 
 
 @pytest.mark.parametrize("fault", KILL_POINTS)

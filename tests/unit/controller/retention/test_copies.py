@@ -72,20 +72,6 @@ def needed_at(mirror: LocalStore, stage: Stage) -> set[str]:
     }
 
 
-def test_what_the_home_has_replaced_goes_at_the_mirror_too(stage: Stage, mirror: LocalStore) -> None:
-    """A dry run says it and changes nothing; a second run finds nothing more."""
-    before = files_at(mirror)
-    dry = prune(stage, is_dry=True)
-    assert (sorted(dry.removed), sorted(dry.kept)) == (LIVES[:3], LIVES[3:])
-    assert whole_at(mirror, stage) == LIVES
-    pruned = prune(stage)
-    assert (pruned.removed, pruned.problem) == (dry.removed, "")
-    assert whole_at(mirror, stage) == LIVES[3:]
-    left = files_at(mirror)
-    assert (pruned.files, left) == (len(before - left), needed_at(mirror, stage))
-    assert prune(stage).removed == {}
-
-
 def test_each_copy_is_told_with_its_reasons_and_its_bytes(stage: Stage, mirror: LocalStore) -> None:
     """The same by a dry run, which removes no file; and what was freed is what is gone. Without a problem in JSON."""
 
@@ -133,7 +119,7 @@ def test_a_copy_is_as_young_at_the_mirror_as_in_the_home(stage: Stage, mirror: L
 
 
 def test_a_half_that_the_home_never_heard_of_goes_from_the_mirror(stage: Stage, mirror: LocalStore) -> None:
-    """Of a stream that was restored, perhaps: nobody else removes it there."""
+    """Of a stream that was restored, perhaps: only this prune removes it there."""
     half = layout.snapshot_data_folder(STREAM, "d-0001-live-000099", "counts") + "/offsets/1"
     mirror.put(half, b"half")
     pruned = prune(stage, keep=5)
@@ -143,13 +129,13 @@ def test_a_half_that_the_home_never_heard_of_goes_from_the_mirror(stage: Stage, 
 
 
 def test_a_prune_of_the_home_alone_leaves_the_mirrors(stage: Stage, mirror: LocalStore) -> None:
-    """As long as nobody says so, a mirror has all that it ever had."""
+    """Unless ``at_mirrors`` is set, a mirror keeps every copy."""
     assert stage.controller.retention.prune(STREAM, RetentionPolicy(2)).mirrors == ()
     assert whole_at(mirror, stage) == LIVES
 
 
 def test_a_mirror_is_not_emptied_after_a_home_that_lost_its_snapshots(stage: Stage, mirror: LocalStore) -> None:
-    """What somebody removed there by hand is at the mirror alone (Law 7)."""
+    """Snapshots removed there by hand are at the mirror alone (Law 7)."""
     for one in LIVES:
         for info in list(stage.store.list_objects(f"{layout.snapshot_folder(STREAM, one)}/")):
             stage.store.delete(info.key)
@@ -194,7 +180,7 @@ def test_a_mirror_that_is_not_understood_loses_nothing(stage: Stage, mirror: Loc
         shutil.move(mirror.root, mirror.root.with_name("away"))
     pruned = prune(stage)
     assert pruned == PrunedMirror(mirror.uri, {}, {}, {}, problem=pruned.problem)
-    assert pruned.problem.startswith("nothing, or not everything, was removed there: ")
+    assert pruned.problem.startswith("the prune there is not complete: ")
     assert [one.snapshot_id for one in stage.controller.snapshots.all(STREAM)] == LIVES[3:]
     if damage != "no such folder":
         assert set(LIVES) - {LIVES[1]} <= set(whole_at(mirror, stage))
@@ -226,7 +212,7 @@ def test_a_mirror_that_is_the_home_by_another_name_loses_nothing(tmp_path: Path)
         stage.keep("live", attempt=number)
     pruned = prune(stage, keep=1)
     assert (pruned.removed, pruned.files) == ({}, 0)
-    assert "nothing, or not everything, was removed there" in pruned.problem
+    assert "the prune there is not complete" in pruned.problem
     assert verify(stage.control, store, LIVES[2]) == []
 
 

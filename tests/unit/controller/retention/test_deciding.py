@@ -56,12 +56,12 @@ def test_age_counts_from_the_last_use() -> None:
 
 
 def test_count_and_age_must_both_say_so() -> None:
-    """Who gives both wants to be careful."""
+    """A snapshot goes only where both rules allow it."""
     assert gone(RetentionPolicy(keep=4, older_than_seconds=7 * 86_400.0)) == ["s-1"]
     assert gone(RetentionPolicy(keep=1, older_than_seconds=8.5 * 86_400.0)) == ["s-1"]
 
 
-def test_what_anybody_holds_stays() -> None:
+def test_what_is_held_stays() -> None:
     """Pins, leases that are not over, and what one in the making shares; each with its reason (Law 1)."""
     later, before = NOW + timedelta(seconds=1), NOW - timedelta(seconds=CLOCKS_DIFFER_SECONDS + 1)
     register = replace(
@@ -74,11 +74,6 @@ def test_what_anybody_holds_stays() -> None:
     fates = decide_fates(FIVE, {}, register, RetentionPolicy(keep=0), NOW)
     assert fates["s-1"].why == ("pinned",)
     assert "verify by bob" in fates["s-2"].why[0]
-
-
-def test_what_is_needed_stays() -> None:
-    """Whatever was asked for."""
-    assert gone(RetentionPolicy(keep=0), s_3="the current deployment started from it") == ["s-1", "s-2", "s-4", "s-5"]
 
 
 def test_each_fate_is_told_in_words_newest_first() -> None:

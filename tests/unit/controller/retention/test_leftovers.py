@@ -20,9 +20,9 @@ from airflow_streamstate.controller.retention.leftovers import (
     UNUSED_SECONDS,
     Leftover,
     Leftovers,
+    SameStream,
 )
 from airflow_streamstate.controller.retention.needs import Needs, needs_of
-from airflow_streamstate.controller.retention.recreated_stream import SameStream
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Failed
@@ -292,7 +292,7 @@ def test_the_last_upgrades_stay_on_record(many: Stage) -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
-def test_an_upgrade_whose_removal_was_cut_short_is_under_way_to_nobody(many: Stage, fault: Fault) -> None:
+def test_an_upgrade_whose_removal_was_cut_short_is_not_under_way(many: Stage, fault: Fault) -> None:
     """Neither to a prune, which would leave all that deployments left for ever; and the next pass finishes it."""
     oldest = upgrade(many, 100, "begun", "refused")
     for number in range(KEPT_UPGRADES):

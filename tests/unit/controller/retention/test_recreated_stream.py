@@ -11,7 +11,7 @@ import pytest
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.retention.deciding import RetentionPolicy
-from airflow_streamstate.controller.retention.recreated_stream import SameStream
+from airflow_streamstate.controller.retention.leftovers import SameStream
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.verify import verify
@@ -42,7 +42,7 @@ def begin_anew(stage: Stage) -> None:
 
 
 def prune(stage: Stage, plan: FaultPlan) -> None:
-    """As somebody whose every call is counted."""
+    """With each call of its stores counted."""
     store = FaultyStore(stage.store, plan)
     home = Home.of(store, store, stage.folder, stage.clock)
     Controller(home, stage.launcher, stage.clock, "pruner").retention.prune(STREAM, RetentionPolicy(keep=0))

@@ -69,14 +69,14 @@ def test_a_retirement_is_told_in_json(stage: Stage) -> None:
 
 
 def test_what_runs_is_not_retired(stage: Stage) -> None:
-    """Nothing is changed; also where nobody can say whether it runs (1a.8)."""
+    """Nothing is changed; also where it is unknown whether it runs (1a.8)."""
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     with pytest.raises(ConflictError, match="the stream is running"):
         retire(stage)
     stage.end(state="unknown")
     stage.clock.sleep(600)
-    with pytest.raises(ConflictError, match="nobody can say"):
+    with pytest.raises(ConflictError, match="it is unknown"):
         retire(stage, deletes=True)
     assert stage.control.need_register().value.retirement is None
 
@@ -88,8 +88,8 @@ def test_what_is_being_upgraded_is_not_retired(upgraded: UpgradeStage) -> None:
         retire(upgraded.stage)
 
 
-def test_a_retired_stream_is_started_by_nobody_who_does_not_say_so(stage: Stage) -> None:
-    """Neither by a deploy nor by a resume; who revives it goes on from its end, and it is retired no more."""
+def test_a_retired_stream_starts_only_revived(stage: Stage) -> None:
+    """Neither by a deploy nor by a resume; ``revives`` goes on from its end, and it is retired no more."""
     ended(stage)
     first = retire(stage, reason="the shop has closed")
     assert (first.retirement.reason, retire(stage, reason="other words").retirement) == (
@@ -131,7 +131,7 @@ def test_deleted_nothing_of_it_stays_and_its_name_is_free(tmp_path: Path) -> Non
     assert stage.deploy().deployment_id == "d-0001"
 
 
-def test_who_watched_the_deleted_one_sees_its_namesake(tmp_path: Path) -> None:
+def test_a_watcher_of_a_deleted_stream_sees_the_new_one_of_its_name(tmp_path: Path) -> None:
     """A triggerer lives for weeks and remembers what never changes: of a stream of the same name that is another one's,
     deployments of the same ids among it (Law 7)."""
     stage = ended(Stage(tmp_path))
@@ -149,12 +149,12 @@ def test_who_watched_the_deleted_one_sees_its_namesake(tmp_path: Path) -> None:
     assert [entry.event for entry in seen.events] == [entry.event for entry in stage.control.journal("d-0001").events()]
 
 
-def test_who_does_not_say_where_the_checkpoints_lie_removes_nothing(tmp_path: Path) -> None:
+def test_without_the_place_of_the_checkpoints_nothing_is_removed(tmp_path: Path) -> None:
     """They would stay there, and the next stream of this name would go on from them (Law 5)."""
     stage = ended(Stage(tmp_path, store=MemoryStore("data"), home_store=MemoryStore("home")))
     assert stage.home_store is not None
     home = Home.of(stage.home_store, stage.home_store, tmp_path, stage.clock)
-    controller = Controller(home, stage.launcher, stage.clock, "who forgot --checkpoints")
+    controller = Controller(home, stage.launcher, stage.clock, "without --checkpoints")
     for act in (
         lambda: controller.retention.prune(STREAM, RetentionPolicy(keep=0)),
         lambda: controller.retention.retire(STREAM, deletes=True),
@@ -167,7 +167,7 @@ def test_who_does_not_say_where_the_checkpoints_lie_removes_nothing(tmp_path: Pa
     assert not list(stage.home_store.list_objects(f"{STREAM}/"))
 
 
-def test_nothing_goes_on_from_checkpoints_that_a_namesake_left(stage: Stage) -> None:
+def test_no_deploy_goes_on_from_checkpoints_of_an_earlier_stream_of_its_name(stage: Stage) -> None:
     """A home was lost, or removed by hand, and its checkpoints lie elsewhere: a first deployment that finds one in its
     place is refused before anything is recorded (Law 5)."""
     stage.run_batches(3)
@@ -176,17 +176,9 @@ def test_nothing_goes_on_from_checkpoints_that_a_namesake_left(stage: Stage) -> 
     assert not stage.home.is_there()
 
 
-def test_retired_first_and_deleted_later(stage: Stage) -> None:
-    """The one does not stand in the way of the other."""
-    ended(stage)
-    retire(stage)
-    retire(stage, deletes=True)
-    assert list(stage.store.list_objects(f"{STREAM}/")) == []
-
-
 @pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
 def test_cut_short_anywhere_it_is_finished_by_the_next(tmp_path: Path, fault: Fault) -> None:
-    """What was decided stands in the register until the last object is gone; till then nobody deploys (Law 1)."""
+    """The register has the decision until the last object is gone; no deploy begins before (Law 1)."""
     plan = FaultPlan()
     probe = ended(Stage(tmp_path))
     home = Home.of(FaultyStore(probe.store, plan), FaultyStore(probe.store, plan), tmp_path, probe.clock)
@@ -226,7 +218,7 @@ def test_what_lies_at_a_place_of_its_own_is_deleted_too(tmp_path: Path) -> None:
 
 
 def test_a_name_is_free_when_its_places_are(tmp_path: Path) -> None:
-    """Who deploys under it in the moment in which the register goes finds no record that is about to go. (Law 4)"""
+    """A deploy under it right after the register went finds no record that is about to go. (Law 4)"""
     disk, store = tmp_path / "disk", HookedStore()
     stage = Stage(tmp_path, store=store)
     stage.deploy(snapshots=str(disk))
@@ -277,14 +269,14 @@ def test_what_is_being_deployed_is_not_retired(stage: Stage) -> None:
     assert stage.control.need_register().value.intent is None
 
 
-def test_a_driver_that_has_said_its_last_word_is_given_a_moment_to_be_gone(stage: Stage) -> None:
+def test_a_retirement_waits_for_a_driver_that_has_written_its_terminal_event(stage: Stage) -> None:
     """One that does not go is in the way; one that vanished without a word is not. (1a.8)"""
     ended(stage)
     stage.end(state="running")
     with pytest.raises(ConflictError, match="the driver is still running"):
         retire(stage)
     assert stage.control.need_register().value.retirement is None
-    stage.end(state="unknown")  # nobody can ask about it any more: its last word counts
+    stage.end(state="unknown")  # its terminal event counts
     assert retire(stage).retirement.retired_by == "tests"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import Intent
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 from support.built_plans import plan
-from support.scripted_rehearsal import keep_plan, with_an_aggregate_more
+from support.scripted_rehearsal import keep_plan
 from support.sim_stage import STREAM, Stage
 from support.snapshots import plan_stateful
 from support.upgrade_stage import FILES, SOCKET, UpgradeStage
@@ -36,22 +35,6 @@ def runs_the_old_code(upgraded: UpgradeStage, deployment_id: str) -> bool:
         return spec.application, spec.arguments, spec.conf, spec.code_digest
 
     return code(upgraded.stage.spec(deployment_id)) == code(upgraded.stage.spec("d-0001"))
-
-
-def test_a_version_that_fails_before_its_first_batch_gives_way_at_the_handover(upgraded: UpgradeStage) -> None:
-    """Nothing was committed or planned, so the old code begins just where it had ended; no batch is a bad one."""
-    view = upgraded.to_started()
-    upgraded.fails()
-    view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.way, view.state.last.bad_batches) == ("returned", "handover", {})
-    start = upgraded.stage.spec("d-0003").start
-    assert (start.snapshot_id, start.predecessor_id) == ("d-0001-stopped-000001", "d-0002")
-    assert runs_the_old_code(upgraded, "d-0003")
-    assert upgraded.stage.control.rehearsal_ids() == [str(view.state.last.rehearsal_id)]
-    upgraded.new_runs(4, "d-0003")
-    view = upgraded.advance(view)
-    assert (view.outcome, view.is_what_was_asked, upgraded.held_by()) == ("given_up", False, None)
-    assert "the old one is back" in str(view.as_error())
 
 
 def given_up_alive(upgraded: UpgradeStage, last: int, **asked: Any) -> UpgradeView:
@@ -82,7 +65,7 @@ def test_the_old_driver_waits_before_the_bad_one_is_stopped(upgraded: UpgradeSta
     view = upgraded.rehearsed(view, waits=True)
     assert (view.state.phase, view.state.last.way, view.state.last.driver) == ("returning", way, "waits")
     assert orders(upgraded) == 1
-    assert any("comes up beside the one that is given up" in line for line in upgraded.told)
+    assert any("comes up beside the given-up version" in line for line in upgraded.told)
     assert any("the new version ends, and a driver waits" in line for line in upgraded.told)
     upgraded.stops("d-0002")
     view = upgraded.advance(view)
@@ -95,38 +78,29 @@ def test_the_old_driver_waits_before_the_bad_one_is_stopped(upgraded: UpgradeSta
     assert (view.outcome, view.to_json()["driver"]) == ("given_up", "waits")
 
 
-def no_room(upgraded: UpgradeStage, _: UpgradeView) -> None:
-    upgraded.stage.launcher.states[f"{upgraded.rehearsal(_).rehearsal_id}-a0001"] = "exited"
-
-
-def never_there(upgraded: UpgradeStage, _: UpgradeView) -> None:
-    upgraded.stage.clock.advance(1_000.0)
-
-
-def not_accepted(upgraded: UpgradeStage, view: UpgradeView) -> None:
-    upgraded.rehearsed(view, refused=True)
-
-
-def bad_one_dies(upgraded: UpgradeStage, _: UpgradeView) -> None:
-    upgraded.fails()
-
-
 @pytest.mark.parametrize(
     ("strike", "reason"),
     [
-        (no_room, "its driver has ended"),
-        (never_there, "its rehearsal was not over at its deadline"),
-        (not_accepted, "its rehearsal was not accepted: [STATE_STORE_VALUE_SCHEMA"),
-        (bad_one_dies, "what is given up does not run"),
+        ("no room", "its driver has ended"),
+        ("never there", "its rehearsal was not over at its deadline"),
+        ("not accepted", "its rehearsal was not accepted: [STATE_STORE_VALUE_SCHEMA"),
+        ("bad one dies", "the given-up version does not run"),
     ],
 )
 def test_where_no_old_driver_waits_the_way_back_is_cold_and_says_why(
-    upgraded: UpgradeStage, strike: Callable[[UpgradeStage, UpgradeView], None], reason: str
+    upgraded: UpgradeStage, strike: str, reason: str
 ) -> None:
-    """There is no room for two, it does not come up, or the bad version ends by itself: nothing hangs on it."""
+    """There is no room for two, it does not come up, or the bad version ends by itself: the way back goes on."""
     view = given_up_alive(upgraded, 3)
     assert (view.state.phase, view.state.last.way) == ("trying", "handover")
-    strike(upgraded, view)
+    if strike == "no room":
+        upgraded.stage.launcher.states[f"{upgraded.rehearsal(view).rehearsal_id}-a0001"] = "exited"
+    elif strike == "never there":
+        upgraded.stage.clock.advance(1_000.0)
+    elif strike == "not accepted":
+        upgraded.rehearsed(view, refused=True)
+    else:
+        upgraded.fails()
     view = upgraded.advance(view)
     assert reason in (view.state.last.driver or "")
     assert any(f"no driver waits: {reason}" in line for line in upgraded.told)
@@ -166,36 +140,6 @@ def test_a_driver_that_waits_for_a_way_that_is_not_taken_is_ended(upgraded: Upgr
     view = upgraded.rehearsed(view, waits=True)
     assert (view.state.phase, view.state.last.way) == ("returned", "forward")
     assert upgraded.is_warm("d-0003", upgraded.rehearsal(view).rehearsal_id)
-
-
-def test_a_rollback_by_hand_is_warm_unless_that_is_not_wanted(upgraded: UpgradeStage) -> None:
-    """The current version runs on until the driver of the one before waits."""
-    upgraded.to_upgraded()
-    view = upgraded.begin_rollback(warm=True)
-    view = upgraded.advance(view)
-    assert (view.state.phase, orders(upgraded)) == ("trying", 0)
-    view = upgraded.rehearsed(view, waits=True)
-    assert (view.state.phase, view.state.last.driver) == ("returning", "waits")
-    upgraded.stops("d-0002")
-    view = upgraded.advance(view)
-    assert upgraded.is_warm("d-0003", upgraded.rehearsal(view).rehearsal_id)
-    assert upgraded.upgrades.view(STREAM, view.upgrade_id).state.upgrade.warm
-
-
-def test_a_version_that_fails_after_a_batch_is_gone_on_from(upgraded: UpgradeStage) -> None:
-    """Forward: the old code is rehearsed on what the new one left, goes on from its last commit, and the batches whose
-    output is the bad version's are named (Law 14)."""
-    view = upgraded.to_started()
-    upgraded.new_runs(5)
-    upgraded.fails()
-    view = upgraded.advance(view)
-    assert view.state.phase == "trying"
-    view = upgraded.rehearsed(view)
-    assert (view.state.phase, view.state.last.way) == ("returned", "forward")
-    assert view.state.last.bad_batches == {"counts": (4, 5)}
-    start = upgraded.stage.spec("d-0003").start
-    assert (start.snapshot_id, start.predecessor_id) == ("d-0002-stopped-000001", "d-0002")
-    assert runs_the_old_code(upgraded, "d-0003")
 
 
 @pytest.mark.parametrize("last", [3, 5])
@@ -240,22 +184,19 @@ def test_what_was_begun_and_taken_out_of_the_sink_is_still_only_begun(upgraded: 
 
 def test_where_the_old_code_cannot_read_it_nothing_is_touched(upgraded: UpgradeStage) -> None:
     """No way is exact: it is said, with the reason, and the data stays as it is."""
-    view = upgraded.to_started()
-    upgraded.new_runs(5)
-    upgraded.fails()
-    upgraded.advance(view)
+    view = failed_after_batch_5(upgraded)
     before = upgraded.outside()
     view = upgraded.rehearsed(view, refused=True)
     assert (view.outcome, upgraded.held_by()) == ("failed", None)
-    assert view.state.last.text.startswith("no way back is exact, so nothing was touched: ")
+    assert view.state.last.text.startswith("no way back is exact, so the stream was not changed: ")
     assert "STATE_STORE_VALUE_SCHEMA" in view.state.last.text
-    assert "takes nothing back" in view.state.last.text
+    assert "cannot be undone" in view.state.last.text
     assert "the new version was given up: it is failed: ValueError: boom" in view.state.last.text
     assert upgraded.outside() == before
 
 
-def test_a_version_that_runs_and_is_given_up_is_told_to_stop(upgraded: UpgradeStage) -> None:
-    """It ends its batch in flight; only then does the old one come."""
+def test_a_version_that_stands_still_is_given_up(upgraded: UpgradeStage) -> None:
+    """Its health is decided within ``within_seconds``; it is told to stop only after the rehearsal of the old code."""
     view = upgraded.to_started(healthy_when=HealthyWhen(9, 50.0))
     upgraded.new_runs(5)
     upgraded.advance(view)
@@ -263,18 +204,14 @@ def test_a_version_that_runs_and_is_given_up_is_told_to_stop(upgraded: UpgradeSt
     upgraded.stage.clock.advance(60.0)
     upgraded.stage.beat("d-0002", counts=QueryBeat(5, committed_at, is_active=True))
     view = upgraded.advance(view)
-    assert view.state.phase == "trying"
-    assert upgraded.stage.control.journal("d-0002").commands() == []  # it may yet be found that nothing is to be done
+    assert (view.state.phase, orders(upgraded)) == ("trying", 0)
     view = upgraded.rehearsed(view)
     assert view.state.phase == "returning"
     assert isinstance(upgraded.order("d-0002"), StopRequest)
-    upgraded.stops("d-0002")
-    view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.bad_batches) == ("returned", {"counts": (4, 5)})
 
 
-def test_one_that_will_not_end_is_killed_and_no_other(upgraded: UpgradeStage) -> None:
-    """After some patience; its last batch runs again over the same bounds."""
+def never_ending(upgraded: UpgradeStage) -> UpgradeView:
+    """A new version with a batch of its own, that was told to end PATIENCE_SECONDS ago and has not."""
     view = upgraded.to_started()
     upgraded.new_runs(4)
     upgraded.advance(view)
@@ -284,22 +221,20 @@ def test_one_that_will_not_end_is_killed_and_no_other(upgraded: UpgradeStage) ->
     assert view.state.phase == "returning"
     upgraded.stage.clock.advance(PATIENCE_SECONDS)
     upgraded.beats(4)
-    view = upgraded.advance(view)
+    return view
+
+
+def test_a_driver_that_does_not_end_is_killed_and_no_other(upgraded: UpgradeStage) -> None:
+    """After PATIENCE_SECONDS; its last batch runs again over the same bounds."""
+    view = upgraded.advance(never_ending(upgraded))
     assert view.state.phase == "returned"
     assert [call for call in upgraded.stage.launcher.calls if call.startswith("kill d-")] == ["kill d-0002-a0001"]
 
 
-def test_one_that_cannot_be_killed_is_told_in_the_end(upgraded: UpgradeStage) -> None:
+def test_a_driver_that_cannot_be_killed_fails_the_upgrade(upgraded: UpgradeStage) -> None:
     """Law 6: every wait has an end, also that for a driver that does not die."""
-    view = upgraded.to_started()
-    upgraded.new_runs(4)
-    upgraded.advance(view)
-    upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
-    upgraded.advance(view)
-    view = upgraded.rehearsed(view)
+    view = never_ending(upgraded)
     upgraded.stage.launcher.dies_when_killed = False
-    upgraded.stage.clock.advance(PATIENCE_SECONDS)
-    upgraded.beats(4)
     with pytest.raises(ConflictError, match="cannot be ended"):
         upgraded.advance(view)
     upgraded.stage.clock.advance(PATIENCE_SECONDS)
@@ -307,24 +242,6 @@ def test_one_that_cannot_be_killed_is_told_in_the_end(upgraded: UpgradeStage) ->
     view = upgraded.advance(view)
     assert view.outcome == "failed"
     assert "cannot be ended" in view.state.last.text
-
-
-def test_a_batch_that_runs_while_it_is_ended_turns_the_handover_into_forward(upgraded: UpgradeStage) -> None:
-    """It was found to have run nothing, and ran a batch before it obeyed: from the handover other batches would run
-    under ids that the sink may hold (Law 14)."""
-    view = upgraded.to_started()
-    upgraded.stage.come_to_life("d-0002", queries=("counts",))
-    upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
-    view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.way) == ("returning", "handover")
-    keep_plan(upgraded.stage.control, "d-0002", "counts")
-    upgraded.stage.run_batches(4, deployment_id="d-0002")
-    upgraded.stops("d-0002")
-    view = upgraded.advance(view)
-    assert view.state.phase == "trying"
-    view = upgraded.rehearsed(view)
-    assert (view.state.last.way, view.state.last.bad_batches) == ("forward", {"counts": (4, 4)})
-    assert upgraded.stage.spec("d-0003").start.snapshot_id == "d-0002-stopped-000001"
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -387,10 +304,9 @@ def test_the_patience_of_a_second_way_back_is_its_own(upgraded: UpgradeStage) ->
 
 
 def test_a_drained_old_version_is_deployed_anew(upgraded: UpgradeStage) -> None:
-    """A drained deployment is never resumed: its code goes on at the drained offsets (Law 11)."""
-    view = upgraded.begin(mode="drain")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
+    """A drained deployment is never resumed: its code goes on at the drained offsets (Law 11), and it is deployed once,
+    also where the step was not recorded (Laws 1 and 2)."""
+    view = upgraded.to_ready(mode="drain")
     upgraded.drains()
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
     view = upgraded.advance(view)
@@ -398,6 +314,11 @@ def test_a_drained_old_version_is_deployed_anew(upgraded: UpgradeStage) -> None:
     start = upgraded.stage.spec("d-0002").start
     assert (start.mode, start.snapshot_id) == ("seed", "d-0001-drained-000001")
     assert runs_the_old_code(upgraded, "d-0002")
+    key = max(info.key for info in upgraded.stage.store.list_objects(f"{STREAM}/upgrades/{view.upgrade_id}/steps/"))
+    upgraded.stage.store.delete(key)
+    again = upgraded.advance(view)
+    assert (again.state.phase, again.state.last.returned_deployment_id) == ("returned", "d-0002")
+    assert upgraded.stage.control.deployment_ids() == ["d-0001", "d-0002"]
 
 
 def test_a_drain_that_leaves_state_is_undone(upgraded: UpgradeStage) -> None:
@@ -405,9 +326,7 @@ def test_a_drain_that_leaves_state_is_undone(upgraded: UpgradeStage) -> None:
     code goes on from before the drain, with what the flush wrote undone."""
     upgraded.sink = FILES
     keep_plan(upgraded.stage.control, "d-0001", "counts", plan(sink=FILES))
-    view = upgraded.begin(mode="drain")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
+    view = upgraded.to_ready(mode="drain")
     upgraded.drains(state_rows_left=7)
     view = upgraded.advance(view)
     assert (view.state.phase, view.state.last.way) == ("returned", "undo")
@@ -421,11 +340,9 @@ def test_a_drain_that_leaves_state_is_undone(upgraded: UpgradeStage) -> None:
     assert view.state.last.text.count("could not flush all state") == 1
 
 
-def test_a_drain_that_leaves_state_and_that_nobody_can_undo_is_told(upgraded: UpgradeStage) -> None:
+def test_a_drain_that_leaves_state_and_cannot_be_undone_fails(upgraded: UpgradeStage) -> None:
     """With what was left, and with both ways that a person has."""
-    view = upgraded.begin(mode="drain")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
+    view = upgraded.to_ready(mode="drain")
     keep_plan(upgraded.stage.control, "d-0001", "counts", plan(sink=upgraded.sink))
     upgraded.drains(state_rows_left=7)
     before = upgraded.outside()
@@ -433,27 +350,12 @@ def test_a_drain_that_leaves_state_and_that_nobody_can_undo_is_told(upgraded: Up
     assert (view.outcome, upgraded.held_by()) == ("failed", None)
     assert "--allow-state-loss" in view.state.last.text
     assert "rollback" in view.state.last.text
-    assert "takes nothing back" in view.state.last.text
+    assert "cannot be undone" in view.state.last.text
     assert upgraded.outside() == before
 
 
-def test_a_crash_between_the_act_and_its_step_is_done_again_and_is_the_same(upgraded: UpgradeStage) -> None:
-    """Whatever the old version comes back by: a deployment or an attempt is begun once (Laws 1 and 2)."""
-    view = upgraded.begin(mode="drain")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
-    upgraded.drains()
-    upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
-    view = upgraded.advance(view)
-    key = max(info.key for info in upgraded.stage.store.list_objects(f"{STREAM}/upgrades/{view.upgrade_id}/steps/"))
-    upgraded.stage.store.delete(key)  # as if it had never been taken
-    again = upgraded.advance(view)
-    assert (again.state.phase, again.state.last.returned_deployment_id) == ("returned", "d-0002")
-    assert upgraded.stage.control.deployment_ids() == ["d-0001", "d-0002"]
-
-
 def test_an_old_version_that_comes_back_and_dies_is_started_once_more(upgraded: UpgradeStage) -> None:
-    """A driver may die of anything; of a second death it is told."""
+    """A second death fails the upgrade."""
     view = upgraded.to_started()
     upgraded.fails()
     view = upgraded.advance(view)
@@ -463,44 +365,21 @@ def test_an_old_version_that_comes_back_and_dies_is_started_once_more(upgraded: 
     upgraded.fails("d-0003", 2)
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("failed", None)
-    assert "the old version is back, and is not well" in view.state.last.text
+    assert "the old version is back, and is not healthy" in view.state.last.text
 
 
 def test_an_old_version_that_does_not_come_to_life_is_told_in_time(upgraded: UpgradeStage) -> None:
-    """It was started, and nobody knows more."""
+    """It was started, and did not become healthy within ``within_seconds``."""
     view = upgraded.to_started()
     upgraded.fails()
     upgraded.advance(view)
     upgraded.stage.clock.advance(120.0)
     view = upgraded.advance(view)
     assert view.outcome == "failed"
-    assert "has not proven itself" in view.state.last.text
+    assert "is not healthy yet" in view.state.last.text
 
 
 # rollbacks that are asked for
-
-
-def test_a_rollback_by_hand_goes_forward(upgraded: UpgradeStage) -> None:
-    """The version before is rehearsed on what the current one has by now, and then takes its place."""
-    upgraded.to_upgraded()
-    upgraded.told.clear()
-    view = upgraded.begin_rollback()
-    view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.new_deployment_id) == ("trying", "d-0002")
-    assert upgraded.stage.controller.status(STREAM).upgrade == f"{view.upgrade_id} trying, by tests"
-    view = upgraded.rehearsed(view)
-    upgraded.stops("d-0002")
-    view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.bad_batches) == ("returned", {"counts": (4, 6)})
-    assert runs_the_old_code(upgraded, "d-0003")
-    upgraded.new_runs(7, "d-0003")
-    view = upgraded.advance(view)
-    assert (view.outcome, view.is_what_was_asked, view.as_error()) == ("rolled_back", True, None)
-    told = "\n".join(upgraded.told)
-    assert "going back: the way back is looked for: " in told  # it was well: somebody asked
-    assert "unhealthy" not in told
-    assert "the current version ends" in told
-    assert "new version" not in told
 
 
 @pytest.mark.parametrize("phase", ["begun", "trying"])
@@ -518,23 +397,20 @@ def test_a_rollback_that_is_cancelled_before_it_ends_anything_never_was(upgraded
     assert upgraded.outside() == before
 
 
-def test_a_rollback_to_what_cannot_be_undone_is_refused_by_name(upgraded: UpgradeStage) -> None:
-    """``undo`` where no sink can be: nothing is touched."""
-    upgraded.to_upgraded()
-    before = upgraded.outside()
-    view = upgraded.advance(upgraded.begin_rollback(way="undo"))
-    assert view.outcome == "failed"
-    assert "cannot be undone" in view.state.last.text
-    assert upgraded.outside() == before
+def failed_after_batch_5(upgraded: UpgradeStage) -> UpgradeView:
+    """A new version that committed batches 4 and 5 and failed; the old code is being rehearsed."""
+    view = upgraded.to_started()
+    upgraded.new_runs(5)
+    upgraded.fails()
+    view = upgraded.advance(view)
+    assert view.state.phase == "trying"
+    return view
 
 
 def test_law_14_what_the_old_code_cannot_read_is_undone_where_the_sink_can_be(upgraded: UpgradeStage) -> None:
     """Back to the handover, recorded as such: the driver undoes the sink before it runs a batch under an old id."""
     upgraded.sink = FILES
-    view = upgraded.to_started()
-    upgraded.new_runs(5)
-    upgraded.fails()
-    view = upgraded.rehearsed(upgraded.advance(view), refused=True)
+    view = upgraded.rehearsed(failed_after_batch_5(upgraded), refused=True)
     assert (view.state.phase, view.state.last.way) == ("returned", "undo")
     start = upgraded.stage.spec("d-0003").start
     assert (start.mode, start.snapshot_id, start.undoes) == ("restore", "d-0001-stopped-000001", "d-0002")
@@ -542,8 +418,8 @@ def test_law_14_what_the_old_code_cannot_read_is_undone_where_the_sink_can_be(up
     assert "not forward" in view.state.last.text
 
 
-def test_a_rollback_by_undo_is_done_without_asking_the_old_code(upgraded: UpgradeStage) -> None:
-    """It goes back to its own state; a command that undoes is recorded with it."""
+def test_a_rollback_by_undo_rehearses_nothing(upgraded: UpgradeStage) -> None:
+    """It goes back to its own state; the command that undoes is recorded with it."""
     upgraded.sink = FILES
     upgraded.to_upgraded()
     view = upgraded.begin_rollback(way="undo", undo_command=("undo.sh", "--all"))
@@ -558,24 +434,10 @@ def test_a_rollback_by_undo_is_done_without_asking_the_old_code(upgraded: Upgrad
     assert "trying" not in upgraded.steps(view)
 
 
-def test_a_rollback_forward_that_does_not_fit_is_not_undone_instead(upgraded: UpgradeStage) -> None:
-    """Only what was asked for."""
-    upgraded.sink = FILES
-    upgraded.to_upgraded()
-    view = upgraded.begin_rollback(way="forward")
-    upgraded.advance(view)
-    view = upgraded.rehearsed(view, plan=with_an_aggregate_more())
-    assert view.outcome == "failed"
-
-
 def test_law_5_a_version_that_began_with_nothing_and_ran_nothing_leaves_the_old_state(upgraded: UpgradeStage) -> None:
     """A fresh version that fails at once: the old one goes on from where it had ended, not from the nothing of the new
     one."""
-    view = upgraded.begin(mode="fresh")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
-    upgraded.stops()
-    upgraded.advance(view)
+    view = upgraded.to_started(mode="fresh")
     upgraded.fails()
     view = upgraded.advance(view)
     assert (view.state.phase, view.state.last.way) == ("returned", "handover")
@@ -586,9 +448,7 @@ def test_law_5_a_version_that_began_with_nothing_and_ran_nothing_leaves_the_old_
 def test_law_5_where_the_old_end_was_not_kept_it_is_said(upgraded: UpgradeStage) -> None:
     """A fresh version over an old one that had failed: nothing would be what the old code began with."""
     upgraded.fails("d-0001")
-    view = upgraded.begin(mode="fresh")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
+    view = upgraded.to_ready(mode="fresh")
     upgraded.fails()
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.stage.control.deployment_ids()) == ("failed", ["d-0001", "d-0002"])
@@ -597,14 +457,7 @@ def test_law_5_where_the_old_end_was_not_kept_it_is_said(upgraded: UpgradeStage)
 
 def test_a_controller_that_wakes_up_at_a_kill_ends_no_other_driver(upgraded: UpgradeStage) -> None:
     """It had seen a version that would not end; by now the old one runs again (Law 4)."""
-    view = upgraded.to_started()
-    upgraded.new_runs(4)
-    upgraded.advance(view)
-    upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
-    upgraded.stage.clock.advance(PATIENCE_SECONDS)
-    upgraded.beats(4)
+    view = never_ending(upgraded)
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     sleeper = upgraded.upgrades._next(tools, state)
     view = upgraded.advance(view)
@@ -615,14 +468,14 @@ def test_a_controller_that_wakes_up_at_a_kill_ends_no_other_driver(upgraded: Upg
 
 
 def test_a_lost_driver_is_not_replaced(upgraded: UpgradeStage) -> None:
-    """Nobody can say whether the new one has ended: no second driver is started beside it (1a.8)."""
+    """It is unknown whether the new one has ended: no second driver is started beside it (1a.8)."""
     view = upgraded.to_started()
     upgraded.new_runs(4)
     upgraded.advance(view)
     upgraded.stage.launcher.states["d-0002-a0001"] = "unknown"
     upgraded.stage.clock.advance(200.0)
     upgraded.advance(view)
-    with pytest.raises(ConflictError, match="nobody can say"):
+    with pytest.raises(ConflictError, match="it is unknown"):
         upgraded.rehearsed(view)
     upgraded.stage.clock.advance(PATIENCE_SECONDS * 2)
     view = upgraded.advance(view)
@@ -631,11 +484,8 @@ def test_a_lost_driver_is_not_replaced(upgraded: UpgradeStage) -> None:
 
 
 def test_a_rehearsal_on_the_way_back_that_dies_is_tried_some_more_times(upgraded: UpgradeStage) -> None:
-    """Its driver may die of anything, and nothing else is left but to leave the stream without one."""
-    view = upgraded.to_started()
-    upgraded.new_runs(5)
-    upgraded.fails()
-    view = upgraded.advance(view)
+    """MAX_REHEARSALS times; then the upgrade fails."""
+    view = failed_after_batch_5(upgraded)
     for number in range(1, MAX_REHEARSALS):
         rehearsal_id = view.state.last.rehearsal_id
         upgraded.stage.launcher.states[f"{rehearsal_id}-a0001"] = "gone"
@@ -649,9 +499,7 @@ def test_a_rehearsal_on_the_way_back_that_dies_is_tried_some_more_times(upgraded
 def test_an_old_version_whose_drain_is_only_finished_when_it_is_back_is_deployed_anew(upgraded: UpgradeStage) -> None:
     """One of its queries was flushed when the drain failed, so the resumed attempt drains the others, too (Law 11)."""
     stage = upgraded.stage
-    view = upgraded.begin(mode="drain")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
+    view = upgraded.to_ready(mode="drain")
     command_id = upgraded.order().command_id
     stage.say(
         DrainFailed, command_id=command_id, command_number=1, query_name="counts", error="disk full", withdrawn=True
@@ -675,9 +523,9 @@ def test_an_old_version_whose_drain_is_only_finished_when_it_is_back_is_deployed
     assert runs_the_old_code(upgraded, "d-0002")
 
 
-def test_an_older_snapshot_is_gone_back_to_by_undo_with_the_code_it_was_taken_of(upgraded: UpgradeStage) -> None:
-    """More than the last version was wrong, or the checkpoint is lost: what can be kept of it is, and it is left
-    behind; the driver undoes the sinks to the batch of that snapshot (Law 14)."""
+def test_a_rollback_to_an_older_snapshot_runs_the_code_it_was_taken_of(upgraded: UpgradeStage) -> None:
+    """More than the last version was wrong, or the checkpoint is lost; the driver undoes the sinks to the batch of that
+    snapshot (Law 14)."""
     upgraded.sink = FILES
     upgraded.to_upgraded()
     stage = upgraded.stage
@@ -702,22 +550,6 @@ def test_an_older_snapshot_is_gone_back_to_by_undo_with_the_code_it_was_taken_of
     assert (view.outcome, view.state.last.bad_batches) == ("rolled_back", {"counts": (4, 6)})  # the sink had them
 
 
-def test_a_snapshot_of_the_running_version_is_gone_back_to_with_its_own_code(upgraded: UpgradeStage) -> None:
-    """It is stopped first; nothing is rehearsed, as it is its own state."""
-    upgraded.sink = FILES
-    stage = upgraded.stage
-    keep_plan(stage.control, "d-0001", "counts", plan(sink=FILES))
-    kept = stage.keep(kind="live")
-    stage.run_batches(9)
-    view = upgraded.begin_rollback(snapshot_id=kept.snapshot_id)
-    upgraded.advance(view)
-    upgraded.stops("d-0001")
-    view = upgraded.advance(view)
-    start = stage.spec("d-0002").start
-    assert (start.mode, start.snapshot_id, start.undoes) == ("restore", kept.snapshot_id, "d-0001")
-    assert view.state.last.bad_batches == {"counts": (4, 9)}
-
-
 def test_a_drain_that_was_a_mistake_is_taken_back_from_before_it(upgraded: UpgradeStage) -> None:
     """From the snapshot pre-drain, by a rollback alone: a deploy would run other rows under the batch id of the flush.
     The batch of the windows that came out early is named (Laws 11 and 14)."""
@@ -740,40 +572,40 @@ def test_a_drain_that_was_a_mistake_is_taken_back_from_before_it(upgraded: Upgra
     assert runs_the_old_code(upgraded, "d-0002")
 
 
-@pytest.mark.parametrize("is_lost", [True, False])
-def test_a_snapshot_of_which_nothing_can_be_built_is_not_gone_back_to(tmp_path: Path, is_lost: bool) -> None:
-    """Its place is lost, or a file of it: that is found while the version that is to be given up still runs."""
+def kept_elsewhere(tmp_path: Path) -> tuple[UpgradeStage, Path, str]:
+    """A running version at batch 9, and a snapshot of batch 3 in another place than the home."""
     stage, place = Stage(tmp_path), tmp_path / "place"
-    upgraded = UpgradeStage(stage, sink=FILES)
     stage.deploy(snapshots=str(place))
     stage.come_to_life(queries=("counts",))
     stage.run_batches(3)
     keep_plan(stage.control, "d-0001", "counts", plan(sink=FILES))
     kept = stage.keep(kind="live")
     stage.run_batches(9)
-    shutil.rmtree(place if is_lost else place / layout.snapshot_data_folder(STREAM, kept.snapshot_id, "counts"))
-    view = upgraded.begin_rollback(snapshot_id=kept.snapshot_id)
+    return UpgradeStage(stage, sink=FILES), place, kept.snapshot_id
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_snapshot_of_which_nothing_can_be_built_is_not_gone_back_to(tmp_path: Path, is_lost: bool) -> None:
+    """Its place is lost, or a file of it: that is found while the version that is to be given up still runs."""
+    upgraded, place, kept_id = kept_elsewhere(tmp_path)
+    stage = upgraded.stage
+    shutil.rmtree(place if is_lost else place / layout.snapshot_data_folder(STREAM, kept_id, "counts"))
+    view = upgraded.begin_rollback(snapshot_id=kept_id)
     if is_lost:
         with pytest.raises(UnavailableError):  # it may be there again in a moment
             upgraded.advance(view)
         stage.clock.advance(PATIENCE_SECONDS)
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("failed", None)
-    assert view.state.last.text.startswith("no way back is exact, so nothing was touched: ")
+    assert view.state.last.text.startswith("no way back is exact, so the stream was not changed: ")
     assert stage.control.journal("d-0001").commands() == []
 
 
 def test_a_place_that_falls_silent_on_the_way_back_holds_the_stream_only_so_long(tmp_path: Path) -> None:
-    """Nobody could deploy it from anywhere else as long as the rollback has it (Law 6)."""
-    stage, place = Stage(tmp_path), tmp_path / "place"
-    upgraded = UpgradeStage(stage, sink=FILES)
-    stage.deploy(snapshots=str(place))
-    stage.come_to_life(queries=("counts",))
-    stage.run_batches(3)
-    keep_plan(stage.control, "d-0001", "counts", plan(sink=FILES))
-    kept = stage.keep(kind="live")
-    stage.run_batches(9)
-    view = upgraded.begin_rollback(snapshot_id=kept.snapshot_id)
+    """The stream could not be deployed from anywhere else while the rollback holds it (Law 6)."""
+    upgraded, place, kept_id = kept_elsewhere(tmp_path)
+    stage = upgraded.stage
+    view = upgraded.begin_rollback(snapshot_id=kept_id)
     upgraded.advance(view)
     stage.end("d-0001")
     shutil.rmtree(place)

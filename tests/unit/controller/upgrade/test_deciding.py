@@ -143,19 +143,19 @@ def test_law_5_nothing_begins_with_nothing_but_by_name(mode: UpgradeMode, found:
 
 
 def test_a_drain_is_not_made_for_what_could_not_be_started_after_it() -> None:
-    """As far as that was tried; a seed that went well, or that nobody tried, changes nothing."""
+    """A seed that was accepted, or was not tried, changes nothing."""
     for found in (NEEDS_DRAIN, NEEDS_DRAIN_BAD, SAME):
         for seed_ok in (True, None):
             assert decide_mode(replace(PLAIN, mode="drain"), replace(found, seed_ok=seed_ok)) == DRAIN
         bad = replace(found, seed_ok=False, seed_error="no such source")
         decision = decide_mode(replace(PLAIN, mode="drain"), bad)
         assert isinstance(decision, NoGo)
-        could_not = "drained it could not be started either: no such source"
-        assert decision.reason == (could_not if found is SAME else f"it is another; and {could_not}")
+        could_not = "after a drain the new version could not be started either: no such source"
+        assert decision.reason == (could_not if found is SAME else f"it is another; {could_not}")
     assert decide_mode(PLAIN, replace(SAME, seed_ok=False)) == RESTORE
 
 
-def test_a_drain_is_not_made_that_would_leave_state_which_nobody_asked_to_drop() -> None:
+def test_a_drain_that_would_leave_state_is_not_made_unless_that_may_be_dropped() -> None:
     """A seed would be refused behind it, and the old version has ended by then; a restore keeps that state. (Law 16)"""
     kept = ("query a: 7 rows", "query b: 1 row")
     says = "a drain would leave state, and a seed would drop it: query a: 7 rows; query b: 1 row"
@@ -208,13 +208,15 @@ def test_what_is_tried_is_what_may_be_done(asked: dict[str, Any], refuses: set[s
 def test_a_refusal_has_both_reasons() -> None:
     """Why it does not fit, and why it is not drained."""
     decision = decide_mode(PLAIN, NEEDS_DRAIN)
-    assert decision == NoGo("it is another; and nobody allowed to drain: --allow-drain does")
+    assert decision == NoGo("it is another; and a drain was not allowed: --allow-drain allows it")
     accepted = decide_mode(replace(PLAIN, accept_hazards=True), HAZARD_AND_DRAIN)
-    assert accepted == NoGo("query q is needs-drain: another length; and nobody allowed to drain: --allow-drain does")
+    assert accepted == NoGo(
+        "query q is needs-drain: another length; and a drain was not allowed: --allow-drain allows it"
+    )
     hazard = decide_mode(replace(PLAIN, allow_drain=True), HAZARDOUS)
-    assert hazard == NoGo("it is another; a drain does not mend that, and nobody accepted the hazard")
+    assert hazard == NoGo("it is another; a drain does not help, and the hazard was not accepted")
     both = decide_mode(replace(PLAIN, allow_drain=True), HAZARD_AND_DRAIN)
-    assert both == NoGo("it is another; a drain does not mend that, and nobody accepted the hazard")
+    assert both == NoGo("it is another; a drain does not help, and the hazard was not accepted")
 
 
 def test_passed_means_that_every_query_ran() -> None:
@@ -226,7 +228,7 @@ def test_passed_means_that_every_query_ran() -> None:
 
 
 def test_only_state_that_does_not_fit_is_mended_by_a_drain() -> None:
-    """Not a hazard, and not what nobody could compare."""
+    """Not a hazard, and not plans that cannot be compared."""
     assert [can_drain(found) for found in (NEEDS_DRAIN, REFUSED_BY_SPARK, HAZARDOUS, UNKNOWN, SAME)] == [
         True, True, False, False, False,
     ]  # fmt: skip
@@ -276,7 +278,7 @@ def test_how_a_version_that_is_given_up_is_left(
 
 @pytest.mark.parametrize("runs_batches", [True, False])
 @pytest.mark.parametrize("outcome", ["failed", "deadline"])
-def describe_test_what_was_not_tried_is_said(outcome: str, runs_batches: bool) -> None:
+def test_what_was_not_tried_is_said(outcome: str, runs_batches: bool) -> None:
     """Each way to end is a sentence; and what was not to be rehearsed is not called so."""
     found = decide_mode(PLAIN, replace(report(outcome, None, None, reason="boom"), runs_batches=runs_batches))
     assert isinstance(found, NoGo)
@@ -287,10 +289,10 @@ def describe_test_what_was_not_tried_is_said(outcome: str, runs_batches: bool) -
 
 def test_a_way_back_is_told_with_what_speaks_against_the_others() -> None:
     """Whether forward, undone, or in no way that is exact."""
-    mix = "results of both versions mix in what is open: it is another"
+    mix = "results of both versions mix in open windows: it is another"
     assert decide_return(HAZARDOUS, "forward", "") == WayBack("forward", mix)
     assert decide_return(NEEDS_DRAIN, None, "") == WayBack("undo", "not forward: it is another")
     none = "the old code cannot go on from the new one's last commit: it is another"
     assert decide_return(NEEDS_DRAIN, "forward", NO_UNDO) == WayBack(None, none)
-    undone = f"{none}; what it wrote cannot be undone: {NO_UNDO}"
+    undone = f"{none}; the new version's output cannot be undone: {NO_UNDO}"
     assert decide_return(NEEDS_DRAIN, None, NO_UNDO) == WayBack(None, undone)

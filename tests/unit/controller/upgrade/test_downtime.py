@@ -10,7 +10,7 @@ import pytest
 from airflow_streamstate.cli.upgrade import downtime_words
 from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.controller.lineage.not_running import NotRunning
-from airflow_streamstate.controller.upgrade.downtime import cost_until_now, downtimes_since, not_running_seconds
+from airflow_streamstate.controller.upgrade.ends import cost_until_now, downtimes_since, not_running_seconds
 from airflow_streamstate.protocol.downtimes import Downtime, Mark, downtime_by_query, downtime_seconds
 from airflow_streamstate.protocol.events import Noted
 from support.clocked_store import ClockedStore

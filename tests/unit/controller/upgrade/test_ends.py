@@ -11,23 +11,6 @@ from support.sim_stage import STREAM
 from support.upgrade_stage import UpgradeStage
 
 
-def test_an_end_before_the_stop_needs_no_audit(upgraded: UpgradeStage) -> None:
-    """Nothing has happened to the stream; it is let go of."""
-    view = upgraded.begin()
-    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
-    finish(tools, state, "refused", "no")
-    found = upgraded.upgrades.view(STREAM, view.upgrade_id)
-    assert (found.outcome, found.state.last.audit_ok, upgraded.held_by()) == ("refused", None, None)
-
-
-def test_an_end_after_the_stop_is_audited(upgraded: UpgradeStage) -> None:
-    """From the logs alone."""
-    view = upgraded.to_started()
-    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
-    finish(tools, state, "failed", "it is enough")
-    assert upgraded.upgrades.view(STREAM, view.upgrade_id).state.last.audit_ok is not None
-
-
 def test_an_audit_that_is_not_answered_is_asked_again(upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch) -> None:
     """What could not be read says nothing of the chain; after some tries it is not known."""
     view = upgraded.to_started()
@@ -45,7 +28,7 @@ def test_an_audit_that_is_not_answered_is_asked_again(upgraded: UpgradeStage, mo
 
 
 def test_one_that_is_not_over_is_not_cleared_up(upgraded: UpgradeStage) -> None:
-    """Somebody else took the step of this number, and goes on: the stream stays held (Law 4)."""
+    """Another worker recorded the step of this number, and goes on: the stream stays held (Law 4)."""
     view = upgraded.begin()
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     upgraded.advance(view)
@@ -62,3 +45,13 @@ def test_what_another_holds_is_not_let_go_of(upgraded: UpgradeStage) -> None:
     other = upgraded.begin("up-2")
     clear_up(tools)
     assert upgraded.held_by() == other.upgrade_id
+
+
+@pytest.mark.parametrize("is_started", [True, False])
+def test_only_an_end_after_the_stop_is_audited(upgraded: UpgradeStage, *, is_started: bool) -> None:
+    """Before the stop the stream was not touched. Either way it is let go of."""
+    view = upgraded.to_started() if is_started else upgraded.begin()
+    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+    finish(tools, state, "failed" if is_started else "refused", "no")
+    found = upgraded.upgrades.view(STREAM, view.upgrade_id)
+    assert (found.state.last.audit_ok is not None, upgraded.held_by()) == (is_started, None)

@@ -1,4 +1,4 @@
-"""Upgrades whose controller dies or sleeps at the worst moment, and what users say meanwhile."""
+"""Upgrades whose controller dies or sleeps at the worst moment, and cancellations meanwhile."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from support.upgrade_stage import FILES, UpgradeStage
 
 
 def without_its_last_step(upgraded: UpgradeStage, upgrade_id: str) -> None:
-    """As if the controller had died between the act and the step that tells of it."""
+    """As if the controller had died between the act and the step that records it."""
     key = max(info.key for info in upgraded.stage.store.list_objects(f"{STREAM}/upgrades/{upgrade_id}/steps/"))
     upgraded.stage.store.delete(key)
 
 
 @pytest.mark.parametrize("is_launched", [True, False])
-def test_cancelled_after_a_deploy_that_nobody_recorded_it_is_rolled_back(
+def test_cancelled_after_an_unrecorded_deploy_it_is_rolled_back(
     upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch, *, is_launched: bool
 ) -> None:
-    """The register has moved to the new version, and the step that says so was never taken: the new version is ended,
-    and the old one comes back; never is it left between."""
+    """The register has moved to the new version, and no step records it: the new version ends, and the old one comes
+    back."""
     view = upgraded.to_ready()
     upgraded.stops()
     if is_launched:
@@ -54,11 +54,9 @@ def test_cancelled_after_a_deploy_that_nobody_recorded_it_is_rolled_back(
 
 
 def test_a_deploy_that_moves_the_stream_while_another_gives_up_is_rolled_back(upgraded: UpgradeStage) -> None:
-    """One controller slept in its deploy while another gave the upgrade up with nothing deployed; then it woke up, and
-    moved the stream."""
-    view = upgraded.to_ready()
-    upgraded.stops()
-    upgraded.advance(view)
+    """One controller slept in its deploy while another gave the upgrade up with nothing deployed; then it moved the
+    stream."""
+    view = upgraded.to_started()
     without_its_last_step(upgraded, view.upgrade_id)
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     tools.take(state, "unhealthy", "cancelled")
@@ -68,7 +66,7 @@ def test_a_deploy_that_moves_the_stream_while_another_gives_up_is_rolled_back(up
 
 
 def test_a_new_checkpoint_that_is_damaged_does_not_hold_the_way_back_up(upgraded: UpgradeStage) -> None:
-    """Nobody can say what it ran: it is taken to have run something, and the old code is asked, or it is undone."""
+    """It counts as having run batches: the old code is rehearsed, or the batches are undone."""
     view = upgraded.to_started()
     upgraded.new_runs(5)
     folder = layout.checkpoint_folder(STREAM, "d-0002", "counts")
@@ -83,25 +81,20 @@ def test_a_new_checkpoint_that_is_damaged_does_not_hold_the_way_back_up(upgraded
 def test_law_5_forward_from_a_version_that_began_with_nothing_and_ran_nothing_is_refused(
     upgraded: UpgradeStage,
 ) -> None:
-    """By name, too: the old code would begin with nothing."""
-    view = upgraded.begin(mode="fresh")
-    upgraded.advance(view)
-    upgraded.rehearsed(view)
-    upgraded.stops()
-    upgraded.advance(view)
+    """Also by name: the old code would begin with empty state."""
+    view = upgraded.to_started(mode="fresh")
     upgraded.stage.come_to_life("d-0002", 1)
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     tools.take(state, "failed", "for this test")
     upgraded.fails()
-    view = upgraded.begin_rollback(way="forward")
-    view = upgraded.advance(view)
+    view = upgraded.advance(upgraded.begin_rollback(way="forward"))
     assert (view.outcome, upgraded.stage.control.deployment_ids()) == ("failed", ["d-0001", "d-0002"])
-    assert "ran nothing" in view.state.last.text
+    assert "ran no batch" in view.state.last.text
 
 
 def test_law_6_a_driver_lost_in_its_stop_holds_the_stream_until_it_is_given_up(upgraded: UpgradeStage) -> None:
-    """Nobody can prove its end from here: cancelled with the old version wanted back, the upgrade lets go of the
-    stream, and a person can say that it is dead."""
+    """Its end cannot be proven: cancelled with rollback, the upgrade lets go of the stream, so that a person can resume
+    it with ``--assume-dead``."""
     view = upgraded.to_ready()
     upgraded.stage.launcher.states["d-0001-a0001"] = "unknown"
     upgraded.stage.clock.advance(600.0)
@@ -116,7 +109,7 @@ def test_law_6_a_driver_lost_in_its_stop_holds_the_stream_until_it_is_given_up(u
 
 
 def test_law_16_a_drain_that_can_only_leave_state_is_refused_before_the_stop(upgraded: UpgradeStage) -> None:
-    """Drained, it could neither be seeded nor resumed: nobody would run. By name it may be dropped."""
+    """Drained, it could neither be seeded nor resumed. By name the state may be dropped."""
     forever = replace(plan(), watermarks=())
     keep_plan(upgraded.stage.control, "d-0001", "counts", forever)
     before = upgraded.outside()
@@ -145,9 +138,8 @@ def test_law_16_what_a_drain_left_is_asked_about_before_anything_is_ended(upgrad
     assert view.state.phase == "started"
     upgraded.stage.come_to_life("d-0002", 1, ("counts",))
     upgraded.beats(None, idle_triggers=3)
-    view = upgraded.advance(view)
-    view = upgraded.advance(view)
-    assert view.outcome == "upgraded"
+    upgraded.advance(view)
+    assert upgraded.advance(view).outcome == "upgraded"
     view = upgraded.begin_rollback()
     before = upgraded.outside()
     view = upgraded.advance(view)
@@ -162,8 +154,7 @@ def test_law_5_a_handover_that_is_gone_is_never_replaced_by_another_start(upgrad
     upgraded.to_upgraded()
     upgraded.stage.store.delete(layout.manifest_key(STREAM, "d-0001-stopped-000001"))
     before = upgraded.outside()
-    view = upgraded.begin_rollback(way="undo")
-    view = upgraded.advance(view)
+    view = upgraded.advance(upgraded.begin_rollback(way="undo"))
     assert view.outcome == "failed"
     assert "is gone" in view.state.last.text
     assert upgraded.outside() == before

@@ -69,7 +69,7 @@ def test_a_secret_is_never_recorded_with_the_command_that_undoes(words: tuple[st
 
 
 def test_a_digest_is_over_all_that_is_asked_for() -> None:
-    """One id is one wish."""
+    """One id stands for one request."""
     change = ChangeRequest("orders", conf={"spark.a": "1"})
     plain = UpgradeRequest(change)
     others = [

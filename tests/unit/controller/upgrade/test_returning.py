@@ -32,7 +32,7 @@ def test_a_query_of_the_old_version_that_fails_is_not_yet_its_end(upgraded: Upgr
     upgraded.beats(3, "d-0003")
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.stage.control.need_register().value.attempt) == ("failed", 1)
-    assert "is not well: a query of the deployment has failed" in view.state.last.text
+    assert "is not healthy: a query of the deployment has failed" in view.state.last.text
 
 
 @pytest.mark.parametrize(("policy", "outcome"), [("degrade", "failed"), ("fail", None)])
@@ -57,7 +57,7 @@ def test_what_a_failed_query_of_the_old_version_leads_to_hangs_on_its_policy(
     upgraded.beats(3, "d-0003")
     view = upgraded.advance(view)
     assert view.outcome == "failed"
-    assert "is not well: a query of the deployment has failed" in view.state.last.text
+    assert "is not healthy: a query of the deployment has failed" in view.state.last.text
 
 
 @pytest.mark.parametrize("is_accepted", [True, False])

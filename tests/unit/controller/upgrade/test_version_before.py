@@ -13,13 +13,13 @@ from support.upgrade_stage import UpgradeStage
 
 def test_a_first_deployment_has_nothing_to_go_back_to(upgraded: UpgradeStage) -> None:
     """It is said before anything is recorded."""
-    with pytest.raises(InvalidRequestError, match="nothing to go back to"):
+    with pytest.raises(InvalidRequestError, match="no version to go back to"):
         upgraded.begin_rollback()
     assert upgraded.upgrades.under_way(STREAM) is None
 
 
-def test_a_second_rollback_by_somebody_else_does_not_bring_the_bad_version_back(upgraded: UpgradeStage) -> None:
-    """Two people who are called at three in the morning type the same; before anything of it is recorded."""
+def test_a_second_rollback_does_not_bring_the_bad_version_back(upgraded: UpgradeStage) -> None:
+    """Two operators may give the same command; it is refused before anything of it is recorded."""
     upgraded.to_upgraded()
     view = upgraded.rehearsed(upgraded.advance(upgraded.begin_rollback()))
     upgraded.stops("d-0002")
@@ -52,7 +52,7 @@ def test_a_rollback_behind_an_upgrade_that_was_given_up_does_not_bring_it_back(u
 
 
 def test_before_a_version_that_was_deployed_anew_ran_the_same_code(upgraded: UpgradeStage) -> None:
-    """An upgrade was given up when the old version was drained already; nobody is told that this was given up."""
+    """An upgrade was given up when the old version was already drained: that version was not given up."""
     stage = upgraded.stage
     stage.keep("stopped", "d-0001")
     stage.end("d-0001")

@@ -30,7 +30,7 @@ def test_every_phase_has_its_words() -> None:
 
 @pytest.mark.parametrize("phase", sorted(set(get_args(Phase)) - OVER))
 def test_what_is_under_way_has_no_outcome_and_no_error(phase: Phase) -> None:
-    """Nobody fails on what may still come."""
+    """No caller fails before its end."""
     found = view(phase)
     assert (found.outcome, found.is_over, found.as_error()) == (None, False, None)
 
@@ -55,7 +55,7 @@ def test_what_is_under_way_has_no_outcome_and_no_error(phase: Phase) -> None:
 def test_what_was_not_asked_for_is_an_error_of_its_kind(
     phase: Phase, asked: str, facts: dict[str, Any], error: type[Exception] | None
 ) -> None:
-    """A plan that does not fit is mended; what somebody said is looked at again."""
+    """A plan that does not fit is an IncompatibleUpgradeError; a person's decision is a ConflictError."""
     found = view(phase, asked=asked, text="the reason", **facts).as_error()
     assert type(found) is (error or type(None))
     if found is not None:
@@ -102,32 +102,26 @@ def test_the_answer_names_all_that_is_promised() -> None:
         ("stopping", "upgrade", "finish", False),
     ],
 )
-def test_whoever_cancels_gets_what_he_said(phase: Phase, asked: str, after_stop: AfterStop, is_wanted: bool) -> None:
-    """Nothing has happened, or that which was to be done after the stop; anything else he has to be told."""
+def test_a_cancellation_ends_as_it_asked(phase: Phase, asked: str, after_stop: AfterStop, is_wanted: bool) -> None:
+    """Refused, or as ``after_stop`` says; any other end is an error."""
     assert view(phase, asked=asked).is_end_of_cancel(after_stop) is is_wanted
 
 
-@pytest.mark.parametrize("phase", ["refused", "rolled_back"])
-def test_what_was_cancelled_is_not_called_unwell(phase: Phase) -> None:
-    """To whoever asked for it the reason is that somebody called it off."""
-    told = str(view(phase, text="cancelled by ada", cancelled_by="ada").as_error())
-    assert "the upgrade was cancelled" in told
-    assert "prove" not in told
-
-
-@pytest.mark.parametrize(("asked", "noun"), [("upgrade", "the upgrade"), ("rollback", "the rollback")])
-def test_each_is_called_what_it_is(asked: str, noun: str) -> None:
-    """A rollback that is refused is no upgrade."""
-    told = str(view("refused", asked=asked, text="moved").as_error())
-    assert f"{noun} was refused" in told
-    assert f"ask for {noun} again" in told
-
-
-def test_a_script_that_failed_its_rehearsal_is_shown_where_its_traceback_is() -> None:
-    """The reason is one line of it."""
-    told = view("refused", report={"outcome": "failed", "queries": {}}).as_error()
-    assert told is not None
-    assert "`streamstate plan orders`" in told.next_step
+@pytest.mark.parametrize(
+    ("phase", "facts", "words"),
+    [
+        ("refused", {"text": "cancelled by ada", "cancelled_by": "ada"}, "the upgrade was cancelled"),
+        ("rolled_back", {"text": "cancelled by ada", "cancelled_by": "ada"}, "the upgrade was cancelled"),
+        ("refused", {"asked": "upgrade"}, "request the upgrade again"),
+        ("refused", {"asked": "rollback"}, "request the rollback again"),
+        ("refused", {"report": {"outcome": "failed", "queries": {}}}, "`streamstate plan orders`"),
+    ],
+)
+def test_an_error_says_what_ended_it_and_what_to_do(phase: Phase, facts: dict[str, Any], words: str) -> None:
+    """A cancelled one is not called unhealthy, and a rollback is no upgrade."""
+    told = str(view(phase, **facts).as_error())
+    assert words in told
+    assert "healthy" not in told
 
 
 def told_of(*steps: tuple[Phase, str], tells_end: bool = True, **asked: Any) -> list[str]:
@@ -158,6 +152,17 @@ def test_an_error_is_told_whole_at_the_end_and_nowhere_else() -> None:
     assert len(told_of(("unhealthy", "so " * 400))[0]) < 200
     assert told_of(("stopping", ""), ("failed", why), tells_end=False) == [
         "stopping: the old version ends after its batch in flight"
+    ]
+
+
+def test_the_current_version_of_a_rollback_is_not_called_new_or_unhealthy() -> None:
+    """It may be healthy: a person asked for the rollback."""
+    steps: list[tuple[Phase, str]] = [("unhealthy", "too slow"), ("trying", ""), ("returning", ""), ("returned", "")]
+    assert told_of(*steps, asked="rollback") == [
+        "going back: the way back is decided: too slow",
+        "trying: the code of the version before is rehearsed on the current state",
+        "returning: the current version ends",
+        "returned: the version before runs again",
     ]
 
 
