@@ -1,7 +1,7 @@
-"""One deploy, from the register as it was read: what is refused, where it starts, and what is written in which order.
+"""One try of a deploy, from the register as it was read to the launch.
 
-Each step is safe to repeat with the same request id (Laws 1 and 2): the request's record, the intent in the register,
-the end of the predecessor as a snapshot, ``spec.json``, the register's move, the launch.
+Order of writes, each safe to repeat with the same request id (Laws 1 and 2): the request's record, the intent in the
+register, the snapshot at the predecessor's end, ``spec.json``, the register's move, the launch.
 """
 
 from __future__ import annotations
@@ -62,21 +62,19 @@ from airflow_streamstate.protocol.settings import default_settings
 from airflow_streamstate.snapshot.kept import kept_by_own_snapshots
 from airflow_streamstate.snapshot.verify import check_before_start
 
-# A start from offsets of a source that cannot be read again: refused before anything is done, unless accepted.
+log = logging.getLogger(__name__)
+
+OnStart = Callable[[DeploymentView], None]
 
 
 def refuse_sent_once(request: DeployRequest, manifest: SnapshotManifest) -> tuple[str, ...]:
-    """See that no query would go on from an offset of a source that sends each row once.
-
-    Args:
-        request: what was asked for.
-        manifest: the snapshot that is started from.
+    """Check that no query goes on from an offset of a source that sends each row once.
 
     Returns:
-        What was accepted, in sentences.
+        One note for each such source that ``accept_lost_input`` names.
 
     Raises:
-        InputLostError: a query would, and ``accept_lost_input`` does not name it.
+        InputLostError: a query has such a source, and ``accept_lost_input`` does not name it.
     """
     notes = []
     for name, query in sorted(manifest.queries.items()):
@@ -86,7 +84,7 @@ def refuse_sent_once(request: DeployRequest, manifest: SnapshotManifest) -> tupl
             continue
         if name not in request.accept_lost_input:
             raise InputLostError(
-                "a source of this query cannot be read again, so that no start goes on from its offset",
+                "a source of this query cannot be read again, so no start can go on from its offset",
                 query_name=name,
                 sources=found,
                 snapshot_id=manifest.snapshot_id,
@@ -101,16 +99,13 @@ def refuse_sent_once(request: DeployRequest, manifest: SnapshotManifest) -> tupl
     return tuple(notes)
 
 
-# A position that a start with nothing left behind: no later deploy starts with nothing because of that (Law 5).
-
-
 @dataclass(frozen=True)
 class LeftBehind:
-    """Where the stream stood before deployments that were started fresh, and ran no query.
+    """Where the stream stood before deployments that were started fresh and ran no query.
 
     Attributes:
-        deployment_id: the last one that ran a query, or was to go on from a snapshot.
-        snapshot_id: the newest one of it that can be read, else the one that it was to go on from; None for neither.
+        deployment_id: the last deployment that ran a query or started from a snapshot.
+        snapshot_id: its newest readable snapshot, else the one that it started from; None for neither.
     """
 
     deployment_id: str
@@ -118,16 +113,13 @@ class LeftBehind:
 
 
 def left_behind(control: StreamControl, seen: Observation | None) -> LeftBehind | None:
-    """What lies behind a deployment that was started fresh, and behind those before it that ran no query either.
-
-    Asked only of a deployment that ended without a position.
+    """The position before this deployment, where it and those after that position were started fresh and ran no query.
 
     Args:
-        control: the stream.
-        seen: the deployment; None for none.
+        seen: a deployment that ended without a position.
 
     Returns:
-        None where the stream never had a position, as far as its records reach.
+        None where no record tells of a position.
     """
     start: StartPlan | None = None if seen is None else seen.spec.start
     while start is not None and start.mode == "fresh" and start.predecessor_id is not None:
@@ -137,9 +129,9 @@ def left_behind(control: StreamControl, seen: Observation | None) -> LeftBehind 
             return LeftBehind(deployment_id, _newest_snapshot(control, deployment_id))
         try:
             start = control.spec(deployment_id).start
-        except DeploymentNotFoundError:  # pruned, which keeps what has a position
+        except DeploymentNotFoundError:  # pruned: a deployment with a position is never pruned
             return None
-        if start.mode != "fresh":  # it had one without a query of its own, as what was adopted has
+        if start.mode != "fresh":  # for example the deployment of an adoption
             return LeftBehind(deployment_id, _newest_snapshot(control, deployment_id) or start.snapshot_id)
     return None
 
@@ -147,16 +139,14 @@ def left_behind(control: StreamControl, seen: Observation | None) -> LeftBehind 
 def refuse_to_fall_back(
     control: StreamControl, request: DeployRequest, seen: Observation | None, end: SnapshotManifest | None
 ) -> None:
-    """See that whoever did not ask for a start with nothing gets none.
+    """Check that a deploy does not start with nothing unless it asks for that (Law 5).
 
     Args:
-        control: the stream.
-        request: what is asked for.
-        seen: the deployment before; None for none.
-        end: the snapshot at its end, if there is one.
+        seen: the predecessor.
+        end: the snapshot at its end.
 
     Raises:
-        ConflictError: the deployment before was started so, and ran no query; the stream had a position before it.
+        ConflictError: the predecessor was started fresh and ran no query, but the stream had a position before it.
     """
     if request.start == "fresh" or end is None or end.queries:
         return
@@ -165,8 +155,8 @@ def refuse_to_fall_back(
         return
     way = f"`streamstate rollback {seen.stream_id} --snapshot {found.snapshot_id or 'ID'}` goes on from there"
     raise ConflictError(
-        "the deployment before was started with nothing, by name, and ran no query; the stream has a position from"
-        " before it, and does not start with nothing again by itself",
+        "the deployment before was started fresh and ran no query; the stream has a position from before it, and does"
+        " not start with nothing again by itself",
         stream_id=seen.stream_id,
         deployment_id=seen.deployment_id,
         position_of=found.deployment_id,
@@ -183,20 +173,11 @@ def _newest_snapshot(control: StreamControl, deployment_id: str) -> str | None:
     return max(of_it, key=lambda found: found.taken_at).snapshot_id if of_it else None
 
 
-# Queries that a deployment never started, where the snapshot that it started from is gone, or damaged (1a.12, Law 5).
-#
-# The snapshots that it took before that still hold them as they were: nobody ran them since. Without one of those
-# they are lost, and nothing takes an older place of theirs: that is told by name, and a start of them is refused.
-
-
 def lost_with_start(home: Home, control: StreamControl, seen: Observation, end: SnapshotManifest) -> tuple[str, ...]:
-    """What is to be said of queries that went with the snapshot which a deployment started from.
+    """Notes on queries that an ended deployment never started and whose start snapshot is gone or damaged (1a.12).
 
-    Args:
-        home: of the stream.
-        control: the stream.
-        seen: the deployment, ended.
-        end: the snapshot at its end.
+    Its own earlier snapshots may still hold such a query unchanged. Without one the query is lost: no older position
+    replaces it, and a start of it is refused (Law 5).
     """
     start = seen.spec.start
     if start.snapshot_id is None or control.readable_manifest(start.snapshot_id) is not None:
@@ -214,19 +195,18 @@ def lost_with_start(home: Home, control: StreamControl, seen: Observation, end: 
         return (
             *left,
             f"snapshot {start.snapshot_id}, from which {seen.deployment_id} started, is gone or damaged: a query that"
-            f" {seen.deployment_id} never started, and that no later snapshot has, is lost with it, and refused by name"
-            " where it is started again; --allow-new-query starts it with nothing",
+            f" {seen.deployment_id} never started, and that no later snapshot has, is lost with it; a start of it is"
+            " refused, unless --allow-new-query starts it with nothing",
         )
     return left + tuple(
         f"query {name} is lost: {seen.deployment_id} never started it, and snapshot {start.snapshot_id}, which had it,"
-        f" is gone or damaged; where it is started again it is refused, unless --allow-new-query {name} starts it with"
-        " nothing"
+        f" is gone or damaged; a start of it is refused, unless --allow-new-query {name} starts it with nothing"
         for name in sorted(known - {*end.queries, *kept})
     )
 
 
 def _queries_of_start(control: StreamControl, start: StartPlan) -> frozenset[str] | None:
-    """Which queries a start snapshot had, by what its own deployment said of it; None where it said nothing."""
+    """The queries of a start snapshot, by the events of its deployment; None where no event tells."""
     if start.predecessor_id is None:
         return None
     for entry in control.journal(start.predecessor_id).events():
@@ -236,22 +216,8 @@ def _queries_of_start(control: StreamControl, start: StartPlan) -> frozenset[str
     return None
 
 
-log = logging.getLogger(__name__)
-
-OnStart = Callable[[DeploymentView], None]
-
-
 class Deploying:
-    """One deploy.
-
-    Args:
-        means: of the controller.
-        attempts: says what became of it.
-        control: the stream.
-        resolved: what is asked for.
-        request_id: of it.
-        begin: which deployment it becomes.
-    """
+    """One try of a deploy; ``begin``: which deployment it becomes."""
 
     def __init__(
         self,
@@ -278,11 +244,10 @@ class Deploying:
         """From the register as it was read to the launch.
 
         Args:
-            stored: the register; None for none.
-            on_start: told how it starts, before the register moves.
+            on_start: gets the start before the register moves.
 
         Raises:
-            VersionConflictError: somebody else moved the register meanwhile.
+            VersionConflictError: another writer moved the register meanwhile.
             StreamStateError: as ``Controller.deploy``.
         """
         predecessor = self._observe_predecessor(stored)
@@ -292,13 +257,13 @@ class Deploying:
                 spec = self._spec(StartPlan(mode="fresh"))
                 refuse_spark(self._home, self._control, self._context.drivers, spec, predecessor)
         end = self._decide_end(predecessor)
-        # What must be refused is refused before anything is recorded, as far as it can be known by now.
+        # All refusals that can be known by now come before the first record.
         kept = self._kept_end(end)
         if predecessor is not None and self._request.start != "fresh":
             refuse_old_end(predecessor, kept, self._request.max_snapshot_age_seconds, self._clock.now())
         if end is None or kept is not None or self._request.start == "fresh":
             self._decide_start(predecessor, self._beginning_of(predecessor, kept))
-        wanted = self._spec(StartPlan(mode="fresh"))  # however it starts in the end
+        wanted = self._spec(StartPlan(mode="fresh"))  # for checks that do not depend on the start
         self._context.drivers.check(wanted, 1)
         self._refuse_left_checkpoints(stored)
         place = self._context.drivers.place_note(wanted)
@@ -336,10 +301,9 @@ class Deploying:
         try:
             self._home.refuse_left_checkpoints(self._control, self._begin.deployment_id)
         except ConflictError:
-            found = self._control.register()
-            if found != stored:  # they are of the deployment that another was first to make
+            if self._control.register() != stored:  # they belong to the deployment of another controller
                 raise VersionConflictError(
-                    "somebody else moved the stream", stream_id=self._control.stream_id
+                    "another writer moved the stream", stream_id=self._control.stream_id
                 ) from None
             raise
 
@@ -352,7 +316,7 @@ class Deploying:
             raise decision.error
         unexpected = decide_expected_snapshot(self._request, predecessor.deployment_id, decision.snapshot_id)
         if unexpected is not None:
-            self._control.need_manifest(str(self._request.snapshot_id))  # one that never was is told as such
+            self._control.need_manifest(str(self._request.snapshot_id))  # raises where that snapshot does not exist
             raise unexpected.error
         return decision
 
@@ -378,7 +342,7 @@ class Deploying:
         return decision
 
     def _check(self, manifest: SnapshotManifest) -> tuple[str, ...]:
-        """See that the snapshot is what was captured, once; what is to be said about it."""
+        """Verify the snapshot's data once; notes on what could not be read."""
         if self._checked is None or self._checked[0] != manifest.snapshot_id:
             unread = check_before_start(self._control, self._home.places.of(manifest), manifest)
             self._checked = manifest.snapshot_id, () if unread is None else (unread.describe(manifest.snapshot_id),)
@@ -399,13 +363,13 @@ class Deploying:
         try:
             self._control.create_request(record)
         except ObjectExistsError:
-            # The same request, twice at once: go round, and find what the other recorded.
+            # The same request runs twice at once: the next try reads what the other one recorded.
             raise VersionConflictError(
                 "this request is being recorded by another", request_id=self._request_id
             ) from None
 
     def _intend(self, stored: Stored[StreamRegister] | None) -> Stored[StreamRegister]:
-        """Say in the register what is about to happen, before anything of the predecessor is touched (1a.8)."""
+        """Write the intent into the register, before anything of the predecessor is touched (1a.8)."""
         intent = Intent(
             request_id=self._request_id,
             deployment_id=self._begin.deployment_id,
@@ -435,7 +399,7 @@ class Deploying:
         try:
             self._context.update_register(self._control, lambda register: replace(register, intent=None), since=stored)
         except StreamStateError as error:
-            log.info("the intent of a refused deploy stays in the register until it is old: %s", error)
+            log.info("the intent of a refused deploy stays in the register until it expires: %s", error)
 
     def _end_of(
         self,
@@ -448,7 +412,7 @@ class Deploying:
         if predecessor is None or end is None or kept is not None:
             return stored, kept
         self._context.endings.prove(self._control, predecessor, assume_dead=self._request.assume_dead)
-        # Proving may have taken longer than an intent is good for: it is made young again, or somebody else has moved.
+        # The proof may have outlasted the intent: write it again, which fails where another writer moved the register.
         held = self._held = self._intend(stored)
 
         def still_ours() -> None:
@@ -456,11 +420,11 @@ class Deploying:
             if found is None or found.version != held.version:
                 is_resumed = found is not None and found.value.intent is None and _is_younger(found.value, predecessor)
                 raise (ResumedError if is_resumed else VersionConflictError)(
-                    "the stream was moved by somebody else", stream_id=predecessor.stream_id
+                    "another writer moved the stream", stream_id=predecessor.stream_id
                 )
 
         if self._request.start == "fresh":
-            with contextlib.suppress(DataError):  # nothing of a damaged log is wanted
+            with contextlib.suppress(DataError):  # a fresh start needs nothing of a damaged log
                 checkpoints = built_checkpoints(self._home, predecessor)
                 fence(checkpoints, predecessor, self._request_id, self._clock, still_ours)
             return held, None
@@ -481,11 +445,11 @@ class Deploying:
 
     @property
     def _undoes(self) -> bool:
-        """Whether it goes back to an older snapshot, whatever the predecessor left."""
+        """Whether it goes back to an older snapshot and undoes later output."""
         return self._resolved.returns is not None and self._resolved.returns.undoes
 
     def _beginning_of(self, predecessor: Observation | None, end: SnapshotManifest | None) -> SnapshotManifest | None:
-        """Where the predecessor began, if that is what this goes back to; else its end, as it is."""
+        """The snapshot to start from: the predecessor's beginning for a rollback to it, else its end."""
         returns = self._resolved.returns
         if returns is None or predecessor is None:
             return end
@@ -549,11 +513,11 @@ def _is_younger(register: StreamRegister, predecessor: Observation) -> bool:
 
 
 def taken(spec: DeploymentSpec) -> ConflictError:
-    """Two deployed at once, and the other was first."""
+    """The error of a deploy whose deployment id another deploy took first."""
     return ConflictError(
         "another deploy was first",
         deployment_id=spec.deployment_id,
         deployed_by=spec.requested_by,
         deployed_at=spec.created_at,
-        next_step="Look whether it is the version that you want; if not, deploy again.",
+        next_step="Check whether it is the version that you want; if not, deploy again.",
     )

@@ -138,7 +138,7 @@ def test_a_flush_that_nobody_reported_is_finished_first(stage: Stage) -> None:
     stage.run_batches(3)
     stage.flush()
     stage.end(state="gone")
-    with pytest.raises(ConflictError, match="nobody has counted"):
+    with pytest.raises(ConflictError, match="was not counted"):
         stage.deploy("print('v2')\n")
     view = stage.deploy("print('v2')\n", discard_state=True)
     assert view.start.mode == "seed"

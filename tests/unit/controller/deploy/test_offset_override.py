@@ -69,9 +69,9 @@ def test_what_is_read_again_is_said_before_anything_starts_and_recorded(stage: S
         ({"offsets": at(1), **SAFE}, IncompatibleUpgradeError, "--accept-repeated-input counts"),
         ({"offsets": at(3), "start": "seed"}, IncompatibleUpgradeError, "a seed would drop"),
         ({"offsets": {"nosuch": ("1",)}, **SAFE}, InvalidRequestError, "no position of this query"),
-        ({"offsets": {"counts": ("1", "2")}, **SAFE}, InvalidRequestError, "not as many offsets"),
-        ({"offsets": {"counts": ("[nonsense",)}, **SAFE}, InvalidRequestError, "this is no offset of the source"),
-        ({"offsets": at(9), **SAFE}, InvalidRequestError, "none ahead of where it stood"),
+        ({"offsets": {"counts": ("1", "2")}, **SAFE}, InvalidRequestError, "the number of offsets is not"),
+        ({"offsets": {"counts": ("[nonsense",)}, **SAFE}, InvalidRequestError, "this is not an offset of the source"),
+        ({"offsets": at(9), **SAFE}, InvalidRequestError, "no offset is ahead of where it stood"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_is_recorded(
@@ -99,7 +99,7 @@ def test_law_14_a_planned_batch_is_in_the_way(stage: Stage) -> None:
 def test_a_query_that_has_committed_one_batch_has_nothing_to_go_on_behind(stage: Stage) -> None:
     """A seed has two entries in its log."""
     stopped(stage, 0)
-    with pytest.raises(IncompatibleUpgradeError, match="behind a second batch"):
+    with pytest.raises(IncompatibleUpgradeError, match="a seed needs two committed batches"):
         stage.deploy("print('v2')\n", offsets=at(0), **SAFE)
 
 
@@ -116,7 +116,7 @@ def test_a_time_is_left_to_the_driver_which_alone_can_ask_the_sources(stage: Sta
     [
         ({"offsets": at(1)}, "only a seed can begin elsewhere"),
         ({"begins_at": AT, "start": "restore"}, "only a seed can begin elsewhere"),
-        ({"begins_at": AT, "offsets": at(1), "start": "seed"}, "two beginnings"),
+        ({"begins_at": AT, "offsets": at(1), "start": "seed"}, "exclude each other"),
         ({"begins_at": datetime(2026, 3, 1), "start": "seed"}, "no time zone"),  # noqa: DTZ001 - just that
     ],
 )
@@ -259,7 +259,7 @@ def test_a_refusal_names_what_it_is_about(stage: Stage) -> None:
     ("position", "drained", "files", "asked", "said"),
     [
         (QueryPosition(3, ("-",), planned_batch_id=4), False, (), {}, "planned and not committed"),
-        (QueryPosition(0, ("-",)), False, (), {}, "behind a second batch"),
+        (QueryPosition(0, ("-",)), False, (), {}, "a seed needs two committed batches"),
         (QueryPosition(1, ("-",)), False, (), {}, None),
         (QueryPosition(3, ("-",)), False, ("state/0/0/1.delta",), {}, "a seed would drop"),
         (QueryPosition(3, ("-",)), False, ("offsets/3", "commits/3", "my-state/x"), {}, None),

@@ -32,5 +32,5 @@ def test_what_is_no_place_is_refused() -> None:
         asked("ftp://there")
     with pytest.raises(InvalidRequestError, match="a mirror is another place"):
         asked("/disk", mirrors=("/disk",))
-    with pytest.raises(InvalidRequestError, match="every so often"):
+    with pytest.raises(InvalidRequestError, match="cannot take periodic ones"):
         asked("none", settings=AgentSettings(snapshot_every_seconds=60.0))
