@@ -111,6 +111,6 @@ def test_a_disk_without_hard_links_gets_no_barrier(
         refuse_unconditional(checkpoint)
     else:
         monkeypatch.setattr(os, "link", link)
-        with pytest.raises(InvalidRequestError, match="once and for all"):
+        with pytest.raises(InvalidRequestError, match="no conditional create"):
             refuse_unconditional(checkpoint)
     assert sorted(tmp_path.rglob("*")) == before

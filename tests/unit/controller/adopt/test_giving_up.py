@@ -67,7 +67,7 @@ def test_what_has_run_is_not_given_up(adopting: AdoptingStage) -> None:
 def test_nothing_is_given_up_that_was_not_begun(adopting: AdoptingStage) -> None:
     """Told in one sentence."""
     adopting.home.begin("tests")
-    with pytest.raises(StreamNotFoundError, match="nobody has begun"):
+    with pytest.raises(StreamNotFoundError, match="this stream has no adoption"):
         adopting.adoptions().give_up("orders")
 
 
