@@ -138,7 +138,7 @@ def take_hold(context: ControllerContext, control: StreamControl, wanted: Adopti
 
 
 def hold_to_end(context: ControllerContext, control: StreamControl) -> Hold | None:
-    """Hold the existing adoption to give it up; None without one. Raises ConflictError where another controller holds it."""
+    """Hold the existing adoption to give it up; None without one. Raises ConflictError where it is held."""
     lease = Lease(context.clock, HOLD_SECONDS)
     register = adoption_register(control)
     stored = register.read()

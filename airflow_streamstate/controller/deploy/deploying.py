@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from airflow_streamstate.connectors.measuring import known_sources
 from airflow_streamstate.connectors.replaying import sending_once
@@ -113,14 +114,7 @@ class LeftBehind:
 
 
 def left_behind(control: StreamControl, seen: Observation | None) -> LeftBehind | None:
-    """The position before this deployment, where it and those after that position were started fresh and ran no query.
-
-    Args:
-        seen: a deployment that ended without a position.
-
-    Returns:
-        None where no record tells of a position.
-    """
+    """The last position before ``seen``, a deployment that ended without one; None where no record tells of any."""
     start: StartPlan | None = None if seen is None else seen.spec.start
     while start is not None and start.mode == "fresh" and start.predecessor_id is not None:
         deployment_id = start.predecessor_id
@@ -141,12 +135,9 @@ def refuse_to_fall_back(
 ) -> None:
     """Check that a deploy does not start with nothing unless it asks for that (Law 5).
 
-    Args:
-        seen: the predecessor.
-        end: the snapshot at its end.
-
     Raises:
-        ConflictError: the predecessor was started fresh and ran no query, but the stream had a position before it.
+        ConflictError: ``seen``, the predecessor, was started fresh and ran no query, but the stream had a position
+            before it.
     """
     if request.start == "fresh" or end is None or end.queries:
         return
@@ -237,6 +228,7 @@ class Deploying:
         self._request = resolved.request
         self._request_id = request_id
         self._begin = begin
+        self._wanted = self._spec(StartPlan(mode="fresh"))  # for all that does not depend on the start
         self._held: Stored[StreamRegister] | None = None
         self._checked: tuple[str, tuple[str, ...]] | None = None
 
@@ -254,8 +246,7 @@ class Deploying:
         if predecessor is not None and self._request.start != "fresh":
             self._home.check_place(predecessor.spec)
             if not self._undoes:
-                spec = self._spec(StartPlan(mode="fresh"))
-                refuse_spark(self._home, self._control, self._context.drivers, spec, predecessor)
+                refuse_spark(self._home, self._control, self._context.drivers, self._wanted, predecessor)
         end = self._decide_end(predecessor)
         # All refusals that can be known by now come before the first record.
         kept = self._kept_end(end)
@@ -263,12 +254,11 @@ class Deploying:
             refuse_old_end(predecessor, kept, self._request.max_snapshot_age_seconds, self._clock.now())
         if end is None or kept is not None or self._request.start == "fresh":
             self._decide_start(predecessor, self._beginning_of(predecessor, kept))
-        wanted = self._spec(StartPlan(mode="fresh"))  # for checks that do not depend on the start
-        self._context.drivers.check(wanted, 1)
+        self._context.drivers.check(self._wanted, 1)
         self._refuse_left_checkpoints(stored)
-        place = self._context.drivers.place_note(wanted)
+        place = self._context.drivers.place_note(self._wanted)
         self._home.begin(self._context.requested_by, has_stream=stored is not None)
-        self._home.places.claim(self._control, wanted.snapshots)
+        self._home.places.claim(self._control, self._wanted.snapshots)
         self._resolved.pin(self._home.guarded)
         self._record()
         stored = self._intend(stored)
@@ -286,7 +276,16 @@ class Deploying:
         if place:
             start = replace(start, notes=(*start.notes, place))
         on_start(DeploymentView(spec.stream_id, spec.deployment_id, 1, "launching", spec.start, start.notes))
-        self._move(stored)
+        self._update(
+            stored,
+            fencing_token=self._begin.fencing_token,
+            deployment_id=self._begin.deployment_id,
+            attempt=1,
+            attempt_mode="run",
+            attempt_reason="",
+            intent=None,
+            retirement=None,
+        )
         if predecessor is not None:
             retire_commands(self._control, predecessor.deployment_id)
         self._context.drivers.start(self._control, spec, 1, self._resolved.rehearsal_id)
@@ -391,13 +390,14 @@ class Deploying:
                 return create_unadopted(self._control, register)
             except ObjectExistsError:
                 raise VersionConflictError("the stream has just come to be", stream_id=register.stream_id) from None
-        return self._context.update_register(
-            self._control, lambda register: replace(register, intent=intent), since=stored
-        )
+        return self._update(stored, intent=intent)
+
+    def _update(self, stored: Stored[StreamRegister], **changes: Any) -> Stored[StreamRegister]:
+        return self._context.update_register(self._control, lambda register: replace(register, **changes), since=stored)
 
     def _withdraw_intent(self, stored: Stored[StreamRegister]) -> None:
         try:
-            self._context.update_register(self._control, lambda register: replace(register, intent=None), since=stored)
+            self._update(stored, intent=None)
         except StreamStateError as error:
             log.info("the intent of a refused deploy stays in the register until it expires: %s", error)
 
@@ -417,11 +417,17 @@ class Deploying:
 
         def still_ours() -> None:
             found = self._control.register()
-            if found is None or found.version != held.version:
-                is_resumed = found is not None and found.value.intent is None and _is_younger(found.value, predecessor)
-                raise (ResumedError if is_resumed else VersionConflictError)(
-                    "another writer moved the stream", stream_id=predecessor.stream_id
-                )
+            if found is not None and found.version == held.version:
+                return
+            is_resumed = (
+                found is not None
+                and found.value.intent is None
+                and found.value.deployment_id == predecessor.deployment_id
+                and found.value.attempt > predecessor.attempt
+            )
+            raise (ResumedError if is_resumed else VersionConflictError)(
+                "another writer moved the stream", stream_id=predecessor.stream_id
+            )
 
         if self._request.start == "fresh":
             with contextlib.suppress(DataError):  # a fresh start needs nothing of a damaged log
@@ -439,7 +445,7 @@ class Deploying:
             self._request_id,
             may_discard=self._request.discard_state,
             still_ours=still_ours,
-            kept_at=self._spec(StartPlan(mode="fresh")).snapshots,
+            kept_at=self._wanted.snapshots,
         )
         return held, manifest
 
@@ -490,26 +496,6 @@ class Deploying:
                 ) from None
             return there
         return spec
-
-    def _move(self, stored: Stored[StreamRegister]) -> None:
-        self._context.update_register(
-            self._control,
-            lambda register: replace(
-                register,
-                fencing_token=self._begin.fencing_token,
-                deployment_id=self._begin.deployment_id,
-                attempt=1,
-                attempt_mode="run",
-                attempt_reason="",
-                intent=None,
-                retirement=None,
-            ),
-            since=stored,
-        )
-
-
-def _is_younger(register: StreamRegister, predecessor: Observation) -> bool:
-    return register.deployment_id == predecessor.deployment_id and register.attempt > predecessor.attempt
 
 
 def taken(spec: DeploymentSpec) -> ConflictError:

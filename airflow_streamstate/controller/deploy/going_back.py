@@ -1,4 +1,4 @@
-"""Going back to the snapshot that a deployment started from: the conditions, and what the start plan records (Law 14)."""
+"""Going back to the snapshot that a deployment started from: its conditions, and its start plan (Law 14)."""
 
 from __future__ import annotations
 
