@@ -1,4 +1,4 @@
-"""Going back to where a deployment had begun: what it has used since then (Law 14)."""
+"""Going back to the start of a deployment: which batches it has used since then (Law 14)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_law_14_what_was_committed_or_planned_is_used(
         ((3, None), (3, 4), None, 4),
         ((3, 4), (4, None), (4, 4), None),  # begun by the version before, and its output is this one's
         ((3, 4), (4, 5), (4, 4), 5),
-        ((3, 4), (3, 4), None, None),  # begun by the version before, and by nobody run
+        ((3, 4), (3, 4), None, None),  # begun by the version before, and not run since
         ((None, None), (None, 0), None, 0),
         ((None, 0), (0, 1), (0, 0), 1),
     ],
@@ -73,7 +73,7 @@ def test_law_14_what_was_committed_or_planned_is_used(
 def test_what_was_only_begun_is_told_apart_from_what_was_committed(
     began: Standing, ended: Standing, committed: tuple[int, int] | None, begun: int | None
 ) -> None:
-    """The output of a batch is that of the version that committed it; whoever goes on runs a begun one again."""
+    """The output of a batch is that of the version that committed it; a successor runs a begun one again."""
     ends = manifest(q=began), manifest(q=ended)
     assert committed_batches(*ends) == ({} if committed is None else {"q": committed})
     assert begun_batches(*ends) == ({} if begun is None else {"q": begun})

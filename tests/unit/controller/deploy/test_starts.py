@@ -35,12 +35,10 @@ def test_the_end_of_the_wait_says_what_is_missing(stage: Stage) -> None:
     assert "rate: it makes up rows as time passes" in str(late.value.context["last_seen"])
 
 
-def test_an_earlier_attempt_that_had_caught_up_says_nothing_of_this_one(stage: Stage) -> None:
+def test_an_earlier_attempt_that_had_caught_up_says_nothing_of_this_one(stopped: Stage) -> None:
     """The backlog may have grown while nothing ran. (Law 6)"""
-    stage.deploy()
-    stage.stopped()
-    stage.beat(counts=beat(NONE_LEFT))
-    stage.controller.resume(STREAM)
-    stage.come_to_life(attempt=2, queries=("counts",))
-    assert stage.controller.look(WaitCondition("caught_up", STREAM, "d-0001")) == PENDING
-    assert stage.controller.status(STREAM).queries["counts"].caught_up is None
+    stopped.beat(counts=beat(NONE_LEFT))
+    stopped.controller.resume(STREAM)
+    stopped.come_to_life(attempt=2, queries=("counts",))
+    assert stopped.controller.look(WaitCondition("caught_up", STREAM, "d-0001")) == PENDING
+    assert stopped.controller.status(STREAM).queries["counts"].caught_up is None
