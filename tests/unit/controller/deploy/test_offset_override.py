@@ -117,14 +117,6 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_recorded(
     assert stage.controller.status(STREAM).intent == ""
 
 
-def test_a_time_is_left_to_the_driver_which_alone_can_ask_the_sources(stage: Stage) -> None:
-    """It is recorded as it was given, and said."""
-    stopped(stage)
-    view = stage.deploy("print('v2')\n", begins_at=AT, **SAFE)
-    assert stage.spec("d-0002").start.begins_at == AT
-    assert "query counts begins with the input since 2026-03-01T00:00:00.000Z" in " ".join(view.notes)
-
-
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -138,12 +130,6 @@ def test_a_request_that_contradicts_itself_is_none(stage: Stage, fields: dict[st
     """Told in one sentence."""
     with pytest.raises(InvalidRequestError, match=said):
         stage.request(**fields)
-
-
-def test_a_first_deployment_has_nowhere_to_begin_but_where_its_options_say(stage: Stage) -> None:
-    """There is no position that could be moved."""
-    with pytest.raises(InvalidRequestError, match="never deployed"):
-        stage.deploy(offsets=at(1), start="seed")
 
 
 def test_every_other_request_starts_as_ever(stage: Stage) -> None:
