@@ -7,12 +7,11 @@ snapshot; deploy it. The next call completes an interrupted one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from airflow_streamstate.checkpoint.entries import BarrierMark
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.outside import OutsideBarrier
 from airflow_streamstate.control.adoption import adoption_register
@@ -33,6 +32,7 @@ from airflow_streamstate.controller.adopt.taking import (
     adopted_spec,
     bar_stopped,
     failed_to_take_back,
+    outside_barrier,
     put_back,
     record,
     remove_copies,
@@ -43,7 +43,7 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.deploy.deploying import OnStart
 from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.controller.request.resolved_request import ResolvedRequest, resolve_request
+from airflow_streamstate.controller.request.resolved_request import resolve_request
 from airflow_streamstate.errors import (
     ConflictError,
     DataError,
@@ -106,13 +106,16 @@ class Adoptions:
         places = {} if _has_gone_on(control) else request.checkpoints
         checkpoints = {name: open_foreign(self._home, uri, self._open_place) for name, uri in places.items()}
         _refuse_same(checkpoints)
-        self._check_launch(resolved)
+        self._context.drivers.check(adopted_spec(self._context, resolved, StartPlan(mode="fresh"), ""), 1)
         hold = take_hold(self._context, control, self._wanted(request))
         request_id = request.deploy.request_id or f"adopt-{hold.adoption.adoption_id}"
-        barriers = {name: self._barrier(hold.adoption, checkpoint) for name, checkpoint in checkpoints.items()}
+        barriers = {
+            name: outside_barrier(hold.adoption, checkpoint, self._clock.new_uuid())
+            for name, checkpoint in checkpoints.items()
+        }
         try:
             if hold.adoption.status == "open":
-                manifest = self._take(hold, control, barriers, request, report)
+                manifest = self._take(hold, barriers, request, report)
             else:
                 manifest = control.need_manifest(hold.adoption.snapshot_id)
             register = control.register()
@@ -121,7 +124,7 @@ class Adoptions:
                     resolved.pin(self._home.guarded)  # may outlast the lease
                     hold.confirm()
                     self._refuse_gone_on(barriers, manifest)
-                    record(self._context, control, manifest, resolved, request_id, confirm=hold.confirm)
+                    record(hold, manifest, resolved, request_id)
                     # Again: a controller that removed a barrier before it could see the stream does not put it back.
                     self._refuse_gone_on(barriers, manifest)
             elif control.request(request_id) is None:
@@ -158,31 +161,11 @@ class Adoptions:
             write_id=self._clock.new_uuid(),
         )
 
-    def _check_launch(self, resolved: ResolvedRequest) -> None:
-        """Refuse what could not be launched before a barrier is put for it."""
-        self._context.drivers.check(adopted_spec(self._context, resolved, StartPlan(mode="fresh"), ""), 1)
-
-    def _barrier(self, adoption: Adoption, checkpoint: Checkpoint) -> OutsideBarrier:
-        mark = BarrierMark(
-            kind="fence",
-            stream_id=adoption.stream_id,
-            deployment_id=ADOPTED_ID,
-            attempt=adoption.take,
-            command_id=adoption.adoption_id,
-            write_id=self._clock.new_uuid(),
-        )
-        return OutsideBarrier(checkpoint, mark)
-
     def _take(
-        self,
-        hold: Hold,
-        control: StreamControl,
-        barriers: Mapping[str, OutsideBarrier],
-        request: AdoptRequest,
-        report: Report,
+        self, hold: Hold, barriers: Mapping[str, OutsideBarrier], request: AdoptRequest, report: Report
     ) -> SnapshotManifest:
         """Put the barriers and take the snapshot; a failure takes the barriers back (Law 12)."""
-        refuse_stream(control)
+        refuse_stream(hold.control)
         try:
             for barrier in barriers.values():
                 refuse_unconditional(barrier.checkpoint)
@@ -193,10 +176,10 @@ class Adoptions:
                 barred = bar_stopped(barriers, request.checkpoints)
             else:
                 barred = {name: self._bar(hold, one, request, report) for name, one in barriers.items()}
-            manifest = take_snapshot(self._home, hold, control, barred, report)
+            manifest = take_snapshot(hold, barred, report)
             hold.change(status="taken", snapshot_id=manifest.snapshot_id)
         except BaseException as error:
-            self._undo(hold, control, barriers, error)
+            self._undo(hold, barriers.values(), error)
             raise
         return manifest
 
@@ -207,9 +190,7 @@ class Adoptions:
         position = barrier.checkpoint.position()
         return Barred(barrier, replace(position, barriers=()), placed.barrier_id)
 
-    def _undo(
-        self, hold: Hold, control: StreamControl, barriers: Mapping[str, OutsideBarrier], error: BaseException
-    ) -> None:
+    def _undo(self, hold: Hold, barriers: Collection[OutsideBarrier], error: BaseException) -> None:
         """Take the barriers back and remove the copies, while this controller holds the open adoption."""
         left = ""
         try:
@@ -218,9 +199,9 @@ class Adoptions:
                 return  # the write of ``taken`` landed without an answer: the next call goes on
             left = "; ".join(map(str, self._take_back(hold, barriers)))
             with suppress(UnavailableError, OutcomeUnknownError, InvalidRequestError, DataError):
-                remove_copies(self._home, hold, control, barriers.values())
+                remove_copies(hold, barriers)
         except ConflictError as lost:
-            left = self._left_by_late(hold, control, barriers, lost)
+            left = _clean_up_lost(hold, barriers, lost)
         except StreamStateError as failure:
             left = str(failure)
         except KeyboardInterrupt:
@@ -236,24 +217,11 @@ class Adoptions:
         if isinstance(error, StreamStateError):
             error.next_step = f"{error.next_step} {advice}".strip()
 
-    def _left_by_late(
-        self, hold: Hold, control: StreamControl, barriers: Mapping[str, OutsideBarrier], lost: ConflictError
-    ) -> str:
-        """Clean up after losing the adoption: remove barriers put after it was given up (Law 12), put back barriers
-        removed after it was taken (Law 14)."""
-        try:
-            if hold.is_given_up():
-                return "; ".join(map(str, failed_to_take_back(barriers.values())))
-            put_back(hold, control, barriers.values())
-        except StreamStateError as failure:
-            return str(failure)
-        return str(lost)
-
-    def _take_back(self, hold: Hold, barriers: Mapping[str, OutsideBarrier]) -> list[StreamStateError]:
+    def _take_back(self, hold: Hold, barriers: Collection[OutsideBarrier]) -> list[StreamStateError]:
         """Retry for a while where the store does not answer (Law 12)."""
         deadline = self._clock.monotonic_seconds() + TAKE_BACK_SECONDS
         while True:
-            failures = failed_to_take_back(barriers.values())
+            failures = failed_to_take_back(barriers)
             may_pass = any(isinstance(one, UnavailableError | OutcomeUnknownError) for one in failures)
             if not may_pass or self._clock.monotonic_seconds() >= deadline:
                 return failures
@@ -272,6 +240,18 @@ class Adoptions:
                     checkpoint=f"{barrier.checkpoint.store.uri}/{barrier.checkpoint.prefix}",
                     next_step="Give it up with --give-up; then adopt the query again, under another name.",
                 )
+
+
+def _clean_up_lost(hold: Hold, barriers: Collection[OutsideBarrier], lost: ConflictError) -> str:
+    """After losing the adoption, take back barriers put after it was given up (Law 12), and put back barriers removed
+    after it was taken (Law 14); what may be left, in words."""
+    try:
+        if hold.is_given_up():
+            return "; ".join(map(str, failed_to_take_back(barriers)))
+        put_back(hold, barriers)
+    except StreamStateError as failure:
+        return str(failure)
+    return str(lost)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from airflow_streamstate.checkpoint.entries import BarrierMark
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.outside import OutsideBarrier
 from airflow_streamstate.control.objects import Stored
@@ -16,8 +15,8 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.adopt.foreign import OpenPlace, place_of
 from airflow_streamstate.controller.adopt.holding import Hold, hold_to_end
 from airflow_streamstate.controller.adopt.taking import (
-    ADOPTED_ID,
     failed_to_take_back,
+    outside_barrier,
     put_back,
     remove_snapshots,
 )
@@ -83,7 +82,7 @@ def give_up(context: ControllerContext, stream_id: str, open_place: OpenPlace) -
         if adoption.status == "taken":
             is_retired = _retire(context, control, adoption)
         # Also for an adoption that was given up before: a controller that slept may have put its barrier since.
-        barriers, failures = _barriers(hold, control, open_place)
+        barriers, failures = _barriers(hold, open_place)
         try:
             failures += map(str, failed_to_take_back(barriers.values(), hold.confirm))
             if failures:
@@ -100,12 +99,12 @@ def give_up(context: ControllerContext, stream_id: str, open_place: OpenPlace) -
             else:
                 if adoption.status == "taken":
                     is_retired = _retire(context, control, adoption)  # a stream created since the first look
-                remove_snapshots(context.home, hold, control, barriers.values())
+                remove_snapshots(hold, barriers.values())
                 # Last: under another adoption's id no controller would take the barriers back. With a snapshot id the
                 # adoption has a retired stream, and is never continued.
                 hold.change(status="given_up", snapshot_id=adoption.snapshot_id if is_retired else "")
         except ConflictError:
-            put_back(hold, control, barriers.values())
+            put_back(hold, barriers.values())
             raise
     finally:
         with suppress(StreamStateError):
@@ -119,19 +118,16 @@ def give_up(context: ControllerContext, stream_id: str, open_place: OpenPlace) -
     )
 
 
-def _barriers(hold: Hold, control: StreamControl, open_place: OpenPlace) -> tuple[dict[str, OutsideBarrier], list[str]]:
+def _barriers(hold: Hold, open_place: OpenPlace) -> tuple[dict[str, OutsideBarrier], list[str]]:
     """The barrier of each query whose checkpoint is still there, and the reasons where that is unknown."""
     adoption = hold.adoption
     failures: list[str] = []
     barriers = {}
     for name, uri in adoption.checkpoints.items():
-        mark = BarrierMark(
-            "fence", adoption.stream_id, ADOPTED_ID, adoption.take, adoption.adoption_id, adoption.write_id
-        )
         try:
             checkpoint = place_of(uri, open_place)  # unchecked: a damaged checkpoint is no obstacle here
-            if not _is_gone(checkpoint, adoption, control):
-                barriers[name] = OutsideBarrier(checkpoint, mark)
+            if not _is_gone(checkpoint, adoption, hold.control):
+                barriers[name] = outside_barrier(adoption, checkpoint, adoption.write_id)
         except StreamStateError as failure:
             failures.append(str(failure))
     return barriers, failures

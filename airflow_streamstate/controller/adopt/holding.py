@@ -34,12 +34,13 @@ CHANGE_TRIES = 2
 
 
 class Hold:
-    """An adoption that this process alone works on."""
+    """An adoption that this process alone works on; ``control``: the stream that is to be."""
 
     def __init__(
         self, context: ControllerContext, control: StreamControl, stored: Stored[Adoption], lease: Lease
     ) -> None:
-        self._context = context
+        self.context = context
+        self.control = control
         self._register = adoption_register(control)
         self._stored = stored
         self._lease = lease
@@ -100,7 +101,7 @@ class Hold:
 
     def release(self) -> None:
         """End the lease; raises as ``keep``."""
-        self.change(held_until=self._context.clock.now())
+        self.change(held_until=self.context.clock.now())
 
 
 def take_hold(context: ControllerContext, control: StreamControl, wanted: Adoption) -> Hold:

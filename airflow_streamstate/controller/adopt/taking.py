@@ -12,17 +12,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from airflow_streamstate.checkpoint.entries import BarrierMark
 from airflow_streamstate.checkpoint.log import Checkpoint, Position
 from airflow_streamstate.checkpoint.outside import OutsideBarrier
-from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.adopt.foreign import need_position
 from airflow_streamstate.controller.adopt.holding import Hold
 from airflow_streamstate.controller.adoption_guard import refuse_stream
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.request.resolved_request import ResolvedRequest
 from airflow_streamstate.errors import ConflictError, ObjectExistsError, StreamStateError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.protocol.events import Stopped
 from airflow_streamstate.protocol.ids import deployment_id_for, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -39,6 +39,12 @@ ADOPTED_ID = deployment_id_for(FIRST_TOKEN)
 """The deployment that stands for the query before its adoption."""
 _ADOPTED = "adopt"
 """The command id of its ``Stopped`` event."""
+
+
+def outside_barrier(adoption: Adoption, checkpoint: Checkpoint, write_id: str) -> OutsideBarrier:
+    """The barrier of this adoption for a foreign checkpoint, not put yet."""
+    mark = BarrierMark("fence", adoption.stream_id, ADOPTED_ID, adoption.take, adoption.adoption_id, write_id)
+    return OutsideBarrier(checkpoint, mark)
 
 
 @dataclass(frozen=True)
@@ -75,15 +81,14 @@ def bar_stopped(barriers: Mapping[str, OutsideBarrier], uris: Mapping[str, str])
     return barred
 
 
-def take_snapshot(
-    home: Home, hold: Hold, control: StreamControl, barred: Mapping[str, Barred], report: Callable[[str], None]
-) -> SnapshotManifest:
+def take_snapshot(hold: Hold, barred: Mapping[str, Barred], report: Callable[[str], None]) -> SnapshotManifest:
     """Copy the checkpoints to the place of the adopted deployment, and take the snapshot of the copies.
 
     Raises:
         ConflictError: a query went on meanwhile, or another controller has taken the adoption.
         ObjectMissingError, SnapshotCorruptError, DataError: a checkpoint is damaged.
     """
+    home, control = hold.context.home, hold.control
     refuse_stream(control)
     copies: dict[str, Checkpoint] = {}
     for name, one in barred.items():
@@ -148,33 +153,25 @@ def failed_to_take_back(
     return failures
 
 
-def put_back(hold: Hold, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> None:
+def put_back(hold: Hold, barriers: Iterable[OutsideBarrier]) -> None:
     """Put back the barriers that this call removed, where another controller has made a stream of the adoption.
 
     Raises:
         UnavailableError: the adoption cannot be read, or a log cannot be written.
     """
-    stored = control.register() if hold.has_been_taken() else None
+    stored = hold.control.register() if hold.has_been_taken() else None
     if stored is not None and stored.value.retirement is None:
         for barrier in barriers:
             barrier.put_back()
 
 
-def remove_copies(home: Home, hold: Hold, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> None:
+def remove_copies(hold: Hold, barriers: Iterable[OutsideBarrier]) -> None:
     """Remove the copies of a failed adoption, since the disk may be full. Raises as ``remove_snapshots``."""
-    folder = layout.deployment_folder(control.stream_id, ADOPTED_ID)
-    _remove(home, hold, control, barriers, {home.checkpoints: [folder]})
+    folder = layout.deployment_folder(hold.control.stream_id, ADOPTED_ID)
+    _remove(hold, barriers, {hold.context.home.checkpoints: [folder]})
 
 
-def _holds_others(home: Home, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> bool:
-    """Whether the folder of the copies has a checkpoint of another query (Law 4)."""
-    own = {barrier.checkpoint.query_id() for barrier in barriers}
-    folder = layout.checkpoints_folder(control.stream_id, ADOPTED_ID)
-    found = (Checkpoint(home.checkpoints, f"{folder}/{name}") for name in home.checkpoints.list_folders(folder))
-    return any(checkpoint.query_id() not in {None, *own} for checkpoint in found)
-
-
-def remove_snapshots(home: Home, hold: Hold, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> None:
+def remove_snapshots(hold: Hold, barriers: Iterable[OutsideBarrier]) -> None:
     """Remove the copies and snapshots of an adoption that is given up: a later stream uses the same names (Law 2).
 
     Only objects listed before the lease was confirmed are removed: a later controller's snapshot has another name.
@@ -182,23 +179,21 @@ def remove_snapshots(home: Home, hold: Hold, control: StreamControl, barriers: I
     Raises:
         ConflictError: another controller has taken the adoption.
     """
-    folders = [layout.deployment_folder(control.stream_id, ADOPTED_ID), layout.snapshots_folder(control.stream_id)]
-    _remove(home, hold, control, barriers, dict.fromkeys((home.checkpoints, home.home), folders))
+    home, stream_id = hold.context.home, hold.control.stream_id
+    folders = [layout.deployment_folder(stream_id, ADOPTED_ID), layout.snapshots_folder(stream_id)]
+    _remove(hold, barriers, dict.fromkeys((home.checkpoints, home.home), folders))
 
 
-def _remove(
-    home: Home,
-    hold: Hold,
-    control: StreamControl,
-    barriers: Iterable[OutsideBarrier],
-    folders: Mapping[Store, Sequence[str]],
-) -> None:
+def _remove(hold: Hold, barriers: Iterable[OutsideBarrier], folders: Mapping[Store, Sequence[str]]) -> None:
     doomed = [
         (store, [key for one in there for key in keys_below(store, f"{one}/")]) for store, there in folders.items()
     ]
-    is_of_others = _holds_others(home, control, barriers)
+    own = {None, *(barrier.checkpoint.query_id() for barrier in barriers)}
+    copies, place = hold.context.home.checkpoints, layout.checkpoints_folder(hold.control.stream_id, ADOPTED_ID)
+    found = (Checkpoint(copies, f"{place}/{name}") for name in copies.list_folders(place))
+    holds_another = any(checkpoint.query_id() not in own for checkpoint in found)  # which is never removed (Law 4)
     hold.confirm()
-    if control.register() is None and not is_of_others:
+    if hold.control.register() is None and not holds_another:
         for store, keys in doomed:
             delete_many(store, keys)
 
@@ -236,15 +231,7 @@ def adopted_spec(
     )
 
 
-def record(
-    context: ControllerContext,
-    control: StreamControl,
-    manifest: SnapshotManifest,
-    resolved: ResolvedRequest,
-    request_id: str,
-    *,
-    confirm: Callable[[], None],
-) -> None:
+def record(hold: Hold, manifest: SnapshotManifest, resolved: ResolvedRequest, request_id: str) -> None:
     """Create the stream, stopped at the snapshot. Idempotent.
 
     ``give_up`` takes the hold first and then reads the register; here the register is written first and then the hold
@@ -253,12 +240,11 @@ def record(
     Args:
         resolved: pinned.
         request_id: of the deploy that follows.
-        confirm: raises where another controller has taken the adoption.
 
     Raises:
-        ConflictError: ``confirm`` raised it; this call created no stream.
+        ConflictError: another controller has taken the adoption; this call created no stream.
     """
-    clock = context.clock
+    context, control, clock = hold.context, hold.control, hold.context.clock
     start = StartPlan(mode="restore", snapshot_id=manifest.snapshot_id)
     with suppress(ObjectExistsError):
         control.create_spec(adopted_spec(context, resolved, start, request_id))
@@ -291,7 +277,7 @@ def record(
     except ObjectExistsError:
         return  # another call wrote the same register
     try:
-        confirm()
+        hold.confirm()
     except StreamStateError:
         with suppress(StreamStateError):  # another controller may have moved it, and goes on with it
             context.home.home.delete(layout.register_key(control.stream_id), stored.version)
