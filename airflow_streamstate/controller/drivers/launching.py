@@ -108,8 +108,14 @@ class Drivers:
             return handed_over
         self._home.complete_record()
         secrets = resolve(spec, self._look_up)
+
+        def place(artifact: Artifact, folder: Path) -> None:
+            # For its owner alone: configuration and arguments will be there, too.
+            _make(self._launch_folder(spec, launch_key))
+            materialise(self._home.home, spec.stream_id, artifact, folder)
+
         try:
-            request = self._request(spec, attempt, secrets, self._code_placer(spec, launch_key))
+            request = self._request(spec, attempt, secrets, place)
             handle = self._launch(request)
         except InvalidRequestError as error:
             self.close(control, spec.deployment_id, attempt, f"its launch was refused: {error.message}")
@@ -258,14 +264,6 @@ class Drivers:
             # A rehearsal runs the script by streamstate's runner, under which ``attach()`` does nothing.
             attaches=spec.attaches and not is_rehearsal_id(spec.deployment_id),
         )
-
-    def _code_placer(self, spec: DeploymentSpec, launch_key: str) -> PlaceCode:
-        def place(artifact: Artifact, folder: Path) -> None:
-            # For its owner alone: configuration and arguments will be there, too.
-            _make(self._launch_folder(spec, launch_key))
-            materialise(self._home.home, spec.stream_id, artifact, folder)
-
-        return place
 
     def _launch_folder(self, spec: DeploymentSpec, launch_key: str) -> Path:
         return self._home.launch_path(layout.launch_folder(spec.stream_id, spec.deployment_id, launch_key))

@@ -124,30 +124,19 @@ def pinned(
     Args:
         start: "fresh" to begin with nothing; None for what the end of the current deployment decides.
     """
+    own: dict[str, Any] = {name: value for name, value in vars(version).items() if name != "code_digest"}
+    own["application"], own["master"] = Path(version.application.name), version.master or None
+    for what in ("py_files", "files"):
+        own[what] = tuple(Path(artifact.name) for artifact in own[what])
     request = DeployRequest(
         stream_id=stream_id,
-        application=Path(version.application.name),
-        arguments=version.arguments,
-        master=version.master or None,
-        conf=version.conf,
-        py_files=tuple(Path(artifact.name) for artifact in version.py_files),
-        files=tuple(Path(artifact.name) for artifact in version.files),
-        packages=version.packages,
-        jars=version.jars,
         start=start,
         discard_state=discard_state,
         fresh_queries=fresh_queries,
         accept_lost_input=accept_lost_input,
         reason=reason,
-        version_label=version.version_label,
-        spark_conn_id=version.spark_conn_id,
-        settings=version.settings,
-        environment=version.environment,
-        attaches=version.attaches,
-        mirrors=version.mirrors,
-        snapshots=version.snapshots,
-        on_query_failure=version.on_query_failure,
-        allow_literal_secrets=True,  # as it was recorded
+        allow_literal_secrets=True,  # the home has them already
+        **own,
     )
     asked = [discard_state, start, *sorted(fresh_queries), None, *sorted(accept_lost_input)]
     digest = digest_of({"verb": "pinned", "code": version.code_digest, "asked": asked})
