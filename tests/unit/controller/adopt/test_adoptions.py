@@ -118,14 +118,6 @@ def test_a_query_that_is_said_to_be_stopped_and_runs_is_refused(adopting: Adopti
     assert adopting.control.register() is None
 
 
-def test_a_barrier_of_another_stream_is_left_alone(adopting: AdoptingStage) -> None:
-    """The first adoption of a checkpoint keeps it."""
-    adopting.adopt(is_stopped=True)
-    with pytest.raises(ConflictError, match="somebody else has put a barrier"):
-        adopting.adopt(is_stopped=True, stream_id="others")
-    adopting.assert_taken()
-
-
 def test_a_removed_barrier_is_noticed_before_the_driver_starts(adopting: AdoptingStage) -> None:
     """The old query may have run those batches meanwhile. (Law 14)"""
     adopting.launcher.refusals = [InvalidRequestError("no such master")]

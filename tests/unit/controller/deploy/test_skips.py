@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -20,7 +19,7 @@ from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.data_events import Skipped
-from airflow_streamstate.protocol.events import Accepted, Failed, Rejected
+from airflow_streamstate.protocol.events import Accepted, Failed
 from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.checkpoints import HookedStore, commit_batch, plan_batch
@@ -160,30 +159,6 @@ def test_of_two_skips_of_one_batch_at_once_the_second_is_withdrawn(stage: Stage)
     assert [slot.command.reason for slot in journal.commands() if slot.command is not None] == ["of another"]
 
 
-def at_check(stage: Stage, number: int, act: Callable[[], object]) -> None:
-    """Do something when the launcher is asked for the nth time from now."""
-    checks = count(1)
-
-    def check(_request: LaunchRequest) -> None:
-        if next(checks) == number:
-            act()
-
-    stage.launcher.check = check  # type: ignore[method-assign]
-
-
-def test_a_resume_that_comes_between_order_and_launch_does_the_skip(stage: Stage) -> None:
-    """Its attempt finds the order: the controller of the skip waits for that, without a conflict. (Law 2)"""
-    failed(stage)
-    at_check(stage, 2, lambda: stage.another_controller().resume(STREAM))
-    order = stage.controller.starts.skip(ORDER, "r-1")
-    assert (order.state, order.verb) == ("launching", "skip")
-    assert stage.seen().attempt == 2
-    assert stage.launcher.calls.count("launch d-0001-2") <= 1
-    (slot,) = stage.control.journal("d-0001").commands()
-    assert slot.command is not None
-    assert slot.command.command_id == order.command_id
-
-
 @pytest.mark.parametrize("other", ["resume", "skip"])
 def test_another_controller_may_come_in_between_anywhere(tmp_path: Path, other: str) -> None:
     """Before each call of the store: a refused skip leaves no order, another one leaves its own. (Law 2)"""
@@ -222,7 +197,13 @@ def test_another_controller_may_come_in_between_anywhere(tmp_path: Path, other: 
 def test_an_order_without_an_attempt_is_withdrawn(stage: Stage) -> None:
     """The stream was retired meanwhile: a revived one does not carry out a refused order. (Law 2)"""
     failed(stage)
-    at_check(stage, 2, lambda: stage.another_controller().retention.retire(STREAM))
+    checks = count(1)
+
+    def check(_request: LaunchRequest) -> None:
+        if next(checks) == 2:  # between the order and the launch
+            stage.another_controller().retention.retire(STREAM)
+
+    stage.launcher.check = check  # type: ignore[method-assign]
     with pytest.raises(ConflictError):
         stage.controller.starts.skip(ORDER, "r-1")
     assert stage.control.journal("d-0001").commands() == []
@@ -250,18 +231,6 @@ def test_the_same_request_behind_a_newer_deployment(stage: Stage, was_done: bool
     else:
         with pytest.raises(ConflictError, match="a newer deployment is current"):
             stage.controller.starts.skip(ORDER, "r-1")
-
-
-def test_a_rejected_skip_raises_with_the_reason_of_the_driver(stage: Stage) -> None:
-    """And the job runs on."""
-    failed(stage)
-    order = stage.controller.starts.skip(ORDER, "r-1")
-    stage.come_to_life(attempt=2, queries=("counts",))
-    fields = {"command_id": order.command_id, "command_number": 1}
-    stage.say(Rejected, attempt=2, key="", reason="the sink holds batch 4 already", **fields)
-    with pytest.raises(ConflictError) as refused:
-        stage.controller.wait(WaitCondition.of(order), 5)
-    assert refused.value.context["reason"] == "the sink holds batch 4 already"
 
 
 def test_what_is_not_planned_is_refused_with_what_is(stage: Stage) -> None:

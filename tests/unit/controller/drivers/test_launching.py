@@ -51,20 +51,14 @@ def test_the_driver_is_told_where_its_home_lies(stage: Stage) -> None:
     assert request.folder == str(stage.folder / layout.launch_folder(STREAM, "d-0001", "d-0001-a0001"))
 
 
-def test_py_files_and_files_travel_under_their_names(stage: Stage) -> None:
-    """A script finds its modules and files by the names that they had. (Law 15)"""
+def test_files_travel_under_their_names_and_for_their_owner_alone(stage: Stage) -> None:
+    """A script finds its modules and files (Law 15); other users find nothing: arguments may be secret."""
     module, data = stage.script("x = 1\n", "lib.py"), stage.script("1,2\n", "data.csv")
     stage.deploy(py_files=(module,), files=(data,))
     request = stage.launcher.requests["d-0001-a0001"]
     assert [Path(path).name for path in (*request.py_files, *request.files)] == ["lib.py", "data.csv"]
     assert Path(request.files[0]).read_text() == "1,2\n"
-
-
-def test_working_files_are_for_their_owner_alone(stage: Stage) -> None:
-    """Arguments and configuration may be secret: the folder of a launch is closed to other users."""
-    stage.deploy()
-    folder = Path(stage.launcher.requests["d-0001-a0001"].folder)
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(Path(request.folder).stat().st_mode) == 0o700
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(stage: Stage) -> None:
