@@ -37,9 +37,9 @@ from airflow_streamstate.controller.deploy.takeover import (
     built_checkpoints,
     carried_queries,
     fence,
+    lost_with_start,
     take_over,
 )
-from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.observation import Observation, pending_drain
 from airflow_streamstate.controller.observe.snapshot_age import refuse_old_end
 from airflow_streamstate.controller.observe.views import DeploymentView
@@ -55,12 +55,11 @@ from airflow_streamstate.errors import (
     StreamStateError,
     VersionConflictError,
 )
-from airflow_streamstate.protocol.events import Drained, Finished, QueryStarted, SnapshotReady, Stopped
+from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec, RequestRecord, StartPlan
 from airflow_streamstate.protocol.register import Intent, StreamRegister
 from airflow_streamstate.protocol.settings import default_settings
-from airflow_streamstate.snapshot.kept import kept_by_own_snapshots
 from airflow_streamstate.snapshot.verify import check_before_start
 
 log = logging.getLogger(__name__)
@@ -162,49 +161,6 @@ def _newest_snapshot(control: StreamControl, deployment_id: str) -> str | None:
         found for found in manifests if found is not None and found.deployment_id == deployment_id and found.queries
     ]
     return max(of_it, key=lambda found: found.taken_at).snapshot_id if of_it else None
-
-
-def lost_with_start(home: Home, control: StreamControl, seen: Observation, end: SnapshotManifest) -> tuple[str, ...]:
-    """Notes on queries that an ended deployment never started and whose start snapshot is gone or damaged (1a.12).
-
-    Its own earlier snapshots may still hold such a query unchanged. Without one the query is lost: no older position
-    replaces it, and a start of it is refused (Law 5).
-    """
-    start = seen.spec.start
-    if start.snapshot_id is None or control.readable_manifest(start.snapshot_id) is not None:
-        return ()
-    started = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
-    events = [entry.event for entry in seen.events]
-    kept = kept_by_own_snapshots(control, home.places, seen.deployment_id, events, {*end.queries, *started})
-    left = tuple(
-        f"query {name} is not in snapshot {end.snapshot_id}: {seen.deployment_id} never started it; snapshot"
-        f" {holder.snapshot_id} still has it as it was"
-        for name, holder in sorted(kept.items())
-    )
-    known = _queries_of_start(control, start)
-    if known is None:
-        return (
-            *left,
-            f"snapshot {start.snapshot_id}, from which {seen.deployment_id} started, is gone or damaged: a query that"
-            f" {seen.deployment_id} never started, and that no later snapshot has, is lost with it; a start of it is"
-            " refused, unless --allow-new-query starts it with nothing",
-        )
-    return left + tuple(
-        f"query {name} is lost: {seen.deployment_id} never started it, and snapshot {start.snapshot_id}, which had it,"
-        f" is gone or damaged; a start of it is refused, unless --allow-new-query {name} starts it with nothing"
-        for name in sorted(known - {*end.queries, *kept})
-    )
-
-
-def _queries_of_start(control: StreamControl, start: StartPlan) -> frozenset[str] | None:
-    """The queries of a start snapshot, by the events of its deployment; None where no event tells."""
-    if start.predecessor_id is None:
-        return None
-    for entry in control.journal(start.predecessor_id).events():
-        event = entry.event
-        if isinstance(event, SnapshotReady | Stopped | Finished | Drained) and event.snapshot_id == start.snapshot_id:
-            return frozenset(event.queries)
-    return None
 
 
 class Deploying:

@@ -118,7 +118,7 @@ class Skips:
                 return _view(seen, command_id, self._watching.outcome(seen, end, command_id))
             if not seen.is_current:
                 raise ConflictError(
-                    "a newer deployment is current than the one of which this request was to skip a batch",
+                    "a newer deployment is current than the one whose batch this request was to skip",
                     stream_id=seen.stream_id,
                     deployment_id=record.deployment_id,
                     current_deployment_id=seen.register.deployment_id,

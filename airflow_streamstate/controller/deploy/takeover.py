@@ -6,7 +6,7 @@ one id. ``still_ours`` stops a controller that has lost the stream before each f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from airflow_streamstate.checkpoint.barrier import put_fence, take_back_fence
@@ -24,9 +24,10 @@ from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, VersionConflictError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.events import Drained, Finished, QueryStarted, SnapshotReady, Stopped
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import SourceIdentity
+from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from airflow_streamstate.snapshot.kept import kept_by_own_snapshots
 
@@ -212,7 +213,7 @@ def carried_queries(
     """
     if seen is None or manifest is None or seen.spec.start.snapshot_id in (None, manifest.snapshot_id):
         return frozenset()  # an adopted deployment starts and ends at one snapshot
-    started = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
+    started = _started(seen)
     names = [
         name
         for name, query in manifest.queries.items()
@@ -235,11 +236,62 @@ def holders_of(
     manifest = control.readable_manifest(snapshot_id)
     if manifest is not None:
         return dict.fromkeys(manifest.queries, manifest)
-    started = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
-    kept = kept_by_own_snapshots(control, home.places, seen.deployment_id, _events(seen), {*checkpoints, *started})
+    kept = _kept_by_own_snapshots(home, control, seen, checkpoints)
     if not checkpoints and not kept:
         control.need_manifest(snapshot_id)
     return kept
+
+
+def _started(seen: Observation) -> set[str]:
+    return {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
+
+
+def _kept_by_own_snapshots(
+    home: Home, control: StreamControl, seen: Observation, others: Iterable[str]
+) -> dict[str, SnapshotManifest]:
+    """The deployment's own snapshot that holds each query which it never started and which is not in ``others``."""
+    return kept_by_own_snapshots(control, home.places, seen.deployment_id, _events(seen), {*others, *_started(seen)})
+
+
+def lost_with_start(home: Home, control: StreamControl, seen: Observation, end: SnapshotManifest) -> tuple[str, ...]:
+    """Notes on queries that an ended deployment never started and whose start snapshot is gone or damaged (1a.12).
+
+    Its own earlier snapshots may still hold such a query unchanged. Without one the query is lost: no older position
+    replaces it, and a start of it is refused (Law 5).
+    """
+    start = seen.spec.start
+    if start.snapshot_id is None or control.readable_manifest(start.snapshot_id) is not None:
+        return ()
+    kept = _kept_by_own_snapshots(home, control, seen, end.queries)
+    left = tuple(
+        f"query {name} is not in snapshot {end.snapshot_id}: {seen.deployment_id} never started it; snapshot"
+        f" {holder.snapshot_id} still has it as it was"
+        for name, holder in sorted(kept.items())
+    )
+    known = _queries_of_start(control, start)
+    if known is None:
+        return (
+            *left,
+            f"snapshot {start.snapshot_id}, from which {seen.deployment_id} started, is gone or damaged: a query that"
+            f" {seen.deployment_id} never started, and that no later snapshot has, is lost with it; a start of it is"
+            " refused, unless --allow-new-query starts it with nothing",
+        )
+    return left + tuple(
+        f"query {name} is lost: {seen.deployment_id} never started it, and snapshot {start.snapshot_id}, which had it,"
+        f" is gone or damaged; a start of it is refused, unless --allow-new-query {name} starts it with nothing"
+        for name in sorted(known - {*end.queries, *kept})
+    )
+
+
+def _queries_of_start(control: StreamControl, start: StartPlan) -> frozenset[str] | None:
+    """The queries of a start snapshot, by the events of its deployment; None where no event tells."""
+    if start.predecessor_id is None:
+        return None
+    for entry in control.journal(start.predecessor_id).events():
+        event = entry.event
+        if isinstance(event, SnapshotReady | Stopped | Finished | Drained) and event.snapshot_id == start.snapshot_id:
+            return frozenset(event.queries)
+    return None
 
 
 def to_capture(
