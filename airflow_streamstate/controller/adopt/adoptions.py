@@ -120,7 +120,7 @@ class Adoptions:
                 manifest = control.need_manifest(hold.adoption.snapshot_id)
             register = control.register()
             if register is None or register.value.deployment_id == ADOPTED_ID:
-                with _saying_what_stays(stream_id):
+                with _advising_that_the_barrier_stays(stream_id):
                     resolved.pin(self._home.guarded)  # may outlast the lease
                     hold.confirm()
                     self._refuse_gone_on(barriers, manifest)
@@ -137,7 +137,7 @@ class Adoptions:
         finally:
             with suppress(StreamStateError):
                 hold.release()
-        with _saying_what_stays(stream_id):
+        with _advising_that_the_barrier_stays(stream_id):
             view = self._deployer.deploy(resolved, request_id, on_start)
         return AdoptedView(**vars(view), adopted=_adopted(hold.adoption, manifest))
 
@@ -255,7 +255,7 @@ def _clean_up_lost(hold: Hold, barriers: Collection[OutsideBarrier], lost: Confl
 
 
 @contextmanager
-def _saying_what_stays(stream_id: str) -> Iterator[None]:
+def _advising_that_the_barrier_stays(stream_id: str) -> Iterator[None]:
     """Add to a failure after the query was taken that the barrier stays."""
     advice = (
         "The old query has ended, and its barrier stays: the same command goes on;"

@@ -48,7 +48,7 @@ def bar(
         ConflictError, UnsupportedCheckpointError, DataError: as ``OutsideBarrier.step``.
     """
     deadline = clock.monotonic_seconds() + deadline_seconds
-    lasting = _Lasting()
+    timer = _StepTimer()
     last: _TakenBack | None = None
     while True:
         go_on()
@@ -56,36 +56,36 @@ def bar(
         now = clock.monotonic_seconds()
         if isinstance(step, Placed):
             return step
-        lasting.note(step, now)
+        timer.note(step, now)
         report(_words(step, last))
         if isinstance(step, Unsure):
-            if lasting.seconds >= SETTLE_SECONDS:
+            if timer.seconds >= SETTLE_SECONDS:
                 barrier.settle()
         elif now >= deadline:
             if isinstance(step, Certain):
                 last = _take_back(barrier, step.batch_id, confirm)
-            raise step.error if isinstance(step, _Silent) else _too_late(step, deadline_seconds, last)
-        elif isinstance(step, Certain) and lasting.is_over(barrier.checkpoint):
+            raise step.error if isinstance(step, _Unreadable) else _too_late(step, deadline_seconds, last)
+        elif isinstance(step, Certain) and timer.is_over(barrier.checkpoint):
             last = _take_back(barrier, step.batch_id, confirm)
         clock.sleep(POLL_SECONDS)
 
 
 @dataclass(frozen=True)
-class _Silent:
+class _Unreadable:
     """The checkpoint cannot be read now; the wait goes on, since it may hold the barrier (Law 12)."""
 
     error: UnavailableError
     batch_id: int | None = None
 
 
-def _look(barrier: OutsideBarrier) -> OutsideStep | _Silent:
+def _look(barrier: OutsideBarrier) -> OutsideStep | _Unreadable:
     try:
         return barrier.step()
     except UnavailableError as error:
-        return _Silent(error)
+        return _Unreadable(error)
 
 
-class _Lasting:
+class _StepTimer:
     """How long the barrier has been at its current step, in ``seconds``."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class _Lasting:
         self._since = 0.0
         self._patience_seconds: float | None = None
 
-    def note(self, step: OutsideStep | _Silent, now: float) -> None:
+    def note(self, step: OutsideStep | _Unreadable, now: float) -> None:
         what = type(step), step.batch_id
         if what != self._what:
             self._what, self._since, self._patience_seconds = what, now, None
@@ -141,8 +141,8 @@ def _patience_seconds(checkpoint: Checkpoint) -> float:
     return max(LEAST_PATIENCE_SECONDS, PATIENCE_BATCHES * longest)
 
 
-def _words(step: OutsideStep | _Silent, last: _TakenBack | None) -> str:
-    if isinstance(step, _Silent):
+def _words(step: OutsideStep | _Unreadable, last: _TakenBack | None) -> str:
+    if isinstance(step, _Unreadable):
         return f"the checkpoint cannot be read now: {step.error}"
     if isinstance(step, Idle):
         return f"{'' if last is None else last.words}waiting until the query plans batch {step.batch_id}"

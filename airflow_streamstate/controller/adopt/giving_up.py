@@ -148,7 +148,7 @@ def _is_gone(checkpoint: Checkpoint, adoption: Adoption, control: StreamControl)
         raise InvalidRequestError(
             "this machine has no such folder",
             folder=str(checkpoint.store.root),
-            next_step="Give the adoption up on the machine that has it; if it was removed for good, create an empty folder.",
+            next_step="Give the adoption up on the machine that has it; if it was removed for good, create it empty.",
         )
     if adoption.status == "taken" or control.snapshot_ids():
         raise InvalidRequestError(

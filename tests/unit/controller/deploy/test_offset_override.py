@@ -23,6 +23,9 @@ FILES = (SourceIdentity("file", "file /in"),)
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 SAFE: dict[str, Any] = {"start": "seed", "discard_state": True}
 NONSENSE = "[" + "x" * 300
+END = "d-0001-stopped-000001"
+STOOD = {"source": "file /in", "stood_at": '{"logOffset":3}'}
+AGAIN = 'file /in: 2 files read again ({"logOffset":3} to {"logOffset":1})'
 
 
 def at(offset: int) -> dict[str, tuple[str, ...]]:
@@ -59,58 +62,47 @@ def test_what_is_read_again_is_said_before_anything_starts_and_recorded(stage: S
     assert view.start.mode == "seed"
     assert stage.spec("d-0002").start.offsets == at(1)
     assert stage.spec("d-0002").start.accept_repeated_input == ("counts",)
-    words = 'query counts, source file /in: 2 files read again ({"logOffset":3} to {"logOffset":1})'
-    assert words in said[0].notes
+    assert f"query counts, source {AGAIN}" in said[0].notes
 
 
 @pytest.mark.parametrize(
-    ("request_fields", "error", "said", "facts"),
+    ("fields", "error", "said", "facts"),
     [
-        (
-            {"offsets": at(1), **SAFE},
-            IncompatibleUpgradeError,
-            "--accept-repeated-input counts",
-            {"moves": ['file /in: 2 files read again ({"logOffset":3} to {"logOffset":1})']},
-        ),
+        ({"offsets": at(1), **SAFE}, IncompatibleUpgradeError, "--accept-repeated-input counts", {"moves": [AGAIN]}),
         (
             {"offsets": at(3), "start": "seed"},
             IncompatibleUpgradeError,
             "a seed would drop",
-            {"snapshot_id": "d-0001-stopped-000001", "state_rows": None},
+            {"snapshot_id": END, "state_rows": None},
         ),
         (
             {"offsets": {"nosuch": ("1",)}, **SAFE},
             InvalidRequestError,
             "no position of this query",
-            {"query_name": "nosuch", "snapshot_id": "d-0001-stopped-000001", "queries": ["counts"]},
+            {"query_name": "nosuch", "snapshot_id": END, "queries": ["counts"]},
         ),
-        (
-            {"offsets": {"counts": ("1", "2")}, **SAFE},
-            InvalidRequestError,
-            "the number of offsets is not",
-            {"offsets": 2, "sources": 1},
-        ),
+        ({"offsets": {"counts": ("1", "2")}, **SAFE}, InvalidRequestError, "number", {"offsets": 2, "sources": 1}),
         (
             {"offsets": {"counts": (NONSENSE,)}, **SAFE},
             InvalidRequestError,
             "this is not an offset of the source",
-            {"source": "file /in", "stood_at": '{"logOffset":3}', "offset": NONSENSE[:200]},
+            {**STOOD, "offset": NONSENSE[:200]},
         ),
         (
             {"offsets": at(4), **SAFE},
             InvalidRequestError,
-            "no offset is ahead of where it stood",
-            {"source": "file /in", "stood_at": '{"logOffset":3}', "offset": '{"logOffset":4}'},
+            "no offset is ahead",
+            {**STOOD, "offset": at(4)["counts"][0]},
         ),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_is_recorded(
-    stage: Stage, request_fields: dict[str, Any], error: type[StreamStateError], said: str, facts: dict[str, object]
+    stage: Stage, fields: dict[str, Any], error: type[StreamStateError], said: str, facts: dict[str, object]
 ) -> None:
     """With all that a user needs to correct it, or the options that consent. (Laws 1, 5 and 16)"""
     stopped(stage)
     with pytest.raises(error) as refused:
-        stage.deploy("print('v2')\n", **request_fields)
+        stage.deploy("print('v2')\n", **fields)
     assert said in f"{refused.value} {refused.value.next_step}"
     assert refused.value.context == {"query_name": "counts", **facts}
     assert stage.controller.status(STREAM).deployment_id == "d-0001"
