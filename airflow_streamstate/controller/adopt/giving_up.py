@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.outside import OutsideBarrier
 from airflow_streamstate.control.objects import Stored
-from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.adopt.foreign import OpenPlace, place_of
 from airflow_streamstate.controller.adopt.holding import Hold, hold_to_end
 from airflow_streamstate.controller.adopt.taking import (
@@ -30,7 +29,6 @@ from airflow_streamstate.errors import (
     StreamStateError,
 )
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.register import Retirement, StreamRegister
 from airflow_streamstate.store.local import LocalStore
@@ -80,7 +78,7 @@ def give_up(context: ControllerContext, stream_id: str, open_place: OpenPlace) -
     try:
         adoption, is_retired = hold.adoption, False
         if adoption.status == "taken":
-            is_retired = _retire(context, control, adoption)
+            is_retired = _retire(hold)
         # Also for an adoption that was given up before: a controller that slept may have put its barrier since.
         barriers, failures = _barriers(hold, open_place)
         try:
@@ -98,7 +96,7 @@ def give_up(context: ControllerContext, stream_id: str, open_place: OpenPlace) -
                 is_retired = stored is not None and stored.value.retirement is not None
             else:
                 if adoption.status == "taken":
-                    is_retired = _retire(context, control, adoption)  # a stream created since the first look
+                    is_retired = _retire(hold)  # a stream created since the first look
                 remove_snapshots(hold, barriers.values())
                 # Last: under another adoption's id no controller would take the barriers back. With a snapshot id the
                 # adoption has a retired stream, and is never continued.
@@ -126,14 +124,14 @@ def _barriers(hold: Hold, open_place: OpenPlace) -> tuple[dict[str, OutsideBarri
     for name, uri in adoption.checkpoints.items():
         try:
             checkpoint = place_of(uri, open_place)  # unchecked: a damaged checkpoint is no obstacle here
-            if not _is_gone(checkpoint, adoption, hold.control):
+            if not _is_gone(checkpoint, hold):
                 barriers[name] = outside_barrier(adoption, checkpoint, adoption.write_id)
         except StreamStateError as failure:
             failures.append(str(failure))
     return barriers, failures
 
 
-def _is_gone(checkpoint: Checkpoint, adoption: Adoption, control: StreamControl) -> bool:
+def _is_gone(checkpoint: Checkpoint, hold: Hold) -> bool:
     """Whether the checkpoint was removed, so that there is nothing to take back.
 
     Raises:
@@ -142,7 +140,7 @@ def _is_gone(checkpoint: Checkpoint, adoption: Adoption, control: StreamControl)
     """
     if checkpoint.exists() or checkpoint.offset_ids():
         return False
-    if adoption.status == "given_up":
+    if hold.adoption.status == "given_up":
         return True
     if isinstance(checkpoint.store, LocalStore) and not checkpoint.store.root.is_dir():
         raise InvalidRequestError(
@@ -150,7 +148,7 @@ def _is_gone(checkpoint: Checkpoint, adoption: Adoption, control: StreamControl)
             folder=str(checkpoint.store.root),
             next_step="Give the adoption up on the machine that has it; if it was removed for good, create it empty.",
         )
-    if adoption.status == "taken" or control.snapshot_ids():
+    if hold.adoption.status == "taken" or hold.control.snapshot_ids():
         raise InvalidRequestError(
             "the checkpoint is gone, and the stream has the only copy",
             checkpoint=f"{checkpoint.store.uri}/{checkpoint.prefix}",
@@ -158,27 +156,24 @@ def _is_gone(checkpoint: Checkpoint, adoption: Adoption, control: StreamControl)
     return True
 
 
-def _retire(context: ControllerContext, control: StreamControl, adoption: Adoption) -> bool:
+def _retire(hold: Hold) -> bool:
     """Retire a stream that was created: it must not be deployed from the snapshot of a query that runs on."""
-    stored = control.register()
+    context, stored = hold.context, hold.control.register()
     if stored is None:
         return False
-    _refuse_begun(context, control, stored, adoption)
+    _refuse_begun(hold, stored)
     if stored.value.retirement is None:
         retirement = Retirement(context.clock.now(), context.requested_by, "its adoption was given up")
         # Fails where a deploy has moved the register since the check.
-        context.update_register(control, lambda register: replace(register, retirement=retirement), since=stored)
+        context.update_register(hold.control, lambda register: replace(register, retirement=retirement), since=stored)
     return True
 
 
-def _refuse_begun(
-    context: ControllerContext, control: StreamControl, stored: Stored[StreamRegister], adoption: Adoption
-) -> None:
+def _refuse_begun(hold: Hold, stored: Stored[StreamRegister]) -> None:
+    control = hold.control
     for deployment_id in control.deployment_ids():
         said = [entry.event for entry in control.journal(deployment_id).events()]
-        if any(isinstance(event, QueryStarted) for event in said) or _has_run(
-            context, control, deployment_id, adoption
-        ):
+        if any(isinstance(event, QueryStarted) for event in said) or _has_run(hold, deployment_id):
             raise ConflictError(
                 "this stream has gone on with the adopted query: started as it was, that would run the same batches",
                 stream_id=control.stream_id,
@@ -187,7 +182,7 @@ def _refuse_begun(
             )
     if stored.value.deployment_id is None:
         return
-    seen = context.observer.look(control, stored, stored.value.deployment_id)
+    seen = hold.context.observer.look(control, stored, stored.value.deployment_id)
     state = seen.state
     if state in (*ALIVE, "lost"):
         raise ConflictError(
@@ -198,16 +193,17 @@ def _refuse_begun(
         )
 
 
-def _has_run(context: ControllerContext, control: StreamControl, deployment_id: str, adoption: Adoption) -> bool:
+def _has_run(hold: Hold, deployment_id: str) -> bool:
     """Whether a log of the deployment has moved: a driver may have been killed before it reported a query's start."""
+    home, control = hold.context.home, hold.control
     try:
         spec = control.spec(deployment_id)
     except DeploymentNotFoundError:
         return False
-    context.home.check_place(spec)
-    for name, query in control.need_manifest(adoption.snapshot_id).queries.items():
+    home.check_place(spec)
+    for name, query in control.need_manifest(hold.adoption.snapshot_id).queries.items():
         folder = layout.checkpoint_folder(control.stream_id, deployment_id, name)
-        checkpoint = Checkpoint(context.home.checkpoints, folder)
+        checkpoint = Checkpoint(home.checkpoints, folder)
         if not checkpoint.exists():
             continue
         found = checkpoint.position()
