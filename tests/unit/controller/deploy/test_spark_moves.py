@@ -120,20 +120,21 @@ def test_where_nothing_is_known_or_nothing_changes_nothing_is_refused(newer: Sta
     assert newer.deploy("print('v2')\n").start.mode == "restore"
 
 
-def test_a_newer_spark_that_died_before_its_commit_has_written_too(redeployed: Stage) -> None:
+def test_a_newer_spark_that_died_before_its_commit_has_written_too(dead: Stage) -> None:
     """State of its planned batch goes with the snapshot (1a.6, Law 10); the bounds of the batch alone are no state."""
-    redeployed.come_to_life("d-0002", spark_version=TO_COME)
-    redeployed.start_query("counts", "d-0002", batch_id=3)
-    checkpoint = redeployed.run_batches(3, deployment_id="d-0002")
+    dead.deploy("print('v2')\n")
+    dead.come_to_life("d-0002", spark_version=TO_COME)
+    dead.start_query("counts", "d-0002", batch_id=3)
+    checkpoint = dead.run_batches(3, deployment_id="d-0002")
     plan_batch(checkpoint, 4)
-    redeployed.end("d-0002")
+    dead.end("d-0002")
     written = checkpoint.key("state/0/0/5.delta")
-    redeployed.store.put(written, b"delta 5")
+    dead.store.put(written, b"delta 5")
     with pytest.raises(IncompatibleUpgradeError, match="nobody knows which of them wrote the batch"):
-        redeployed.deploy("print('v3')\n")
-    redeployed.store.delete(written)
-    view = redeployed.deploy("print('v3')\n")
-    assert redeployed.control.need_manifest(str(view.start.snapshot_id)).spark_version == "4.2.0"
+        dead.deploy("print('v3')\n")
+    dead.store.delete(written)
+    view = dead.deploy("print('v3')\n")
+    assert dead.control.need_manifest(str(view.start.snapshot_id)).spark_version == "4.2.0"
 
 
 def test_over_a_start_snapshot_that_is_lost_the_spark_that_went_on_from_it_counts(newer: Stage) -> None:
