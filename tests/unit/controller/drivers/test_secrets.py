@@ -200,7 +200,6 @@ def writes(stage: Stage, log: str, given: str | None = None) -> None:
 def tail_of_failure(stage: Stage) -> object:
     """The end of the log in the error of a failed deployment, which shows no secret."""
     stage.say(Failed, error="cannot log in", traceback="")
-    stage.end()
     with pytest.raises(DeploymentFailedError) as raised:
         stage.controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 1.0)
     assert "hunter" not in str(raised.value.to_json())
