@@ -1,1 +1,1 @@
-"""Taking over a query that was never ours: barred from outside, copied, and gone on with as a stream."""
+"""Adoption: a query that ran without streamstate gets a barrier, is copied, and becomes a stream."""

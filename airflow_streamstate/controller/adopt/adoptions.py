@@ -1,18 +1,17 @@
-"""The verb ``adopt``: a query that ran without us goes on as a stream, with its query id and its batch ids (Law 9).
+"""The verb ``adopt``: a query that ran without streamstate becomes a stream, with its query and batch ids (Law 9).
 
-The order of it: the adoption is recorded, the log is barred, the query meets the barrier, its checkpoint is copied and
-looked at again, the copy is a snapshot; then the adoption says ``taken``, the stream comes to be, stopped at that
-snapshot, and is deployed as any other. A call that was cut short is gone on with by the next one.
+Order: record the adoption; put a barrier into the query's log; wait until the query meets it; copy the checkpoint and
+check that the log did not move; take the snapshot; mark the adoption ``taken``; create the stream, stopped at that
+snapshot; deploy it. The next call completes an interrupted one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from airflow_streamstate.checkpoint.entries import BarrierMark
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.outside import OutsideBarrier
 from airflow_streamstate.control.adoption import adoption_register
@@ -30,8 +29,10 @@ from airflow_streamstate.controller.adopt.requests import AdoptRequest
 from airflow_streamstate.controller.adopt.taking import (
     ADOPTED_ID,
     Barred,
+    adopted_spec,
     bar_stopped,
     failed_to_take_back,
+    outside_barrier,
     put_back,
     record,
     remove_copies,
@@ -42,7 +43,7 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.deploy.deploying import OnStart
 from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.controller.request.resolved_request import ResolvedRequest, resolve_request
+from airflow_streamstate.controller.request.resolved_request import resolve_request
 from airflow_streamstate.errors import (
     ConflictError,
     DataError,
@@ -54,7 +55,6 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import StartPlan
-from airflow_streamstate.protocol.settings import default_settings
 
 TAKE_BACK_SECONDS = 30.0
 TAKE_BACK_POLL_SECONDS = 1.0
@@ -65,25 +65,18 @@ class AdoptedView(DeploymentView):
     """The deployment that goes on with an adopted query.
 
     Attributes:
-        adopted: where it goes on from: ``deployment_id snapshot_id queries{name: {checkpoint, query_id, batch_id,
+        adopted: its start: ``deployment_id snapshot_id queries{name: {checkpoint, query_id, batch_id,
             planned_batch_id}}``.
     """
 
     adopted: Mapping[str, object] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """As every deployment's, and ``adopted``."""
         return {**super().to_json(), "adopted": dict(self.adopted)}
 
 
 class Adoptions:
-    """Adopts queries.
-
-    Args:
-        means: of the controller.
-        deployer: deploys what was adopted.
-        open_place: opens a folder that checkpoints lie in; None for whatever a URI names.
-    """
+    """Adopts queries, and gives adoptions up; ``open_place``: opens the parent folder of a checkpoint, for tests."""
 
     def __init__(self, context: ControllerContext, deployer: Deployer, open_place: OpenPlace | None = None) -> None:
         self._context = context
@@ -95,18 +88,17 @@ class Adoptions:
     def adopt(
         self, request: AdoptRequest, on_start: OnStart = lambda _: None, report: Report = lambda _: None
     ) -> AdoptedView:
-        """Go on with a query that ran without us, as a stream. The same call again goes on where the last was cut.
+        """Make a stream of a query that ran without streamstate. The same call again completes an interrupted one.
 
         Args:
-            request: what is asked for.
             on_start: as in ``Controller.deploy``.
-            report: told where it stands.
+            report: gets the progress in words.
 
         Raises:
-            InvalidRequestError: what is asked for cannot be.
-            ConflictError: another adopts it, or has; it is not stopped; the stream exists.
-            DeadlineExceededError: a running query did not meet its barrier; its log is as it was.
-            UnsupportedCheckpointError, DataError: the checkpoint is of a format not known here, or damaged.
+            InvalidRequestError: the request is malformed, or cannot be carried out.
+            ConflictError: another controller adopts the query, or has; it is not stopped; the stream exists.
+            DeadlineExceededError: a running query did not meet its barrier; its log is as before.
+            UnsupportedCheckpointError, DataError: the checkpoint has an unknown format, or is damaged.
         """
         resolved = resolve_request(request.deploy)
         stream_id = request.deploy.stream_id
@@ -114,23 +106,26 @@ class Adoptions:
         places = {} if _has_gone_on(control) else request.checkpoints
         checkpoints = {name: open_foreign(self._home, uri, self._open_place) for name, uri in places.items()}
         _refuse_same(checkpoints)
-        self._check_launch(resolved)
+        self._context.drivers.check(adopted_spec(self._context, resolved, StartPlan(mode="fresh"), ""), 1)
         hold = take_hold(self._context, control, self._wanted(request))
         request_id = request.deploy.request_id or f"adopt-{hold.adoption.adoption_id}"
-        barriers = {name: self._barrier(hold.adoption, checkpoint) for name, checkpoint in checkpoints.items()}
+        barriers = {
+            name: outside_barrier(hold.adoption, checkpoint, self._clock.new_uuid())
+            for name, checkpoint in checkpoints.items()
+        }
         try:
             if hold.adoption.status == "open":
-                manifest = self._take(hold, control, barriers, request, report)
+                manifest = self._take(hold, barriers, request, report)
             else:
                 manifest = control.need_manifest(hold.adoption.snapshot_id)
             register = control.register()
             if register is None or register.value.deployment_id == ADOPTED_ID:
-                with _saying_what_stays(stream_id):
-                    resolved.pin(self._home.guarded)  # may take its time
+                with _advising_that_the_barrier_stays(stream_id):
+                    resolved.pin(self._home.guarded)  # may outlast the lease
                     hold.confirm()
                     self._refuse_gone_on(barriers, manifest)
-                    record(self._context, control, manifest, resolved, request_id, confirm=hold.confirm)
-                    # Who has removed one before he could see the stream does not put it back.
+                    record(hold, manifest, resolved, request_id)
+                    # Again: a controller that removed a barrier before it could see the stream does not put it back.
                     self._refuse_gone_on(barriers, manifest)
             elif control.request(request_id) is None:
                 raise ConflictError(
@@ -142,12 +137,12 @@ class Adoptions:
         finally:
             with suppress(StreamStateError):
                 hold.release()
-        with _saying_what_stays(stream_id):
+        with _advising_that_the_barrier_stays(stream_id):
             view = self._deployer.deploy(resolved, request_id, on_start)
         return AdoptedView(**vars(view), adopted=_adopted(hold.adoption, manifest))
 
     def give_up(self, stream_id: str) -> GivenUp:
-        """Take the barriers of an adoption back, so that its query may be started as it was; raises as ``give_up``."""
+        """As ``giving_up.give_up``."""
         return give_up(self._context, stream_id, self._open_place)
 
     def _wanted(self, request: AdoptRequest) -> Adoption:
@@ -166,57 +161,25 @@ class Adoptions:
             write_id=self._clock.new_uuid(),
         )
 
-    def _check_launch(self, resolved: ResolvedRequest) -> None:
-        """What could never be launched is refused before anything is barred for it."""
-        spec = resolved.version.as_spec(
-            stream_id=resolved.stream_id,
-            deployment_id=ADOPTED_ID,
-            fencing_token=1,
-            start=StartPlan(mode="fresh"),
-            checkpoints_uri=self._home.checkpoints.uri,
-            default=default_settings(self._home.home.uri),
-            request_id="",
-            requested_by=self._context.requested_by,
-            reason=resolved.reason,
-            created_at=self._clock.now(),
-        )
-        self._context.drivers.check(spec, 1)
-
-    def _barrier(self, adoption: Adoption, checkpoint: Checkpoint) -> OutsideBarrier:
-        mark = BarrierMark(
-            kind="fence",
-            stream_id=adoption.stream_id,
-            deployment_id=ADOPTED_ID,
-            attempt=adoption.take,
-            command_id=adoption.adoption_id,
-            write_id=self._clock.new_uuid(),
-        )
-        return OutsideBarrier(checkpoint, mark)
-
     def _take(
-        self,
-        hold: Hold,
-        control: StreamControl,
-        barriers: Mapping[str, OutsideBarrier],
-        request: AdoptRequest,
-        report: Report,
+        self, hold: Hold, barriers: Mapping[str, OutsideBarrier], request: AdoptRequest, report: Report
     ) -> SnapshotManifest:
-        """The snapshot of the barred query; where that cannot be, the barrier is taken back (Law 12)."""
-        refuse_stream(control)  # nothing of an adoption that is only begun lies in this home but its own record
+        """Put the barriers and take the snapshot; a failure takes the barriers back (Law 12)."""
+        refuse_stream(hold.control)
         try:
             for barrier in barriers.values():
                 refuse_unconditional(barrier.checkpoint)
             if any(barrier.found(barrier.checkpoint.position()) is None for barrier in barriers.values()):
-                # Behind a barrier that was not there all the time the log may have moved: another snapshot, then.
+                # The log may have moved while a barrier was missing: a new take gets a new snapshot id.
                 hold.change(take=hold.adoption.take + 1)
             if request.is_stopped:
                 barred = bar_stopped(barriers, request.checkpoints)
             else:
                 barred = {name: self._bar(hold, one, request, report) for name, one in barriers.items()}
-            manifest = take_snapshot(self._home, hold, control, barred, report)
+            manifest = take_snapshot(hold, barred, report)
             hold.change(status="taken", snapshot_id=manifest.snapshot_id)
         except BaseException as error:
-            self._undo(hold, control, barriers, error)
+            self._undo(hold, barriers.values(), error)
             raise
         return manifest
 
@@ -227,20 +190,18 @@ class Adoptions:
         position = barrier.checkpoint.position()
         return Barred(barrier, replace(position, barriers=()), placed.barrier_id)
 
-    def _undo(
-        self, hold: Hold, control: StreamControl, barriers: Mapping[str, OutsideBarrier], error: BaseException
-    ) -> None:
-        """Take the barriers back, as long as the adoption is ours and not done; then what was copied goes, too."""
+    def _undo(self, hold: Hold, barriers: Collection[OutsideBarrier], error: BaseException) -> None:
+        """Take the barriers back and remove the copies, while this controller holds the open adoption."""
         left = ""
         try:
             hold.confirm()
             if hold.adoption.status != "open":
-                return  # that it is done was written, though nobody said so: the next call goes on
+                return  # the write of ``taken`` landed without an answer: the next call goes on
             left = "; ".join(map(str, self._take_back(hold, barriers)))
             with suppress(UnavailableError, OutcomeUnknownError, InvalidRequestError, DataError):
-                remove_copies(self._home, hold, control, barriers.values())
+                remove_copies(hold, barriers)
         except ConflictError as lost:
-            left = self._left_by_late(hold, control, barriers, lost)
+            left = _clean_up_lost(hold, barriers, lost)
         except StreamStateError as failure:
             left = str(failure)
         except KeyboardInterrupt:
@@ -248,7 +209,7 @@ class Adoptions:
         if not left:
             return
         advice = (
-            f"Its barrier may still lie in the log, so that the query cannot be started ({left}): give the same command"
+            f"Its barrier may still be in the log, so that the query cannot be started ({left}): run the same command"
             " again, or --give-up."
         )
         if isinstance(error, KeyboardInterrupt):
@@ -256,24 +217,11 @@ class Adoptions:
         if isinstance(error, StreamStateError):
             error.next_step = f"{error.next_step} {advice}".strip()
 
-    def _left_by_late(
-        self, hold: Hold, control: StreamControl, barriers: Mapping[str, OutsideBarrier], lost: ConflictError
-    ) -> str:
-        """Who slept while another had the adoption: what was put since it was given up goes, since nobody else knows of
-        it (Law 12); what was removed since it was taken is put back (Law 14)."""
-        try:
-            if hold.is_given_up():
-                return "; ".join(map(str, failed_to_take_back(barriers.values())))
-            put_back(hold, control, barriers.values())
-        except StreamStateError as failure:
-            return str(failure)
-        return str(lost)
-
-    def _take_back(self, hold: Hold, barriers: Mapping[str, OutsideBarrier]) -> list[StreamStateError]:
-        """Again and again for a while: a store that does not answer now may do so in a moment (Law 12)."""
+    def _take_back(self, hold: Hold, barriers: Collection[OutsideBarrier]) -> list[StreamStateError]:
+        """Retry for a while where the store does not answer (Law 12)."""
         deadline = self._clock.monotonic_seconds() + TAKE_BACK_SECONDS
         while True:
-            failures = failed_to_take_back(barriers.values())
+            failures = failed_to_take_back(barriers)
             may_pass = any(isinstance(one, UnavailableError | OutcomeUnknownError) for one in failures)
             if not may_pass or self._clock.monotonic_seconds() >= deadline:
                 return failures
@@ -281,22 +229,34 @@ class Adoptions:
             hold.confirm()
 
     def _refuse_gone_on(self, barriers: Mapping[str, OutsideBarrier], manifest: SnapshotManifest) -> None:
-        """The last look before a driver of ours runs: nobody may have run these batches meanwhile (Law 14)."""
+        """The last check before a driver runs: the old query must not have run these batches meanwhile (Law 14)."""
         for name, barrier in barriers.items():
             position = manifest.queries[name].position
             known = position.batch_id if position.planned_batch_id is None else position.planned_batch_id
             if barrier.has_gone_on((-1 if known is None else known) + 1):
                 raise ConflictError(
-                    "somebody has removed the barrier of this adoption, and may have run the query since",
+                    "the barrier of this adoption was removed, and the query may have run since",
                     query_name=name,
                     checkpoint=f"{barrier.checkpoint.store.uri}/{barrier.checkpoint.prefix}",
                     next_step="Give it up with --give-up; then adopt the query again, under another name.",
                 )
 
 
+def _clean_up_lost(hold: Hold, barriers: Collection[OutsideBarrier], lost: ConflictError) -> str:
+    """After losing the adoption, take back barriers put after it was given up (Law 12), and put back barriers removed
+    after it was taken (Law 14); what may be left, in words."""
+    try:
+        if hold.is_given_up():
+            return "; ".join(map(str, failed_to_take_back(barriers)))
+        put_back(hold, barriers)
+    except StreamStateError as failure:
+        return str(failure)
+    return str(lost)
+
+
 @contextmanager
-def _saying_what_stays(stream_id: str) -> Iterator[None]:
-    """Whatever fails once the query is taken: it has ended, and nothing is taken back any more."""
+def _advising_that_the_barrier_stays(stream_id: str) -> Iterator[None]:
+    """Add to a failure after the query was taken that the barrier stays."""
     advice = (
         "The old query has ended, and its barrier stays: the same command goes on;"
         f" `streamstate adopt {stream_id} --give-up` takes it back, as long as nothing has gone on from it."
@@ -304,7 +264,7 @@ def _saying_what_stays(stream_id: str) -> Iterator[None]:
     try:
         yield
     except ConflictError:
-        raise  # by another, who is told himself
+        raise  # another controller goes on with it
     except KeyboardInterrupt as error:
         raise OutcomeUnknownError("the adoption was interrupted", next_step=advice) from error
     except StreamStateError as error:
@@ -313,14 +273,14 @@ def _saying_what_stays(stream_id: str) -> Iterator[None]:
 
 
 def _has_gone_on(control: StreamControl) -> bool:
-    """Whether the stream goes on by itself: by then the old checkpoint may have been deleted."""
+    """Whether the stream has gone on from the adoption: the old checkpoint may have been deleted then."""
     stored, adoption = control.register(), adoption_register(control).read()
     is_taken = adoption is not None and adoption.value.status == "taken"
     return is_taken and stored is not None and stored.value.deployment_id not in (None, ADOPTED_ID)
 
 
 def _refuse_same(checkpoints: Mapping[str, Checkpoint]) -> None:
-    """One log under two names, or a copy of one: both would go on under one query id (Law 9)."""
+    """Refuse two checkpoints with one query id, for example a copy (Law 9)."""
     names: dict[str | None, str] = {}
     for name, checkpoint in checkpoints.items():
         other = names.setdefault(checkpoint.query_id(), name)

@@ -1,4 +1,4 @@
-"""Waiting until a query that somebody else runs has met its barrier; whoever put it watches until the end (Law 12)."""
+"""Puts a barrier into the log of a running foreign query, and watches it until it is met or taken back (Law 12)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from airflow_streamstate.errors import DeadlineExceededError, UnavailableError
 
 POLL_SECONDS = 0.05
 SETTLE_SECONDS = 10.0
-"""A claim whose look came before the put is over by then, also on S3A."""
+"""By then Spark has finished a claim that it began before the put, also on S3A."""
 LEAST_PATIENCE_SECONDS = 10.0
 PATIENCE_BATCHES = 5
-"""A batch that takes so many times as long as the longest of the last ones is taken to have failed."""
+"""A batch that takes this many times the longest of the last batches counts as failed."""
 
 Report = Callable[[str], None]
 
@@ -30,26 +30,25 @@ def bar(
     confirm: Callable[[], None] = lambda: None,
     report: Report = lambda _: None,
 ) -> Placed:
-    """Bar a query that runs, and wait until the batch in flight is committed and nothing comes after it.
+    """Put the barrier and wait until the batch in flight is committed and no batch comes after it.
 
-    A batch that does not commit in its time is taken to have failed: the barrier is taken back at once, so that the
-    query may be started again as it was, and the next batch is waited for. So it is at the deadline.
+    A batch that takes too long counts as failed: the barrier is taken back, so that the query can be started again, and
+    the next batch gets a new one. At the deadline the barrier is taken back, too.
 
     Args:
-        barrier: on its way, or put by a call that was cut short.
-        clock: for the waits.
-        deadline_seconds: for all of it.
-        go_on: called at each look; raises to give up.
-        confirm: called before it is taken back; raises where another goes on with it.
-        report: told where it stands.
+        barrier: new, or put by an interrupted call.
+        deadline_seconds: for the whole wait.
+        go_on: called at each poll; raises to give up.
+        confirm: called before the barrier is taken back; raises where another controller holds the adoption.
+        report: gets the progress in words.
 
     Raises:
-        DeadlineExceededError: no batch was planned, or none was committed, in that time; the log is as it was.
-        UnavailableError: the checkpoint cannot be read, or not written, until the deadline.
+        DeadlineExceededError: no batch was planned, or none was committed, in time; the log is as before.
+        UnavailableError: the checkpoint cannot be read or written until the deadline.
         ConflictError, UnsupportedCheckpointError, DataError: as ``OutsideBarrier.step``.
     """
     deadline = clock.monotonic_seconds() + deadline_seconds
-    lasting = _Lasting()
+    timer = _StepTimer()
     last: _TakenBack | None = None
     while True:
         go_on()
@@ -57,37 +56,37 @@ def bar(
         now = clock.monotonic_seconds()
         if isinstance(step, Placed):
             return step
-        lasting.note(step, now)
+        timer.note(step, now)
         report(_words(step, last))
         if isinstance(step, Unsure):
-            if lasting.seconds >= SETTLE_SECONDS:
+            if timer.seconds >= SETTLE_SECONDS:
                 barrier.settle()
         elif now >= deadline:
             if isinstance(step, Certain):
                 last = _take_back(barrier, step.batch_id, confirm)
-            raise step.error if isinstance(step, _Silent) else _too_late(step, deadline_seconds, last)
-        elif isinstance(step, Certain) and lasting.is_over(barrier.checkpoint):
+            raise step.error if isinstance(step, _Unreadable) else _too_late(step, deadline_seconds, last)
+        elif isinstance(step, Certain) and timer.is_over(barrier.checkpoint):
             last = _take_back(barrier, step.batch_id, confirm)
         clock.sleep(POLL_SECONDS)
 
 
 @dataclass(frozen=True)
-class _Silent:
-    """The checkpoint cannot be read now. It is waited for: a barrier of ours may lie there (Law 12)."""
+class _Unreadable:
+    """The checkpoint cannot be read now; the wait goes on, since it may hold the barrier (Law 12)."""
 
     error: UnavailableError
     batch_id: int | None = None
 
 
-def _look(barrier: OutsideBarrier) -> OutsideStep | _Silent:
+def _look(barrier: OutsideBarrier) -> OutsideStep | _Unreadable:
     try:
         return barrier.step()
     except UnavailableError as error:
-        return _Silent(error)
+        return _Unreadable(error)
 
 
-class _Lasting:
-    """For how long it stands as it does."""
+class _StepTimer:
+    """How long the barrier has been at its current step, in ``seconds``."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -95,14 +94,14 @@ class _Lasting:
         self._since = 0.0
         self._patience_seconds: float | None = None
 
-    def note(self, step: OutsideStep | _Silent, now: float) -> None:
+    def note(self, step: OutsideStep | _Unreadable, now: float) -> None:
         what = type(step), step.batch_id
         if what != self._what:
             self._what, self._since, self._patience_seconds = what, now, None
         self.seconds = now - self._since
 
     def is_over(self, checkpoint: Checkpoint) -> bool:
-        """Whether a batch has taken so long that it is taken to have failed."""
+        """Whether a batch has taken so long that it counts as failed."""
         if self.seconds < LEAST_PATIENCE_SECONDS:
             return False
         if self._patience_seconds is None:
@@ -113,7 +112,7 @@ class _Lasting:
 
 @dataclass(frozen=True)
 class _TakenBack:
-    """The batch whose barrier was taken back; ``is_committed``: right then, so that the query may have met it."""
+    """The batch whose barrier was taken back; ``is_committed``: meanwhile, so that the query may have met it."""
 
     batch_id: int
     is_committed: bool
@@ -132,7 +131,7 @@ def _take_back(barrier: OutsideBarrier, batch_id: int, confirm: Callable[[], Non
 
 
 def _patience_seconds(checkpoint: Checkpoint) -> float:
-    """By how long the last batches took, as far as the store tells."""
+    """A multiple of the longest of the last batches, by the times in the store."""
     longest = 0.0
     for batch_id in checkpoint.commit_ids()[-PATIENCE_BATCHES:]:
         planned = checkpoint.store.head(checkpoint.offset_key(batch_id))
@@ -142,17 +141,17 @@ def _patience_seconds(checkpoint: Checkpoint) -> float:
     return max(LEAST_PATIENCE_SECONDS, PATIENCE_BATCHES * longest)
 
 
-def _words(step: OutsideStep | _Silent, last: _TakenBack | None) -> str:
-    if isinstance(step, _Silent):
+def _words(step: OutsideStep | _Unreadable, last: _TakenBack | None) -> str:
+    if isinstance(step, _Unreadable):
         return f"the checkpoint cannot be read now: {step.error}"
     if isinstance(step, Idle):
         return f"{'' if last is None else last.words}waiting until the query plans batch {step.batch_id}"
     if isinstance(step, Unsure):
         return (
-            f"batch {step.batch_id} is committed; waiting for {SETTLE_SECONDS:g} s whether batch "
-            f"{step.barrier_id} is begun all the same"
+            f"batch {step.batch_id} is committed; waiting for {SETTLE_SECONDS:g} s whether batch"
+            f" {step.barrier_id} begins all the same"
         )
-    return f"the barrier lies behind batch {step.batch_id}; waiting for its commit"
+    return f"the barrier is behind batch {step.batch_id}; waiting for its commit"
 
 
 def _too_late(step: OutsideStep, deadline_seconds: float, last: _TakenBack | None) -> DeadlineExceededError:
@@ -161,19 +160,19 @@ def _too_late(step: OutsideStep, deadline_seconds: float, last: _TakenBack | Non
             "the query planned no batch in this time, and an idle query does not notice a barrier; nothing was changed",
             waited_seconds=deadline_seconds,
             batch_id=step.batch_id,
-            next_step="Adopt it when input comes, with a longer --deadline; or stop it yourself, and say --stopped.",
+            next_step="Adopt it when input comes, with a longer --deadline; or stop it yourself, and use --stopped.",
         )
     if last.is_committed:
         return DeadlineExceededError(
             "the batch was committed just as the barrier behind it was taken back: the query may have ended there",
             waited_seconds=deadline_seconds,
             batch_id=last.batch_id,
-            next_step="Look whether it runs. If it has ended, say --stopped, or start it again: nothing is in its way.",
+            next_step="Check whether it runs. If it has ended, use --stopped, or start it again: its log is as before.",
         )
     return DeadlineExceededError(
         "the batch under the barrier was not committed in this time; the barrier was taken back",
         waited_seconds=deadline_seconds,
         batch_id=last.batch_id,
-        next_step="Look whether the query failed; started again, it runs this batch as it would have. If a batch takes"
-        " that long, give a longer --deadline.",
+        next_step="Check whether the query failed; started again, it runs this batch as before. If a batch takes that"
+        " long, give a longer --deadline.",
     )

@@ -1,4 +1,4 @@
-"""Checkpoints that are not ours: opened, and looked at before anything is done to them (Law 10)."""
+"""Foreign checkpoints: opened and checked before anything is written to them (Law 10)."""
 
 from __future__ import annotations
 
@@ -29,21 +29,16 @@ OpenPlace = Callable[[str], Store]
 
 
 def opener(home: Home) -> OpenPlace:
-    """Opens the folder that a checkpoint lies in, with what the home is reached with."""
+    """Opens the parent folder of a checkpoint with the home's credentials."""
     return lambda uri: open_store(uri, options=home.config.s3, clock=home.clock)
 
 
 def open_foreign(home: Home, uri: str, open_place: OpenPlace) -> Checkpoint:
-    """The checkpoint at this place, as Spark was told it, looked at.
-
-    Args:
-        home: that it must not lie in.
-        uri: of its folder.
-        open_place: opens the folder above it.
+    """Open and check the checkpoint in this folder, which must not belong to a home of streamstate.
 
     Raises:
-        InvalidRequestError: there is none, or it is one of a deployment of streamstate's.
-        UnsupportedCheckpointError: it is in a format not known here, or was drained by us.
+        InvalidRequestError: there is no checkpoint, or it belongs to a deployment or a snapshot of streamstate.
+        UnsupportedCheckpointError: it has an unknown format, or streamstate drained it.
         DataError: it is damaged.
     """
     checkpoint = place_of(uri, open_place)
@@ -54,7 +49,7 @@ def open_foreign(home: Home, uri: str, open_place: OpenPlace) -> Checkpoint:
         raise InvalidRequestError(
             "no checkpoint lies there",
             checkpoint=uri,
-            next_step="Name the folder that the query was given as checkpointLocation: `metadata` lies in it.",
+            next_step="Name the folder that the query has as checkpointLocation: it contains `metadata`.",
         )
     checkpoint.query_id()
     guard_checkpoint(checkpoint)
@@ -63,15 +58,13 @@ def open_foreign(home: Home, uri: str, open_place: OpenPlace) -> Checkpoint:
 
 
 def place_of(uri: str, open_place: OpenPlace) -> Checkpoint:
-    """The checkpoint at this place, whatever is there.
-
-    Raises:
-        InvalidRequestError: there can be none.
-    """
+    """The checkpoint in this folder, unchecked; raises InvalidRequestError where the URI names no folder."""
     parent, _, name = _plain(uri).rpartition("/")
     if not name or parent.endswith(":/"):
         raise InvalidRequestError(
-            "this is no folder of a checkpoint", checkpoint=uri, next_step="Name the folder in which `metadata` lies."
+            "this is not the folder of a checkpoint",
+            checkpoint=uri,
+            next_step="Name the folder that contains `metadata`.",
         )
     return Checkpoint(open_place(parent or "/"), name)
 
@@ -82,59 +75,61 @@ def _plain(uri: str) -> str:
 
 
 def _real(place: str) -> str:
-    """The same folder without links and detours."""
+    """The same folder without links and ``..``."""
     return place if "://" in place else str(Path(place).resolve())
 
 
 def _refuse_own(home: Home, place: str, uri: str) -> None:
-    """A barrier in the log of a deployment of ours would end it, or be taken for its successor's fence (Law 4)."""
-    owns = [_real(plain_uri(own)) for own in (home.home.uri, home.checkpoints.uri)]
-    found = _OF_A_DEPLOYMENT.fullmatch(place)
-    if found is not None and is_stream_id(found["stream"]) and is_deployment_id(found["deployment"]):
-        with suppress(DeploymentNotFoundError):
-            # Wherever checkpoints were kept when it was deployed.
-            owns.append(
-                _real(plain_uri(home.control(found["stream"], begins=True).spec(found["deployment"]).checkpoints_uri))
-            )
-    for own in owns:
+    """A barrier in the log of a deployment of this home would end it, or pass for its successor's fence (Law 4)."""
+    owns = [home.home.uri, home.checkpoints.uri]
+    found = _deployment_of(place)
+    if found is not None:
+        with suppress(DeploymentNotFoundError):  # its checkpoints may be at a place that the home used before
+            owns.append(home.control(found["stream"], begins=True).spec(found["deployment"]).checkpoints_uri)
+    for own in (_real(plain_uri(each)) for each in owns):
         if f"{place}/".startswith(f"{own}/"):
             raise InvalidRequestError(
                 "this checkpoint is one of this home's own",
                 checkpoint=uri,
                 home=own,
-                next_step="`streamstate list` shows whose; deploy that stream.",
+                next_step="`streamstate list` shows the streams; deploy the one that it belongs to.",
             )
 
 
+def _deployment_of(place: str) -> re.Match[str] | None:
+    found = _OF_A_DEPLOYMENT.fullmatch(place)
+    is_ours = found is not None and is_stream_id(found["stream"]) and is_deployment_id(found["deployment"])
+    return found if is_ours else None
+
+
 def _refuse_others(place: str, uri: str) -> None:
-    """Every checkpoint of every home lies like this. Its driver, or the next one, would take the barrier for one that
-    was copied with it, and remove it (1a.1): both streams would run the same batches (Law 14)."""
+    """Refuse checkpoints that look like those of another home: its drivers remove foreign barriers (1a.1), so both
+    streams would run the same batches (Law 14)."""
     found = _OF_A_SNAPSHOT.fullmatch(place)
     if found is not None and is_stream_id(found["stream"]) and is_id(found["snapshot"]):
         raise InvalidRequestError(
-            "this is a snapshot of another home's, and nobody writes into a snapshot",
+            "this is a snapshot of another home's, and a snapshot is never written to",
             checkpoint=uri,
             stream_id=found["stream"],
             snapshot_id=found["snapshot"],
             next_step="Restore the stream from its mirror here (`streamstate home restore`); or adopt a copy of it.",
         )
-    found = _OF_A_DEPLOYMENT.fullmatch(place)
-    if found is not None and is_stream_id(found["stream"]) and is_deployment_id(found["deployment"]):
+    if (found := _deployment_of(place)) is not None:
         raise InvalidRequestError(
-            "this checkpoint is of a deployment of another home, whose drivers heed no barrier of ours",
+            "this checkpoint is of a deployment of another home, whose drivers ignore a barrier of this home",
             checkpoint=uri,
             stream_id=found["stream"],
             deployment_id=found["deployment"],
             next_step="Deploy the stream there; to have it here, mirror it there, and restore it from its mirror here"
-            " (`streamstate home restore`). Is that home gone? Move the folder to another place, and adopt it there.",
+            " (`streamstate home restore`). If that home is gone, move the folder elsewhere, and adopt it there.",
         )
 
 
 def refuse_unconditional(checkpoint: Checkpoint) -> None:
-    """See that no barrier can be put over a batch that Spark plans in that very moment. Nothing is changed.
+    """Check that a put of the barrier cannot replace a batch that Spark plans at that moment; changes nothing.
 
     Raises:
-        InvalidRequestError: the file system has no hard links, or the server heeds no condition.
+        InvalidRequestError: the file system has no hard links, or the server ignores conditions.
         UnavailableError, OutcomeUnknownError: the store does not answer.
     """
     store = checkpoint.store
@@ -143,12 +138,11 @@ def refuse_unconditional(checkpoint: Checkpoint) -> None:
         holds = store.can_name_once(checkpoint.metadata_key)
     elif isinstance(store, ReachedBySpark) and (found := store.get(checkpoint.metadata_key)) is not None:
         with suppress(ObjectExistsError):
-            # Where no condition holds it is the same as before, too.
-            store.create(checkpoint.metadata_key, found.body)
+            store.create(checkpoint.metadata_key, found.body)  # the same bytes, should the server ignore the condition
             holds = False
     if not holds:
         raise InvalidRequestError(
-            "a barrier could be put over a batch that Spark has just planned: here nothing is created once and for all",
+            "a barrier could replace a batch that Spark has just planned: this store has no conditional create",
             checkpoint=f"{store.uri}/{checkpoint.prefix}",
             next_step="Use a file system with hard links, or a store with If-None-Match on put: copy the checkpoint"
             " there when the query is stopped, and adopt the copy with --stopped.",
@@ -156,16 +150,16 @@ def refuse_unconditional(checkpoint: Checkpoint) -> None:
 
 
 def need_position(checkpoint: Checkpoint, uri: str) -> Position:
-    """Where a query that does not run stands.
+    """The position of a query that does not run.
 
     Raises:
-        InvalidRequestError: it has committed nothing.
+        InvalidRequestError: it has committed no batch.
         DataError: its log is damaged.
     """
     position = checkpoint.position()
     if position.batch_id is None:
         raise InvalidRequestError(
-            "this query has committed no batch yet, so there is nothing to go on from",
+            "this query has committed no batch yet, so a stream could not go on from it",
             checkpoint=uri,
             next_step="Wait for its first batch; or deploy the script as a new stream.",
         )
@@ -177,7 +171,7 @@ def _refuse_drained(checkpoint: Checkpoint, uri: str) -> None:
     entry = checkpoint.read_offset(commits[-1]) if commits else None
     if entry is not None and entry.mark is not None and entry.mark.kind == "drain":
         raise UnsupportedCheckpointError(
-            "this checkpoint was drained, so nothing can go on from it: its watermark is at the end of time",
+            "this checkpoint was drained, so no query can go on from it: its watermark is at the end of time",
             checkpoint=uri,
             stream_id=entry.mark.stream_id,
             next_step="Deploy the stream that it belongs to.",

@@ -1,4 +1,4 @@
-"""One controller at a time works on an adoption, by a lease in its register; an expired one can be taken by another."""
+"""One controller at a time holds an adoption, by a lease in its register; another can take an expired lease."""
 
 from __future__ import annotations
 
@@ -26,54 +26,45 @@ from airflow_streamstate.protocol.adoptions import Adoption
 HOLD_SECONDS = 60.0
 RENEW_SECONDS = 20.0
 PATIENCE_SECONDS = 40.0
-"""So long a home that does not answer is waited for; then the barrier is taken back."""
+"""How long ``keep`` tolerates a home that does not answer; then the barrier is taken back."""
 SURE_SECONDS = 50.0
-"""So long after it was last written no other controller can have it, also where its register does not answer."""
-
-
+"""How long after the last write no other controller can hold the adoption, though the register does not answer."""
 CHANGE_TRIES = 2
-"""A write of its own may have landed although no answer said so; more tries would outlast what the hold is sure of."""
+"""The second try reads back a write whose answer was lost; more tries would outlast ``SURE_SECONDS``."""
 
 
 class Hold:
-    """An adoption that is worked on by this process alone.
-
-    Args:
-        means: of the controller.
-        control: the stream.
-        stored: the adoption, held by us.
-        lease: of it, renewed by that write.
-    """
+    """An adoption that this process alone works on; ``control``: the stream that is to be."""
 
     def __init__(
         self, context: ControllerContext, control: StreamControl, stored: Stored[Adoption], lease: Lease
     ) -> None:
-        self._context = context
+        self.context = context
+        self.control = control
         self._register = adoption_register(control)
         self._stored = stored
         self._lease = lease
 
     @property
     def adoption(self) -> Adoption:
-        """As it was last written."""
+        """The adoption as this process last wrote it."""
         return self._stored.value
 
     def keep(self) -> None:
-        """Renew the lease where that is due; cheap to call often. A home that does not answer is waited for, as long as
-        no other controller can have the adoption.
+        """Renew the lease where that is due; cheap to call often.
 
         Raises:
-            ConflictError: another has gone on with it.
-            UnavailableError, OutcomeUnknownError: its register cannot be written for too long.
+            ConflictError: another controller has taken the adoption.
+            UnavailableError, OutcomeUnknownError: the register could not be written for too long.
         """
         if self._lease.is_due(RENEW_SECONDS / HOLD_SECONDS):
             self._change_unless_silent(PATIENCE_SECONDS)
 
     def confirm(self) -> None:
-        """Renew the lease before an act that another controller may count on not to be done.
+        """Renew the lease before an act that must not meet another controller's; raises as ``keep``.
 
-        Barriers are taken back also while the home's disk is full or read-only, does not answer, or refuses credentials
-        that are over (Law 12); raises as ``keep``.
+        A home that is full, read-only, silent or refuses expired credentials is tolerated for a while, so that barriers
+        can be taken back (Law 12).
         """
         self._change_unless_silent(SURE_SECONDS)
 
@@ -85,28 +76,20 @@ class Hold:
                 raise
 
     def has_been_taken(self) -> bool:
-        """Whether it was brought to its end, by any controller: a stream may count on its barrier.
-
-        Raises:
-            UnavailableError: its register cannot be read.
-        """
+        """Whether any controller has completed this adoption, so that a stream relies on its barrier."""
         there = self._register.read()
         known = None if there is None else (there.value.adoption_id, there.value.status)
         return known == (self.adoption.adoption_id, "taken")
 
     def is_given_up(self) -> bool:
-        """Whether this very adoption is over without a stream: what it put anywhere is in the way.
-
-        Raises:
-            UnavailableError: its register cannot be read.
-        """
+        """Whether this adoption ended without a stream, so that its barriers have to go."""
         there = self._register.read()
         if there is None:
-            return False  # with its stream, which may have gone on from it: what bars the old query stays (Law 14)
+            return False  # removed with its stream, which may have gone on: the barriers stay (Law 14)
         return there.value.adoption_id != self.adoption.adoption_id or there.value.status == "given_up"
 
     def change(self, **changes: Any) -> None:
-        """Write it, still held; raises as ``keep``."""
+        """Write the adoption and renew the lease; raises as ``keep``."""
         with self._lease.renewed() as held_until:
 
             def edit(there: Adoption) -> Adoption:
@@ -117,21 +100,16 @@ class Hold:
             self._stored = self._register.update(edit, tries=CHANGE_TRIES)
 
     def release(self) -> None:
-        """Let another go on with it at once; raises as ``keep``."""
-        self.change(held_until=self._context.clock.now())
+        """End the lease; raises as ``keep``."""
+        self.change(held_until=self.context.clock.now())
 
 
 def take_hold(context: ControllerContext, control: StreamControl, wanted: Adoption) -> Hold:
-    """Begin this adoption, or go on with the one that there is.
-
-    Args:
-        means: of the controller.
-        control: the stream.
-        wanted: how it would begin; of one that is there checkpoints must be the same.
+    """Begin this adoption, or continue an existing one of the same checkpoints.
 
     Raises:
-        ConflictError: another works on it, or it is of other checkpoints, or the stream came to be without it, or
-            something lies where its own would.
+        ConflictError: another controller holds it, it has other checkpoints, the stream exists without it, or its
+            folders are not empty.
     """
     lease = Lease(context.clock, HOLD_SECONDS)
     register = adoption_register(control)
@@ -161,11 +139,7 @@ def take_hold(context: ControllerContext, control: StreamControl, wanted: Adopti
 
 
 def hold_to_end(context: ControllerContext, control: StreamControl) -> Hold | None:
-    """The adoption that there is, whatever its checkpoints, to be given up; None where there is none.
-
-    Raises:
-        ConflictError: another works on it.
-    """
+    """Hold the existing adoption to give it up; None without one. Raises ConflictError where it is held."""
     lease = Lease(context.clock, HOLD_SECONDS)
     register = adoption_register(control)
     stored = register.read()
@@ -197,18 +171,18 @@ def _go_on_with(
 
 
 def _refuse_left(home: Home, control: StreamControl) -> None:
-    """See that nothing lies where the copy and its snapshot will: they are laid there, and removed, with all of it.
+    """Check that the folders of the copy and its snapshot are empty: a failed adoption removes them whole.
 
-    An earlier stream may have left it, or another home with the same place of checkpoints has a stream of this name.
+    They may hold files of an earlier stream, or of another home that keeps its checkpoints at the same place.
     """
     for store in dict.fromkeys((home.checkpoints, home.home)):
         for folder in (layout.deployments_folder(control.stream_id), layout.snapshots_folder(control.stream_id)):
             if next(iter(store.list_objects(f"{folder}/")), None) is not None:
                 raise ConflictError(
-                    "something of another stream of this name lies where the adopted query would",
+                    "another stream of this name has files where the adopted query would be copied to",
                     stream_id=control.stream_id,
                     folder=f"{store.uri}/{folder}",
-                    next_step="Adopt the query under another name; or move that folder away, if it is nobody's.",
+                    next_step="Adopt the query under another name; or move that folder away, if no stream uses it.",
                 )
 
 

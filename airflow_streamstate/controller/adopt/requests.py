@@ -1,4 +1,4 @@
-"""What a user asks for when a query that is not ours is to become a stream."""
+"""The request to adopt a query that ran without streamstate."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ DEADLINE_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class AdoptRequest:
-    """A query that is to be gone on with as a stream.
+    """A request to make a stream of one or more queries.
 
     Attributes:
-        deploy: the script that goes on with it.
-        checkpoints: where its checkpoints lie, by query.
-        is_stopped: nothing runs on them, by the user's word.
-        deadline_seconds: until when a running query must have met its barrier.
+        deploy: the script that goes on with them.
+        checkpoints: the URI of each query's checkpoint, by query name.
+        is_stopped: the user says that nothing runs on the checkpoints.
+        deadline_seconds: how long a running query has to meet its barrier.
 
     Raises:
-        InvalidRequestError: something of it cannot be.
+        InvalidRequestError: no checkpoint, a malformed name or URI, or several queries that run.
     """
 
     deploy: DeployRequest
@@ -35,7 +35,7 @@ class AdoptRequest:
 
     def __post_init__(self) -> None:
         if not self.checkpoints:
-            raise InvalidRequestError("no checkpoint was named", next_step="Name where the query's checkpoint lies.")
+            raise InvalidRequestError("no checkpoint was named", next_step="Name the folder of the query's checkpoint.")
         for name, uri in self.checkpoints.items():
             encode_query_name(name)
             check_place(uri)
@@ -49,11 +49,7 @@ class AdoptRequest:
 
 
 def check_place(uri: str) -> None:
-    """See that a URI says where, and nothing else: it is recorded, and shown.
-
-    Raises:
-        InvalidRequestError: it holds what may be a secret; which is not told.
-    """
+    """Check that a URI holds a place and no secret, since it is recorded and shown; raises InvalidRequestError."""
     scheme, separator, rest = uri.partition("://")
     host = rest.partition("/")[0]
     is_place = ":" not in host and "?" not in rest and ("@" not in host or scheme.strip() in ("abfs", "abfss"))
@@ -65,10 +61,10 @@ def check_place(uri: str) -> None:
 
 
 def read_checkpoints(words: Sequence[str]) -> dict[str, str]:
-    """``[NAME=]URI`` each; without a name the query has that of its checkpoint's folder, as the runtime would name it.
+    """Parse words ``[NAME=]URI``; without a name the query has that of its checkpoint's folder (1a.12).
 
     Raises:
-        InvalidRequestError: a name or a place is given twice, or there is no name to be had.
+        InvalidRequestError: a name or a place is given twice, or is missing.
     """
     found: dict[str, str] = {}
     for word in words:
@@ -78,11 +74,11 @@ def read_checkpoints(words: Sequence[str]) -> dict[str, str]:
         check_place(uri)
         uri = plain_uri(uri) if uri.strip() else ""
         if uri and "://" not in uri and ":" not in uri.partition("/")[0]:
-            uri = str(local_folder(uri))  # recorded: another call may be made from another folder
+            uri = str(local_folder(uri))  # the next call may come from another working directory
         name = name or uri.rpartition("/")[2]
         if not uri or not name or uri.endswith(":"):
             raise InvalidRequestError(
-                "this names no checkpoint", checkpoint=word, next_step="Give NAME=URI: a query, and its folder."
+                "this names no checkpoint", checkpoint=word, next_step="Give NAME=URI: a query and its folder."
             )
         if name in found or uri in found.values():
             raise InvalidRequestError(

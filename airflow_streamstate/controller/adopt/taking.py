@@ -1,7 +1,7 @@
-"""From a barred checkpoint to a stopped stream: copy, look again, snapshot; then the records, the register last.
+"""From a checkpoint behind a barrier to a stopped stream: copy, check again, snapshot; then the records, register last.
 
-Until the adoption says ``taken`` nothing but the barrier has changed anything that is not ours, and it is taken back
-whenever something fails. From then on the stream goes on, and every step may be done again by whoever comes later.
+Until the adoption is ``taken``, a failure takes the barrier back, which is the only change of the foreign checkpoint.
+After that every step is idempotent, and any controller completes it.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from airflow_streamstate.checkpoint.entries import BarrierMark
 from airflow_streamstate.checkpoint.log import Checkpoint, Position
 from airflow_streamstate.checkpoint.outside import OutsideBarrier
-from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.adopt.foreign import need_position
 from airflow_streamstate.controller.adopt.holding import Hold
 from airflow_streamstate.controller.adoption_guard import refuse_stream
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.request.resolved_request import ResolvedRequest
 from airflow_streamstate.errors import ConflictError, ObjectExistsError, StreamStateError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.protocol.events import Stopped
 from airflow_streamstate.protocol.ids import deployment_id_for, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import default_settings
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
@@ -36,18 +36,24 @@ from airflow_streamstate.store.transfer import delete_many, keys_below, until_do
 
 FIRST_TOKEN = 1
 ADOPTED_ID = deployment_id_for(FIRST_TOKEN)
-"""The deployment that stands for the query as it ran without us."""
+"""The deployment that stands for the query before its adoption."""
 _ADOPTED = "adopt"
-"""In place of the id of a command: nobody ordered this end."""
+"""The command id of its ``Stopped`` event."""
+
+
+def outside_barrier(adoption: Adoption, checkpoint: Checkpoint, write_id: str) -> OutsideBarrier:
+    """The barrier of this adoption for a foreign checkpoint, not put yet."""
+    mark = BarrierMark("fence", adoption.stream_id, ADOPTED_ID, adoption.take, adoption.adoption_id, write_id)
+    return OutsideBarrier(checkpoint, mark)
 
 
 @dataclass(frozen=True)
 class Barred:
-    """One query's checkpoint behind its barrier.
+    """A query's checkpoint behind its barrier.
 
     Attributes:
-        position: where it stands, without the barrier.
-        barrier_id: where the barrier lies.
+        position: without the barrier.
+        barrier_id: the batch id of the barrier.
     """
 
     barrier: OutsideBarrier
@@ -56,15 +62,14 @@ class Barred:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The query's own."""
         return self.barrier.checkpoint
 
 
 def bar_stopped(barriers: Mapping[str, OutsideBarrier], uris: Mapping[str, str]) -> dict[str, Barred]:
-    """Bar queries that do not run, so that nobody starts them again beside us.
+    """Put barriers over queries that do not run, so that they cannot be started beside the stream.
 
     Raises:
-        ConflictError: one has planned a batch meanwhile.
+        ConflictError: a query has planned a batch meanwhile.
         InvalidRequestError, DataError: as ``need_position``.
     """
     positions = {name: need_position(barrier.checkpoint, uris[name]) for name, barrier in barriers.items()}
@@ -76,15 +81,14 @@ def bar_stopped(barriers: Mapping[str, OutsideBarrier], uris: Mapping[str, str])
     return barred
 
 
-def take_snapshot(
-    home: Home, hold: Hold, control: StreamControl, barred: Mapping[str, Barred], report: Callable[[str], None]
-) -> SnapshotManifest:
-    """Copy barred checkpoints to the adopted deployment's own place, and take the snapshot at its end of them.
+def take_snapshot(hold: Hold, barred: Mapping[str, Barred], report: Callable[[str], None]) -> SnapshotManifest:
+    """Copy the checkpoints to the place of the adopted deployment, and take the snapshot of the copies.
 
     Raises:
-        ConflictError: one went on meanwhile; or another has gone on with this adoption.
+        ConflictError: a query went on meanwhile, or another controller has taken the adoption.
         ObjectMissingError, SnapshotCorruptError, DataError: a checkpoint is damaged.
     """
+    home, control = hold.context.home, hold.control
     refuse_stream(control)
     copies: dict[str, Checkpoint] = {}
     for name, one in barred.items():
@@ -93,16 +97,16 @@ def take_snapshot(
         copies[name] = Checkpoint(home.checkpoints, folder)
         if copies[name].query_id() not in (None, one.checkpoint.query_id()):
             raise ConflictError(
-                "a checkpoint of another query has come to lie where the copy of this one would",
+                "a checkpoint of another query is in the place of this query's copy",
                 stream_id=control.stream_id,
                 checkpoint=f"{home.checkpoints.uri}/{folder}",
-                next_step="Another home keeps its own there: give it up, and adopt the query under another name.",
+                next_step="Another home uses that place: give the adoption up, and adopt the query under another name.",
             )
         copy_checkpoint(one.checkpoint, one.position, copies[name], go_on=hold.keep)
     refuse_moved(barred)
     hold.keep()
     if not _is_of(control.manifest(_snapshot_id(hold)), barred):
-        hold.change(take=hold.adoption.take + 1)  # a call that was cut short has taken it elsewhere in these logs
+        hold.change(take=hold.adoption.take + 1)  # an interrupted call took that snapshot at other positions
     captured = partial(
         capture,
         control,
@@ -117,7 +121,7 @@ def take_snapshot(
     )
     if not isinstance(home.checkpoints, ManyAtOnce):
         return captured()
-    with ThreadPoolExecutor(1, "streamstate-adopt") as pool:  # there a link is a copy, which may take its time
+    with ThreadPoolExecutor(1, "streamstate-adopt") as pool:  # a server copies, which may outlast the lease
         return until_done(pool.submit(captured), hold.keep)
 
 
@@ -126,19 +130,18 @@ def _snapshot_id(hold: Hold) -> str:
 
 
 def _is_of(manifest: SnapshotManifest | None, barred: Mapping[str, Barred]) -> bool:
-    """Whether this snapshot, if it is there, is of these logs where they are barred now (Law 14)."""
-    there = {} if manifest is None else manifest.queries
+    """Whether an existing snapshot has the positions at which these logs are barred now (Law 14)."""
     return manifest is None or {
-        name: (query.position.batch_id, query.position.planned_batch_id) for name, query in there.items()
+        name: (query.position.batch_id, query.position.planned_batch_id) for name, query in manifest.queries.items()
     } == {name: (one.position.batch_id, one.position.planned_id) for name, one in barred.items()}
 
 
 def failed_to_take_back(
     barriers: Iterable[OutsideBarrier], confirm: Callable[[], None] = lambda: None
 ) -> list[StreamStateError]:
-    """Take each barrier back, whatever becomes of the others; of each where that cannot be, why.
+    """Take each barrier back, also where another one fails; returns the failures.
 
-    ``confirm`` is called before each, and raises where another counts on it by now.
+    ``confirm`` is called before each, and raises where another controller has taken the adoption.
     """
     failures: list[StreamStateError] = []
     for barrier in barriers:
@@ -150,72 +153,53 @@ def failed_to_take_back(
     return failures
 
 
-def put_back(hold: Hold, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> None:
-    """What this call has removed lies there again, where another has made a stream of the adoption meanwhile, or goes
-    on with one that was retired.
+def put_back(hold: Hold, barriers: Iterable[OutsideBarrier]) -> None:
+    """Put back the barriers that this call removed, where another controller has made a stream of the adoption.
 
     Raises:
-        UnavailableError: the adoption cannot be read, or a log not written.
+        UnavailableError: the adoption cannot be read, or a log cannot be written.
     """
-    stored = control.register() if hold.has_been_taken() else None
+    stored = hold.control.register() if hold.has_been_taken() else None
     if stored is not None and stored.value.retirement is None:
         for barrier in barriers:
             barrier.put_back()
 
 
-def remove_copies(home: Home, hold: Hold, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> None:
-    """Remove what was copied for an adoption that has come to nothing: nobody needs it, and the disk may be full.
+def remove_copies(hold: Hold, barriers: Iterable[OutsideBarrier]) -> None:
+    """Remove the copies of a failed adoption, since the disk may be full. Raises as ``remove_snapshots``."""
+    folder = layout.deployment_folder(hold.control.stream_id, ADOPTED_ID)
+    _remove(hold, barriers, {hold.context.home.checkpoints: [folder]})
+
+
+def remove_snapshots(hold: Hold, barriers: Iterable[OutsideBarrier]) -> None:
+    """Remove the copies and snapshots of an adoption that is given up: a later stream uses the same names (Law 2).
+
+    Only objects listed before the lease was confirmed are removed: a later controller's snapshot has another name.
 
     Raises:
-        ConflictError: as ``remove_snapshots``.
+        ConflictError: another controller has taken the adoption.
     """
-    folder = layout.deployment_folder(control.stream_id, ADOPTED_ID)
-    _remove(home, hold, control, barriers, {home.checkpoints: [folder]})
+    home, stream_id = hold.context.home, hold.control.stream_id
+    folders = [layout.deployment_folder(stream_id, ADOPTED_ID), layout.snapshots_folder(stream_id)]
+    _remove(hold, barriers, dict.fromkeys((home.checkpoints, home.home), folders))
 
 
-def _holds_others(home: Home, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> bool:
-    """Whether a query that was never to be adopted has its checkpoint where the copies lie (Law 4)."""
-    own = {barrier.checkpoint.query_id() for barrier in barriers}
-    folder = layout.checkpoints_folder(control.stream_id, ADOPTED_ID)
-    found = (Checkpoint(home.checkpoints, f"{folder}/{name}") for name in home.checkpoints.list_folders(folder))
-    return any(checkpoint.query_id() not in {None, *own} for checkpoint in found)
-
-
-def remove_snapshots(home: Home, hold: Hold, control: StreamControl, barriers: Iterable[OutsideBarrier]) -> None:
-    """Remove what an adoption that is given up left under names that a later stream would give its own (Law 2).
-
-    Only what was there while it was surely held: another, who has gone on since, takes a snapshot of another name.
-
-    Raises:
-        ConflictError: another has gone on with it.
-    """
-    folders = [layout.deployment_folder(control.stream_id, ADOPTED_ID), layout.snapshots_folder(control.stream_id)]
-    _remove(home, hold, control, barriers, dict.fromkeys((home.checkpoints, home.home), folders))
-
-
-def _remove(
-    home: Home,
-    hold: Hold,
-    control: StreamControl,
-    barriers: Iterable[OutsideBarrier],
-    folders: Mapping[Store, Sequence[str]],
-) -> None:
+def _remove(hold: Hold, barriers: Iterable[OutsideBarrier], folders: Mapping[Store, Sequence[str]]) -> None:
     doomed = [
         (store, [key for one in there for key in keys_below(store, f"{one}/")]) for store, there in folders.items()
     ]
-    is_of_others = _holds_others(home, control, barriers)
+    own = {None, *(barrier.checkpoint.query_id() for barrier in barriers)}
+    copies, place = hold.context.home.checkpoints, layout.checkpoints_folder(hold.control.stream_id, ADOPTED_ID)
+    found = (Checkpoint(copies, f"{place}/{name}") for name in copies.list_folders(place))
+    holds_another = any(checkpoint.query_id() not in own for checkpoint in found)  # which is never removed (Law 4)
     hold.confirm()
-    if control.register() is None and not is_of_others:
+    if hold.control.register() is None and not holds_another:
         for store, keys in doomed:
             delete_many(store, keys)
 
 
 def refuse_moved(barred: Mapping[str, Barred]) -> None:
-    """See that nothing of these logs has moved since they were barred: the second look.
-
-    Raises:
-        ConflictError: one has.
-    """
+    """Check that no log has moved since its barrier was put; raises ConflictError."""
     for name, one in barred.items():
         found = one.checkpoint.position()
         if one.barrier.has_gone_on(one.barrier_id) or Position(found.batch_id, found.planned) != one.position:
@@ -228,46 +212,42 @@ def refuse_moved(barred: Mapping[str, Barred]) -> None:
             )
 
 
-def record(
-    context: ControllerContext,
-    control: StreamControl,
-    manifest: SnapshotManifest,
-    resolved: ResolvedRequest,
-    request_id: str,
-    *,
-    confirm: Callable[[], None],
-) -> None:
-    """Make it a stream that has stopped where the snapshot stands; twice is once.
-
-    Who gives the adoption up takes its hold first, and then looks for a register; here the register comes first, and
-    then the look at the hold: of two at once at least one sees the other (Law 14).
-
-    Args:
-        means: of the controller.
-        control: the stream.
-        manifest: of the snapshot.
-        resolved: what goes on with it; pinned.
-        request_id: under which that will be deployed.
-        confirm: raises where the adoption is worked on by another.
-
-    Raises:
-        ConflictError: it is; there is no stream by this call.
-    """
-    home, clock = context.home, context.clock
-    spec = resolved.version.as_spec(
+def adopted_spec(
+    context: ControllerContext, resolved: ResolvedRequest, start: StartPlan, request_id: str
+) -> DeploymentSpec:
+    """The record of the adopted deployment; ``request_id``: of the deploy that follows."""
+    home = context.home
+    return resolved.version.as_spec(
         stream_id=resolved.stream_id,
         deployment_id=ADOPTED_ID,
         fencing_token=FIRST_TOKEN,
-        start=StartPlan(mode="restore", snapshot_id=manifest.snapshot_id),
+        start=start,
         checkpoints_uri=home.checkpoints.uri,
         default=default_settings(home.home.uri),
         request_id=request_id,
         requested_by=context.requested_by,
         reason=resolved.reason,
-        created_at=clock.now(),
+        created_at=context.clock.now(),
     )
+
+
+def record(hold: Hold, manifest: SnapshotManifest, resolved: ResolvedRequest, request_id: str) -> None:
+    """Create the stream, stopped at the snapshot. Idempotent.
+
+    ``give_up`` takes the hold first and then reads the register; here the register is written first and then the hold
+    confirmed: of two calls at once at least one sees the other (Law 14).
+
+    Args:
+        resolved: pinned.
+        request_id: of the deploy that follows.
+
+    Raises:
+        ConflictError: another controller has taken the adoption; this call created no stream.
+    """
+    context, control, clock = hold.context, hold.control, hold.context.clock
+    start = StartPlan(mode="restore", snapshot_id=manifest.snapshot_id)
     with suppress(ObjectExistsError):
-        control.create_spec(spec)
+        control.create_spec(adopted_spec(context, resolved, start, request_id))
     journal = control.journal(ADOPTED_ID)
     entries = list(journal.events())
     said = [entry.event for entry in entries if isinstance(entry.event, Stopped)]
@@ -295,10 +275,10 @@ def record(
     try:
         stored = control.create_register(register)
     except ObjectExistsError:
-        return  # whoever was first wrote the same
+        return  # another call wrote the same register
     try:
-        confirm()
+        hold.confirm()
     except StreamStateError:
-        with suppress(StreamStateError):  # who has moved it goes on with it
-            home.home.delete(layout.register_key(control.stream_id), stored.version)
+        with suppress(StreamStateError):  # another controller may have moved it, and goes on with it
+            context.home.home.delete(layout.register_key(control.stream_id), stored.version)
         raise

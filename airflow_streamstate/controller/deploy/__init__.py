@@ -1,1 +1,1 @@
-"""From a request to a deployment that runs: deploy, resume, skip; who may take over, and from where."""
+"""From a request to a deployment that runs: deploy, resume, skip, and the takeover from the predecessor."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
@@ -25,13 +25,11 @@ from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.ids import attempt_of, launch_key_for
 from airflow_streamstate.protocol.records import RequestRecord, SnapshotWish
 
+_RESUME_DIGEST = digest_of({"verb": "resume"})
+
 
 class Attempts:
-    """Starts attempts.
-
-    Args:
-        means: of the controller.
-    """
+    """Starts and ends the attempts of a deployment."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
@@ -43,20 +41,15 @@ class Attempts:
     def resume(
         self, stream_id: str, request_id: str, *, assume_dead: bool, reason: str = "", upgrade_id: str | None = None
     ) -> DeploymentView:
-        """As ``Controller.resume``; ``upgrade_id``: the upgrade that this is a step of, None where it is of none."""
+        """As ``Controller.resume``; ``upgrade_id``: the upgrade that this is a step of."""
         control = self._home.control(stream_id)
         record = control.request(request_id)
         if record is not None:
-            return self._again(control, record, assume_dead=assume_dead, reason=reason, upgrade_id=upgrade_id)
+            check_same_request(record, _RESUME_DIGEST)
         seen = self._observer.observe(stream_id)
-        return self._resume(control, seen, request_id, None, assume_dead, reason, upgrade_id)
-
-    def _again(
-        self, control: StreamControl, record: RequestRecord, *, assume_dead: bool, reason: str, upgrade_id: str | None
-    ) -> DeploymentView:
-        """A resume that was asked for before: finish it; or, where it has failed and committed nothing, try again."""
-        check_same_request(record, resume_digest())
-        seen = self._observer.observe(control.stream_id)
+        if record is None:
+            return self._resume(control, seen, request_id, None, assume_dead, reason, upgrade_id)
+        # A repeated request finishes its attempt, or tries again where that failed and committed nothing.
         if seen.deployment_id != record.deployment_id:
             raise ConflictError(
                 "a newer deployment is current than the one that this request resumed",
@@ -67,7 +60,7 @@ class Attempts:
             )
         began = None if record.command_id is None else attempt_of(record.command_id)
         if began is None or seen.attempt < began:
-            return self._resume(control, seen, record.request_id, record, assume_dead, reason, upgrade_id)
+            return self._resume(control, seen, request_id, record, assume_dead, reason, upgrade_id)
         return self._go_on(control, seen, lambda: has_committed_since(self._home, seen, began), reason=reason)
 
     def _resume(
@@ -94,9 +87,8 @@ class Attempts:
         if record is None or upgrade_id is not None:
             refuse_during_upgrade(control, seen.register, upgrade_id)
         if record is None:
-            self.record_request(
-                control, request_id, "resume", resume_digest(), seen, launch_key_for(seen.deployment_id, attempt)
-            )
+            launch_key = launch_key_for(seen.deployment_id, attempt)
+            self.record_request(control, request_id, "resume", _RESUME_DIGEST, seen, launch_key)
         if isinstance(decision, NextAttempt):
             self.move(control, seen, "run", assume_dead=assume_dead, reason=reason)
         else:
@@ -108,13 +100,11 @@ class Attempts:
         return self.view(control.stream_id, seen.deployment_id, tuple(notes))
 
     def go_on(self, control: StreamControl, seen: Observation, rehearsal_id: str | None = None) -> DeploymentView:
-        """A request that has become this deployment is asked for again: give its attempt a driver if it never got one,
-        or the next attempt if it failed before its first commit; else leave it as it is.
+        """Repeat the request that became this deployment: launch the driver of an attempt that never got one, or the
+        next attempt where the current one failed before its first commit; otherwise change nothing.
 
         Args:
-            control: the stream.
-            seen: the deployment.
-            rehearsal_id: of a driver that may wait to be its first attempt.
+            rehearsal_id: the rehearsal whose driver may wait to be the first attempt.
         """
         return self._go_on(control, seen, lambda: has_committed(self._home, control, seen), rehearsal_id)
 
@@ -136,12 +126,14 @@ class Attempts:
         return self.view(control.stream_id, seen.deployment_id)
 
     def _note_reason(self, control: StreamControl, seen: Observation, reason: str) -> None:
-        """Keep why an attempt was asked for that the register names already, and that no driver was launched for."""
-        if not reason or seen.register.attempt_reason == reason:
-            return
+        """Record the reason of an attempt that is in the register and was never launched."""
+        if reason and seen.register.attempt_reason != reason:
+            self._update_register(control, seen, attempt_reason=reason)
+
+    def _update_register(self, control: StreamControl, seen: Observation, **changes: Any) -> None:
+        stored = Stored(seen.register, seen.register_version)
         try:
-            stored = Stored(seen.register, seen.register_version)
-            self._context.update_register(control, lambda now: replace(now, attempt_reason=reason), since=stored)
+            self._context.update_register(control, lambda register: replace(register, **changes), since=stored)
         except VersionConflictError:
             raise someone_was_first(control) from None
 
@@ -154,26 +146,19 @@ class Attempts:
         assume_dead: bool,
         reason: str = "",
     ) -> None:
-        """Prove the observed attempt ended, then move the register to the next one, with why that was asked for.
+        """Prove the observed attempt ended, then move the register to the next one (1a.8).
 
         Raises:
-            InvalidRequestError: the next one could not be launched; nothing was changed.
-            ConflictError: it runs, that is unknown, another writer moved the register meanwhile, or it is retired.
+            InvalidRequestError: the next attempt could not be launched; nothing was changed.
+            ConflictError: the driver runs or its state is unknown, another writer moved the register, or the stream
+                is retired.
         """
         refuse_retired(seen.register)
         self._drivers.check(seen.spec, seen.attempt + 1)
         self._context.endings.prove(control, seen, assume_dead=assume_dead)
-        stored = Stored(seen.register, seen.register_version)
-        try:
-            self._context.update_register(
-                control,
-                lambda register: replace(
-                    register, attempt=seen.attempt + 1, attempt_mode=mode, intent=None, attempt_reason=reason
-                ),
-                since=stored,
-            )
-        except VersionConflictError:
-            raise someone_was_first(control) from None
+        self._update_register(
+            control, seen, attempt=seen.attempt + 1, attempt_mode=mode, intent=None, attempt_reason=reason
+        )
 
     def kill(self, stream_id: str, grace_seconds: float) -> DeploymentView:
         """As ``Controller.kill``."""
@@ -182,17 +167,17 @@ class Attempts:
         return self.view(stream_id, seen.deployment_id)
 
     def end_driver(self, seen: Observation, grace_seconds: float) -> None:
-        """End the driver of the observed attempt, and of no other, or close one that never got a driver; twice is once.
+        """End the driver of the observed attempt, or close an attempt that never got a driver. Idempotent.
 
         Raises:
-            ConflictError: it cannot be ended from here.
+            ConflictError: the driver cannot be ended from here.
         """
         context, control = self._context, self._home.control(seen.stream_id)
         if seen.handle is None:
             if seen.claim is None:
                 self._drivers.close(control, seen.deployment_id, seen.attempt, f"killed by {context.requested_by}")
             elif seen.is_claimed and seen.terminal is None:
-                raise _cannot_end(seen, "nobody recorded how it was launched")
+                raise _cannot_end(seen, "its launch was not recorded")
         else:
             if seen.handle.launcher != context.launcher.name:
                 raise _cannot_end(seen, f"it was launched by {seen.handle.launcher}")
@@ -210,10 +195,10 @@ class Attempts:
         command_id: str | None,
         snapshot: SnapshotWish | None = None,
     ) -> None:
-        """Record what a request becomes, before the first act (Law 2); ``snapshot``: how one is asked for.
+        """Record what a request becomes, before the first act (Law 2).
 
         Raises:
-            ConflictError: another request was recorded under the same id in the same moment.
+            ConflictError: another request was recorded under the same id meanwhile.
         """
         record = RequestRecord(
             request_id=request_id,
@@ -250,7 +235,7 @@ class Attempts:
 def _drains_first(drain: DrainNotification) -> str:
     return (
         f"a drain that {drain.requested_by} ordered at {format_time(drain.requested_at)} holds: this attempt reads no"
-        f" input, flushes and ends; `streamstate cancel {drain.stream_id}` takes it back until then"
+        f" input, flushes and ends; until then `streamstate cancel {drain.stream_id}` cancels it"
     )
 
 
@@ -265,18 +250,13 @@ def _cannot_end(seen: Observation, reason: str) -> ConflictError:
     )
 
 
-def resume_digest() -> str:
-    """What a resume asks for: nothing that could differ."""
-    return digest_of({"verb": "resume"})
-
-
 def someone_was_first(control: StreamControl) -> ConflictError:
-    """Another writer moved the stream meanwhile: which, and to where."""
+    """The error of a writer whose stream was moved by another one meanwhile."""
     stored = control.register()
     register = None if stored is None else stored.value
     intent = None if register is None else register.intent
     return ConflictError(
-        "somebody else changed this stream first",
+        "another writer changed this stream first",
         stream_id=control.stream_id,
         deployment_id=None if register is None else register.deployment_id,
         attempt=None if register is None else register.attempt,

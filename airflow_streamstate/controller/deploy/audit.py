@@ -1,4 +1,4 @@
-"""What nobody could prevent, as a controller sees it: told with the next deploy, and by ``verify``."""
+"""Damage that no controller can prevent: the next deploy and ``verify`` report it (Law 12, 1a.8)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from airflow_streamstate.snapshot.verify import Problem
 
 
 def audit_notes(home: Home, control: StreamControl, seen: Observation) -> tuple[str, ...]:
-    """What a person should know of a deployment that is about to be replaced: batches that its logs pass over (Law 12),
-    and batches that the deployment before it ran after its own end was taken (1a.8)."""
+    """Notes on a deployment that is about to be replaced: batches that its logs pass over, and batches that its
+    predecessor ran after the snapshot at its end."""
     notes = []
     try:
         for name, checkpoint in sorted(built_checkpoints(home, seen).items()):
-            passed_over = batches_passed_over(checkpoint.commit_ids())
-            if passed_over:
+            if passed_over := batches_passed_over(checkpoint.commit_ids()):
                 notes.append(
                     f"query {name} of {seen.deployment_id} passed over {_listed(passed_over)}: rows may be lost"
                 )
         start = seen.spec.start
-        # Behind an older snapshot that was gone back to, whoever went on did as he should.
+        # After a rollback, batches behind the older snapshot are expected: their output is undone.
         for problem in outrun_problems(home, control, start.snapshot_id if start.undoes is None else None):
             notes.append(f"query {problem.query}: {problem.detail}")
     except StreamStateError as error:
@@ -33,13 +32,7 @@ def audit_notes(home: Home, control: StreamControl, seen: Observation) -> tuple[
 
 
 def outrun_problems(home: Home, control: StreamControl, snapshot_id: str | None) -> list[Problem]:
-    """Batches that the deployment behind this snapshot ran although another one had started from it.
-
-    Args:
-        home: of the stream.
-        control: the stream.
-        snapshot_id: a snapshot; None, or one that is not there, has no problems.
-    """
+    """Batches that the snapshot's own deployment ran after another one had started from it; none without a snapshot."""
     manifest = None if snapshot_id is None else control.manifest(snapshot_id)
     if manifest is None:
         return []
@@ -50,8 +43,7 @@ def outrun_problems(home: Home, control: StreamControl, snapshot_id: str | None)
 
 
 def is_start_of_another(control: StreamControl, snapshot_id: str) -> bool:
-    """Whether the current deployment started from this snapshot, so that nothing may have come after it; not so where
-    it went back to it, and undid what came after."""
+    """Whether the current deployment started from this snapshot without undoing the batches after it."""
     stored = control.register()
     if stored is None or stored.value.deployment_id is None:
         return False

@@ -1,7 +1,4 @@
-"""Deploy: a script becomes the current deployment of a stream.
-
-Which deployment a request becomes is decided here, again and again until no other writer moves the stream meanwhile.
-"""
+"""The verb ``deploy``: decides which deployment a request becomes, again after each write of another controller."""
 
 from __future__ import annotations
 
@@ -22,12 +19,7 @@ TRIES = 3
 
 
 class Deployer:
-    """Deploys.
-
-    Args:
-        means: of the controller.
-        attempts: finishes what a repeated request began.
-    """
+    """Makes a script the current deployment of a stream."""
 
     def __init__(self, context: ControllerContext, attempts: Attempts) -> None:
         self._context = context
@@ -36,31 +28,28 @@ class Deployer:
     def deploy(
         self, resolved: ResolvedRequest, request_id: str, on_start: OnStart, *, upgrade_id: str | None = None
     ) -> DeploymentView:
-        """As ``Controller.deploy``; ``upgrade_id``: the upgrade that this is a step of, None where it is of none."""
-        stream_id = resolved.request.stream_id
-        control = self._context.home.control(stream_id, begins=True)
-        _ = self._context.home.checkpoints  # refused by name before anything is written
+        """As ``Controller.deploy``; ``upgrade_id``: the upgrade that this is a step of."""
+        control = self._context.home.control(resolved.stream_id, begins=True)
+        _ = self._context.home.checkpoints  # raises where they cannot be opened, before anything is written
         for _try in range(TRIES):
             record = control.request(request_id)
             if record is not None:
                 check_same_request(record, resolved.digest)
             stored = control.register_or_lost()
-            decision = decide_request(
-                record, None if stored is None else stored.value, request_id, self._context.clock.now()
-            )
+            register = None if stored is None else stored.value
+            decision = decide_request(record, register, request_id, self._context.clock.now())
             if isinstance(decision, Refused):
                 raise decision.error
             if upgrade_id is not None or isinstance(decision, Begin):
-                refuse_during_upgrade(control, None if stored is None else stored.value, upgrade_id)
-            if isinstance(decision, Begin):
-                refuse_retired(None if stored is None else stored.value, revives=resolved.request.revives)
+                refuse_during_upgrade(control, register, upgrade_id)
             if isinstance(decision, Became):
                 return self._became(control, decision.deployment_id, request_id, resolved.rehearsal_id)
+            refuse_retired(register, revives=resolved.request.revives)
             try:
                 deploying = Deploying(self._context, self._attempts, control, resolved, request_id, decision)
                 return deploying.run(stored, on_start)
             except VersionConflictError:
-                continue  # another writer moved the register: look, and decide again
+                continue
         raise someone_was_first(control)
 
     def _became(

@@ -1,7 +1,7 @@
-"""One deploy, from the register as it was read: what is refused, where it starts, and what is written in which order.
+"""One try of a deploy, from the register as it was read to the launch.
 
-Each step is safe to repeat with the same request id (Laws 1 and 2): the request's record, the intent in the register,
-the end of the predecessor as a snapshot, ``spec.json``, the register's move, the launch.
+Order of writes, each safe to repeat with the same request id (Laws 1 and 2): the request's record, the intent in the
+register, the snapshot at the predecessor's end, ``spec.json``, the register's move, the launch.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from airflow_streamstate.connectors.measuring import known_sources
 from airflow_streamstate.connectors.replaying import sending_once
@@ -36,9 +37,9 @@ from airflow_streamstate.controller.deploy.takeover import (
     built_checkpoints,
     carried_queries,
     fence,
+    lost_with_start,
     take_over,
 )
-from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.observation import Observation, pending_drain
 from airflow_streamstate.controller.observe.snapshot_age import refuse_old_end
 from airflow_streamstate.controller.observe.views import DeploymentView
@@ -54,29 +55,26 @@ from airflow_streamstate.errors import (
     StreamStateError,
     VersionConflictError,
 )
-from airflow_streamstate.protocol.events import Drained, Finished, QueryStarted, SnapshotReady, Stopped
+from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec, RequestRecord, StartPlan
 from airflow_streamstate.protocol.register import Intent, StreamRegister
 from airflow_streamstate.protocol.settings import default_settings
-from airflow_streamstate.snapshot.kept import kept_by_own_snapshots
 from airflow_streamstate.snapshot.verify import check_before_start
 
-# A start from offsets of a source that cannot be read again: refused before anything is done, unless accepted.
+log = logging.getLogger(__name__)
+
+OnStart = Callable[[DeploymentView], None]
 
 
 def refuse_sent_once(request: DeployRequest, manifest: SnapshotManifest) -> tuple[str, ...]:
-    """See that no query would go on from an offset of a source that sends each row once.
-
-    Args:
-        request: what was asked for.
-        manifest: the snapshot that is started from.
+    """Check that no query goes on from an offset of a source that sends each row once.
 
     Returns:
-        What was accepted, in sentences.
+        One note for each such source that ``accept_lost_input`` names.
 
     Raises:
-        InputLostError: a query would, and ``accept_lost_input`` does not name it.
+        InputLostError: a query has such a source, and ``accept_lost_input`` does not name it.
     """
     notes = []
     for name, query in sorted(manifest.queries.items()):
@@ -86,7 +84,7 @@ def refuse_sent_once(request: DeployRequest, manifest: SnapshotManifest) -> tupl
             continue
         if name not in request.accept_lost_input:
             raise InputLostError(
-                "a source of this query cannot be read again, so that no start goes on from its offset",
+                "a source of this query cannot be read again, so no start can go on from its offset",
                 query_name=name,
                 sources=found,
                 snapshot_id=manifest.snapshot_id,
@@ -101,16 +99,13 @@ def refuse_sent_once(request: DeployRequest, manifest: SnapshotManifest) -> tupl
     return tuple(notes)
 
 
-# A position that a start with nothing left behind: no later deploy starts with nothing because of that (Law 5).
-
-
 @dataclass(frozen=True)
 class LeftBehind:
-    """Where the stream stood before deployments that were started fresh, and ran no query.
+    """Where the stream stood before deployments that were started fresh and ran no query.
 
     Attributes:
-        deployment_id: the last one that ran a query, or was to go on from a snapshot.
-        snapshot_id: the newest one of it that can be read, else the one that it was to go on from; None for neither.
+        deployment_id: the last deployment that ran a query or started from a snapshot.
+        snapshot_id: its newest readable snapshot, else the one that it started from; None for neither.
     """
 
     deployment_id: str
@@ -118,17 +113,7 @@ class LeftBehind:
 
 
 def left_behind(control: StreamControl, seen: Observation | None) -> LeftBehind | None:
-    """What lies behind a deployment that was started fresh, and behind those before it that ran no query either.
-
-    Asked only of a deployment that ended without a position.
-
-    Args:
-        control: the stream.
-        seen: the deployment; None for none.
-
-    Returns:
-        None where the stream never had a position, as far as its records reach.
-    """
+    """The last position before ``seen``, a deployment that ended without one; None where no record tells of any."""
     start: StartPlan | None = None if seen is None else seen.spec.start
     while start is not None and start.mode == "fresh" and start.predecessor_id is not None:
         deployment_id = start.predecessor_id
@@ -137,9 +122,9 @@ def left_behind(control: StreamControl, seen: Observation | None) -> LeftBehind 
             return LeftBehind(deployment_id, _newest_snapshot(control, deployment_id))
         try:
             start = control.spec(deployment_id).start
-        except DeploymentNotFoundError:  # pruned, which keeps what has a position
+        except DeploymentNotFoundError:  # pruned: a deployment with a position is never pruned
             return None
-        if start.mode != "fresh":  # it had one without a query of its own, as what was adopted has
+        if start.mode != "fresh":  # for example the deployment of an adoption
             return LeftBehind(deployment_id, _newest_snapshot(control, deployment_id) or start.snapshot_id)
     return None
 
@@ -147,16 +132,11 @@ def left_behind(control: StreamControl, seen: Observation | None) -> LeftBehind 
 def refuse_to_fall_back(
     control: StreamControl, request: DeployRequest, seen: Observation | None, end: SnapshotManifest | None
 ) -> None:
-    """See that whoever did not ask for a start with nothing gets none.
-
-    Args:
-        control: the stream.
-        request: what is asked for.
-        seen: the deployment before; None for none.
-        end: the snapshot at its end, if there is one.
+    """Check that a deploy does not start with nothing unless it asks for that (Law 5).
 
     Raises:
-        ConflictError: the deployment before was started so, and ran no query; the stream had a position before it.
+        ConflictError: ``seen``, the predecessor, was started fresh and ran no query, but the stream had a position
+            before it.
     """
     if request.start == "fresh" or end is None or end.queries:
         return
@@ -165,8 +145,8 @@ def refuse_to_fall_back(
         return
     way = f"`streamstate rollback {seen.stream_id} --snapshot {found.snapshot_id or 'ID'}` goes on from there"
     raise ConflictError(
-        "the deployment before was started with nothing, by name, and ran no query; the stream has a position from"
-        " before it, and does not start with nothing again by itself",
+        "the deployment before was started fresh and ran no query; the stream has a position from before it, and does"
+        " not start with nothing again by itself",
         stream_id=seen.stream_id,
         deployment_id=seen.deployment_id,
         position_of=found.deployment_id,
@@ -183,75 +163,8 @@ def _newest_snapshot(control: StreamControl, deployment_id: str) -> str | None:
     return max(of_it, key=lambda found: found.taken_at).snapshot_id if of_it else None
 
 
-# Queries that a deployment never started, where the snapshot that it started from is gone, or damaged (1a.12, Law 5).
-#
-# The snapshots that it took before that still hold them as they were: nobody ran them since. Without one of those
-# they are lost, and nothing takes an older place of theirs: that is told by name, and a start of them is refused.
-
-
-def lost_with_start(home: Home, control: StreamControl, seen: Observation, end: SnapshotManifest) -> tuple[str, ...]:
-    """What is to be said of queries that went with the snapshot which a deployment started from.
-
-    Args:
-        home: of the stream.
-        control: the stream.
-        seen: the deployment, ended.
-        end: the snapshot at its end.
-    """
-    start = seen.spec.start
-    if start.snapshot_id is None or control.readable_manifest(start.snapshot_id) is not None:
-        return ()
-    started = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
-    events = [entry.event for entry in seen.events]
-    kept = kept_by_own_snapshots(control, home.places, seen.deployment_id, events, {*end.queries, *started})
-    left = tuple(
-        f"query {name} is not in snapshot {end.snapshot_id}: {seen.deployment_id} never started it; snapshot"
-        f" {holder.snapshot_id} still has it as it was"
-        for name, holder in sorted(kept.items())
-    )
-    known = _queries_of_start(control, start)
-    if known is None:
-        return (
-            *left,
-            f"snapshot {start.snapshot_id}, from which {seen.deployment_id} started, is gone or damaged: a query that"
-            f" {seen.deployment_id} never started, and that no later snapshot has, is lost with it, and refused by name"
-            " where it is started again; --allow-new-query starts it with nothing",
-        )
-    return left + tuple(
-        f"query {name} is lost: {seen.deployment_id} never started it, and snapshot {start.snapshot_id}, which had it,"
-        f" is gone or damaged; where it is started again it is refused, unless --allow-new-query {name} starts it with"
-        " nothing"
-        for name in sorted(known - {*end.queries, *kept})
-    )
-
-
-def _queries_of_start(control: StreamControl, start: StartPlan) -> frozenset[str] | None:
-    """Which queries a start snapshot had, by what its own deployment said of it; None where it said nothing."""
-    if start.predecessor_id is None:
-        return None
-    for entry in control.journal(start.predecessor_id).events():
-        event = entry.event
-        if isinstance(event, SnapshotReady | Stopped | Finished | Drained) and event.snapshot_id == start.snapshot_id:
-            return frozenset(event.queries)
-    return None
-
-
-log = logging.getLogger(__name__)
-
-OnStart = Callable[[DeploymentView], None]
-
-
 class Deploying:
-    """One deploy.
-
-    Args:
-        means: of the controller.
-        attempts: says what became of it.
-        control: the stream.
-        resolved: what is asked for.
-        request_id: of it.
-        begin: which deployment it becomes.
-    """
+    """One try of a deploy; ``begin``: which deployment it becomes."""
 
     def __init__(
         self,
@@ -271,6 +184,7 @@ class Deploying:
         self._request = resolved.request
         self._request_id = request_id
         self._begin = begin
+        self._wanted = self._spec(StartPlan(mode="fresh"))  # for all that does not depend on the start
         self._held: Stored[StreamRegister] | None = None
         self._checked: tuple[str, tuple[str, ...]] | None = None
 
@@ -278,32 +192,29 @@ class Deploying:
         """From the register as it was read to the launch.
 
         Args:
-            stored: the register; None for none.
-            on_start: told how it starts, before the register moves.
+            on_start: gets the start before the register moves.
 
         Raises:
-            VersionConflictError: somebody else moved the register meanwhile.
+            VersionConflictError: another writer moved the register meanwhile.
             StreamStateError: as ``Controller.deploy``.
         """
         predecessor = self._observe_predecessor(stored)
         if predecessor is not None and self._request.start != "fresh":
             self._home.check_place(predecessor.spec)
             if not self._undoes:
-                spec = self._spec(StartPlan(mode="fresh"))
-                refuse_spark(self._home, self._control, self._context.drivers, spec, predecessor)
+                refuse_spark(self._home, self._control, self._context.drivers, self._wanted, predecessor)
         end = self._decide_end(predecessor)
-        # What must be refused is refused before anything is recorded, as far as it can be known by now.
+        # All refusals that can be known by now come before the first record.
         kept = self._kept_end(end)
         if predecessor is not None and self._request.start != "fresh":
             refuse_old_end(predecessor, kept, self._request.max_snapshot_age_seconds, self._clock.now())
         if end is None or kept is not None or self._request.start == "fresh":
             self._decide_start(predecessor, self._beginning_of(predecessor, kept))
-        wanted = self._spec(StartPlan(mode="fresh"))  # however it starts in the end
-        self._context.drivers.check(wanted, 1)
+        self._context.drivers.check(self._wanted, 1)
         self._refuse_left_checkpoints(stored)
-        place = self._context.drivers.place_note(wanted)
+        place = self._context.drivers.place_note(self._wanted)
         self._home.begin(self._context.requested_by, has_stream=stored is not None)
-        self._home.places.claim(self._control, wanted.snapshots)
+        self._home.places.claim(self._control, self._wanted.snapshots)
         self._resolved.pin(self._home.guarded)
         self._record()
         stored = self._intend(stored)
@@ -321,7 +232,16 @@ class Deploying:
         if place:
             start = replace(start, notes=(*start.notes, place))
         on_start(DeploymentView(spec.stream_id, spec.deployment_id, 1, "launching", spec.start, start.notes))
-        self._move(stored)
+        self._update(
+            stored,
+            fencing_token=self._begin.fencing_token,
+            deployment_id=self._begin.deployment_id,
+            attempt=1,
+            attempt_mode="run",
+            attempt_reason="",
+            intent=None,
+            retirement=None,
+        )
         if predecessor is not None:
             retire_commands(self._control, predecessor.deployment_id)
         self._context.drivers.start(self._control, spec, 1, self._resolved.rehearsal_id)
@@ -336,10 +256,9 @@ class Deploying:
         try:
             self._home.refuse_left_checkpoints(self._control, self._begin.deployment_id)
         except ConflictError:
-            found = self._control.register()
-            if found != stored:  # they are of the deployment that another was first to make
+            if self._control.register() != stored:  # they belong to the deployment of another controller
                 raise VersionConflictError(
-                    "somebody else moved the stream", stream_id=self._control.stream_id
+                    "another writer moved the stream", stream_id=self._control.stream_id
                 ) from None
             raise
 
@@ -352,7 +271,7 @@ class Deploying:
             raise decision.error
         unexpected = decide_expected_snapshot(self._request, predecessor.deployment_id, decision.snapshot_id)
         if unexpected is not None:
-            self._control.need_manifest(str(self._request.snapshot_id))  # one that never was is told as such
+            self._control.need_manifest(str(self._request.snapshot_id))  # raises where that snapshot does not exist
             raise unexpected.error
         return decision
 
@@ -378,7 +297,7 @@ class Deploying:
         return decision
 
     def _check(self, manifest: SnapshotManifest) -> tuple[str, ...]:
-        """See that the snapshot is what was captured, once; what is to be said about it."""
+        """Verify the snapshot's data once; notes on what could not be read."""
         if self._checked is None or self._checked[0] != manifest.snapshot_id:
             unread = check_before_start(self._control, self._home.places.of(manifest), manifest)
             self._checked = manifest.snapshot_id, () if unread is None else (unread.describe(manifest.snapshot_id),)
@@ -399,13 +318,13 @@ class Deploying:
         try:
             self._control.create_request(record)
         except ObjectExistsError:
-            # The same request, twice at once: go round, and find what the other recorded.
+            # The same request runs twice at once: the next try reads what the other one recorded.
             raise VersionConflictError(
                 "this request is being recorded by another", request_id=self._request_id
             ) from None
 
     def _intend(self, stored: Stored[StreamRegister] | None) -> Stored[StreamRegister]:
-        """Say in the register what is about to happen, before anything of the predecessor is touched (1a.8)."""
+        """Write the intent into the register, before anything of the predecessor is touched (1a.8)."""
         intent = Intent(
             request_id=self._request_id,
             deployment_id=self._begin.deployment_id,
@@ -427,15 +346,16 @@ class Deploying:
                 return create_unadopted(self._control, register)
             except ObjectExistsError:
                 raise VersionConflictError("the stream has just come to be", stream_id=register.stream_id) from None
-        return self._context.update_register(
-            self._control, lambda register: replace(register, intent=intent), since=stored
-        )
+        return self._update(stored, intent=intent)
+
+    def _update(self, stored: Stored[StreamRegister], **changes: Any) -> Stored[StreamRegister]:
+        return self._context.update_register(self._control, lambda register: replace(register, **changes), since=stored)
 
     def _withdraw_intent(self, stored: Stored[StreamRegister]) -> None:
         try:
-            self._context.update_register(self._control, lambda register: replace(register, intent=None), since=stored)
+            self._update(stored, intent=None)
         except StreamStateError as error:
-            log.info("the intent of a refused deploy stays in the register until it is old: %s", error)
+            log.info("the intent of a refused deploy stays in the register until it expires: %s", error)
 
     def _end_of(
         self,
@@ -448,19 +368,25 @@ class Deploying:
         if predecessor is None or end is None or kept is not None:
             return stored, kept
         self._context.endings.prove(self._control, predecessor, assume_dead=self._request.assume_dead)
-        # Proving may have taken longer than an intent is good for: it is made young again, or somebody else has moved.
+        # The proof may have outlasted the intent: write it again, which fails where another writer moved the register.
         held = self._held = self._intend(stored)
 
         def still_ours() -> None:
             found = self._control.register()
-            if found is None or found.version != held.version:
-                is_resumed = found is not None and found.value.intent is None and _is_younger(found.value, predecessor)
-                raise (ResumedError if is_resumed else VersionConflictError)(
-                    "the stream was moved by somebody else", stream_id=predecessor.stream_id
-                )
+            if found is not None and found.version == held.version:
+                return
+            is_resumed = (
+                found is not None
+                and found.value.intent is None
+                and found.value.deployment_id == predecessor.deployment_id
+                and found.value.attempt > predecessor.attempt
+            )
+            raise (ResumedError if is_resumed else VersionConflictError)(
+                "another writer moved the stream", stream_id=predecessor.stream_id
+            )
 
         if self._request.start == "fresh":
-            with contextlib.suppress(DataError):  # nothing of a damaged log is wanted
+            with contextlib.suppress(DataError):  # a fresh start needs nothing of a damaged log
                 checkpoints = built_checkpoints(self._home, predecessor)
                 fence(checkpoints, predecessor, self._request_id, self._clock, still_ours)
             return held, None
@@ -475,17 +401,17 @@ class Deploying:
             self._request_id,
             may_discard=self._request.discard_state,
             still_ours=still_ours,
-            kept_at=self._spec(StartPlan(mode="fresh")).snapshots,
+            kept_at=self._wanted.snapshots,
         )
         return held, manifest
 
     @property
     def _undoes(self) -> bool:
-        """Whether it goes back to an older snapshot, whatever the predecessor left."""
+        """Whether it goes back to an older snapshot and undoes later output."""
         return self._resolved.returns is not None and self._resolved.returns.undoes
 
     def _beginning_of(self, predecessor: Observation | None, end: SnapshotManifest | None) -> SnapshotManifest | None:
-        """Where the predecessor began, if that is what this goes back to; else its end, as it is."""
+        """The snapshot to start from: the predecessor's beginning for a rollback to it, else its end."""
         returns = self._resolved.returns
         if returns is None or predecessor is None:
             return end
@@ -527,33 +453,13 @@ class Deploying:
             return there
         return spec
 
-    def _move(self, stored: Stored[StreamRegister]) -> None:
-        self._context.update_register(
-            self._control,
-            lambda register: replace(
-                register,
-                fencing_token=self._begin.fencing_token,
-                deployment_id=self._begin.deployment_id,
-                attempt=1,
-                attempt_mode="run",
-                attempt_reason="",
-                intent=None,
-                retirement=None,
-            ),
-            since=stored,
-        )
-
-
-def _is_younger(register: StreamRegister, predecessor: Observation) -> bool:
-    return register.deployment_id == predecessor.deployment_id and register.attempt > predecessor.attempt
-
 
 def taken(spec: DeploymentSpec) -> ConflictError:
-    """Two deployed at once, and the other was first."""
+    """The error of a deploy whose deployment id another deploy took first."""
     return ConflictError(
         "another deploy was first",
         deployment_id=spec.deployment_id,
         deployed_by=spec.requested_by,
         deployed_at=spec.created_at,
-        next_step="Look whether it is the version that you want; if not, deploy again.",
+        next_step="Check whether it is the version that you want; if not, deploy again.",
     )

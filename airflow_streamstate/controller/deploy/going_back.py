@@ -1,4 +1,4 @@
-"""Going back to where a deployment had begun: what must be so, and what is recorded of it (Law 14)."""
+"""Going back to the snapshot that a deployment started from: its conditions, and its start plan (Law 14)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from airflow_streamstate.protocol.records import StartPlan
 
 
 class UsedError(ConflictError):
-    """A deployment that was to be taken for never begun has run batches (Law 14)."""
+    """A deployment that should be treated as never begun has run batches (Law 14)."""
 
 
 def used_queries(beginning: SnapshotManifest, end: SnapshotManifest) -> dict[str, tuple[int, int]]:
-    """Per query that did anything between these two: its first and its last batch, planned ones among them."""
+    """The first and last batch of each query between two snapshots, committed or planned; unchanged queries are left
+    out."""
     found = {}
     for name, query in end.queries.items():
         before = beginning.queries.get(name)
@@ -33,7 +34,7 @@ def used_queries(beginning: SnapshotManifest, end: SnapshotManifest) -> dict[str
 
 
 def committed_batches(beginning: SnapshotManifest, end: SnapshotManifest) -> dict[str, tuple[int, int]]:
-    """Per query that committed anything between these two: its first and its last batch, whose output is its own."""
+    """The first and last batch that each query committed between two snapshots."""
     found = {}
     for name, (first, _) in used_queries(beginning, end).items():
         last = end.queries[name].position.batch_id
@@ -43,8 +44,7 @@ def committed_batches(beginning: SnapshotManifest, end: SnapshotManifest) -> dic
 
 
 def begun_batches(beginning: SnapshotManifest, end: SnapshotManifest) -> dict[str, int]:
-    """Per query that left a batch planned and not committed: that batch, which whoever goes on from there runs again
-    over the same bounds."""
+    """The planned and uncommitted batch of each query; a successor runs it again over the same bounds."""
     planned = {name: end.queries[name].position.planned_batch_id for name in used_queries(beginning, end)}
     return {name: batch_id for name, batch_id in planned.items() if batch_id is not None}
 
@@ -54,13 +54,12 @@ def _standing(query: QuerySnapshot) -> tuple[int | None, int | None]:
 
 
 def refuse_used(predecessor: Observation, beginning: SnapshotManifest, end: SnapshotManifest) -> None:
-    """See that a deployment has neither committed nor planned a batch, so that its beginning is its end.
+    """Check that a deployment has neither committed nor planned a batch.
 
     Raises:
-        UsedError: it has: from its beginning other batches would run under ids that the sink may hold.
+        UsedError: it has; from its beginning other batches would run under ids that the sink may hold.
     """
-    used = used_queries(beginning, end)
-    if used:
+    if used := used_queries(beginning, end):
         raise UsedError(
             "this deployment has run batches, so from its beginning others would run under ids that the sink may hold",
             deployment_id=predecessor.deployment_id,
@@ -73,19 +72,14 @@ def refuse_used(predecessor: Observation, beginning: SnapshotManifest, end: Snap
 def leave_behind(
     home: Home, control: StreamControl, seen: Observation, snapshot_id: str, request_id: str, still_ours: StillOurs
 ) -> None:
-    """Fence a deployment that is proven ended, and keep what can be kept of its end: it may be lost or damaged, and
-    nothing of it is gone on from.
+    """Fence a deployment that is proven ended, and keep its end as far as it is readable: no start goes on from it.
 
     Args:
-        home: of the stream.
-        control: the stream.
-        seen: the deployment.
-        snapshot_id: of the snapshot at its end.
-        request_id: who leaves it behind.
+        snapshot_id: the id of the snapshot at its end.
         still_ours: as in ``takeover.fence``.
 
     Raises:
-        ConflictError: its drain was cut short after its flush had begun, or somebody else moved the stream.
+        ConflictError: its drain was interrupted after its flush had begun, or another writer moved the stream.
     """
     with suppress(DataError, SnapshotNotFoundError):
         take_over(home, control, seen, snapshot_id, request_id, may_discard=True, still_ours=still_ours)
@@ -94,7 +88,7 @@ def leave_behind(
 
 
 def marked(plan: StartPlan, returns: Return, predecessor_id: str) -> StartPlan:
-    """The plan of a start that goes back, with what its driver is to undo first."""
+    """The plan of a start that goes back, with what its driver has to undo first."""
     if not returns.undoes:
         return plan
     return replace(

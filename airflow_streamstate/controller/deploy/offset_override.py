@@ -1,7 +1,7 @@
-"""A seed that begins at other offsets than where its predecessor stood: what that passes over and reads again.
+"""A seed at other offsets than its predecessor's end: which input it skips and which it reads again.
 
-Offsets that the user gives are held against those of the snapshot here, before anything is recorded; a time is mapped
-to offsets by the sources, which the driver asks. Neither is ever done unless the user named the query (Laws 5 and 14).
+The controller compares given offsets with the snapshot before it records anything; the driver asks the sources to map
+a time to offsets. Skipped and repeated input needs the user's consent by query (Laws 5 and 14).
 """
 
 from __future__ import annotations
@@ -28,13 +28,7 @@ def decide_elsewhere(
     manifest: SnapshotManifest | None,
     carried: Collection[str],
 ) -> Start | Refused:
-    """How a deployment starts, at the offsets that were asked for; of every other request ``decide.decide_start``.
-
-    Args:
-        home: with the snapshot's data.
-        request: what was asked for.
-        predecessor_id, manifest, carried: as ``decide_start``.
-    """
+    """How a deployment starts at the offsets of the request; without any, as ``decide.decide_start``."""
     if not request.begins_elsewhere or predecessor_id is None or manifest is None or not manifest.queries:
         return decide_start(request, predecessor_id, manifest, carried)
     plain = replace(request, start=None, offsets={}, begins_at=None)
@@ -62,7 +56,7 @@ def _checked(home: Home, request: DeployRequest, manifest: SnapshotManifest) -> 
         known = manifest.queries.get(name)
         if known is None or not _has_begun(known):
             raise InvalidRequestError(
-                "the snapshot has no position of this query that could be moved",
+                "the snapshot has no position of this query to move",
                 query_name=name,
                 snapshot_id=manifest.snapshot_id,
                 queries=sorted(manifest.queries),
@@ -88,14 +82,14 @@ def _check_snapshot(name: str, known: QuerySnapshot, manifest: SnapshotManifest,
     facts = {"query_name": name, "snapshot_id": manifest.snapshot_id}
     if planned is not None:
         raise IncompatibleUpgradeError(
-            "a batch is planned and not committed, and the sink may hold it: nobody can say which input it has",
+            "a batch is planned and not committed, and the sink may hold it: which input it has is unknown",
             **facts,
             planned_batch_id=planned,
             next_step="Resume the deployment until that batch is committed, or skip it; then stop and deploy.",
         )
     if known.position.batch_id == 0:
         raise IncompatibleUpgradeError(
-            "a seed goes on behind a second batch, and this query has committed one",
+            "a seed needs two committed batches, and this query has one",
             **facts,
             next_step="Let it commit another batch.",
         )
@@ -104,7 +98,8 @@ def _check_snapshot(name: str, known: QuerySnapshot, manifest: SnapshotManifest,
             "this query has state, which a seed would drop: it belongs to the offsets that it was built from",
             **facts,
             state_rows=known.position.state_rows_left,
-            next_step="Drain it first, so that its windows come out; or drop its state with --allow-state-loss.",
+            next_step="Drain the stream first, so that the open windows are written; or drop the state with"
+            " --allow-state-loss.",
         )
 
 
@@ -114,7 +109,7 @@ def _moves(
     stood_at = known.position.end_offsets
     if len(given) != len(stood_at):
         raise InvalidRequestError(
-            "these are not as many offsets as the query has sources in the snapshot",
+            "the number of offsets is not the number of the query's sources in the snapshot",
             query_name=name,
             offsets=len(given),
             sources=len(stood_at),
@@ -142,24 +137,23 @@ def _check_offset(name: str, identity: SourceIdentity, stood_at: str, given: str
     facts = {"query_name": name, "source": identity.what, "offset": given[:200]}
     try:
         order = connector.compare(given, stood_at)
-    except Exception:  # a connector of anybody: whatever it raises, it does not know this as an offset
+    except Exception:  # a user's connector may raise anything
         raise InvalidRequestError(
-            "this is no offset of the source", **facts, stood_at=stood_at, next_step="Write it as Spark does."
+            "this is not an offset of the source", **facts, stood_at=stood_at, next_step="Write it as Spark does."
         ) from None
     if connector.name == FILE and order == "ahead":
         raise InvalidRequestError(
-            "the offset of a source of files counts what it has listed, so there is none ahead of where it stood",
+            "a file source counts the files that it has listed, so no offset is ahead of where it stood",
             **facts,
             stood_at=stood_at,
-            next_step="To pass over files give a time (--at), by when they were modified.",
+            next_step="To skip files give a time (--at): it is compared with their modification times.",
         )
 
 
 def _need_consent(name: str, moves: Sequence[SourceMove], request: DeployRequest) -> None:
-    missing = consent_missing(name, moves, request.accept_lost_input, request.accept_repeated_input)
-    if missing:
+    if missing := consent_missing(name, moves, request.accept_lost_input, request.accept_repeated_input):
         raise IncompatibleUpgradeError(
-            "beginning there passes over input, or reads input again, that nobody accepted",
+            "a start there skips input or reads input again, and that was not accepted",
             query_name=name,
             moves=list(describe(moves)),
             next_step=f"Where that is meant, deploy with {missing}.",

@@ -1,7 +1,4 @@
-"""A batch that always fails, skipped by name: looked at here, ordered here, done by the next attempt.
-
-The order is in the store before anything is started (Law 1), and lies there for whichever attempt starts the query.
-"""
+"""Skipping a batch that always fails: the controller records the order, the next attempt carries it out (Law 1)."""
 
 from __future__ import annotations
 
@@ -28,7 +25,6 @@ from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.positions import SourceMove
-from airflow_streamstate.protocol.records import RequestRecord
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 
 _NAMESPACE = uuid.UUID("c2b0f1de-5f8e-5b5a-8a55-0d7d2f0f6f1c")
@@ -36,14 +32,14 @@ _NAMESPACE = uuid.UUID("c2b0f1de-5f8e-5b5a-8a55-0d7d2f0f6f1c")
 
 @dataclass(frozen=True)
 class SkipOrder:
-    """What is asked for.
+    """An order to skip one batch.
 
     Attributes:
         batch_id: the batch, planned and not committed.
-        reason: why; kept with the gap.
-        query_name: whose; None for the only query that has that batch planned.
-        accepts_written: the sink may hold some of its output, and that stays.
-        assume_dead: take a driver that nobody can ask about for dead.
+        reason: recorded with the gap.
+        query_name: None for the only query that has that batch planned.
+        accepts_written: output of the batch that the sink holds already may stay.
+        assume_dead: treat a driver of unknown state as ended.
     """
 
     stream_id: str
@@ -56,17 +52,13 @@ class SkipOrder:
     def __post_init__(self) -> None:
         if not self.reason.strip():
             raise InvalidRequestError(
-                "a gap needs a reason, for whoever finds it later", next_step="Say why the batch is skipped."
+                "a skip needs a reason: it is recorded with the gap", next_step="Say why the batch is skipped."
             )
 
 
 @dataclass(frozen=True)
 class SkipView:
-    """What a skip passes over.
-
-    Attributes:
-        moves: per source, the offsets between which nobody reads.
-    """
+    """The input that a skip passes over; ``moves``: the skipped offsets of each source."""
 
     stream_id: str
     deployment_id: str
@@ -86,13 +78,7 @@ class SkipView:
 
 
 class Skips:
-    """Skips batches.
-
-    Args:
-        means: of the controller.
-        attempts: starts the attempt that does it.
-        watching: says what became of an order.
-    """
+    """Orders skips of batches."""
 
     def __init__(self, context: ControllerContext, attempts: Attempts, watching: Watching) -> None:
         self._context = context
@@ -100,7 +86,7 @@ class Skips:
         self._watching = watching
 
     def look(self, order: SkipOrder) -> SkipView:
-        """What would be passed over; changes nothing.
+        """The input that would be passed over; changes nothing.
 
         Raises:
             StreamNotFoundError: there is no such stream.
@@ -109,16 +95,13 @@ class Skips:
         return self._look(self._context.observer.observe(order.stream_id), order, None)
 
     def skip(self, order: SkipOrder, request_id: str, on_view: Callable[[SkipView], None]) -> CommandView:
-        """Order it, and start the attempt that does it. The same request id again is the same order.
+        """Record the order and start the attempt that carries it out. Idempotent by request id.
 
         Args:
-            order: what is asked for.
-            request_id: names the request over all its tries.
-            on_view: told what is passed over, before anything is recorded.
+            on_view: gets the skipped input before anything is recorded.
 
         Raises:
-            StreamNotFoundError: there is no such stream.
-            InvalidRequestError: as ``look``.
+            StreamNotFoundError, InvalidRequestError: as ``look``.
             ConflictError: the stream runs, is drained or lost, or a drain of it is not finished.
         """
         control = self._context.home.control(order.stream_id)
@@ -132,19 +115,25 @@ class Skips:
             check_same_request(record, digest)
             end = decide_command_outcome(seen, command_id, SkipRequest.kind)
             if end is not None and seen.command_status(command_id).is_ended:
-                return self._view(seen, command_id, self._watching.outcome(seen, end, command_id))
+                return _view(seen, command_id, self._watching.outcome(seen, end, command_id))
             if not seen.is_current:
-                raise _of_another(record, seen)
+                raise ConflictError(
+                    "a newer deployment is current than the one whose batch this request was to skip",
+                    stream_id=seen.stream_id,
+                    deployment_id=record.deployment_id,
+                    current_deployment_id=seen.register.deployment_id,
+                    next_step="Skip with a new request id, if the current one fails over it, too.",
+                )
             is_ordered = self._is_ordered(control, seen, command_id)
             if is_ordered and seen.state in ALIVE and not seen.is_unlaunched:
-                return self._view(seen, command_id)
+                return _view(seen, command_id)
         if not is_ordered:
             self._refuse(control, seen, order)
         view = self._look(seen, order, command_id)
         if not is_ordered:
             self._refuse_second(control, seen, view.query_name, command_id)
         on_view(view)
-        if not seen.is_unlaunched:  # what would be refused then is refused before anything is recorded
+        if not seen.is_unlaunched:  # all refusals come before the first record
             self._context.drivers.check(seen.spec, seen.attempt + 1)
             self._context.endings.prove(control, seen, assume_dead=order.assume_dead)
         if record is None:
@@ -181,9 +170,9 @@ class Skips:
         return CommandView(seen.stream_id, seen.deployment_id, command_id, number, key, seen.state, "skip")
 
     def _move(self, control: StreamControl, seen: Observation, order: SkipOrder, command_id: str) -> bool:
-        """As ``Attempts.move``; False where somebody else has just started an attempt, which finds the order there.
+        """As ``Attempts.move``; False where another controller has just started an attempt, which finds the order.
 
-        Where there is to be none, the order is withdrawn: what was refused is not done by whoever comes later.
+        A refusal withdraws the order, so that no later attempt carries it out.
         """
         try:
             self._attempts.move(control, seen, "run", assume_dead=order.assume_dead, reason=order.reason)
@@ -196,16 +185,16 @@ class Skips:
         return True
 
     def _is_ordered(self, control: StreamControl, seen: Observation, command_id: str) -> bool:
-        """Whether the command was written, and not withdrawn because another one was first."""
+        """Whether the command was written and not withdrawn."""
         slots = control.journal(seen.deployment_id).commands()
         if any(slot.command is not None and slot.command.command_id == command_id for slot in slots):
             return True
         return any(getattr(entry.event, "command_id", "") == command_id for entry in seen.events)
 
     def _refuse_second(self, control: StreamControl, seen: Observation, query_name: str, command_id: str) -> None:
-        """Of two that skip at once the lower number is first: the attempt takes that up, whoever starts it.
+        """Refuse the second of two skips at once: the attempt carries out the one with the lower number.
 
-        Looked at before an order is recorded, and again when its own number is there for the other one to see.
+        Called before an order is recorded, and again after its own number is visible to the other controller.
         """
         journal = control.journal(seen.deployment_id)
         events = [entry.event for entry in journal.events()]
@@ -252,9 +241,8 @@ class Skips:
         if order.query_name is not None:
             checkpoints = {name: each for name, each in checkpoints.items() if name == order.query_name}
         positions = {name: checkpoint.position() for name, checkpoint in checkpoints.items()}
-        begun = begun_skips(seen.commands)
-        # Committed by a driver that died before it could tell: the next attempt does nothing else of it.
-        untold = {one.query_name for one, _ in begun if one.command_id == command_id}
+        # The driver may have committed the skip and died before its event: the next attempt only reports it.
+        untold = {one.query_name for one, _ in begun_skips(seen.commands) if one.command_id == command_id}
         names = [
             name
             for name, position in positions.items()
@@ -279,19 +267,9 @@ class Skips:
         moves = _moves(seen, names[0], checkpoints[names[0]], order.batch_id)
         return SkipView(seen.stream_id, seen.deployment_id, names[0], order.batch_id, moves)
 
-    def _view(self, seen: Observation, command_id: str, outcome: Outcome | None = None) -> CommandView:
-        state = seen.state
-        return CommandView(seen.stream_id, seen.deployment_id, command_id, None, None, state, "skip", outcome)
 
-
-def _of_another(record: RequestRecord, seen: Observation) -> ConflictError:
-    return ConflictError(
-        "a newer deployment is current than the one of which this request was to skip a batch",
-        stream_id=seen.stream_id,
-        deployment_id=record.deployment_id,
-        current_deployment_id=seen.register.deployment_id,
-        next_step="Skip with a new request id, if the current one fails over it, too.",
-    )
+def _view(seen: Observation, command_id: str, outcome: Outcome | None = None) -> CommandView:
+    return CommandView(seen.stream_id, seen.deployment_id, command_id, None, None, seen.state, "skip", outcome)
 
 
 def _moves(seen: Observation, name: str, checkpoint: Checkpoint, batch_id: int) -> tuple[SourceMove, ...]:

@@ -1,4 +1,4 @@
-"""A deploy on a Spark that cannot read what the predecessor's wrote is refused while nothing has been touched."""
+"""A deploy on a Spark that cannot read the predecessor's checkpoints is refused before anything is touched (Law 10)."""
 
 from __future__ import annotations
 
@@ -14,34 +14,27 @@ from airflow_streamstate.protocol.records import DeploymentSpec
 
 
 def refuse_spark(home: Home, control: StreamControl, drivers: Drivers, spec: DeploymentSpec, seen: Observation) -> None:
-    """See that the Spark that would run a deployment can go on with the state of the one before it.
+    """Check that the Spark of a deployment can go on with the checkpoints of its predecessor ``seen``.
 
-    Asked first of all, also of one that still runs: whoever is told to stop it and deploy again must not be told
-    afterwards that this was in vain. A drained one left positions, which go anywhere.
-
-    Args:
-        home: of the stream.
-        control: the stream.
-        drivers: know which Spark they would start.
-        spec: the deployment that is wanted.
-        seen: the one before it.
+    Comes before all other refusals: a running stream should not be stopped for a deploy that is refused afterwards.
+    A drained predecessor passes: any Spark reads its positions.
 
     Raises:
         IncompatibleUpgradeError: it cannot.
-        InvalidRequestError: it could not be launched at all.
+        InvalidRequestError: the deployment could not be launched.
     """
     if seen.drained is not None:
         return
     runs_on = drivers.spark_version(spec)
     if not runs_on:
-        return  # the driver itself looks again
+        return  # unknown here: the driver checks it
     try:
         checkpoints = built_checkpoints(home, seen)
         before = written_by(control, seen, checkpoints)
         committed_by = written_by(control, seen, checkpoints, with_planned=False)
         formats = {_formats(checkpoint) for checkpoint in checkpoints.values()} or {("", "")}
     except DataError:
-        return  # a damaged checkpoint has an error of its own
+        return  # a later step reports a damaged checkpoint
     for provider, offset_log in sorted(formats):
         refuse_move(
             before,
@@ -55,7 +48,7 @@ def refuse_spark(home: Home, control: StreamControl, drivers: Drivers, spec: Dep
 
 
 def _formats(checkpoint: Checkpoint) -> tuple[str, str]:
-    """State store and version of the offset log."""
+    """The state store provider and the version of the offset log."""
     position = checkpoint.position()
     entry = position.planned if position.batch_id is None else checkpoint.read_offset(position.batch_id)
     return state_store_of(entry, has_state=checkpoint.has_state()), offset_log_of(entry)

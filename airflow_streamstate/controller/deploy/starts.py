@@ -1,4 +1,4 @@
-"""The verbs of a start beside deploy and resume: a batch is skipped."""
+"""The client's verb ``skip``."""
 
 from __future__ import annotations
 
@@ -13,33 +13,26 @@ from airflow_streamstate.controller.wait.watching import Watching
 
 
 class Starts:
-    """The verbs beside deploy and resume.
-
-    Args:
-        means: of the controller.
-        attempts: starts the attempt that skips a batch.
-        watching: says what became of an order.
-    """
+    """The verbs of a start beside deploy and resume."""
 
     def __init__(self, context: ControllerContext, attempts: Attempts, watching: Watching) -> None:
         self._clock = context.clock
         self._skips = Skips(context, attempts, watching)
 
     def what_skip_passes_over(self, order: SkipOrder) -> SkipView:
-        """The input that a skip would pass over; changes nothing. Raises as ``skips.Skips.look``."""
+        """The input that a skip would pass over; changes nothing. Raises as ``Skips.look``."""
         return self._skips.look(order)
 
     def skip(
         self, order: SkipOrder, request_id: str | None = None, on_view: Callable[[SkipView], None] = lambda _: None
     ) -> CommandView:
-        """Have a batch that always fails committed without its rows by the next attempt, and start that.
+        """Start an attempt that commits a batch without its rows, for a batch that always fails.
 
         Args:
-            order: which batch, and why.
-            request_id: names the request over all its tries; None for a new one.
-            on_view: told what is passed over, before anything is recorded.
+            request_id: the same for all tries of one request; None for a new one.
+            on_view: gets the skipped input before anything is recorded.
 
         Raises:
-            StreamNotFoundError, InvalidRequestError, ConflictError: as ``skips.Skips.skip``.
+            StreamNotFoundError, InvalidRequestError, ConflictError: as ``Skips.skip``.
         """
         return self._skips.skip(order, request_id_or_new(request_id, self._clock), on_view)

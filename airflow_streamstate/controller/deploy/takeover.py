@@ -1,12 +1,12 @@
-"""Taking over from a deployment that ended without keeping its end: fence its logs, then take the snapshot (1a.8).
+"""Taking over from a deployment that ended without a snapshot: fence its logs, then take the snapshot (1a.8).
 
-Everything here may be done twice, or by two at once: a fence over a log that nobody uses harms nothing, and the
-snapshot of one end has one id. One that lost the stream meanwhile is held back before each fence.
+Idempotent, also for two controllers at once: a fence over an unused log harms nothing, and the snapshot of one end has
+one id. ``still_ours`` stops a controller that has lost the stream before each fence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from airflow_streamstate.checkpoint.barrier import put_fence, take_back_fence
@@ -24,9 +24,10 @@ from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, VersionConflictError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.events import Drained, Finished, QueryStarted, SnapshotReady, Stopped
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import SourceIdentity
+from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from airflow_streamstate.snapshot.kept import kept_by_own_snapshots
 
@@ -34,7 +35,7 @@ StillOurs = Callable[[], None]
 
 
 class ResumedError(VersionConflictError):
-    """The deployment that was to be taken over has a younger attempt."""
+    """The deployment to take over has a newer attempt."""
 
 
 def take_over(
@@ -51,20 +52,16 @@ def take_over(
     """Fence every checkpoint of a deployment that is proven ended, and keep its end as a ``stopped`` snapshot.
 
     Args:
-        home: of the stream.
-        control: the stream.
-        seen: the deployment, ended.
-        snapshot_id: of the snapshot, the same at every try.
-        request_id: who takes over.
+        snapshot_id: the same at every try.
         may_discard: state of a flush that was committed and never reported may be dropped (Law 16).
         still_ours: as in ``fence``.
-        kept_at: where its end is kept, as ``DeploymentSpec.snapshots``; None for where it kept its own. A successor
-            says where it keeps its own: so there is a way on from a place that is lost.
+        kept_at: the place of the snapshot, as ``DeploymentSpec.snapshots``; None for the deployment's own place, which
+            may be lost.
 
     Raises:
-        ConflictError: its drain was cut short after its flush had begun.
+        ConflictError: its drain was interrupted after its flush had begun.
         DataError: a checkpoint is damaged.
-        SnapshotNotFoundError, DataError: no checkpoint is there, and its start snapshot is gone, or damaged.
+        SnapshotNotFoundError, DataError: it has no checkpoint, and its start snapshot is gone or damaged.
     """
     checkpoints = built_checkpoints(home, seen)
     for name, checkpoint in checkpoints.items():
@@ -95,8 +92,10 @@ def take_over(
 def written_by(
     control: StreamControl, seen: Observation, checkpoints: dict[str, Checkpoint], *, with_planned: bool = True
 ) -> str:
-    """The newest Spark that wrote, or may have written, what lies in these checkpoints of a deployment; "" where nobody
-    knows. ``with_planned``: also what a batch left that was not committed.
+    """The newest version of Spark that may have written these checkpoints of a deployment; "" where it is unknown.
+
+    Args:
+        with_planned: count the files of an uncommitted batch, too.
 
     Raises:
         DataError: a checkpoint is damaged.
@@ -116,7 +115,7 @@ def _refuse_unfinished_drain(name: str, checkpoint: Checkpoint, seen: Observatio
     finding = classify(checkpoint, seen.deployment_id)
     beneath = finding.beneath if isinstance(finding, Foreign) else finding
     if isinstance(beneath, DrainPending):
-        # The sink may hold what the flush wrote; restored, the same batch id would run over other bounds (Law 14).
+        # The sink may hold the flush; a restore would run the same batch id over other bounds (Law 14).
         raise ConflictError(
             "the drain of this deployment was cut short in its flush, so the sink may hold its batch already",
             deployment_id=seen.deployment_id,
@@ -126,22 +125,21 @@ def _refuse_unfinished_drain(name: str, checkpoint: Checkpoint, seen: Observatio
         )
     if isinstance(beneath, DrainCommitted) and not may_discard:
         raise ConflictError(
-            "the drain of this deployment was flushed and not finished, so nobody has counted what it left",
+            "the drain of this deployment was flushed and not finished, so the state that it left was not counted",
             deployment_id=seen.deployment_id,
             query_name=name,
-            next_step=f"`streamstate drain {seen.stream_id}` finishes it; --allow-state-loss does not count.",
+            next_step=f"`streamstate drain {seen.stream_id}` finishes it; --allow-state-loss drops that state.",
         )
 
 
 def fence(
     checkpoints: dict[str, Checkpoint], seen: Observation, request_id: str, clock: Clock, still_ours: StillOurs
 ) -> None:
-    """Put a fence on top of each log: a driver that still lives somewhere can claim no other batch.
+    """Put a fence on top of each log, so that a driver that still lives can claim no other batch.
 
-    ``still_ours`` raises where the register has moved: a fence in the log of an attempt that was started meanwhile
-    would end it, or, while it starts up, make it pass over a batch (1a.2). Between that look and the put there is
-    always a moment, and a machine may sleep in it: so it looks again, and takes back what an attempt of this very
-    deployment would meet. What a successor finds stays: it may have taken it for its own.
+    ``still_ours`` raises where the register has moved: a fence would end an attempt that was started meanwhile, or make
+    it skip a batch while it starts up (1a.2). It is called before and after each put: a fence that a newer attempt of
+    this deployment would meet is removed; one that a successor may have taken for its own stays.
 
     Raises:
         DataError: a log is damaged.
@@ -164,14 +162,14 @@ def fence(
 
 
 def built_checkpoints(home: Home, seen: Observation) -> dict[str, Checkpoint]:
-    """The deployment's own checkpoints that are whole, by query; half-built ones are nothing yet (1a.10)."""
+    """The deployment's own checkpoints by query, without half-built ones (1a.10)."""
     folder = layout.checkpoints_folder(seen.stream_id, seen.deployment_id)
     found = {}
     for name in home.checkpoints.list_folders(folder):
         try:
             query_name = layout.query_name_of(name)
         except InvalidRequestError:
-            continue  # not ours
+            continue  # not a folder of streamstate's
         checkpoint = Checkpoint(home.checkpoints, f"{folder}/{name}")
         if checkpoint.exists():
             found[query_name] = checkpoint
@@ -181,7 +179,10 @@ def built_checkpoints(home: Home, seen: Observation) -> dict[str, Checkpoint]:
 def has_committed(home: Home, control: StreamControl, seen: Observation) -> bool:
     """Whether this deployment committed a batch of its own, beyond what it started from."""
     checkpoints = built_checkpoints(home, seen)
-    before = _start_queries(control, seen, checkpoints)
+    snapshot_id, manifest = seen.spec.start.snapshot_id, None
+    if snapshot_id is not None:  # without a checkpoint, a start snapshot that is gone or damaged is an error
+        manifest = control.readable_manifest(snapshot_id) if checkpoints else control.need_manifest(snapshot_id)
+    before = {} if manifest is None else manifest.queries
     for name, checkpoint in checkpoints.items():
         batch_id = checkpoint.position().batch_id
         start = before.get(name)
@@ -191,10 +192,10 @@ def has_committed(home: Home, control: StreamControl, seen: Observation) -> bool
 
 
 def has_committed_since(home: Home, seen: Observation, attempt: int) -> bool:
-    """Whether this deployment committed a batch in this attempt, or in a later one."""
+    """Whether this deployment committed a batch in this attempt or a later one."""
     checkpoints = built_checkpoints(home, seen)
     began: dict[str, int | None] = {}
-    for event in seen.of_kind(QueryStarted, any_attempt=True):  # newest first: the oldest of a query stays
+    for event in seen.of_kind(QueryStarted, any_attempt=True):  # newest first, so the oldest of a query wins
         if event.attempt >= attempt:
             began[event.query_name] = event.batch_id
     return any(
@@ -208,13 +209,11 @@ def carried_queries(
     """Queries that a deployment never started and left as its start snapshot had them (1a.12).
 
     Args:
-        control: the stream.
-        seen: the deployment; None for none.
-        manifest: the snapshot at its end; None for none.
+        manifest: the snapshot at its end.
     """
     if seen is None or manifest is None or seen.spec.start.snapshot_id in (None, manifest.snapshot_id):
-        return frozenset()  # an adopted one ran without us, and both began and ended at the one snapshot
-    started = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
+        return frozenset()  # an adopted deployment starts and ends at one snapshot
+    started = _started(seen)
     names = [
         name
         for name, query in manifest.queries.items()
@@ -224,33 +223,75 @@ def carried_queries(
     return frozenset(name for name in names if before and before.queries.get(name) == manifest.queries[name])
 
 
-def _start_queries(
-    control: StreamControl, seen: Observation, checkpoints: dict[str, Checkpoint]
-) -> dict[str, QuerySnapshot]:
-    """What the observed deployment started from; a snapshot that is gone, or damaged, is missed where nothing else is
-    there."""
-    snapshot_id = seen.spec.start.snapshot_id
-    if snapshot_id is None:
-        return {}
-    manifest = control.readable_manifest(snapshot_id) if checkpoints else control.need_manifest(snapshot_id)
-    return {} if manifest is None else dict(manifest.queries)
-
-
 def holders_of(
     home: Home, control: StreamControl, seen: Observation, checkpoints: dict[str, Checkpoint]
 ) -> dict[str, SnapshotManifest]:
-    """Which snapshot holds each query as it was before this deployment; its own ones, where its start is gone."""
+    """The snapshot that holds each query as it was before this deployment.
+
+    Where its start snapshot is gone, the deployment's own snapshots hold the queries that it never started.
+    """
     snapshot_id = seen.spec.start.snapshot_id
     if snapshot_id is None:
         return {}
     manifest = control.readable_manifest(snapshot_id)
     if manifest is not None:
         return dict.fromkeys(manifest.queries, manifest)
-    started = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
-    kept = kept_by_own_snapshots(control, home.places, seen.deployment_id, _events(seen), {*checkpoints, *started})
+    kept = _kept_by_own_snapshots(home, control, seen, checkpoints)
     if not checkpoints and not kept:
         control.need_manifest(snapshot_id)
     return kept
+
+
+def _started(seen: Observation) -> set[str]:
+    return {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
+
+
+def _kept_by_own_snapshots(
+    home: Home, control: StreamControl, seen: Observation, others: Iterable[str]
+) -> dict[str, SnapshotManifest]:
+    """The deployment's own snapshot that holds each query which it never started and which is not in ``others``."""
+    return kept_by_own_snapshots(control, home.places, seen.deployment_id, _events(seen), {*others, *_started(seen)})
+
+
+def lost_with_start(home: Home, control: StreamControl, seen: Observation, end: SnapshotManifest) -> tuple[str, ...]:
+    """Notes on queries that an ended deployment never started and whose start snapshot is gone or damaged (1a.12).
+
+    Its own earlier snapshots may still hold such a query unchanged. Without one the query is lost: no older position
+    replaces it, and a start of it is refused (Law 5).
+    """
+    start = seen.spec.start
+    if start.snapshot_id is None or control.readable_manifest(start.snapshot_id) is not None:
+        return ()
+    kept = _kept_by_own_snapshots(home, control, seen, end.queries)
+    left = tuple(
+        f"query {name} is not in snapshot {end.snapshot_id}: {seen.deployment_id} never started it; snapshot"
+        f" {holder.snapshot_id} still has it as it was"
+        for name, holder in sorted(kept.items())
+    )
+    known = _queries_of_start(control, start)
+    if known is None:
+        return (
+            *left,
+            f"snapshot {start.snapshot_id}, from which {seen.deployment_id} started, is gone or damaged: a query that"
+            f" {seen.deployment_id} never started, and that no later snapshot has, is lost with it; a start of it is"
+            " refused, unless --allow-new-query starts it with nothing",
+        )
+    return left + tuple(
+        f"query {name} is lost: {seen.deployment_id} never started it, and snapshot {start.snapshot_id}, which had it,"
+        f" is gone or damaged; a start of it is refused, unless --allow-new-query {name} starts it with nothing"
+        for name in sorted(known - {*end.queries, *kept})
+    )
+
+
+def _queries_of_start(control: StreamControl, start: StartPlan) -> frozenset[str] | None:
+    """The queries of a start snapshot, by the events of its deployment; None where no event tells."""
+    if start.predecessor_id is None:
+        return None
+    for entry in control.journal(start.predecessor_id).events():
+        event = entry.event
+        if isinstance(event, SnapshotReady | Stopped | Finished | Drained) and event.snapshot_id == start.snapshot_id:
+            return frozenset(event.queries)
+    return None
 
 
 def to_capture(
@@ -259,18 +300,15 @@ def to_capture(
     checkpoints: dict[str, Checkpoint],
     holders: dict[str, SnapshotManifest],
 ) -> dict[str, QueryToCapture]:
-    """What a snapshot of these checkpoints of a deployment is made of, as far as its events tell.
+    """The parts of a snapshot of these checkpoints, by query.
 
     Args:
-        control: the stream.
-        seen: the deployment.
-        checkpoints: its own, by query.
-        holders: as ``holders_of`` gives them.
+        holders: as ``holders_of`` returns them.
 
     Raises:
         DataError: a checkpoint is gone.
     """
-    # Newest first, so the first of each query counts.
+    # The events come newest first, so the first one of each query with sources counts.
     started: dict[str, QueryStarted] = {}
     for event in seen.of_kind(QueryStarted, any_attempt=True):
         if event.query_name not in started or not started[event.query_name].sources:

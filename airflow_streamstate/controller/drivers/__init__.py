@@ -1,1 +1,1 @@
-"""Drivers as processes: launched with their secrets, kept warm, and proven to have ended."""
+"""Drivers as processes: launched with their secrets, or taken over from a rehearsal."""

@@ -1,8 +1,4 @@
-"""Starting the driver of an attempt, and ending one: the only acts on the world outside the stores.
-
-A launch has its key before the first try, and the same key twice is the same driver (Law 2): whoever finds an attempt
-without a driver may launch it.
-"""
+"""Launching the driver of an attempt. The launch key exists before the first try, and one key is one driver (Law 2)."""
 
 from __future__ import annotations
 
@@ -31,13 +27,13 @@ from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.s3a import ReachedBySpark
 
 LAUNCH = Retry(tries=3, pause_seconds=0.5)
-"""The same call again tells whether the first one launched a driver (Law 8)."""
+"""A repeated launch tells whether the first one started a driver (Law 8)."""
 GRACE_SECONDS = 5.0
 _CODE = "code"
 
 
 class SparkConnection(Protocol):
-    """How an Airflow Spark connection wants drivers to be started."""
+    """How an Airflow Spark connection starts drivers."""
 
     @property
     def master(self) -> str:
@@ -45,11 +41,11 @@ class SparkConnection(Protocol):
 
     @property
     def spark_submit(self) -> tuple[str, ...]:
-        """The command with its first options; it names the master already."""
+        """The command with its first options, the master among them."""
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables that it needs beside the launcher's own."""
+        """Additional variables of the launcher's process."""
 
 
 SparkConnections = Callable[[str], SparkConnection]
@@ -58,14 +54,11 @@ PlaceCode = Callable[[Artifact, Path], None]
 
 
 class Drivers:
-    """Starts drivers, and records who they are.
+    """Launches drivers, and records their handles.
 
     Args:
-        home: of the streams.
-        launcher: starts them.
-        clock: for times and waits.
-        spark_connections: resolves ``spark_conn_id``; None where nobody can.
-        look_up: resolves references to secrets; None for those of this process's environment alone.
+        spark_connections: resolves ``spark_conn_id``; None outside of Airflow.
+        look_up: resolves references to secrets; None for those of this process's environment.
     """
 
     def __init__(
@@ -84,37 +77,30 @@ class Drivers:
         self._look_up = environment_secrets(os.environ) if look_up is None else look_up
 
     def check(self, spec: DeploymentSpec, attempt: int) -> None:
-        """See whether an attempt could be launched, before anything is recorded of it.
+        """Check that an attempt could be launched; records nothing.
 
         Raises:
-            InvalidRequestError: ``launch`` would refuse it; a secret cannot be looked up.
-            UnavailableError: whoever knows a secret does not answer.
+            InvalidRequestError: ``launch`` would refuse it, or a secret cannot be looked up.
+            UnavailableError: the source of a secret does not answer.
         """
-        secrets = resolve(spec, self._look_up)
-        self._launcher.check(self._request(spec, attempt, secrets, lambda _artifact, _folder: None))
+        self._launcher.check(self._unplaced_request(spec, attempt))
 
     def spark_version(self, spec: DeploymentSpec) -> str:
-        """The version of the Spark that would run a deployment; "" where that is not to be seen from here.
-
-        Raises:
-            InvalidRequestError, UnavailableError: as ``check``.
-        """
-        secrets = resolve(spec, self._look_up)
-        return self._launcher.spark_version(self._request(spec, 1, secrets, lambda _artifact, _folder: None))
+        """The version of the Spark that would run a deployment; "" where it is unknown here. Raises as ``check``."""
+        return self._launcher.spark_version(self._unplaced_request(spec, 1))
 
     def start(self, control: StreamControl, spec: DeploymentSpec, attempt: int, rehearsal_id: str | None) -> None:
-        """Give an attempt its driver: that of this rehearsal, if it waits for it; else one of its own. Raises as
-        ``launch``."""
+        """Give an attempt the waiting driver of this rehearsal, else a driver of its own. Raises as ``launch``."""
         if rehearsal_id is None or not self.hand_over(control, spec, attempt, rehearsal_id):
             self.launch(control, spec, attempt)
 
     def launch(self, control: StreamControl, spec: DeploymentSpec, attempt: int) -> LaunchHandle:
-        """Start the driver of an attempt, or find it; then record the handle. One that waited is told, if it was not.
+        """Start the driver of an attempt, or find it, then record the handle; complete a handover that was begun.
 
         Raises:
-            InvalidRequestError: it cannot run as it was asked for. The attempt is closed then: it has failed. Or a
-                secret cannot be looked up from here: then nothing was done.
-            UnavailableError, OutcomeUnknownError: try again; it stays the same driver.
+            InvalidRequestError: the launcher refuses it, which closes the attempt as failed; or a secret cannot be
+                looked up, which changes nothing.
+            UnavailableError, OutcomeUnknownError: try again; a retry gives the same driver.
         """
         launch_key = launch_key_for(spec.deployment_id, attempt)
         handed_over = self._handed_over(control, spec.deployment_id, launch_key)
@@ -122,8 +108,14 @@ class Drivers:
             return handed_over
         self._home.complete_record()
         secrets = resolve(spec, self._look_up)
+
+        def place(artifact: Artifact, folder: Path) -> None:
+            # For its owner alone: configuration and arguments will be there, too.
+            _make(self._launch_folder(spec, launch_key))
+            materialise(self._home.home, spec.stream_id, artifact, folder)
+
         try:
-            request = self._request(spec, attempt, secrets, self._code_placer(spec, launch_key))
+            request = self._request(spec, attempt, secrets, place)
             handle = self._launch(request)
         except InvalidRequestError as error:
             self.close(control, spec.deployment_id, attempt, f"its launch was refused: {error.message}")
@@ -142,8 +134,8 @@ class Drivers:
         try:
             control.create_launch(record)
         except ObjectExistsError:
-            # Recorded by another who launched the same driver; or who handed the attempt over in this very moment: one
-            # of the two drivers is too many, and the one that nobody would find is ended.
+            # Another controller recorded the same driver, or handed the attempt over meanwhile: then this driver, of
+            # which there is no record, is ended.
             handed_over = self._handed_over(control, spec.deployment_id, launch_key)
             if handed_over is not None:
                 self._launcher.kill(handle, GRACE_SECONDS)
@@ -151,15 +143,11 @@ class Drivers:
         return handle
 
     def launch_reader(self, spec: DeploymentSpec, order: Mapping[str, object]) -> LaunchHandle:
-        """Start a driver that reads state, and runs nothing of a deployment's own.
+        """Start a driver that reads state and runs no script; raises as ``check`` and ``launch``.
 
         Args:
             spec: Spark's configuration, packages, jars and environment, under the id of the reading.
-            order: what is read (``snapshot.state_order``).
-
-        Raises:
-            InvalidRequestError: it cannot run as it was asked for, or a secret cannot be looked up from here.
-            UnavailableError, OutcomeUnknownError: try again; it stays the same driver.
+            order: what to read (``snapshot.state_order``).
         """
         secrets = resolve(spec, self._look_up)
         request = self._request(spec, 1, secrets, _place_nothing)
@@ -168,14 +156,13 @@ class Drivers:
         return self._launch(request)
 
     def hand_over(self, control: StreamControl, spec: DeploymentSpec, attempt: int, rehearsal_id: str) -> bool:
-        """Make the driver of a rehearsal that waits the driver of this attempt, once the register names it.
+        """Make the waiting driver of a rehearsal the driver of this attempt, which the register names already.
 
-        Cut short anywhere, the same call or ``launch`` goes on with it; another driver is never launched then. A driver
-        that dies before it claims leaves a failed attempt, as a cold one would.
+        After an interruption the same call or ``launch`` completes it, without another driver.
 
         Returns:
-            False where it does not wait (any more), is no longer sure to, runs other code than is pinned, or the
-            attempt has a driver: ``launch`` is to be called then.
+            False where the driver does not wait or may soon end, runs other code than is pinned, or the attempt has a
+            driver; call ``launch`` then.
 
         Raises:
             UnavailableError, OutcomeUnknownError: try again.
@@ -184,28 +171,28 @@ class Drivers:
             return False
         record = control.launch(spec.deployment_id, launch_key_for(spec.deployment_id, attempt))
         if record is not None and not self._warm.can_be_asked(handle_of(record)):
-            # Given up in this very moment, folder and all: nobody could ever prove its end.
+            # Its folder was removed meanwhile, so its end could never be proven.
             self.close(control, spec.deployment_id, attempt, "the driver that waited for it was given up")
         return True
 
     def _handed_over(self, control: StreamControl, deployment_id: str, launch_key: str) -> LaunchHandle | None:
-        """The driver that waited for this attempt, told by now; None where it is one that is launched for it."""
+        """The driver that waited for this attempt, its handover completed; None where it has none."""
         record = control.launch(deployment_id, launch_key)
         return self._warm.complete(control, record) if record is not None and record.rehearsal_id else None
 
     def place_note(self, spec: DeploymentSpec) -> str:
-        """What a person should know of where the checkpoints lie, with such a master; "" where it is well."""
+        """A warning where executors of this master may not reach the checkpoints' local folder; else ""."""
         checkpoints = self._home.checkpoints
         if not isinstance(checkpoints, LocalStore):
             return ""
-        connection = self._connection(spec.spark_conn_id) if spec.spark_conn_id is not None else None
+        connection = self._connection(spec)
         return own_disk_note(connection.master if connection is not None else spec.master, checkpoints.root)
 
     def close(self, control: StreamControl, deployment_id: str, attempt: int, reason: str) -> bool:
-        """Take the place of the driver of an attempt that nobody has claimed, so that none can ever be it.
+        """Claim an attempt without a driver, so that a launch still under way finds it claimed and stops.
 
-        A launch that is still on its way somewhere then finds the attempt claimed and stops. False where a driver was
-        first.
+        Returns:
+            False where a driver has claimed it.
         """
         tombstone = Claim(
             stream_id=control.stream_id,
@@ -230,6 +217,9 @@ class Drivers:
     def _launch(self, request: LaunchRequest) -> LaunchHandle:
         return LAUNCH.call(self._clock, lambda: self._launcher.launch(request), OutcomeUnknownError)
 
+    def _unplaced_request(self, spec: DeploymentSpec, attempt: int) -> LaunchRequest:
+        return self._request(spec, attempt, resolve(spec, self._look_up), lambda _artifact, _folder: None)
+
     def _request(self, spec: DeploymentSpec, attempt: int, secrets: Resolved, place: PlaceCode) -> LaunchRequest:
         if spec.checkpoints_uri != self._home.checkpoints.uri:
             raise InvalidRequestError(
@@ -242,7 +232,7 @@ class Drivers:
         launch_key = launch_key_for(spec.deployment_id, attempt)
         folder = self._launch_folder(spec, launch_key)
         log_path = self._home.launch_path(layout.driver_log_key(spec.stream_id, spec.deployment_id, launch_key))
-        connection = self._connection(spec.spark_conn_id) if spec.spark_conn_id is not None else None
+        connection = self._connection(spec)
         checkpoints = self._home.checkpoints
         reach = checkpoints.for_spark() if isinstance(checkpoints, ReachedBySpark) else None
 
@@ -255,7 +245,7 @@ class Drivers:
             application=code(spec.application, ""),
             arguments=secrets.arguments,
             master=spec.master,
-            # To a file for its owner alone, with the secrets among it; what the deployment says itself wins.
+            # Written to a file for its owner alone, since it holds secrets; the deployment's own settings win.
             conf=secrets.conf if reach is None else {**reach.conf, **reach.secret_conf, **secrets.conf},
             environment={
                 **self._credentials(),
@@ -271,23 +261,15 @@ class Drivers:
             log_path=str(log_path),
             needs_s3=checkpoints.uri.startswith("s3://"),
             spark_submit=connection.spark_submit if connection is not None else None,
-            # A rehearsal runs the script by our runner: under it ``attach()`` has nothing to do.
+            # A rehearsal runs the script by streamstate's runner, under which ``attach()`` does nothing.
             attaches=spec.attaches and not is_rehearsal_id(spec.deployment_id),
         )
-
-    def _code_placer(self, spec: DeploymentSpec, launch_key: str) -> PlaceCode:
-        def place(artifact: Artifact, folder: Path) -> None:
-            # Configuration and arguments will lie there, too: for their owner alone.
-            _make(self._launch_folder(spec, launch_key))
-            materialise(self._home.home, spec.stream_id, artifact, folder)
-
-        return place
 
     def _launch_folder(self, spec: DeploymentSpec, launch_key: str) -> Path:
         return self._home.launch_path(layout.launch_folder(spec.stream_id, spec.deployment_id, launch_key))
 
     def _driver_config(self, spec: DeploymentSpec, attempt: int) -> dict[str, object]:
-        """What ``runtime.driver_config`` reads; the launcher adds launch key, application and arguments."""
+        """What ``driver.config`` reads; the launcher adds launch key, application and arguments."""
         s3 = self._home.config.s3
         return {
             "home_uri": self._home.home.uri,
@@ -301,7 +283,7 @@ class Drivers:
         }
 
     def _credentials(self) -> dict[str, str]:
-        """Credentials that the home was opened with travel by environment, never by a file or a command line."""
+        """The home's credentials, which reach the driver by environment, never by a file or a command line."""
         s3 = self._home.config.s3
         if s3 is None:
             return {}
@@ -313,18 +295,20 @@ class Drivers:
         }
         return {name: value for name, value in named.items() if value}
 
-    def _connection(self, spark_conn_id: str) -> SparkConnection:
+    def _connection(self, spec: DeploymentSpec) -> SparkConnection | None:
+        if spec.spark_conn_id is None:
+            return None
         if self._spark_connections is None:
             raise InvalidRequestError(
                 "this deployment is launched through an Airflow connection, which only Airflow can look up",
-                spark_conn_id=spark_conn_id,
+                spark_conn_id=spec.spark_conn_id,
                 next_step="Run this from Airflow, or deploy with a master instead.",
             )
-        return self._spark_connections(spark_conn_id)
+        return self._spark_connections(spec.spark_conn_id)
 
 
 def _place_nothing(artifact: Artifact, folder: Path) -> None:
-    """A driver is launched for a script; one that reads state never runs it."""
+    """A launch needs a script; a driver that reads state never runs it."""
     _make(folder)
     with translated(folder):
         (folder / artifact.name).write_text("# reads state\n", encoding="utf-8")

@@ -1,7 +1,6 @@
-"""References to secrets become values: at each launch anew, by whoever launches, and only on their way to the driver.
+"""The launching process resolves references to secrets at each launch; no value is recorded in the home.
 
-Arguments reach it in ``driver.json`` and configuration in its properties file, both for their owner alone; environment
-variables in its environment.
+Arguments reach the driver in ``driver.json`` and configuration in its properties file, both for their owner alone.
 """
 
 from __future__ import annotations
@@ -15,22 +14,14 @@ from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.references import Reference, is_reference, parse_reference, split_argument
 
 LookUp = Callable[[Reference], str]
-"""The value that a reference stands for.
-
-Raises InvalidRequestError where there is none, UnavailableError where whoever knows it does not answer.
-"""
+"""The value of a reference; raises InvalidRequestError for none, UnavailableError where its source does not answer."""
 REDACTION = "spark.redaction.regex"
 _SPARKS_OWN_REDACTION = "(?i)secret|password|token|access[.]?key"
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a driver is given.
-
-    Attributes:
-        arguments, conf, environment: with values where references stood.
-        values: those of them that are secret, to take them out of texts.
-    """
+    """A deployment's settings with values in place of references; ``values``: the secret ones, to redact texts."""
 
     arguments: tuple[str, ...]
     conf: Mapping[str, str]
@@ -39,14 +30,13 @@ class Resolved:
 
 
 def resolve(spec: DeploymentSpec, look_up: LookUp) -> Resolved:
-    """What stands in a deployment's record, with the secrets that it refers to.
+    """The settings of a deployment's record, its references resolved.
 
-    What begins like a reference and is none stays as it is: a deploy refuses it, so an earlier version recorded it,
-    which gave it to the script word for word (Law 15).
+    A malformed reference stays as it is: an earlier release recorded it and gave it to the script unchanged (Law 15).
 
     Raises:
-        InvalidRequestError: a reference cannot be looked up from here, or there is nothing where it points.
-        UnavailableError: whoever knows it does not answer.
+        InvalidRequestError: a reference cannot be looked up from here, or has no value.
+        UnavailableError: its source does not answer.
     """
     found: dict[str, str] = {}
     secret: set[str] = set()
@@ -78,15 +68,15 @@ def has_references(spec: DeploymentSpec) -> bool:
 
 
 def environment_secrets(environ: Mapping[str, str]) -> LookUp:
-    """Looks up what this environment holds, and refuses by name what only Airflow knows."""
+    """Looks up variables of this environment, and refuses references that only Airflow can look up."""
 
     def look_up(reference: Reference) -> str:
         if reference.source != "env":
             raise InvalidRequestError(
-                "this secret lies in Airflow, where only Airflow can look it up",
+                "this secret is stored in Airflow, and only Airflow can look it up",
                 reference=reference.text,
-                next_step="Run this from Airflow (DeployStreamOperator, DrainStreamOperator, …); or deploy with "
-                "env://NAME where the shell must do it, too.",
+                next_step="Run this from Airflow (DeployStreamOperator, DrainStreamOperator, …); or deploy with"
+                " env://NAME, which the shell can look up, too.",
             )
         return from_environment(reference, environ)
 
@@ -94,15 +84,11 @@ def environment_secrets(environ: Mapping[str, str]) -> LookUp:
 
 
 def from_environment(reference: Reference, environ: Mapping[str, str]) -> str:
-    """What an ``env://`` reference stands for.
-
-    Raises:
-        InvalidRequestError: the variable is not set, or empty.
-    """
+    """The value of an ``env://`` reference; raises InvalidRequestError where the variable is not set or empty."""
     value = environ.get(reference.key, "")
     if not value:
         raise InvalidRequestError(
-            "this secret is not in the environment of whoever launches the driver",
+            "this secret is not in the environment of the process that launches the driver",
             reference=reference.text,
             next_step=f"Set {reference.key} there, then try again.",
         )
@@ -117,13 +103,15 @@ def _look_up(look_up: LookUp, reference: Reference, where: str) -> str:
         raise
     if "\0" in value:
         raise InvalidRequestError(
-            "this secret holds a zero byte, which no driver can be given", reference=reference.text, used_in=where
+            "this secret holds a zero byte, which cannot be given to a driver",
+            reference=reference.text,
+            used_in=where,
         )
     return value
 
 
 def _with_redaction(conf: dict[str, str], secret_names: list[str]) -> dict[str, str]:
-    """Spark hides by names, too: what was a reference under another name is added to those that it hides."""
+    """Spark redacts settings by name: add the names of references that its own pattern misses."""
     own = re.compile(_SPARKS_OWN_REDACTION)
     missing = [name for name in secret_names if not own.search(name)]
     if not missing or REDACTION in conf:

@@ -1,7 +1,7 @@
 """Warm handovers: the driver of an accepted rehearsal waits, and becomes an attempt of the deployment that follows.
 
-Two records, in this order: the ``LaunchRecord`` of the attempt, by which whoever comes later finds and ends its driver,
-and the ``Handover``, which the driver waits for. Whoever finds the first without the second writes the second.
+Two records in this order: the ``LaunchRecord`` of the attempt, by which any controller finds its driver, and the
+``Handover``, which the driver waits for. A controller that finds only the first writes the second.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, Rehears
 ATTEMPT = 1
 """A rehearsal has one driver."""
 MARGIN_SECONDS = 5.0
-"""A driver that waits no longer than this is handed nothing: it may be about to end."""
+"""A driver gets no attempt in the last seconds of its wait: it may be about to end."""
 _RUNS = (
     "application", "arguments", "master", "conf", "py_files", "files", "packages", "jars", "spark_conn_id",
     "environment", "checkpoints_uri",
@@ -30,13 +30,13 @@ _RUNS = (
 
 
 def is_to_wait(rehearsal: Rehearsal, verdict: RehearsalVerdict | None, now: datetime) -> bool:
-    """Whether the driver of a rehearsal that is over waits, or is about to."""
+    """Whether the driver of a finished rehearsal waits for an attempt, or is about to."""
     until = rehearsal.waits_until
     return until is not None and verdict is not None and verdict.can_take_over and now < until
 
 
 def is_handed_over(control: StreamControl, rehearsal_id: str) -> bool:
-    """Whether the driver of a rehearsal belongs to a deployment, or will once its handover is completed."""
+    """Whether the driver of a rehearsal belongs to a deployment, also where its handover is not complete."""
     if control.handover(rehearsal_id) is not None:
         return True
     register = control.register()
@@ -48,25 +48,19 @@ def is_handed_over(control: StreamControl, rehearsal_id: str) -> bool:
 
 
 def handle_of(record: LaunchRecord) -> LaunchHandle:
-    """How to ask for the driver of a recorded launch; one that waited has the launch key of its rehearsal."""
+    """The handle of a recorded launch; a driver that was handed over keeps the launch key of its rehearsal."""
     launched_for = launch_key_for(record.rehearsal_id, ATTEMPT) if record.rehearsal_id else record.launch_key
     return LaunchHandle(launcher=record.launcher, launch_key=launched_for, data=record.data)
 
 
 def awaits_handover(control: StreamControl, handle: LaunchHandle) -> bool:
-    """Whether this driver was recorded as an attempt's own, and does not know it yet."""
+    """Whether this driver was recorded as an attempt's own, and its handover is not written."""
     rehearsal_id = rehearsal_id_in(handle.launch_key)
     return rehearsal_id is not None and control.handover(rehearsal_id) is None
 
 
 class WarmHandovers:
-    """Hands over.
-
-    Args:
-        home: of the streams.
-        launcher: answers for drivers.
-        clock: for times.
-    """
+    """Hands waiting drivers over to attempts."""
 
     def __init__(self, home: Home, launcher: Launcher, clock: Clock) -> None:
         self._home = home
@@ -74,7 +68,7 @@ class WarmHandovers:
         self._clock = clock
 
     def offer(self, control: StreamControl, spec: DeploymentSpec, attempt: int, rehearsal_id: str) -> bool:
-        """Record the driver that waits as that of the attempt, and tell it; as ``Drivers.hand_over``."""
+        """Record the waiting driver as the attempt's, then write the handover; returns as ``Drivers.hand_over``."""
         launch_key = launch_key_for(spec.deployment_id, attempt)
         record = control.launch(spec.deployment_id, launch_key)
         if record is None:
@@ -91,7 +85,7 @@ class WarmHandovers:
         return True
 
     def complete(self, control: StreamControl, record: LaunchRecord) -> LaunchHandle:
-        """Tell the driver that waits that it is this attempt. Twice is once."""
+        """Write the handover that the waiting driver polls for. Idempotent."""
         handover = Handover(
             stream_id=record.stream_id,
             rehearsal_id=record.rehearsal_id,
@@ -101,22 +95,22 @@ class WarmHandovers:
             handed_over_at=self._clock.now(),
             write_id=self._clock.new_uuid(),
         )
-        with suppress(ObjectExistsError):  # by an earlier try: one attempt alone has this driver's launch for its own
+        with suppress(ObjectExistsError):  # from an earlier try: only one attempt can record this driver
             control.create_handover(handover)
         return handle_of(record)
 
     def can_be_asked(self, handle: LaunchHandle) -> bool:
-        """Whether the launcher knows of this driver, dead or alive; not so once its folder was removed."""
+        """Whether the launcher knows this driver, dead or alive; false once its folder was removed."""
         return handle.launcher == self._launcher.name and self._launcher.status(handle).state != "unknown"
 
     def _waiting_launch(
         self, control: StreamControl, spec: DeploymentSpec, attempt: int, rehearsal_id: str
     ) -> LaunchRecord | None:
-        """The launch of the driver that waits as that of the attempt; None where nothing may be handed to it."""
+        """The attempt's launch record for the waiting driver; None where it may not be handed over."""
         launch_key = launch_key_for(spec.deployment_id, attempt)
         folder = self._home.launch_path(layout.launch_folder(spec.stream_id, spec.deployment_id, launch_key))
         if self._launcher.find(str(folder), launch_key) is not None or control.claim(spec.deployment_id, attempt):
-            return None  # a driver of its own was launched, by somebody who died before recording it
+            return None  # the attempt has a driver, launched by a controller that died before it recorded the launch
         if control.waiting(rehearsal_id) is None or control.handover(rehearsal_id) is not None:
             return None
         if not self._has_time(control.rehearsal(rehearsal_id)) or not _runs_the_same(control, spec, rehearsal_id):
@@ -145,7 +139,7 @@ class WarmHandovers:
 
 
 def _runs_the_same(control: StreamControl, spec: DeploymentSpec, rehearsal_id: str) -> bool:
-    """Whether the driver that waits runs just what the deployment pins (Law 15)."""
+    """Whether the waiting driver runs exactly what the deployment pins (Law 15)."""
     try:
         rehearsed = control.spec(rehearsal_id)
     except DeploymentNotFoundError:

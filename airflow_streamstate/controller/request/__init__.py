@@ -1,1 +1,1 @@
-"""What is asked for, checked before anything is touched: requests, the version wanted, its place, its secrets."""
+"""Requests to deploy or to change a stream, checked before anything is touched."""

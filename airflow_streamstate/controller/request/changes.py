@@ -1,4 +1,4 @@
-"""A change of what a stream runs: what it names is new, all else stays as the current deployment has it."""
+"""A change of what a stream runs: the fields that it names are new, all others stay as in the current deployment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_SCRIPT = Path("script.py")
 
 
 class Change(Protocol):
-    """What is to run next, however it is known."""
+    """What a stream is to run next: a ``ChangeRequest``, or a ``ResolvedRequest``."""
 
     @property
     def stream_id(self) -> str:
@@ -33,45 +33,35 @@ class Change(Protocol):
 
     @property
     def reason(self) -> str:
-        """For people."""
+        """Shown to people."""
 
     @property
     def fresh_queries(self) -> tuple[str, ...]:
-        """Queries that may start with nothing although the snapshot does not know them."""
+        """Queries that may start with nothing although the snapshot does not have them."""
 
     @property
     def digest(self) -> str:
-        """Over all that it asks for."""
+        """Hex sha256 over the whole request; raises InvalidRequestError where a file cannot be read."""
 
     def as_deploy_request(self) -> DeployRequest:
-        """What it says, as a request to deploy says it."""
+        """The same as a request to deploy."""
 
     def applied_to(self, before: Version, home: Store) -> Version:
-        """What would run."""
+        """The version that would run, its files pinned; raises InvalidRequestError as ``digest``."""
 
 
 @dataclass(frozen=True)
 class ChangeRequest:
-    """What is to change; None for what stays.
+    """What is to change, with the fields of ``DeployRequest``; None for what stays.
 
     Attributes:
-        stream_id: the stream.
-        application: local path of the new script.
-        arguments: its arguments, all of them.
-        conf: Spark's configuration, laid over that of the current deployment, key by key.
-        environment: variables of the driver, in the same way.
-        master, spark_conn_id: one takes the place of the other.
-        py_files, files, packages, jars: all of a kind.
-        fresh_queries: queries that may start with nothing although the snapshot does not know them.
-        accept_lost_input: queries that may go on although input behind their offsets cannot be read any more.
-        discard_state: drop state that a drain could not flush (Law 16).
-        allow_literal_secrets: values under secret-like names may be recorded in the home as they are.
-        version_label: the user's own name of the version; None: none for another script, else that of the current one.
-        on_query_failure: as in ``DeploymentSpec``.
-        reason: for people.
+        arguments, py_files, files, packages, jars: replace those of the current deployment.
+        conf, environment: merged into those of the current deployment, key by key.
+        master, spark_conn_id: one replaces the other.
+        version_label: None for that of the current version, or for none with a new script.
 
     Raises:
-        InvalidRequestError: something of it cannot be.
+        InvalidRequestError: as ``DeployRequest``.
     """
 
     stream_id: str
@@ -97,24 +87,21 @@ class ChangeRequest:
         self.as_deploy_request()
 
     def as_deploy_request(self) -> DeployRequest:
-        """What it says, as a request to deploy says it: checked by the same rules, decided by the same functions."""
         given: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
         return DeployRequest(**{"application": _NO_SCRIPT, **given})
 
     def applied_to(self, before: Version, home: Store) -> Version:
-        """As ``changed``."""
         return changed(before, self, home)
 
     @property
     def digest(self) -> str:
-        """Over all that it asks for; raises InvalidRequestError where a file cannot be read."""
         asked: dict[str, object] = {**vars(self), "conf": dict(self.conf), "environment": dict(self.environment)}
         asked["application"] = None if self.application is None else asdict(digest_of_file(self.application))
         for what in ("py_files", "files"):
             paths = getattr(self, what)
             asked[what] = None if paths is None else [asdict(found) for found in digests_of(paths, what)]
         for name in ("version_label", "on_query_failure"):
-            if asked[name] is None:  # as what earlier versions recorded
+            if asked[name] is None:  # keeps the digests that earlier releases recorded
                 del asked[name]
         return digest_of({"verb": "change", **asked})
 
@@ -131,40 +118,25 @@ def pinned(
     returns: Return | None = None,
     rehearsal_id: str | None = None,
 ) -> ResolvedRequest:
-    """A request for a version that is on record, and whose files lie in the home (Law 15).
+    """A request for a recorded version whose files are in the home (Law 15); arguments as in ``ChangeRequest`` and
+    ``ResolvedRequest``.
 
     Args:
-        stream_id: the stream.
-        version: what is to run.
-        fresh_queries, accept_lost_input, discard_state, reason: as in ``ChangeRequest``.
         start: "fresh" to begin with nothing; None for what the end of the current deployment decides.
-        returns: it goes back to where the current deployment had begun.
-        rehearsal_id: of a driver that waits to be it.
     """
+    own: dict[str, Any] = {name: value for name, value in vars(version).items() if name != "code_digest"}
+    own["application"], own["master"] = Path(version.application.name), version.master or None
+    for what in ("py_files", "files"):
+        own[what] = tuple(Path(artifact.name) for artifact in own[what])
     request = DeployRequest(
         stream_id=stream_id,
-        application=Path(version.application.name),
-        arguments=version.arguments,
-        master=version.master or None,
-        conf=version.conf,
-        py_files=tuple(Path(artifact.name) for artifact in version.py_files),
-        files=tuple(Path(artifact.name) for artifact in version.files),
-        packages=version.packages,
-        jars=version.jars,
         start=start,
         discard_state=discard_state,
         fresh_queries=fresh_queries,
         accept_lost_input=accept_lost_input,
         reason=reason,
-        version_label=version.version_label,
-        spark_conn_id=version.spark_conn_id,
-        settings=version.settings,
-        environment=version.environment,
-        attaches=version.attaches,
-        mirrors=version.mirrors,
-        snapshots=version.snapshots,
-        on_query_failure=version.on_query_failure,
-        allow_literal_secrets=True,  # as it was recorded
+        allow_literal_secrets=True,  # the home has them already
+        **own,
     )
     asked = [discard_state, start, *sorted(fresh_queries), None, *sorted(accept_lost_input)]
     digest = digest_of({"verb": "pinned", "code": version.code_digest, "asked": asked})
@@ -172,7 +144,7 @@ def pinned(
 
 
 def changed(before: Version, request: ChangeRequest, home: Store) -> Version:
-    """What would run, its files pinned (Law 15).
+    """The version that would run, its files pinned (Law 15).
 
     Raises:
         InvalidRequestError: a file cannot be read, or two files of one kind have the same name.
@@ -181,7 +153,12 @@ def changed(before: Version, request: ChangeRequest, home: Store) -> Version:
     if request.application is not None:
         check_attaches(request.application, attaches=before.attaches)
         application = pin(home, request.stream_id, request.application)
-    master, spark_conn_id = _where(before, request)
+    master, spark_conn_id = request.master, request.spark_conn_id
+    if master is None and spark_conn_id is None:
+        master, spark_conn_id = before.master, before.spark_conn_id
+    version_label = request.version_label
+    if version_label is None:
+        version_label = before.version_label if request.application is None else ""
     version = replace(
         before,
         application=application,
@@ -192,9 +169,9 @@ def changed(before: Version, request: ChangeRequest, home: Store) -> Version:
         files=_pinned(home, request, "files", before.files),
         packages=before.packages if request.packages is None else request.packages,
         jars=before.jars if request.jars is None else tuple(absolute_jar(jar) for jar in request.jars),
-        master=master,
+        master=master or "",
         spark_conn_id=spark_conn_id,
-        version_label=_label(before, request),
+        version_label=version_label,
         on_query_failure=request.on_query_failure or before.on_query_failure,
     )
     return version.digested()
@@ -206,17 +183,3 @@ def _pinned(home: Store, request: ChangeRequest, what: str, before: tuple[Artifa
         return before
     digests_of(paths, what)  # refuses two of one name
     return tuple(pin(home, request.stream_id, path) for path in paths)
-
-
-def _label(before: Version, request: ChangeRequest) -> str:
-    if request.version_label is not None:
-        return request.version_label
-    return before.version_label if request.application is None else ""
-
-
-def _where(before: Version, request: ChangeRequest) -> tuple[str, str | None]:
-    if request.spark_conn_id is not None:
-        return request.master or "", request.spark_conn_id
-    if request.master is not None:
-        return request.master, None
-    return before.master, before.spark_conn_id

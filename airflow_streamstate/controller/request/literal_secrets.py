@@ -1,6 +1,6 @@
-"""Secret values that are written down where a reference belongs: they would lie in the home for as long as it does.
+"""Secrets given literally where a reference belongs: they would be recorded in the home.
 
-Names decide, and a list of what such names also stand for: a file, a provider class, a switch, a number of tokens.
+The name of a setting decides, except for names about secrets: a file, a provider class, a switch, a number of tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.redaction import is_secret_name, named_secrets, redact_uri, secrets_in_value
 from airflow_streamstate.protocol.references import is_reference, parse_reference, split_argument
 
-# About a secret, and none itself: ``…secret.file``, ``…credentials.provider``, ``…sasl.token.mechanism``.
+# Names about a secret that hold none: ``…secret.file``, ``…credentials.provider``, ``…sasl.token.mechanism``.
 _ABOUT = (
     r"enabled?|disabled?|providers?|type|mechanism|class|file|path|dir|directory|folder|url|uri|endpoint|ratio"
     r"|interval|timeout|bits?|length|size|regex|id|name|expiry|ttl|seconds|ms|algorithm|version|location|column|columns"
@@ -34,7 +34,7 @@ _ON_COMMAND_LINE = re.compile(
 _ON_EXECUTORS_COMMAND_LINE = re.compile(
     r"spark\.(?:(?!authenticate\.secret$)auth|rpc|network|ssl(?!.*Password)|port\.).*|spark\.(?:.*\.)?port"
 )
-"""What an executor needs before it can ask the driver (``SparkConf.isExecutorStartupConf``)."""
+"""Settings on an executor's command line (Spark's ``SparkConf.isExecutorStartupConf``)."""
 _EXECUTORS_VARIABLE = "spark.executorEnv."
 _SHOWN_VARIABLES = frozenset(
     {
@@ -42,7 +42,7 @@ _SHOWN_VARIABLES = frozenset(
         "PYSPARK_SUBMIT_ARGS", "SPARK_DIST_CLASSPATH",
     }
 )  # fmt: skip
-"""Java prints these, or Spark puts them on its command line."""
+"""Java logs these, or Spark puts them on its command line."""
 _FILE_LIKE = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*):/+")
 _INSTEAD = "secret://airflow-connection/ID#password, secret://airflow-variable/KEY or env://NAME"
 
@@ -50,35 +50,33 @@ _INSTEAD = "secret://airflow-connection/ID#password, secret://airflow-variable/K
 def check_secrets(
     conf: Mapping[str, str], arguments: Sequence[str], environment: Mapping[str, str], *, may_be_literal: bool
 ) -> None:
-    """See that secrets are given as references, and nowhere where everybody could read them.
+    """Check that secrets are given as references, and none where other users of the machine could read it.
 
     Args:
-        conf, arguments, environment: as they were asked for.
         may_be_literal: values under secret-like names may be recorded as they are.
 
     Raises:
-        InvalidRequestError: a reference is malformed; a value looks like a secret; or one would be seen on a command
-            line. Names are told, values never.
+        InvalidRequestError: a reference is malformed, a value looks like a secret, or one would be on a command line.
+            The error has names, never values.
     """
     for value in (*conf.values(), *environment.values(), *(split_argument(argument)[1] for argument in arguments)):
         parse_reference(value)
     _check_shown(conf, environment)
-    names = [] if may_be_literal else sorted({*_in_mapping(conf), *_in_mapping(environment), *_in_arguments(arguments)})
+    if may_be_literal:
+        return
+    settings = (*conf.items(), *environment.items())
+    names = {name for name, value in settings if is_literal_secret(name, value)}.union(_in_arguments(arguments))
     if names:
         raise InvalidRequestError(
-            "these look like secrets, and would be recorded in the home as they are",
-            names=names,
-            next_step=f"Give references instead ({_INSTEAD}), or allow it: allow_literal_secrets, "
-            "--allow-literal-secrets.",
+            "these look like secrets and would be recorded in the home as they are",
+            names=sorted(names),
+            next_step=f"Give references instead ({_INSTEAD}), or allow it: allow_literal_secrets,"
+            " --allow-literal-secrets.",
         )
 
 
 def check_plain_uris(**lists: Sequence[str]) -> None:
-    """See that what goes onto a command line holds no password.
-
-    Raises:
-        InvalidRequestError: one does.
-    """
+    """Check that values for a command line hold no password; raises InvalidRequestError."""
     for what, values in lists.items():
         for value in values:
             if redact_uri(value) != value:
@@ -90,43 +88,35 @@ def check_plain_uris(**lists: Sequence[str]) -> None:
 
 
 def check_local_paths(**lists: Sequence[PurePath]) -> None:
-    """See that nothing that is meant to be a local file is the URI of another place, with a password in it.
-
-    Raises:
-        InvalidRequestError: one is.
-    """
+    """Check that no local path is a URI with a password in it; raises InvalidRequestError."""
     for what, paths in lists.items():
         for path in paths:
             uri = _FILE_LIKE.sub(r"\1://", str(path))  # a path has no two slashes in a row
             if redact_uri(uri) != uri:
                 raise InvalidRequestError(
-                    "this is a URI with a password in it, where the path of a local file belongs",
+                    "this is a URI with a password, where the path of a local file belongs",
                     **{what: redact_uri(uri)},
                     next_step="Fetch the file beforehand, and give its path.",
                 )
 
 
 def is_literal_secret(name: str, value: str) -> bool:
-    """Whether a value under this name is to be taken for a secret that is written down."""
+    """Whether a value under this name looks like a secret itself."""
     if is_reference(value) or _SWITCH.fullmatch(value.strip()):
         return False
-    if not is_secret_name(name) or is_about_secret(name, value):
+    if not is_secret_name(name) or _is_about_secret(name, value):
         return bool(secrets_in_value("", value))
     return True
 
 
-def is_about_secret(name: str, value: str) -> bool:
-    """Whether a secret-like name is one of a setting about secrets, whose value is none."""
+def _is_about_secret(name: str, value: str) -> bool:
+    """Whether a secret-like name belongs to a setting about secrets, whose value is not secret."""
     return bool(
         _ABOUT_END.search(name)
         or _ABOUT_WITHIN.search(name)
         or (_COUNTED.search(name) and value.strip().isdecimal())
         or (_KEY_OF_SERVICE.fullmatch(value) and "encryption" in name.lower())
     )
-
-
-def _in_mapping(values: Mapping[str, str]) -> Iterator[str]:
-    return (name for name, value in values.items() if is_literal_secret(name, value))
 
 
 def _in_arguments(arguments: Sequence[str]) -> Iterator[str]:
@@ -142,7 +132,7 @@ def _check_shown(conf: Mapping[str, str], environment: Mapping[str, str]) -> Non
     seen += [name for name, value in environment.items() if name in _SHOWN_VARIABLES and _is_secret_line(value)]
     if seen:
         raise InvalidRequestError(
-            "a secret in one of these would be on Java's command line or in the log, for everybody to read",
+            "a secret in one of these would be on Java's command line or in the log, where other users can read it",
             names=sorted(seen),
             next_step="Keep it in a file that only the driver's user, or the executors', can read.",
         )

@@ -1,4 +1,4 @@
-"""What a user asks for when a stream is deployed."""
+"""The request to deploy a stream, checked as far as that needs no home."""
 
 from __future__ import annotations
 
@@ -22,44 +22,42 @@ START_MODES: tuple[StartMode, ...] = ("restore", "seed", "fresh")
 
 @dataclass(frozen=True)
 class DeployRequest:
-    """A script that is to become the next version of a stream.
+    """A request to make a script the next version of a stream.
 
     Attributes:
-        stream_id: the stream.
         application: local path of the script, unmodified.
-        arguments: its arguments, word for word, but for references to secrets (``protocol.references``): alone, or
-            behind ``--name=``.
-        master: Spark's master URL; None for ``local[*]``, or for the one that ``spark_conn_id`` says.
+        arguments: the script's arguments; one may be a reference to a secret (``protocol.references``), alone or after
+            ``--name=``.
+        master: Spark's master URL; None for that of ``spark_conn_id``, or for ``local[*]``.
         conf: Spark's configuration; a value may be a reference to a secret.
-        environment: variables of the driver beside those that it inherits; a value may be a reference to a secret.
+        environment: additional variables of the driver; a value may be a reference to a secret.
         allow_literal_secrets: values under secret-like names may be recorded in the home as they are.
-        py_files, files: local files that go with it, pinned like the script.
+        py_files, files: local files, pinned like the script.
         packages: Maven coordinates.
         jars: local paths or URIs; not pinned.
-        start: None: what the snapshot at the predecessor's end is decides; a stream's first deployment starts fresh.
-        snapshot_id: the snapshot that is expected to start it: a check, not a choice (1a.9).
+        start: None: the snapshot at the predecessor's end decides; a stream's first deployment starts fresh.
+        snapshot_id: the expected start snapshot: a check, not a choice (1a.9).
         discard_state: drop state that the drain could not flush (Law 16).
-        fresh_queries: queries that may start with nothing although the snapshot does not know them.
-        accept_lost_input: queries that may go on although input behind their offsets cannot be read any more.
-        reason, version_label: for people.
-        spark_conn_id: an Airflow connection whose spark-submit launches it.
+        fresh_queries: queries that may start with nothing although the snapshot does not have them.
+        accept_lost_input: queries that may go on although input after their offsets cannot be read any more.
+        reason, version_label: shown to people.
+        spark_conn_id: the Airflow connection whose spark-submit launches the driver.
         settings: of the agent in the driver; None for the defaults of the home.
-        assume_dead: take over although nobody can say whether the old driver has ended.
-        mirrors: URIs of places that snapshots are copied to; empty for none.
-        snapshots: the URI of the place in which its snapshots are kept; "none" for taking none of it while it runs; ""
-            for with its checkpoints.
-        request_id: names the request over all its tries (Law 2); None for a new one.
-        attaches: the script is submitted itself, its arguments on the command line, and calls ``runtime.attach()``.
-        max_snapshot_age_seconds: refuse to start from what is older; None for no bound.
-        offsets: of a seed: by query, the offset of each of its sources that it begins at, as Spark writes them and in
-            the order of the snapshot, instead of where it stood there.
-        begins_at: of a seed: every query begins with the input of this moment, instead.
-        accept_repeated_input: queries that may read input again that was read before.
+        assume_dead: take over from a driver of unknown state.
+        mirrors: URIs of places that the agent copies snapshots to.
+        snapshots: the URI of the place of its snapshots; "" for with its checkpoints, "none" for no snapshots while it
+            runs.
+        request_id: the same for all tries of one request (Law 2); None for a new one.
+        attaches: the script itself is submitted, its arguments on the command line, and calls ``driver.attach()``.
+        max_snapshot_age_seconds: refuse to start from an older snapshot; None for no bound.
+        offsets: for a seed: the start offset of each source by query, in Spark's format and the snapshot's order.
+        begins_at: for a seed: every query starts with the input of this time instead.
+        accept_repeated_input: queries that may read input again.
         revives: deploy although the stream was retired.
-        on_query_failure: what a query that fails does to the others, as in ``DeploymentSpec``.
+        on_query_failure: what a failed query does to the others, as in ``DeploymentSpec``.
 
     Raises:
-        InvalidRequestError: something of it cannot be.
+        InvalidRequestError: a value is malformed, or two of them contradict each other.
     """
 
     stream_id: str
@@ -96,7 +94,7 @@ class DeployRequest:
 
     @property
     def begins_elsewhere(self) -> bool:
-        """Whether it is to begin at other offsets than where its predecessor stood."""
+        """Whether it starts at other offsets than its predecessor's end."""
         return bool(self.offsets) or self.begins_at is not None
 
     def __post_init__(self) -> None:
@@ -113,13 +111,13 @@ class DeployRequest:
             check_id(self.snapshot_id, "snapshot id")
         if self.start is not None and self.start not in START_MODES:
             raise InvalidRequestError(
-                "this is no way to start", start=str(self.start)[:60], next_step="Use restore, seed or fresh."
+                "unknown start mode", start=str(self.start)[:60], next_step="Use restore, seed or fresh."
             )
         if self.on_query_failure not in ON_QUERY_FAILURE:
             raise InvalidRequestError(
-                "this is nothing that a failed query can do to the others",
+                "unknown value of on_query_failure",
                 on_query_failure=str(self.on_query_failure)[:60],
-                next_step="Use degrade, fail, or script, which is the default.",
+                next_step="Use degrade, fail or script (the default).",
             )
         if self.start == "fresh" and self.snapshot_id is not None:
             raise InvalidRequestError(
@@ -129,7 +127,7 @@ class DeployRequest:
             )
         if self.attaches and any(is_reference(split_argument(argument)[1]) for argument in self.arguments):
             raise InvalidRequestError(
-                "a script that attaches by itself has its arguments on the command line, which everybody can read",
+                "a script that attaches by itself has its arguments on the command line, which other users can read",
                 next_step="Give the secret by --env, and let the script read it from its environment.",
             )
         self._check_elsewhere()
@@ -147,32 +145,32 @@ class DeployRequest:
             )
         if self.offsets and self.begins_at is not None:
             raise InvalidRequestError(
-                "offsets and a time are two beginnings", next_step="Give the offsets, or the time."
+                "offsets and a time exclude each other", next_step="Give the offsets, or the time."
             )
         if self.begins_at is not None and self.begins_at.utcoffset() is None:
             raise InvalidRequestError(
-                "this moment has no time zone", begins_at=str(self.begins_at), next_step="End it with Z, or +01:00."
+                "this time has no time zone", begins_at=str(self.begins_at), next_step="End it with Z, or +01:00."
             )
 
     def _check_environment(self) -> None:
         for name, value in self.environment.items():
             if not _VARIABLE.fullmatch(name) or "\0" in value:
                 raise InvalidRequestError(
-                    "this is no environment variable that a driver can be given",
+                    "this environment variable cannot be given to a driver",
                     name=name[:60],
                     next_step="Use letters, digits and _ in its name, and no zero byte in its value.",
                 )
 
     def _check_texts(self) -> None:
-        """What cannot be recorded as UTF-8 could not be run again as it was asked for (Law 15)."""
+        """Refuse texts that cannot be recorded as UTF-8 (Law 15)."""
         for name, value in vars(self).items():
             parts = [*value, *value.values()] if isinstance(value, Mapping) else value
             for part in parts if isinstance(parts, list | tuple) else [parts]:
                 if isinstance(part, str | Path) and not _is_text(str(part)):
                     raise InvalidRequestError(
-                        "this holds half a character, or bytes that are no UTF-8, and cannot be recorded",
+                        "this text is not valid UTF-8 and cannot be recorded",
                         what=name,
-                        next_step="Give it as proper text; rename the file, if it is the name of one.",
+                        next_step="Give valid text; if it is the name of a file, rename the file.",
                     )
 
 

@@ -1,4 +1,4 @@
-"""A request to deploy whose files were read: the version that runs, and one digest over all that is asked for."""
+"""A request to deploy whose files were read: the version that runs, and one digest over the whole request."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
 
-# Where a request wants its snapshots to be kept, as far as that can be judged without the home.
+DEFAULT_MASTER = "local[*]"
+_FIRST_SETTINGS = ("command_poll_seconds", "heartbeat_seconds", "lost_after_seconds", "exit_grace_seconds")
+"""What digests of earlier releases were made over."""
 
 
 def checked_place(request: DeployRequest) -> str:
-    """What the record of the deployment is to say: a whole URI, "none", or "" for with its checkpoints.
+    """The place of the snapshots as the deployment records it: a whole URI, "none", or "" for with the checkpoints.
 
     Raises:
-        InvalidRequestError: it names no store, or is not to be had with what else is asked for.
+        InvalidRequestError: it names no store, or contradicts the rest of the request.
     """
     asked = request.snapshots
     if asked == NO_SNAPSHOTS:
         every = None if request.settings is None else request.settings.snapshot_every_seconds
         if every is not None:
             raise InvalidRequestError(
-                "a deployment that keeps no snapshots takes none every so often",
+                "a deployment that keeps no snapshots cannot take periodic ones",
                 snapshot_every_seconds=every,
                 next_step="Leave out the setting, or `--snapshots none`.",
             )
@@ -46,22 +48,16 @@ def checked_place(request: DeployRequest) -> str:
     return uri
 
 
-DEFAULT_MASTER = "local[*]"
-_READ_BYTES = 1 << 20
-_FIRST_SETTINGS = ("command_poll_seconds", "heartbeat_seconds", "lost_after_seconds", "exit_grace_seconds")
-"""What digests of earlier releases were made over."""
-
-
 @dataclass(frozen=True)
 class Return:
-    """Going back to where a deployment that is given up had begun, instead of where it ended (Law 14).
+    """A start at the beginning of the current deployment instead of its end (Law 14).
 
     Attributes:
-        snapshot_id: where it had begun.
-        undoes: what it wrote since then is undone, sink by sink; else it must have neither committed nor planned
-            anything.
-        undo_command: undoes what a ``foreachBatch`` wrote.
-        accepts_duplicates: rows may come twice on sinks that cannot be undone.
+        snapshot_id: the snapshot that the current deployment started from.
+        undoes: the driver undoes its output in each sink; without that it must have neither committed nor planned a
+            batch.
+        undo_command: undoes the output of a ``foreachBatch``.
+        accepts_duplicates: sinks that cannot be undone may get rows twice.
     """
 
     snapshot_id: str
@@ -72,15 +68,14 @@ class Return:
 
 @dataclass(frozen=True)
 class ResolvedRequest:
-    """What a deployment is made of, or a rehearsal.
+    """A request to deploy, with the version that it resolved to.
 
     Attributes:
-        request: how it starts, and what is permitted for it.
-        version: what runs.
-        digest: over all that is asked for.
-        is_pinned: its files lie in the home already.
-        returns: it goes back to where the current deployment had begun; None for one that goes on from its end.
-        rehearsal_id: of a driver that waits to be this deployment; None for none.
+        request: how the deployment starts, and what is permitted.
+        digest: hex sha256 over the whole request.
+        is_pinned: the files are in the home already.
+        returns: None for a start from the end of the current deployment.
+        rehearsal_id: the rehearsal whose driver waits to become this deployment's.
     """
 
     request: DeployRequest
@@ -92,44 +87,38 @@ class ResolvedRequest:
 
     @property
     def stream_id(self) -> str:
-        """The stream."""
         return self.request.stream_id
 
     @property
     def reason(self) -> str:
-        """For people."""
         return self.request.reason
 
     @property
     def fresh_queries(self) -> tuple[str, ...]:
-        """Queries that may start with nothing although the snapshot does not know them."""
         return self.request.fresh_queries
 
     def as_deploy_request(self) -> DeployRequest:
-        """How it starts, and what is permitted for it."""
         return self.request
 
-    def applied_to(self, before: Version, home: Store) -> Version:  # noqa: ARG002 - it names all of it
-        """Its own version."""
+    def applied_to(self, before: Version, home: Store) -> Version:  # noqa: ARG002 - nothing stays as before
         return self.version
 
     def pin(self, home: Store) -> None:
         """Copy the files into the home, by their digests (Law 15).
 
         Raises:
-            InvalidRequestError: one cannot be read, or was changed since it was first read.
+            InvalidRequestError: a file cannot be read, or was changed since it was first read.
         """
         if self.is_pinned:
             return
-        request = self.request
-        version = self.version
-        wanted = (version.application, *version.py_files, *version.files)
-        for path, artifact in zip((request.application, *request.py_files, *request.files), wanted, strict=True):
+        request, version = self.request, self.version
+        paths = (request.application, *request.py_files, *request.files)
+        for path, artifact in zip(paths, (version.application, *version.py_files, *version.files), strict=True):
             if pin(home, request.stream_id, path) != artifact:
                 raise InvalidRequestError(
                     "this file was changed while it was being deployed",
                     path=str(path),
-                    next_step="Deploy again when nobody writes it.",
+                    next_step="Deploy again when nothing writes it.",
                 )
 
 
@@ -170,7 +159,8 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
         "version_label": request.version_label,
         "settings": None if request.settings is None else _settings_asked(request.settings),
     }
-    if request.accept_lost_input:  # as the environment
+    # Fields that came later are left out at their defaults, which keeps the digests of earlier releases.
+    if request.accept_lost_input:
         asked["accept_lost_input"] = sorted(request.accept_lost_input)
     if request.max_snapshot_age_seconds is not None:
         asked["max_snapshot_age_seconds"] = request.max_snapshot_age_seconds
@@ -188,7 +178,7 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
 
 
 def _settings_asked(settings: AgentSettings) -> dict[str, object]:
-    """Those that were always there, and the later ones where they are not as they are by default."""
+    """The settings of the first release, and later ones where they differ from their defaults."""
     default = asdict(AgentSettings())
     return {
         name: value for name, value in asdict(settings).items() if name in _FIRST_SETTINGS or value != default[name]
@@ -196,14 +186,10 @@ def _settings_asked(settings: AgentSettings) -> dict[str, object]:
 
 
 def check_attaches(script: Path, *, attaches: bool) -> None:
-    """See that a script which is to attach by itself says so somewhere: without that nobody would supervise it.
-
-    Raises:
-        InvalidRequestError: it does not.
-    """
+    """Check that a script which has to attach by itself contains ``attach``; raises InvalidRequestError."""
     if attaches and b"attach" not in script.read_bytes():
         raise InvalidRequestError(
-            "this script never says attach, so that nobody would supervise its queries",
+            "this script never calls attach, so no agent would supervise its queries",
             application=str(script),
             next_step="Call airflow_streamstate.driver.attach() in it, or deploy it without --attach.",
         )
@@ -213,8 +199,7 @@ def digests_of(paths: tuple[Path, ...], what: str) -> tuple[Artifact, ...]:
     """Files of one kind as they will be pinned; raises as ``digest_of_file``, and where two have the same name."""
     artifacts = tuple(digest_of_file(path) for path in paths)
     names = [artifact.name for artifact in artifacts]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
+    if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidRequestError(
             "two files of this kind have the same name", kind=what, names=twice, next_step="Rename one of them."
         )
@@ -222,16 +207,10 @@ def digests_of(paths: tuple[Path, ...], what: str) -> tuple[Artifact, ...]:
 
 
 def digest_of_file(path: Path) -> Artifact:
-    """A file as it will be pinned.
-
-    Raises:
-        InvalidRequestError: it cannot be read.
-    """
-    digest = hashlib.sha256()
+    """A file as it will be pinned; raises InvalidRequestError where it cannot be read."""
     try:
         with path.open("rb") as file:
-            while chunk := file.read(_READ_BYTES):
-                digest.update(chunk)
+            digest = hashlib.file_digest(file, "sha256")
     except OSError as error:
         raise InvalidRequestError(
             "this file cannot be read",
@@ -243,5 +222,5 @@ def digest_of_file(path: Path) -> Artifact:
 
 
 def absolute_jar(jar: str) -> str:
-    """A local path made absolute; a URI word for word."""
+    """A local path made absolute; a URI unchanged."""
     return jar if ":" in jar else str(Path(jar).absolute())

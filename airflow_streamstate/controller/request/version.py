@@ -1,4 +1,4 @@
-"""What a deployment runs, whichever deployment it is: the script, and all that belongs to it."""
+"""A version of a stream's code: the script, its files, arguments and configuration."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ from airflow_streamstate.protocol.settings import AgentSettings
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a stream's code, as ``DeploymentSpec`` describes it, without a deployment, a start and a time.
-
-    Attributes:
-        settings: None for those of the home.
-    """
+    """What a ``DeploymentSpec`` runs, without its deployment, start and time; ``settings``: None for the home's."""
 
     application: Artifact
     arguments: tuple[str, ...]
@@ -41,11 +37,11 @@ class Version:
 
     @classmethod
     def of(cls, spec: DeploymentSpec) -> Version:
-        """What a recorded deployment runs."""
+        """The version that a recorded deployment runs."""
         return cls(**{each.name: getattr(spec, each.name) for each in fields(cls)})
 
     def digested(self) -> Version:
-        """With the one digest over what runs: equal for equal versions."""
+        """With ``code_digest``, one digest over the code, equal for equal versions."""
         code: dict[str, object] = {
             "application": asdict(self.application),
             "py_files": [asdict(artifact) for artifact in self.py_files],
@@ -57,7 +53,7 @@ class Version:
             "master": self.master,
             "spark_conn_id": self.spark_conn_id,
         }
-        if self.environment:  # without any, the digest is the one that earlier versions recorded
+        if self.environment:  # left out where empty, as in the digests of earlier releases
             code["environment"] = dict(self.environment)
         if self.attaches:
             code["attaches"] = True
@@ -77,7 +73,7 @@ class Version:
         reason: str,
         created_at: datetime,
     ) -> DeploymentSpec:
-        """The record of a deployment of it; ``default``: the settings where it names none."""
+        """The record of a deployment of this version; ``default``: the settings where the version has none."""
         own: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         own["conf"], own["environment"] = dict(self.conf), dict(self.environment)
         own["settings"] = self.settings or default

@@ -107,7 +107,7 @@ def test_what_another_home_keeps_in_the_same_place_is_not_wiped(adopting: Adopti
     home = Home.of(own, adopting.store, adopting.folder, adopting.clock)
     context = ControllerContext.of(home, adopting.launcher, adopting.clock, "tests", None)
     adoptions = Adoptions(context, Deployer(context, Attempts(context)), lambda _uri: adopting.lake)
-    with pytest.raises(ConflictError, match="lies where") as told:
+    with pytest.raises(ConflictError, match="has files where") as told:
         adoptions.adopt(adopting.wanted(is_stopped=is_stopped))
     assert "orders/deployments" in str(told.value)
     assert {info.key: adopting.store.get(info.key) for info in adopting.store.list_objects("")} == before

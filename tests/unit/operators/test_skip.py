@@ -69,7 +69,7 @@ def test_a_deferred_wait_has_the_same_result(failed: NamedHome, context: MakeCon
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"reason": " "}, "a gap needs a reason"),
+        ({"reason": " "}, "a skip needs a reason"),
         ({"batch_id": "two"}, "field=batch_id"),
         ({"batch_id": 7}, "no query has this batch planned"),
         ({"query_name": "other"}, "no query has this batch planned"),

@@ -1,4 +1,4 @@
-"""The verb: stopped and running queries, what is refused, what is taken back."""
+"""The verb adopt: stopped and running queries, refusals, and barriers that are taken back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.adopt.adoptions import AdoptedView, Adoptions
+from airflow_streamstate.controller.adopt.adoptions import Adoptions
 from airflow_streamstate.controller.adopt.holding import HOLD_SECONDS, RENEW_SECONDS
 from airflow_streamstate.controller.adopt.requests import AdoptRequest
 from airflow_streamstate.controller.context import ControllerContext
@@ -57,57 +57,35 @@ class FillingStore(MemoryStore):
             raise UnavailableError("the disk is full", key=key)
 
 
-FIELDS = {"deployment_id", "snapshot_id", "queries"}
-QUERY_FIELDS = {"checkpoint", "query_id", "batch_id", "planned_batch_id"}
-
-
 def test_a_stopped_query_goes_on_from_its_last_batch(adopting: AdoptingStage) -> None:
-    """Its checkpoint is copied, the original keeps every byte and gets the barrier."""
+    """Its checkpoint is copied, the original keeps every byte and gets the barrier; the fields in JSON are pinned."""
     before = {info.key: adopting.lake.get(info.key) for info in adopting.lake.list_objects("")}
     view = adopting.adopt(is_stopped=True)
-    assert isinstance(view, AdoptedView)
-    assert (view.deployment_id, view.start.mode, view.start.snapshot_id) == (
-        "d-0002", "restore", "d-0001-stopped-000001",
-    )  # fmt: skip
+    assert (view.deployment_id, view.start.mode) == ("d-0002", "restore")
+    query = {"checkpoint": URI, "query_id": adopting.foreign.query_id(), "batch_id": 3, "planned_batch_id": None}
+    assert view.to_json()["adopted"] == {
+        "deployment_id": "d-0001",
+        "snapshot_id": view.start.snapshot_id,
+        "queries": {"counts": query},
+    }
     adopting.assert_taken()
     after = {info.key: adopting.lake.get(info.key) for info in adopting.lake.list_objects("")}
     assert after.pop("counts/offsets/4") is not None
     assert after == before
 
 
-def test_what_is_told_is_pinned(adopting: AdoptingStage) -> None:
-    """The fields of ``adopted`` in JSON."""
-    adopted = adopting.adopt(is_stopped=True).to_json()["adopted"]
-    assert isinstance(adopted, dict)
-    assert set(adopted) == FIELDS
-    assert set(adopted["queries"]["counts"]) == QUERY_FIELDS
-    assert adopted["queries"]["counts"]["checkpoint"] == URI
-
-
-def test_a_running_query_commits_its_batch_and_ends(adopting: AdoptingStage) -> None:
-    """The batch that is planned before our eyes is its last; nobody cut it (1a.2, 1a.3, 1a.4)."""
-    adopting.run_foreign()
-    adopting.adopt()
-    adopting.clock.sleep(30)
-    adopting.assert_taken()
-    assert adopting.query is not None
-    assert adopting.query.ended
-    assert adopting.ran
-
-
 def test_the_same_request_again_is_the_same_deployment(adopting: AdoptingStage) -> None:
-    """(Law 2)"""
+    """Also when the old folder is gone. (Law 2)"""
     first = adopting.adopt(is_stopped=True)
-    again = adopting.adopt(is_stopped=True)
-    assert again.deployment_id == first.deployment_id
+    assert adopting.adopt(is_stopped=True).deployment_id == first.deployment_id
     adopting.assert_taken()
     for info in list(adopting.lake.list_objects("")):
         adopting.lake.delete(info.key)
-    assert adopting.adopt(is_stopped=True).adopted == first.adopted, "also when the old folder is gone"
+    assert adopting.adopt(is_stopped=True).adopted == first.adopted
 
 
 def test_an_idle_query_is_left_as_it_is(adopting: AdoptingStage) -> None:
-    """Nothing is put where nobody would notice."""
+    """An idle query does not notice a barrier, so none is put."""
     adopting.has_input = False
     adopting.run_foreign()
     with pytest.raises(DeadlineExceededError, match="idle"):
@@ -119,20 +97,8 @@ def test_an_idle_query_is_left_as_it_is(adopting: AdoptingStage) -> None:
     adopting.assert_taken()
 
 
-def test_a_failed_batch_is_not_passed_over(adopting: AdoptingStage) -> None:
-    """The barrier is taken back, its supervisor starts the query again, that batch runs, and a later one is its last.
-    (Law 12)"""
-    adopting.is_supervised = True
-    adopting.fails = {4, 5}
-    adopting.run_foreign()
-    adopting.adopt(deadline_seconds=120)
-    adopting.clock.sleep(30)
-    adopting.assert_taken()
-    assert adopting.ran[:2] == [4, 5]
-
-
 def test_a_failed_batch_ends_in_a_log_without_a_barrier(adopting: AdoptingStage) -> None:
-    """Where nobody starts it again. (Law 12)"""
+    """Where it is not started again. (Law 12)"""
     adopting.fails = {4}
     adopting.run_foreign()
     with pytest.raises(DeadlineExceededError, match="not committed"):
@@ -142,7 +108,7 @@ def test_a_failed_batch_ends_in_a_log_without_a_barrier(adopting: AdoptingStage)
 
 
 def test_a_query_that_is_said_to_be_stopped_and_runs_is_refused(adopting: AdoptingStage) -> None:
-    """Its log moves between the two looks; the barrier is taken back."""
+    """Its log moves between the two checks; the barrier is taken back."""
     adopting.run_foreign()
     plan = FaultPlan()
     plan.before_each = lambda: adopting.clock.sleep(0.1)
@@ -152,48 +118,19 @@ def test_a_query_that_is_said_to_be_stopped_and_runs_is_refused(adopting: Adopti
     assert adopting.control.register() is None
 
 
-def test_a_second_adopter_at_once_is_told(adopting: AdoptingStage) -> None:
-    """The first record wins; when its maker is gone for long enough, another goes on. (Law 1)"""
-    plan = FaultPlan(at_write={3: Fault.CRASH_AFTER})
-    with pytest.raises(SimulatedCrash):
-        adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True))
-    with pytest.raises(ConflictError, match="under way"):
-        adopting.adopt(is_stopped=True)
-    adopting.clock.sleep(HOLD_SECONDS)
-    adopting.adopt(is_stopped=True)
-    adopting.assert_taken()
-
-
-def test_a_barrier_of_another_stream_is_left_alone(adopting: AdoptingStage) -> None:
-    """Whoever barred this checkpoint first has it."""
-    adopting.adopt(is_stopped=True)
-    with pytest.raises(ConflictError, match="another stream has put a barrier"):
-        adopting.adopt(is_stopped=True, stream_id="others")
-    adopting.assert_taken()
-
-
-def test_a_stream_that_is_there_is_not_overwritten(adopting: AdoptingStage) -> None:
-    """Adopt under another name."""
-    adopting.deploy()
-    with pytest.raises(ConflictError, match="a stream of this name"):
-        adopting.adopt(is_stopped=True)
-    assert adopting.barriers() == []
-
-
 def test_a_removed_barrier_is_noticed_before_the_driver_starts(adopting: AdoptingStage) -> None:
-    """Somebody may have run those batches meanwhile. (Law 14)"""
+    """The old query may have run those batches meanwhile. (Law 14)"""
     adopting.launcher.refusals = [InvalidRequestError("no such master")]
     with pytest.raises(InvalidRequestError):
         adopting.adopt(is_stopped=True)
     adopting.lake.delete("counts/offsets/4")
     adopting.control.home.delete(f"{adopting.control.stream_id}/stream.json")
-    with pytest.raises(ConflictError, match="removed the barrier"):
+    with pytest.raises(ConflictError, match="the barrier of this adoption was removed"):
         adopting.adopt(is_stopped=True)
 
 
 def test_a_snapshot_of_elsewhere_in_the_log_is_not_taken_for_this_one(adopting: AdoptingStage, tmp_path: Path) -> None:
-    """Cut short behind its snapshot of a stopped query, and told the next time that it runs: its barrier is taken back,
-    it goes on, and the snapshot is a new one. (Law 14)"""
+    """A call was cut short after its snapshot, and the query ran on: the next call takes a new snapshot. (Law 14)"""
     (tmp_path / "calm").mkdir()
     plan, calm = FaultPlan(), AdoptingStage(tmp_path / "calm", planned=True)
     calm.adoptions(plan).adopt(calm.wanted(is_stopped=True))
@@ -236,7 +173,7 @@ def test_one_log_is_not_two_queries(adopting: AdoptingStage) -> None:
 
 
 def test_a_barrier_is_taken_back_as_soon_as_its_store_answers(adopting: AdoptingStage) -> None:
-    """Silent after the copy went wrong: nobody else would come back for it. (Law 12)"""
+    """The store is silent after the copy failed, and no other controller would come back for the barrier. (Law 12)"""
     adopting.lake.delete("counts/state/0/0/3.delta")
     copying = FaultPlan()
     with pytest.raises(StreamStateError):
@@ -251,12 +188,21 @@ def test_a_barrier_is_taken_back_as_soon_as_its_store_answers(adopting: Adopting
     assert adopting.barriers() == []
 
 
-def test_an_interrupt_that_leaves_a_barrier_says_so(adopting: AdoptingStage) -> None:
-    """Its log cannot be written: whoever pressed ctrl-c learns that the query is barred. (Law 12)"""
+@pytest.mark.parametrize("is_twice", [False, True])
+def test_an_interrupt_that_leaves_a_barrier_says_so(adopting: AdoptingStage, is_twice: bool) -> None:
+    """The log cannot be written, or a second ctrl-c comes while the barrier is taken back. (Law 12)"""
 
     def interrupt(_words: str) -> None:
-        plan.every_write = Fault.UNAVAILABLE
+        if is_twice:
+            plan.before_each = again
+        else:
+            plan.every_write = Fault.UNAVAILABLE
         raise KeyboardInterrupt
+
+    def again() -> None:
+        if plan.calls[-1].key == "counts/offsets/4":
+            plan.before_each = lambda: None
+            raise KeyboardInterrupt
 
     plan = FaultPlan()
     with pytest.raises(OutcomeUnknownError, match="interrupted") as told:
@@ -286,7 +232,7 @@ def test_a_home_that_refuses_leaves_no_barrier(adopting: AdoptingStage, words: s
 
 
 def test_an_entry_that_spark_wrote_over_ours_is_not_called_a_barrier(adopting: AdoptingStage) -> None:
-    """It was said to be stopped, and claims its next batch while the barrier is taken back: nothing of ours is left."""
+    """The query claims its next batch while the barrier is taken back: no barrier is left."""
 
     def claim() -> None:
         if plan.calls and plan.calls[-1].key == "counts/offsets/4" and adopting.barriers():
@@ -306,7 +252,7 @@ def test_an_entry_that_spark_wrote_over_ours_is_not_called_a_barrier(adopting: A
 
 
 class ServedLake(MemoryStore):
-    """On a server, which may heed no condition of a put."""
+    """On a server, which may ignore the condition of a put."""
 
     heeds = True
 
@@ -317,48 +263,28 @@ class ServedLake(MemoryStore):
         return super().create(key, body) if self.heeds else self.put(key, body)
 
 
-@pytest.mark.parametrize("heeds", [True, False])
-def test_a_server_that_heeds_no_condition_gets_no_barrier(adopting: AdoptingStage, heeds: bool) -> None:
-    """It would take Spark's own entry away; asked by a create that changes nothing even so."""
+def test_a_server_that_ignores_conditions_gets_no_barrier(adopting: AdoptingStage) -> None:
+    """It could replace Spark's own entry; the check is a create that changes nothing."""
     lake = ServedLake("lake")
     for info in adopting.lake.list_objects(""):
         found = adopting.lake.get(info.key)
         assert found is not None
         lake.put(info.key, found.body)
     before = {info.key: lake.get(info.key) for info in lake.list_objects("")}
-    lake.heeds = heeds
     adoptions = adopting.adoptions()
     adoptions._open_place = lambda _uri: lake
-    if heeds:
-        adoptions.adopt(adopting.wanted(is_stopped=True))
-        assert lake.get("counts/offsets/4") is not None
-        return
-    with pytest.raises(InvalidRequestError, match="once and for all"):
+    lake.heeds = False
+    with pytest.raises(InvalidRequestError, match="no conditional create"):
         adoptions.adopt(adopting.wanted(is_stopped=True))
     assert {info.key: lake.get(info.key) for info in lake.list_objects("")} == before
-
-
-def test_a_second_interrupt_says_what_may_be_left(adopting: AdoptingStage) -> None:
-    """Ctrl-c, and once more while the barrier is taken back. (Law 12)"""
-
-    def interrupt(_words: str) -> None:
-        plan.before_each = again
-        raise KeyboardInterrupt
-
-    def again() -> None:
-        if plan.calls[-1].key == "counts/offsets/4":
-            plan.before_each = lambda: None
-            raise KeyboardInterrupt
-
-    plan = FaultPlan()
-    with pytest.raises(OutcomeUnknownError, match="interrupted") as told:
-        adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True), report=interrupt)
-    assert "--give-up" in told.value.next_step
-    assert adopting.barriers() == [4]
+    lake.heeds = True
+    adopting.clock.sleep(HOLD_SECONDS)
+    adoptions.adopt(adopting.wanted(is_stopped=True))
+    assert lake.get("counts/offsets/4") is not None
 
 
 def test_what_fails_once_it_is_taken_says_that_the_query_has_ended(adopting: AdoptingStage) -> None:
-    """Nothing runs then: who reads only that a launch was refused may think that all is as it was."""
+    """Nothing runs then, which the refusal of the launch alone would not tell."""
     adopting.launcher.refusals = [InvalidRequestError("no such master")]
     with pytest.raises(InvalidRequestError, match="no such master") as told:
         adopting.adopt(is_stopped=True)
@@ -367,13 +293,13 @@ def test_what_fails_once_it_is_taken_says_that_the_query_has_ended(adopting: Ado
 
 
 def test_an_adoption_is_held_while_its_snapshot_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a server a link is a copy, which may take longer than a hold lasts: nobody else goes on with it meanwhile."""
+    """On a server a link is a copy, which may outlast the lease: it is renewed meanwhile."""
     monkeypatch.setattr(transfer, "LOOK_SECONDS", 0.001)
     stage = AdoptingStage(tmp_path)
     renewed = threading.Event()
 
     class Slow(ServerStore):
-        """Copies for as long as nobody is told that it goes on."""
+        """Copies until the lease is renewed."""
 
         def replace(self, key: str, body: bytes, version: str) -> str:
             written = super().replace(key, body, version)

@@ -1,8 +1,4 @@
-"""Waiting for a query's end from outside.
-
-With it what it stands on: airflow_streamstate.controller.adopt.taking and
-airflow_streamstate.controller.adopt.holding.
-"""
+"""Waiting for a query's end from outside, with the lease and the checks that it uses."""
 
 from __future__ import annotations
 
@@ -16,6 +12,7 @@ from airflow_streamstate.controller.adopt.holding import (
     PATIENCE_SECONDS,
     RENEW_SECONDS,
     SURE_SECONDS,
+    Hold,
     take_hold,
 )
 from airflow_streamstate.controller.adopt.taking import Barred, bar_stopped, refuse_moved
@@ -37,8 +34,7 @@ from support.snapshots import plan_stateful
 
 
 def test_what_was_found_over_a_committed_batch_is_waited_for(adopting: AdoptingStage) -> None:
-    """A barrier of a call that was cut short: nobody saw its batch uncommitted, so it is trusted only after a while
-    (1a.3)."""
+    """The barrier of an interrupted call is certain only after a while: its batch was not seen uncommitted. (1a.3)"""
     mark = barrier_mark("fence")
     OutsideBarrier(adopting.foreign, mark).put_over(adopting.foreign.position())
     began = adopting.clock.monotonic_seconds()
@@ -59,7 +55,7 @@ def test_a_failed_batch_is_told_while_it_is_waited(adopting: AdoptingStage) -> N
 
 
 def test_a_log_that_moved_is_refused(adopting: AdoptingStage) -> None:
-    """The second look."""
+    """A batch was committed after the barrier was put."""
     plan_stateful(adopting.foreign, 4)
     barrier = OutsideBarrier(adopting.foreign, barrier_mark("fence"))
     barred = bar_stopped({"counts": barrier}, {"counts": URI})
@@ -75,49 +71,47 @@ def test_a_hold_is_renewed_long_before_it_ends() -> None:
     assert 2 * RENEW_SECONDS <= PATIENCE_SECONDS < SURE_SECONDS < HOLD_SECONDS
 
 
-def test_a_batch_that_commits_as_its_barrier_is_taken_back_is_told(adopting: AdoptingStage) -> None:
-    """Its query may have ended there, and nothing of ours is in its way. (Law 6)"""
+@pytest.fixture
+def barrier() -> OutsideBarrier:
+    """Over a query that has just planned batch 4."""
     checkpoint = run_batches(memory_checkpoint(), 3)
-    store = checkpoint.store
-    assert isinstance(store, HookedStore)
     barrier = OutsideBarrier(checkpoint, barrier_mark("fence"))
     barrier.step()
     plan_batch(checkpoint, 4)
+    return barrier
+
+
+def test_a_batch_that_commits_as_its_barrier_is_taken_back_is_told(
+    adopting: AdoptingStage, barrier: OutsideBarrier
+) -> None:
+    """Its query may have ended there, and its log is as before. (Law 6)"""
     confirmed: list[bool] = []
 
     def confirm() -> None:
         confirmed.append(True)
-        commit_batch(checkpoint, 4)
+        commit_batch(barrier.checkpoint, 4)
 
     with pytest.raises(DeadlineExceededError, match="committed just as"):
         bar(barrier, adopting.clock, LEAST_PATIENCE_SECONDS / 2, confirm=confirm)
     assert confirmed == [True]
-    assert checkpoint.position().barriers == ()
+    assert barrier.checkpoint.position().barriers == ()
 
 
-def test_nothing_is_taken_back_by_one_who_does_not_hold_it(adopting: AdoptingStage) -> None:
-    """Another may have gone on with it while this one slept. (Law 4)"""
-    checkpoint = run_batches(memory_checkpoint(), 3)
-    barrier = OutsideBarrier(checkpoint, barrier_mark("fence"))
-    barrier.step()
-    plan_batch(checkpoint, 4)
+def test_nothing_is_taken_back_without_the_hold(adopting: AdoptingStage, barrier: OutsideBarrier) -> None:
+    """Another controller may have taken the adoption meanwhile. (Law 4)"""
 
     def confirm() -> None:
         raise ConflictError("another has gone on with this adoption")
 
     with pytest.raises(ConflictError, match="another"):
         bar(barrier, adopting.clock, 60.0, confirm=confirm)
-    assert [one.batch_id for one in checkpoint.position().barriers] == [5]
+    assert [one.batch_id for one in barrier.checkpoint.position().barriers] == [5]
 
 
-def test_a_store_that_does_not_answer_is_waited_for(adopting: AdoptingStage) -> None:
-    """The barrier lies there, and nobody else takes it back. (Law 12)"""
-    checkpoint = run_batches(memory_checkpoint(), 3)
-    store = checkpoint.store
+def test_a_store_that_does_not_answer_is_waited_for(adopting: AdoptingStage, barrier: OutsideBarrier) -> None:
+    """It holds the barrier, and no other controller takes it back. (Law 12)"""
+    store = barrier.checkpoint.store
     assert isinstance(store, HookedStore)
-    barrier = OutsideBarrier(checkpoint, barrier_mark("fence"))
-    barrier.step()
-    plan_batch(checkpoint, 4)
     silent = [True] * 40
 
     def refuse(verb: str, key: str) -> None:
@@ -126,7 +120,7 @@ def test_a_store_that_does_not_answer_is_waited_for(adopting: AdoptingStage) -> 
             raise UnavailableError("the store does not answer")
         if not silent:
             store.before = None
-            commit_batch(checkpoint, 4)
+            commit_batch(barrier.checkpoint, 4)
 
     store.before = refuse
     said: list[str] = []
@@ -134,20 +128,31 @@ def test_a_store_that_does_not_answer_is_waited_for(adopting: AdoptingStage) -> 
     assert any("cannot be read now" in words for words in said)
 
 
-def test_what_nobody_else_can_have_is_held_while_the_home_is_silent(adopting: AdoptingStage) -> None:
-    """For as long as it was held last, by both clocks; an answer that was lost is found (Law 8); a machine that slept
-    asks first."""
-    store = HookedStore()
-    home = Home.of(store, store, adopting.folder, adopting.clock)
-    context = ControllerContext.of(home, adopting.launcher, adopting.clock, "tests", None)
-    adoptions = Adoptions(context, Deployer(context, Attempts(context)))
-    hold = take_hold(context, home.control("orders", begins=True), adoptions._wanted(adopting.wanted()))
+class Holding:
+    """A controller that takes the hold of an adoption, in a home whose store the test interrupts."""
+
+    def __init__(self, adopting: AdoptingStage) -> None:
+        self.store = HookedStore()
+        self.home = Home.of(self.store, self.store, adopting.folder, adopting.clock)
+        self._context = ControllerContext.of(self.home, adopting.launcher, adopting.clock, "tests", None)
+        self._adoptions = Adoptions(self._context, Deployer(self._context, Attempts(self._context)))
+        self._request = adopting.wanted()
+
+    def take(self) -> Hold:
+        control = self.home.control("orders", begins=True)
+        return take_hold(self._context, control, self._adoptions._wanted(self._request))
+
+
+def test_a_hold_lasts_while_the_home_is_silent(adopting: AdoptingStage) -> None:
+    """As long as its lease, by both clocks; a lost answer is read back (Law 8); after that it has to be confirmed."""
+    holding = Holding(adopting)
+    hold = holding.take()
 
     def refuse(verb: str, key: str) -> None:
         if verb == "replace":
             raise UnavailableError("the store does not answer", key=key)
 
-    store.before = refuse
+    holding.store.before = refuse
     adopting.clock.sleep(PATIENCE_SECONDS - 1)
     hold.keep()
     adopting.clock.sleep(2)
@@ -157,19 +162,16 @@ def test_what_nobody_else_can_have_is_held_while_the_home_is_silent(adopting: Ad
     adopting.clock.sleep(HOLD_SECONDS)
     with pytest.raises(UnavailableError):
         hold.confirm()
-    store.before = None
-    another = take_hold(context, home.control("orders", begins=True), adoptions._wanted(adopting.wanted()))
+    holding.store.before = None
+    another = holding.take()
     with pytest.raises(ConflictError, match="another has gone on"):
         hold.confirm()
     another.confirm()
 
 
 def test_a_write_that_took_long_is_as_old_as_its_beginning(adopting: AdoptingStage) -> None:
-    """Until when it is held was said before the write was sent: by the answer half of it may be over. (Law 4)"""
-    store = HookedStore()
-    home = Home.of(store, store, adopting.folder, adopting.clock)
-    context = ControllerContext.of(home, adopting.launcher, adopting.clock, "tests", None)
-    adoptions = Adoptions(context, Deployer(context, Attempts(context)))
+    """The lease counts from before the write: at the answer half of it may be over. (Law 4)"""
+    holding = Holding(adopting)
     slow = [True]
 
     def take_time(verb: str, key: str) -> None:
@@ -179,9 +181,9 @@ def test_a_write_that_took_long_is_as_old_as_its_beginning(adopting: AdoptingSta
             slow.append(False)
             adopting.clock.sleep(30)
 
-    home.begin("tests")
-    store.before = take_time
-    hold = take_hold(context, home.control("orders", begins=True), adoptions._wanted(adopting.wanted()))
+    holding.home.begin("tests")
+    holding.store.before = take_time
+    hold = holding.take()
     adopting.clock.sleep(SURE_SECONDS - 30)
     with pytest.raises(UnavailableError):
         hold.confirm()

@@ -1,4 +1,4 @@
-"""Checkpoints that are not ours are looked at before anything is done."""
+"""Foreign checkpoints are checked before anything is written to them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_damaged_or_unknown_log_is_refused(tmp_path: Path, home: Home) -> None
         open_foreign(home, str(tmp_path / "mine" / "counts"), opener(home))
 
 
-def test_nothing_committed_is_nothing_to_go_on_from(tmp_path: Path, home: Home) -> None:
+def test_a_query_without_a_commit_is_refused(tmp_path: Path, home: Home) -> None:
     """It is deployed as a new stream."""
     checkpoint = Checkpoint(LocalStore(tmp_path / "mine"), "counts")
     run_stateful(checkpoint, -1)
@@ -78,8 +78,8 @@ def test_one_that_was_deployed_elsewhere_is_known(tmp_path: Path) -> None:
 
 
 def test_a_deployment_of_another_home_is_refused(tmp_path: Path, home: Home) -> None:
-    """Its drivers take our barrier for one that was copied, and remove it: both would run the same batches. What was
-    moved away from there is nobody's. (Laws 4 and 14)"""
+    """Its drivers would remove a barrier as copied: both would run the same batches. A folder that was moved away from
+    there is adopted. (Laws 4 and 14)"""
     theirs = Checkpoint(LocalStore(tmp_path / "theirs"), "orders/deployments/d-0003/checkpoints/counts")
     run_stateful(theirs, 2)
     uri = f"{theirs.store.uri}/{theirs.prefix}"
@@ -100,7 +100,7 @@ def test_a_deployment_of_another_home_is_refused(tmp_path: Path, home: Home) -> 
 def test_a_disk_without_hard_links_gets_no_barrier(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
 ) -> None:
-    """There a create is a look and a rename, and Spark may plan its batch between the two. Nothing is left behind."""
+    """There a create is a check and a rename, and Spark may plan its batch between the two. Nothing is left behind."""
     checkpoint = run_stateful(Checkpoint(LocalStore(tmp_path), "counts"), 2)
     before = sorted(tmp_path.rglob("*"))
 
@@ -111,6 +111,6 @@ def test_a_disk_without_hard_links_gets_no_barrier(
         refuse_unconditional(checkpoint)
     else:
         monkeypatch.setattr(os, "link", link)
-        with pytest.raises(InvalidRequestError, match="once and for all"):
+        with pytest.raises(InvalidRequestError, match="no conditional create"):
             refuse_unconditional(checkpoint)
     assert sorted(tmp_path.rglob("*")) == before

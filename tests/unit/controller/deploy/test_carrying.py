@@ -55,12 +55,11 @@ def live(stage: Stage, start: SnapshotManifest, number: int, *, carries: bool = 
 
 
 def lose(stage: Stage, *, is_damaged: bool = False) -> None:
-    """The snapshot that d-0002 started from goes, or its manifest breaks."""
+    """The snapshot that d-0002 started from is pruned, or its manifest is damaged."""
     if is_damaged:
         stage.store.put(layout.manifest_key(STREAM, START), b'{"kind": "SnapshotManifest", "pro')
-        return
-    # As after a prune: what others share with it is still there.
-    stage.store.delete(layout.manifest_key(STREAM, START))
+    else:
+        stage.store.delete(layout.manifest_key(STREAM, START))
 
 
 def taken(stage: Stage) -> SnapshotManifest:
@@ -77,8 +76,8 @@ def taken(stage: Stage) -> SnapshotManifest:
 
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_a_query_is_carried_on_from_a_later_snapshot_that_still_has_it(stage: Stage, is_damaged: bool) -> None:
-    """Nobody ran it since, so it stands where it stood: the newest snapshot that has it whole is as good as the start
-    (1a.12, Law 5). With it goes which Spark wrote it (Law 10)."""
+    """It did not run since, so the newest snapshot that has it whole is as good as the start (1a.12, Law 5), and so is
+    the version of Spark that wrote it (Law 10)."""
     start = started_from_two(stage)
     live(stage, start, 1)
     broken = live(stage, start, 2)
@@ -92,23 +91,21 @@ def test_a_query_is_carried_on_from_a_later_snapshot_that_still_has_it(stage: St
     assert not any("late" in note for note in stage.deploy("print('v3')\n").notes)
 
 
-def test_a_query_that_is_in_no_snapshot_any_more_is_told_by_name(stage: Stage) -> None:
-    """Whoever deploys hears it then, and what is left to do; not when its start is refused (Law 5)."""
-    started_from_two(stage)
+@pytest.mark.parametrize(
+    ("says_end", "says", "advice"),
+    [
+        (True, "query late is lost: d-0002 never started it", "--allow-new-query late"),
+        (False, f"snapshot {START}, from which d-0002 started, is gone or damaged", "--allow-new-query"),
+    ],
+)
+def test_a_query_that_is_in_no_snapshot_any_more_is_told(stage: Stage, says_end: bool, says: str, advice: str) -> None:
+    """At the deploy, with the option that is left; by name, unless no event tells what the snapshot had. (Law 5)"""
+    started_from_two(stage, says_end=says_end)
     lose(stage)
     stage.end("d-0002", state="gone")
     (note,) = stage.deploy("print('v3')\n").notes
-    assert note.startswith("query late is lost: d-0002 never started it")
-    assert "--allow-new-query late" in note
-
-
-def test_queries_whose_names_nobody_knows_are_told_of_too(stage: Stage) -> None:
-    """A controller took that snapshot, so that no event tells what was in it."""
-    started_from_two(stage, says_end=False)
-    lose(stage)
-    stage.end("d-0002", state="gone")
-    (note,) = stage.deploy("print('v3')\n").notes
-    assert note.startswith(f"snapshot {START}, from which d-0002 started, is gone or damaged")
+    assert note.startswith(says)
+    assert advice in note
 
 
 def test_a_query_that_was_started_goes_on_from_its_own_checkpoint_alone(stage: Stage) -> None:
@@ -123,16 +120,12 @@ def test_a_query_that_was_started_goes_on_from_its_own_checkpoint_alone(stage: S
 
 
 def test_a_query_that_the_end_has_not_and_an_earlier_snapshot_has_is_told_with_that_snapshot(stage: Stage) -> None:
-    """It is not lost: nobody ran it since, and its data is whole."""
+    """It is not lost: it did not run since, and its data is whole."""
     start = started_from_two(stage)
     kept = live(stage, start, 1)
     end = stage.keep(deployment_id="d-0002")
-    stage.say(
-        Stopped,
-        "d-0002",
-        snapshot_id=end.snapshot_id,
-        queries={name: query.position for name, query in end.queries.items()},
-    )
+    positions = {name: query.position for name, query in end.queries.items()}
+    stage.say(Stopped, "d-0002", snapshot_id=end.snapshot_id, queries=positions)
     stage.end("d-0002")
     lose(stage)
     (note,) = stage.deploy("print('v3')\n").notes

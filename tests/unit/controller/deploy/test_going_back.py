@@ -1,4 +1,4 @@
-"""Going back to where a deployment had begun: what it has used since then (Law 14)."""
+"""Going back to the start of a deployment: which batches it has used since then (Law 14)."""
 
 from __future__ import annotations
 
@@ -34,47 +34,33 @@ def manifest(**queries: Standing) -> SnapshotManifest:
 
 
 @pytest.mark.parametrize(
-    ("began", "ended", "used"),
+    ("began", "ended", "used", "committed", "begun"),
     [
-        ((3, None), (3, None), None),
-        ((3, 4), (3, 4), None),
-        ((None, None), (None, None), None),
-        ((3, None), (4, None), (4, 4)),
-        ((3, None), (6, 7), (4, 7)),
-        ((3, None), (3, 4), (4, 4)),  # planned, not committed: the sink may hold it
-        ((3, 4), (4, None), (4, 4)),  # the planned one of before is run over the same bounds, and is its work
-        ((3, 4), (5, None), (4, 5)),
-        ((None, None), (0, None), (0, 0)),
-        ((None, None), (None, 0), (0, 0)),
-        ((None, 0), (0, None), (0, 0)),
+        ((3, None), (3, None), None, None, None),
+        ((3, 4), (3, 4), None, None, None),  # planned by the version before, and not run since
+        ((None, None), (None, None), None, None, None),
+        ((3, None), (6, None), (4, 6), (4, 6), None),
+        ((3, None), (6, 7), (4, 7), (4, 6), 7),
+        ((3, None), (3, 4), (4, 4), None, 4),  # planned, not committed: the sink may hold it
+        ((3, 4), (4, None), (4, 4), (4, 4), None),  # planned by the version before, and the output is this one's
+        ((3, 4), (4, 5), (4, 5), (4, 4), 5),
+        ((3, 4), (5, None), (4, 5), (4, 5), None),
+        ((None, None), (0, None), (0, 0), (0, 0), None),
+        ((None, None), (None, 0), (0, 0), None, 0),
+        ((None, 0), (0, None), (0, 0), (0, 0), None),
+        ((None, 0), (0, 1), (0, 1), (0, 0), 1),
     ],
 )
 def test_law_14_what_was_committed_or_planned_is_used(
-    began: Standing, ended: Standing, used: tuple[int, int] | None
+    began: Standing,
+    ended: Standing,
+    used: tuple[int, int] | None,
+    committed: tuple[int, int] | None,
+    begun: int | None,
 ) -> None:
-    """The first and the last batch of each query whose output may be the version's own."""
-    assert used_queries(manifest(q=began), manifest(q=ended)) == ({} if used is None else {"q": used})
-
-
-@pytest.mark.parametrize(
-    ("began", "ended", "committed", "begun"),
-    [
-        ((3, None), (3, None), None, None),
-        ((3, None), (6, None), (4, 6), None),
-        ((3, None), (6, 7), (4, 6), 7),
-        ((3, None), (3, 4), None, 4),
-        ((3, 4), (4, None), (4, 4), None),  # begun by the version before, and its output is this one's
-        ((3, 4), (4, 5), (4, 4), 5),
-        ((3, 4), (3, 4), None, None),  # begun by the version before, and by nobody run
-        ((None, None), (None, 0), None, 0),
-        ((None, 0), (0, 1), (0, 0), 1),
-    ],
-)
-def test_what_was_only_begun_is_told_apart_from_what_was_committed(
-    began: Standing, ended: Standing, committed: tuple[int, int] | None, begun: int | None
-) -> None:
-    """The output of a batch is that of the version that committed it; whoever goes on runs a begun one again."""
+    """The output of a batch is that of the version that committed it; a successor runs a planned one again."""
     ends = manifest(q=began), manifest(q=ended)
+    assert used_queries(*ends) == ({} if used is None else {"q": used})
     assert committed_batches(*ends) == ({} if committed is None else {"q": committed})
     assert begun_batches(*ends) == ({} if begun is None else {"q": begun})
 

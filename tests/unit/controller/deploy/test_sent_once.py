@@ -1,4 +1,4 @@
-"""No start goes on from offsets of a source that cannot be read again, unless that is accepted by name."""
+"""No start goes on from offsets of a source that cannot be read again, unless the query is named."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_a_restore_from_a_socket_is_refused_before_anything_is_done(stage: Stage
     assert stage.control.deployment_ids() == ["d-0001"]
 
 
-def test_it_is_done_where_it_is_accepted_and_said(stage: Stage) -> None:
-    """The note says what is lost by it."""
+def test_it_is_done_where_it_is_accepted(stage: Stage) -> None:
+    """A note says what is lost by it."""
     stopped(stage)
     with pytest.raises(InputLostError):
         stage.deploy("print('v2')\n", accept_lost_input=("another",))
@@ -47,13 +47,12 @@ def test_it_is_done_where_it_is_accepted_and_said(stage: Stage) -> None:
     assert lineage_of(stage.home, STREAM).sent_once == (), "its events name no socket"
 
 
-def test_a_start_with_nothing_and_other_sources_are_not_asked(stage: Stage) -> None:
-    """``--start fresh`` goes on from no offset; files are read again."""
-    stopped(stage)
-    assert stage.deploy("print('v2')\n", start="fresh").start.mode == "fresh"
-
-
-def test_a_source_that_can_be_read_again_is_restored(stage: Stage) -> None:
-    """As before."""
-    stopped(stage, SourceIdentity("file", "file /in"))
-    assert stage.deploy("print('v2')\n").start.mode == "restore"
+@pytest.mark.parametrize(
+    ("identity", "start", "mode"), [(SOCKET, "fresh", "fresh"), (SourceIdentity("file", "file /in"), None, "restore")]
+)
+def test_other_starts_and_other_sources_are_not_asked(
+    stage: Stage, identity: SourceIdentity, start: str | None, mode: str
+) -> None:
+    """A fresh start goes on from no offset; files are read again."""
+    stopped(stage, identity)
+    assert stage.deploy("print('v2')\n", start=start).start.mode == mode

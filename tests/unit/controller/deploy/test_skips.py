@@ -1,8 +1,7 @@
-"""A batch that always fails, skipped by name: what is passed over, and the order for it."""
+"""Skipping a batch that always fails: the skipped input, and the order for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -20,7 +19,7 @@ from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.data_events import Skipped
-from airflow_streamstate.protocol.events import Accepted, Failed, Rejected
+from airflow_streamstate.protocol.events import Accepted, Failed
 from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.checkpoints import HookedStore, commit_batch, plan_batch
@@ -28,7 +27,7 @@ from support.examples import example
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
 
-WISH = SkipOrder(STREAM, 4, "a bad row")
+ORDER = SkipOrder(STREAM, 4, "a bad row")
 MOVE = SourceMove("file /in", '{"logOffset":3}', '{"logOffset":4}', 1, 0, "files")
 
 
@@ -45,7 +44,7 @@ def failed(stage: Stage, *names: str) -> None:
 def test_what_is_passed_over_is_shown_and_nothing_is_changed(stage: Stage) -> None:
     """The offsets between the last committed batch and the planned one, of each source."""
     failed(stage)
-    view = stage.controller.starts.what_skip_passes_over(WISH)
+    view = stage.controller.starts.what_skip_passes_over(ORDER)
     assert (view.query_name, view.batch_id) == ("counts", 4)
     assert [(move.from_offset != move.to_offset, move.source) for move in view.moves] == [(True, "source 0")]
     assert stage.control.journal("d-0001").commands() == []
@@ -61,13 +60,13 @@ def test_the_order_is_recorded_before_the_attempt_that_does_it_starts(stage: Sta
         assert stage.control.journal("d-0001").commands() == []
         said.append(view)
 
-    order = stage.controller.starts.skip(WISH, "r-1", say)
+    order = stage.controller.starts.skip(ORDER, "r-1", say)
     assert (order.state, order.verb) == ("launching", "skip")
     (slot,) = stage.control.journal("d-0001").commands()
     assert isinstance(slot.command, SkipRequest)
     assert (slot.command.query_name, slot.command.batch_id, slot.command.reason) == ("counts", 4, "a bad row")
     assert stage.seen().attempt == 2
-    again = stage.controller.starts.skip(WISH, "r-1", say)
+    again = stage.controller.starts.skip(ORDER, "r-1", say)
     assert again.command_id == order.command_id
     assert len(stage.control.journal("d-0001").commands()) == 1
     assert len(said) == 1
@@ -75,22 +74,9 @@ def test_the_order_is_recorded_before_the_attempt_that_does_it_starts(stage: Sta
         stage.controller.starts.skip(SkipOrder(STREAM, 5, "another"), "r-1")
 
 
-def test_an_order_that_was_cut_off_before_the_launch_goes_on(stage: Stage) -> None:
-    """The command lies there; asked again, the attempt is started. (Law 2)"""
-    failed(stage)
-    stage.launcher.refusals.append(RuntimeError("the shell died"))
-    with pytest.raises(RuntimeError):
-        stage.controller.starts.skip(WISH, "r-1")
-    assert stage.seen().is_unlaunched
-    stage.controller.starts.skip(WISH, "r-1")
-    assert not stage.seen().is_unlaunched
-    assert stage.seen().attempt == 2
-    assert len(stage.control.journal("d-0001").commands()) == 1
-
-
 @pytest.mark.parametrize("fault", KILL_POINTS)
-def test_whoever_skips_may_die_anywhere_and_ask_again(tmp_path: Path, fault: Fault) -> None:
-    """At each call of the store, reads too: one order, one attempt that does it, launched once (Laws 2 and 8)."""
+def test_the_controller_of_a_skip_may_die_anywhere_and_ask_again(tmp_path: Path, fault: Fault) -> None:
+    """At each call of the store, reads too: one order, one attempt that does it, launched once. (Laws 2 and 8)"""
     for number in count(1):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -100,8 +86,8 @@ def test_whoever_skips_may_die_anywhere_and_ask_again(tmp_path: Path, fault: Fau
         store = FaultyStore(stage.store, plan)
         mortal = Controller(Home.of(store, store, folder, stage.clock), stage.launcher, stage.clock, "dies")
         with suppress(SimulatedCrash, StreamStateError):
-            mortal.starts.skip(WISH, "r-1")
-        order = stage.controller.starts.skip(WISH, "r-1")
+            mortal.starts.skip(ORDER, "r-1")
+        order = stage.controller.starts.skip(ORDER, "r-1")
         (slot,) = stage.control.journal("d-0001").commands()
         assert slot.command is not None
         assert (order.command_id, stage.seen().attempt) == (slot.command.command_id, 2), number
@@ -115,7 +101,7 @@ def test_whoever_skips_may_die_anywhere_and_ask_again(tmp_path: Path, fault: Fau
 def test_an_order_whose_driver_died_before_it_could_tell_goes_on(stage: Stage) -> None:
     """The batch is committed without its rows; asked again, the attempt is started that says so. (Law 2)"""
     failed(stage)
-    order = stage.controller.starts.skip(WISH, "r-1")
+    order = stage.controller.starts.skip(ORDER, "r-1")
     (slot,) = stage.control.journal("d-0001").commands()
     assert slot.command is not None
     stage.come_to_life(attempt=2)
@@ -125,9 +111,9 @@ def test_an_order_whose_driver_died_before_it_could_tell_goes_on(stage: Stage) -
     stage.say(Failed, attempt=2, error="the machine went away")
     stage.end(attempt=2)
     with pytest.raises(InvalidRequestError, match="no query has this batch planned"):
-        stage.controller.starts.skip(WISH, "r-2")
+        stage.controller.starts.skip(ORDER, "r-2")
     said: list[SkipView] = []
-    assert stage.controller.starts.skip(WISH, "r-1", said.append).command_id == order.command_id
+    assert stage.controller.starts.skip(ORDER, "r-1", said.append).command_id == order.command_id
     assert stage.seen().attempt == 3
     assert [(view.query_name, view.batch_id, len(view.moves)) for view in said] == [("counts", 4, 1)]
 
@@ -135,7 +121,7 @@ def test_an_order_whose_driver_died_before_it_could_tell_goes_on(stage: Stage) -
 def test_the_wait_ends_with_what_became_of_it(stage: Stage) -> None:
     """Skipped; or rejected, with the reason of the driver, which alone can ask the sink."""
     failed(stage)
-    order = stage.controller.starts.skip(WISH, "r-1")
+    order = stage.controller.starts.skip(ORDER, "r-1")
     stage.come_to_life(attempt=2, queries=("counts",))
     fields = {"command_id": order.command_id, "command_number": 1}
     stage.say(
@@ -146,11 +132,11 @@ def test_the_wait_ends_with_what_became_of_it(stage: Stage) -> None:
     (told,) = stage.controller.status(STREAM).to_json()["moves"]  # type: ignore[misc]
     assert (told["query"], told["batch_id"], told["skipped"], told["reason"]) == ("counts", 4, True, "b")
     assert told["moves"][0]["passed_over"] == 1
-    assert stage.controller.starts.skip(WISH, "r-1").outcome is not None
+    assert stage.controller.starts.skip(ORDER, "r-1").outcome is not None
 
 
 def test_of_two_skips_of_one_batch_at_once_the_second_is_withdrawn(stage: Stage) -> None:
-    """Whoever is told that another was first has no order left that an attempt could take up. (Law 2)"""
+    """The refused one leaves no order that an attempt could carry out, and is refused again when repeated. (Law 2)"""
     failed(stage)
     fields = {"deployment_id": "d-0001", "query_name": "counts", "batch_id": 4, "reason": "of another"}
     journal, second = stage.control.journal("d-0001"), SkipOrder(STREAM, 4, "mine", accepts_written=True)
@@ -162,40 +148,20 @@ def test_of_two_skips_of_one_batch_at_once_the_second_is_withdrawn(stage: Stage)
         stage.controller.starts.skip(second, "r-2", first)
     assert [slot.command.reason for slot in journal.commands() if slot.command is not None] == ["of another"]
     assert stage.seen().attempt == 1
-    with pytest.raises(ConflictError, match="asked for first"):
-        stage.controller.starts.skip(second, "r-3")
+    for request_id in ("r-2", "r-3"):
+        with pytest.raises(ConflictError, match="asked for first"):
+            stage.controller.starts.skip(second, request_id)
     assert stage.control.request("r-3") is None
     stage.controller.resume(STREAM)
-    assert stage.seen().attempt == 2
-
-
-def at_check(stage: Stage, number: int, act: Callable[[], object]) -> None:
-    """Somebody else does something in the moment in which the launcher is asked for the nth time from now."""
-    checks = count(1)
-
-    def check(_request: LaunchRequest) -> None:
-        if next(checks) == number:
-            act()
-
-    stage.launcher.check = check  # type: ignore[method-assign]
-
-
-def test_a_resume_that_comes_between_order_and_launch_does_the_skip(stage: Stage) -> None:
-    """The order lies there for its attempt: whoever asked waits for that, and is not told of a conflict. (Law 2)"""
-    failed(stage)
-    at_check(stage, 2, lambda: stage.another_controller().resume(STREAM))
-    order = stage.controller.starts.skip(WISH, "r-1")
-    assert (order.state, order.verb) == ("launching", "skip")
-    assert stage.seen().attempt == 2
-    assert stage.launcher.calls.count("launch d-0001-2") <= 1
-    (slot,) = stage.control.journal("d-0001").commands()
-    assert slot.command is not None
-    assert slot.command.command_id == order.command_id
+    stage.come_to_life(attempt=2)
+    with pytest.raises(ConflictError, match="the stream is running"):
+        stage.controller.starts.skip(second, "r-2")
+    assert [slot.command.reason for slot in journal.commands() if slot.command is not None] == ["of another"]
 
 
 @pytest.mark.parametrize("other", ["resume", "skip"])
-def test_whoever_comes_in_between_anywhere(tmp_path: Path, other: str) -> None:
-    """Before each call of the store: who is refused has no order left, who is not has one. (Law 2)"""
+def test_another_controller_may_come_in_between_anywhere(tmp_path: Path, other: str) -> None:
+    """Before each call of the store: a refused skip leaves no order, another one leaves its own. (Law 2)"""
     for number in count(1):
         store = HookedStore()
         stage = Stage(tmp_path, store)
@@ -207,16 +173,16 @@ def test_whoever_comes_in_between_anywhere(tmp_path: Path, other: str) -> None:
         ) -> None:
             if next(calls) != at:
                 return
-            somebody = stage.another_controller()
+            second = stage.another_controller()
             try:
-                order = somebody.resume(STREAM) if other == "resume" else somebody.starts.skip(WISH, "r-2")
+                order = second.resume(STREAM) if other == "resume" else second.starts.skip(ORDER, "r-2")
             except ConflictError:
                 return
             came.append(getattr(order, "command_id", ""))
 
         store.before = come
         try:
-            mine = [stage.controller.starts.skip(WISH, "r-1").command_id]
+            mine = [stage.controller.starts.skip(ORDER, "r-1").command_id]
         except ConflictError:
             mine = []
         store.before = None
@@ -228,39 +194,27 @@ def test_whoever_comes_in_between_anywhere(tmp_path: Path, other: str) -> None:
             return
 
 
-def test_an_order_that_nobody_will_take_up_is_withdrawn(stage: Stage) -> None:
-    """The stream was retired meanwhile: what was refused is not done by whoever revives it. (Law 2)"""
+def test_an_order_without_an_attempt_is_withdrawn(stage: Stage) -> None:
+    """The stream was retired meanwhile: a revived one does not carry out a refused order. (Law 2)"""
     failed(stage)
-    at_check(stage, 2, lambda: stage.another_controller().retention.retire(STREAM))
+    checks = count(1)
+
+    def check(_request: LaunchRequest) -> None:
+        if next(checks) == 2:  # between the order and the launch
+            stage.another_controller().retention.retire(STREAM)
+
+    stage.launcher.check = check  # type: ignore[method-assign]
     with pytest.raises(ConflictError):
-        stage.controller.starts.skip(WISH, "r-1")
+        stage.controller.starts.skip(ORDER, "r-1")
     assert stage.control.journal("d-0001").commands() == []
     assert stage.seen().attempt == 1
 
 
-def test_an_order_that_was_withdrawn_is_none_to_wait_for(stage: Stage) -> None:
-    """The same request again, beside the attempt of whoever was first: refused as at the beginning. (Law 6)"""
-    failed(stage)
-    fields = {"deployment_id": "d-0001", "query_name": "counts", "batch_id": 4, "reason": "of another"}
-    journal = stage.control.journal("d-0001")
-    with pytest.raises(ConflictError, match="asked for first"):
-        stage.controller.starts.skip(
-            WISH, "r-2", lambda _: journal.write_command(replace(example(SkipRequest), **fields), NEWEST_PROTOCOL)
-        )
-    with pytest.raises(ConflictError, match="asked for first"):
-        stage.controller.starts.skip(WISH, "r-2")
-    stage.controller.resume(STREAM)
-    stage.come_to_life(attempt=2)
-    with pytest.raises(ConflictError, match="the stream is running"):
-        stage.controller.starts.skip(WISH, "r-2")
-    assert [slot.command.reason for slot in journal.commands() if slot.command is not None] == ["of another"]
-
-
 @pytest.mark.parametrize("was_done", [True, False])
 def test_the_same_request_behind_a_newer_deployment(stage: Stage, was_done: bool) -> None:
-    """What was done is told, whatever came since; what was not is not asked of another version. (Law 2)"""
+    """What was done is told, whatever came since; what was not done is refused for another version. (Law 2)"""
     failed(stage)
-    order = stage.controller.starts.skip(WISH, "r-1")
+    order = stage.controller.starts.skip(ORDER, "r-1")
     fields = {"command_id": order.command_id, "command_number": 1, "query_name": "counts", "batch_id": 4}
     stage.come_to_life(attempt=2, queries=("counts",))
     if was_done:
@@ -270,25 +224,13 @@ def test_the_same_request_behind_a_newer_deployment(stage: Stage, was_done: bool
     newer = stage.deploy("print('v2')\n").deployment_id
     stage.come_to_life(newer, queries=("counts",))
     if was_done:
-        again = stage.controller.starts.skip(WISH, "r-1")
+        again = stage.controller.starts.skip(ORDER, "r-1")
         assert again.deployment_id == "d-0001"
         assert again.outcome is not None
         assert again.outcome.outcome == "skipped"
     else:
         with pytest.raises(ConflictError, match="a newer deployment is current"):
-            stage.controller.starts.skip(WISH, "r-1")
-
-
-def test_a_rejected_skip_raises_with_the_reason_of_the_driver(stage: Stage) -> None:
-    """And the job runs on."""
-    failed(stage)
-    order = stage.controller.starts.skip(WISH, "r-1")
-    stage.come_to_life(attempt=2, queries=("counts",))
-    fields = {"command_id": order.command_id, "command_number": 1}
-    stage.say(Rejected, attempt=2, key="", reason="the sink holds batch 4 already", **fields)
-    with pytest.raises(ConflictError) as refused:
-        stage.controller.wait(WaitCondition.of(order), 5)
-    assert refused.value.context["reason"] == "the sink holds batch 4 already"
+            stage.controller.starts.skip(ORDER, "r-1")
 
 
 def test_what_is_not_planned_is_refused_with_what_is(stage: Stage) -> None:
@@ -308,15 +250,13 @@ def test_which_query_is_said_where_several_have_it(stage: Stage) -> None:
     """Never guessed."""
     failed(stage, "counts", "other")
     with pytest.raises(InvalidRequestError, match="several queries have this batch planned"):
-        stage.controller.starts.what_skip_passes_over(WISH)
+        stage.controller.starts.what_skip_passes_over(ORDER)
     assert stage.controller.starts.what_skip_passes_over(SkipOrder(STREAM, 4, "x", "other")).query_name == "other"
 
 
-def test_a_stream_that_runs_is_not_touched(stage: Stage) -> None:
-    """A batch that Spark has in hand is nobody else's; and a drained one is never started again. (Law 11)"""
-    stage.deploy()
-    stage.come_to_life(queries=("counts",))
-    plan_batch(stage.run_batches(3), 4)
+def test_a_stream_that_runs_is_not_touched(running: Stage) -> None:
+    """Spark may be running the batch. (Law 11)"""
+    plan_batch(running.checkpoint(), 4)
     with pytest.raises(ConflictError, match="the stream is running"):
-        stage.controller.starts.skip(WISH)
-    assert stage.control.journal("d-0001").commands() == []
+        running.controller.starts.skip(ORDER)
+    assert running.control.journal("d-0001").commands() == []

@@ -1,14 +1,16 @@
-"""What a driver is launched with, and what is recorded of it."""
+"""What a driver is launched with, and what the home records of it."""
 
 from __future__ import annotations
 
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home, HomeConfig
+from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import DataError, InvalidRequestError, OutcomeUnknownError, UnavailableError
 from airflow_streamstate.launch.interface import LaunchRequest
@@ -49,20 +51,14 @@ def test_the_driver_is_told_where_its_home_lies(stage: Stage) -> None:
     assert request.folder == str(stage.folder / layout.launch_folder(STREAM, "d-0001", "d-0001-a0001"))
 
 
-def test_py_files_and_files_travel_under_their_names(stage: Stage) -> None:
-    """A script finds its modules and files by the names that they had. (Law 15)"""
+def test_files_travel_under_their_names_and_for_their_owner_alone(stage: Stage) -> None:
+    """A script finds its modules and files (Law 15); other users find nothing: arguments may be secret."""
     module, data = stage.script("x = 1\n", "lib.py"), stage.script("1,2\n", "data.csv")
     stage.deploy(py_files=(module,), files=(data,))
     request = stage.launcher.requests["d-0001-a0001"]
     assert [Path(path).name for path in (*request.py_files, *request.files)] == ["lib.py", "data.csv"]
     assert Path(request.files[0]).read_text() == "1,2\n"
-
-
-def test_working_files_are_for_their_owner_alone(stage: Stage) -> None:
-    """Arguments and configuration may be secret: nobody else looks into the folder of a launch."""
-    stage.deploy()
-    folder = Path(stage.launcher.requests["d-0001-a0001"].folder)
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(Path(request.folder).stat().st_mode) == 0o700
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(stage: Stage) -> None:
@@ -82,57 +78,53 @@ def test_a_pinned_file_that_was_altered_is_not_run(stage: Stage) -> None:
         stage.controller.resume(STREAM)
 
 
-def test_credentials_travel_by_environment(tmp_path: Path) -> None:
-    """Keys of an S3 home are in no file and on no command line; endpoint and region are in the configuration."""
+def launched_from(tmp_path: Path, config: HomeConfig, **request: Any) -> tuple[LaunchRequest, DeploymentView]:
+    """What a first deploy in this home launches, and what it says."""
     clock = FakeClock()
     launcher = StillLauncher(clock)
-    options = S3Options(region="r", endpoint_url="http://127.0.0.1:1", access_key_id="AK", secret_access_key="SK")
-    home = Home(HomeConfig(str(tmp_path / "home"), s3=options), clock)
     (tmp_path / "job.py").write_text("")
-    Controller(home, launcher, clock).deploy(DeployRequest(stream_id=STREAM, application=tmp_path / "job.py"))
-    (request,) = launcher.requests.values()
-    assert request.environment == {"AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SK"}
-    assert request.driver_config["s3_region"] == "r"
+    view = Controller(Home(config, clock), launcher, clock).deploy(
+        DeployRequest(stream_id=STREAM, application=tmp_path / "job.py", **request)
+    )
+    (launched,) = launcher.requests.values()
+    return launched, view
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "config"),
+    [
+        (
+            S3Options(region="r", endpoint_url="http://127.0.0.1:1", access_key_id="AK", secret_access_key="SK"),
+            {"AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SK"},
+            {"s3_region": "r", "s3_endpoint_url": "http://127.0.0.1:1"},
+        ),
+        (S3Options(profile_name="streams"), {"AWS_PROFILE": "streams"}, {"s3_profile_name": "streams"}),
+    ],
+)
+def test_credentials_travel_by_environment(
+    tmp_path: Path, options: S3Options, environment: dict[str, str], config: dict[str, str]
+) -> None:
+    """Keys of an S3 home are in no file and on no command line; the rest is configuration."""
+    request, _ = launched_from(tmp_path, HomeConfig(str(tmp_path / "home"), s3=options))
+    assert request.environment == environment
+    assert config.items() <= request.driver_config.items()
     assert "SK" not in str(request.driver_config)
 
 
 @pytest.mark.parametrize(("master", "is_here"), [("local[2]", True), ("spark://head.example:7077", False)])
 def test_checkpoints_that_executors_would_not_find_are_told(tmp_path: Path, master: str, is_here: bool) -> None:
-    """A folder of this machine is no place for the state of a cluster: the deploy says so, by name, and goes on."""
-    clock = FakeClock()
-    home = Home(HomeConfig(str(tmp_path / "home")), clock)
-    (tmp_path / "job.py").write_text("")
-    view = Controller(home, StillLauncher(clock), clock).deploy(
-        DeployRequest(stream_id=STREAM, application=tmp_path / "job.py", master=master)
-    )
+    """A note of the deploy says that executors of a cluster may not reach a folder of this machine."""
+    _, view = launched_from(tmp_path, HomeConfig(str(tmp_path / "home")), master=master)
     note = own_disk_note(master, tmp_path / "home")
     assert view.notes == ((note,) if note else ())
     assert not (is_here and note)
 
 
-def test_a_profile_is_told_to_the_driver_by_its_name(tmp_path: Path) -> None:
-    """It lies in files of the machine: the agent opens its home with it, and S3A finds it in the environment."""
-    clock = FakeClock()
-    launcher = StillLauncher(clock)
-    home = Home(HomeConfig(str(tmp_path / "home"), s3=S3Options(profile_name="streams")), clock)
-    (tmp_path / "job.py").write_text("")
-    Controller(home, launcher, clock).deploy(DeployRequest(stream_id=STREAM, application=tmp_path / "job.py"))
-    (request,) = launcher.requests.values()
-    assert request.environment == {"AWS_PROFILE": "streams"}
-    assert request.driver_config["s3_profile_name"] == "streams"
-
-
 def test_spark_is_told_how_to_reach_checkpoints_on_s3(tmp_path: Path, moto_url: str) -> None:
-    """Endpoint and credentials of the one bucket, in the configuration that travels in a file; the user's word wins."""
-    clock = FakeClock()
-    launcher = StillLauncher(clock)
+    """Endpoint and credentials of the bucket, in the configuration that travels in a file; the user's settings win."""
     config = HomeConfig(f"s3://{BUCKET}/launching", s3=options_for(moto_url), work_dir=str(tmp_path / "l"))
-    (tmp_path / "job.py").write_text("")
     mine = {f"spark.hadoop.fs.s3a.bucket.{BUCKET}.input.stream.type": "analytics"}
-    Controller(Home(config, clock), launcher, clock).deploy(
-        DeployRequest(stream_id=STREAM, application=tmp_path / "job.py", conf=mine)
-    )
-    (request,) = launcher.requests.values()
+    request, _ = launched_from(tmp_path, config, conf=mine)
     assert request.needs_s3
     said = {name.removeprefix(f"spark.hadoop.fs.s3a.bucket.{BUCKET}."): value for name, value in request.conf.items()}
     assert (said["endpoint"], said["path.style.access"]) == (moto_url, "true")
@@ -140,7 +132,7 @@ def test_spark_is_told_how_to_reach_checkpoints_on_s3(tmp_path: Path, moto_url: 
     assert said["input.stream.type"] == "analytics"
     assert request.driver_config["checkpoints_uri"] == f"s3://{BUCKET}/launching"
     assert request.folder.startswith(str(tmp_path / "l"))
-    assert [text for text in texts_of(Home(config, clock).home) if SECRET_KEY in text] == []
+    assert [text for text in texts_of(Home(config).home) if SECRET_KEY in text] == []
 
 
 def texts_of(store: Store) -> list[str]:
@@ -215,13 +207,10 @@ def contents(stage: Stage) -> dict[str, bytes]:
     return {key: stored.body for key in keys if (stored := stage.store.get(key)) is not None}
 
 
-def complain(stage: Stage) -> None:
-    stage.launcher.complaint = InvalidRequestError("this is not a master that Spark knows")
-
-
 def test_what_cannot_be_launched_is_refused_before_anything_changes(stage: Stage) -> None:
     """A bad master or a missing jar is no new version: the old one stays current, and nothing is recorded. (Law 1)"""
-    complain(stage)
+    complaint = InvalidRequestError("this is not a master that Spark knows")
+    stage.launcher.complaint = complaint
     with pytest.raises(InvalidRequestError, match="not a master"):
         stage.deploy(request_id="r-1")
     assert list(stage.store.list_objects("")) == []
@@ -229,7 +218,7 @@ def test_what_cannot_be_launched_is_refused_before_anything_changes(stage: Stage
     stage.deploy()
     stage.stopped()
     before = contents(stage)
-    complain(stage)
+    stage.launcher.complaint = complaint
     for act in (
         lambda: stage.deploy("print('v2')\n", request_id="r-2"),
         lambda: stage.controller.resume(STREAM),

@@ -36,7 +36,7 @@ ASKED = {
 
 
 class Vault:
-    """Knows secrets, until it is told to forget them; counts who asks for what."""
+    """Knows secrets; records what it is asked for."""
 
     def __init__(self, known: Mapping[str, str]) -> None:
         self.known = dict(known)
@@ -125,7 +125,7 @@ def test_a_deploy_whose_secret_is_not_there_leaves_the_predecessor_alone(stage: 
 
 
 def test_the_shell_refuses_what_only_airflow_knows(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its name, with what to do; what lies in the shell's environment it looks up."""
+    """By its name, with the next step; variables of its own environment it looks up."""
     monkeypatch.setenv("PIN", "hunter-of-pin")
     with pytest.raises(InvalidRequestError, match="only Airflow can look it up") as raised:
         stage.deploy(**ASKED)
@@ -148,7 +148,7 @@ def test_a_variable_that_is_not_set_is_no_secret() -> None:
 
 
 def test_what_only_looks_like_a_reference_is_started_again_as_it_was_recorded(stage: Stage, vault: Vault) -> None:
-    """Earlier versions took such words as they are: a deploy refuses them today, a resume must not. (Law 15)"""
+    """Earlier releases recorded such words: a deploy refuses them today, a resume must not. (Law 15)"""
     stage.deploy()
     stage.stopped()
     words = ("--from", "secret://our-vault/orders", "--map=see env://PIN there")
@@ -169,7 +169,7 @@ def test_a_secret_with_a_zero_byte_is_refused(stage: Stage, vault: Vault) -> Non
 
 
 def test_a_port_is_handed_over_and_not_hidden(stage: Stage, vault: Vault) -> None:
-    """Taking every ``5432`` out of a log would help nobody."""
+    """Hiding every ``5432`` in a log would make it unreadable."""
     port = "secret://airflow-connection/orders_db#port"
     vault.known[port] = "5432"
     stage.deploy(arguments=("--port", port))
@@ -188,65 +188,59 @@ def test_spark_hides_by_name_what_was_a_reference(stage: Stage, vault: Vault) ->
     assert vault.asked
 
 
-def test_a_log_is_shown_without_them(stage: Stage, vault: Vault) -> None:
-    """A script that prints its secret: the value is not in the record, and hidden all the same."""
-    (log := stage.folder / "driver.log").write_text("logged in with hunter-of-db\n")
-    stage.launcher.log_paths["d-0001-a0001"] = str(log)
-    stage.deploy(**ASKED)
-    assert has_references(stage.spec())
-    assert vault.asked
-    (stage.folder / "driver.json").write_text('{"launch_key": "d-0001-a0001", "secrets": ["hunter-of-db"]}')
-    assert stage.controller.logs(STREAM) == "logged in with ***\n"
+def writes(stage: Stage, log: str, given: str | None = None) -> None:
+    """The driver's log; and what it was given, by ``driver.json``."""
+    (path := stage.folder / "driver.log").write_text(log)
+    stage.launcher.log_paths["d-0001-a0001"] = str(path)
+    stage.launcher.log = log
+    if given is not None:
+        (stage.folder / "driver.json").write_text(given)
 
 
-def test_a_line_that_is_still_being_written_is_not_shown(stage: Stage, vault: Vault) -> None:
-    """What Python writes comes in pieces of 8 KiB: half a secret at the end of a log would not be recognised."""
-    (log := stage.folder / "driver.log").write_text("begun\nlogged in with hunter-of")
-    stage.launcher.log_paths["d-0001-a0001"] = str(log)
-    stage.launcher.log = log.read_text()
-    stage.deploy(**ASKED)
-    assert vault.asked
-    (stage.folder / "driver.json").write_text('{"launch_key": "d-0001-a0001", "secrets": ["hunter-of-db"]}')
-    assert stage.controller.logs(STREAM) == "begun\n"
+def tail_of_failure(stage: Stage) -> object:
+    """The end of the log in the error of a failed deployment, which shows no secret."""
     stage.say(Failed, error="cannot log in", traceback="")
     with pytest.raises(DeploymentFailedError) as raised:
         stage.controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 1.0)
-    assert raised.value.context["log_tail"] == "begun"
+    assert "hunter" not in str(raised.value.to_json())
+    return raised.value.context["log_tail"]
+
+
+@pytest.mark.parametrize(
+    ("log", "shown"),
+    [
+        ("logged in with hunter-of-db\n", "logged in with ***\n"),
+        ("begun\nlogged in with hunter-of", "begun\n"),  # Python writes in pieces of 8 KiB: half a secret
+    ],
+)
+def test_a_log_is_shown_without_secrets(stage: Stage, vault: Vault, log: str, shown: str) -> None:
+    """Values that a script prints are hidden, and so is a line that is still being written."""
+    writes(stage, log, '{"launch_key": "d-0001-a0001", "secrets": ["hunter-of-db"]}')
+    stage.deploy(**ASKED)
+    assert has_references(stage.spec())
+    assert vault.asked
+    assert stage.controller.logs(STREAM) == shown
+    assert tail_of_failure(stage) == shown.rstrip()
 
 
 def test_a_log_is_shown_without_the_credentials_of_the_home(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A script finds them in its environment, and may print them like any other secret."""
     monkeypatch.setenv("AWS_SESSION_TOKEN", "hunter-of-session")
     stage.home.config = replace(stage.home.config, s3=S3Options(secret_access_key="hunter-of-aws"))
-    (log := stage.folder / "driver.log").write_text("hunter-of-aws hunter-of-session\n")
-    stage.launcher.log_paths["d-0001-a0001"] = str(log)
-    stage.launcher.log = log.read_text()
+    writes(stage, "hunter-of-aws hunter-of-session\n")
     stage.deploy()
     assert stage.controller.logs(STREAM) == "*** ***\n"
-    stage.say(Failed, error="cannot log in", traceback="")
-    stage.end(1)
-    with pytest.raises(DeploymentFailedError) as raised:
-        stage.controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 1.0)
-    assert raised.value.context["log_tail"] == "*** ***"
+    assert tail_of_failure(stage) == "*** ***"
 
 
 @pytest.mark.parametrize("damaged", [None, "", '{"launch_key": "d-0001-a0001", "secrets": ["hunt', "{}"])
-def test_a_log_whose_secrets_nobody_knows_is_not_shown(stage: Stage, vault: Vault, damaged: str | None) -> None:
-    """In one sentence, and in the error of a failure instead of its tail; a log that is empty is just that."""
-    (log := stage.folder / "driver.log").write_text("")
-    stage.launcher.log_paths["d-0001-a0001"] = str(log)
+def test_a_log_with_unknown_secrets_is_not_shown(stage: Stage, vault: Vault, damaged: str | None) -> None:
+    """Nor in the error of a failure; an empty log is shown as empty."""
+    writes(stage, "", damaged)
     stage.deploy(**ASKED)
     assert vault.asked
-    if damaged is not None:
-        (stage.folder / "driver.json").write_text(damaged)
     assert stage.controller.logs(STREAM) == ""
-    stage.launcher.log = "logged in with hunter-of-db\n"
-    log.write_text(stage.launcher.log)
-    stage.say(Failed, error="cannot log in", traceback="")
-    stage.end(1)
+    writes(stage, "logged in with hunter-of-db\n")
+    assert "cannot be shown without" in str(tail_of_failure(stage))
     with pytest.raises(DataError, match="cannot be shown without"):
         stage.controller.logs(STREAM)
-    with pytest.raises(DeploymentFailedError) as raised:
-        stage.controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 1.0)
-    assert "cannot be shown without" in str(raised.value.context["log_tail"])
-    assert "hunter" not in str(raised.value.to_json())

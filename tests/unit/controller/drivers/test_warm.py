@@ -1,4 +1,4 @@
-"""A driver that waits becomes an attempt: once, wherever the controller dies, and never beside another one."""
+"""A waiting driver becomes an attempt: once, wherever the controller dies, and never beside another driver."""
 
 from __future__ import annotations
 
@@ -54,10 +54,9 @@ def test_the_driver_that_waits_is_the_attempts_own(warm: WarmStage) -> None:
 
 
 def test_handed_over_twice_is_handed_over_once(warm: WarmStage) -> None:
-    """By the same call, and by whoever launches the attempt (Law 2)."""
+    """By the same call, and by a launch of the attempt. (Law 2)"""
     warm.deploy()
-    stage, spec = warm.stage, warm.stage.spec("d-0002")
-    drivers = Drivers(stage.home, stage.launcher, stage.clock)
+    stage, spec, drivers = warm.stage, warm.stage.spec("d-0002"), drivers_of(warm)
     before = stage.control.handover(warm.rehearsal_id), launch_of(warm)
     warm.driver("gone")
     assert drivers.hand_over(stage.control, spec, 1, warm.rehearsal_id)
@@ -66,55 +65,31 @@ def test_handed_over_twice_is_handed_over_once(warm: WarmStage) -> None:
     assert COLD not in stage.launcher.calls
 
 
-def _dead(warm: WarmStage) -> None:
-    warm.driver("exited")
+def drivers_of(warm: WarmStage) -> Drivers:
+    return Drivers(warm.stage.home, warm.stage.launcher, warm.stage.clock)
 
 
-def _unknown(warm: WarmStage) -> None:
-    warm.driver("unknown")
-
-
-def _late(warm: WarmStage) -> None:
-    warm.stage.clock.advance(60 - MARGIN_SECONDS)
-
-
-def _given_up(warm: WarmStage) -> None:
-    warm.rehearsals.give_up(STREAM, warm.rehearsal_id)
-
-
-def _not_there_yet(warm: WarmStage) -> None:
-    warm.stage.store.delete(layout.waiting_key(STREAM, warm.rehearsal_id))
-
-
-def _other_code(warm: WarmStage) -> None:
+def other_code(warm: WarmStage) -> None:
     key = layout.spec_key(STREAM, warm.rehearsal_id)
     stored = warm.stage.store.get(key)
     assert stored is not None
     warm.stage.store.put(key, stored.body.replace(b"local[*]", b"local[7]"))
 
 
-def _launched_by_one_who_died(warm: WarmStage) -> None:
-    warm.stage.launcher.states["d-0002-a0001"] = "running"
+SPOILS: dict[str, Callable[[WarmStage], object]] = {
+    "dead": lambda warm: warm.driver("exited"),
+    "unknown": lambda warm: warm.driver("unknown"),
+    "late": lambda warm: warm.stage.clock.advance(60 - MARGIN_SECONDS),
+    "given up": lambda warm: warm.rehearsals.give_up(STREAM, warm.rehearsal_id),
+    "does not wait yet": lambda warm: warm.stage.store.delete(layout.waiting_key(STREAM, warm.rehearsal_id)),
+    "other code": other_code,
+    "the attempt was launched": lambda warm: warm.stage.launcher.states.update({"d-0002-a0001": "running"}),
+    "the attempt is claimed": lambda warm: drivers_of(warm).close(warm.stage.control, "d-0002", 1, "as if"),
+}
 
 
-def _claimed_by_one_that_was_launched(warm: WarmStage) -> None:
-    Drivers(warm.stage.home, warm.stage.launcher, warm.stage.clock).close(warm.stage.control, "d-0002", 1, "as if")
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        _dead,
-        _unknown,
-        _late,
-        _given_up,
-        _not_there_yet,
-        _other_code,
-        _launched_by_one_who_died,
-        _claimed_by_one_that_was_launched,
-    ],
-)
-def test_what_cannot_take_over_is_left_out(warm: WarmStage, spoil: Callable[[WarmStage], None]) -> None:
+@pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS)
+def test_what_cannot_take_over_is_left_out(warm: WarmStage, spoil: Callable[[WarmStage], object]) -> None:
     """A driver that is dead, cannot be asked, is about to end or runs other code (Law 15): a cold one is launched."""
     spoil(warm)
     assert warm.deploy() is False
@@ -123,30 +98,10 @@ def test_what_cannot_take_over_is_left_out(warm: WarmStage, spoil: Callable[[War
     assert COLD in warm.stage.launcher.calls
 
 
-def test_whoever_goes_on_after_the_move_hands_over_too(warm: WarmStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The controller dies when the register has moved and nobody was told: the same deploy finds the driver that
-    waits, and no cold one is launched beside it."""
-
-    def dies(*_: object) -> bool:
-        raise SimulatedCrash
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Drivers, "hand_over", dies)
-        with pytest.raises(SimulatedCrash):
-            warm.deploy()
-    assert warm.stage.control.need_register().value.deployment_id == "d-0002"
-    assert warm.stage.control.handover(warm.rehearsal_id) is None
-    warm.deploy()
-    assert launch_of(warm).rehearsal_id == warm.rehearsal_id
-    assert COLD not in warm.stage.launcher.calls
-
-
 def test_an_attempt_is_handed_over_to_one_driver_only(warm: WarmStage) -> None:
-    """A second driver that waits is not it, and what is a deployment's already is no other's."""
+    """Not to a second waiting driver; and a driver that has an attempt gets no other one."""
     warm.deploy()
-    first = warm.rehearsal_id
-    stage = warm.stage
-    drivers = Drivers(stage.home, stage.launcher, stage.clock)
+    first, stage, drivers = warm.rehearsal_id, warm.stage, drivers_of(warm)
     warm.begin(request_id="plan-2").waits()
     assert not drivers.hand_over(stage.control, stage.spec("d-0002"), 1, warm.rehearsal_id)
     assert not drivers.hand_over(stage.control, stage.spec("d-0002"), 2, first)
@@ -164,7 +119,7 @@ def test_a_driver_that_dies_before_its_claim_leaves_a_failed_attempt_and_the_nex
 
 
 def test_two_that_launch_in_one_moment_leave_one_driver(warm: WarmStage) -> None:
-    """Handed over while somebody else launches a cold one: the record decides, and the other driver is ended."""
+    """Handed over while another controller launches a cold one: the record decides, and the other driver is ended."""
     stage = warm.stage
     warm.deploy()
     spec, record = stage.spec("d-0002"), launch_of(warm)
@@ -185,7 +140,7 @@ def test_two_that_launch_in_one_moment_leave_one_driver(warm: WarmStage) -> None
 
 
 def test_one_that_is_given_up_as_it_is_handed_over_is_proven_ended(warm: WarmStage) -> None:
-    """Its folder is gone, so nobody could ask about it: the attempt is closed, and the next one goes on."""
+    """Its folder is gone, so its state is unknown for ever: the attempt is closed, and the next one goes on."""
     stage = warm.stage
     status, looks = stage.launcher.status, list[LaunchHandle]()
 
@@ -218,8 +173,8 @@ def _deployed(folder: Path, plan: FaultPlan) -> WarmStage:
 def test_a_controller_that_dies_anywhere_in_a_handover_leaves_one_driver(
     tmp_path: Path, fault: Fault, again: str
 ) -> None:
-    """At each call from the register's move on: asked again, also by one who knows nothing of the rehearsal, there is
-    one deployment with one driver, and one that waited in vain is ended by whoever gives it up (Laws 1, 2, 8)."""
+    """At each call from the register's move on: the next call, also without the rehearsal, leaves one deployment with
+    one driver, and giving the rehearsal up ends a driver that was not handed over. (Laws 1, 2, 8)"""
     whole = FaultPlan()
     _deployed(tmp_path / "whole", whole)
     first = max(call.number for call in whole.calls if call.writes and call.key == layout.register_key(STREAM))
@@ -246,7 +201,7 @@ def test_a_controller_that_dies_anywhere_in_a_handover_leaves_one_driver(
 
 
 def test_what_is_handed_over_but_not_told_yet_is_not_given_up(warm: WarmStage) -> None:
-    """Its controller died between the two records: it belongs to the attempt, and whoever resumes that tells it."""
+    """Its controller died between the two records: the driver belongs to the attempt, and a resume completes it."""
     warm.deploy()
     warm.stage.store.delete(layout.handover_key(STREAM, warm.rehearsal_id))
     warm.rehearsals.give_up(STREAM, warm.rehearsal_id)
@@ -258,7 +213,7 @@ def test_what_is_handed_over_but_not_told_yet_is_not_given_up(warm: WarmStage) -
 
 
 def test_one_that_was_never_told_and_has_died_is_followed_by_the_next_attempt(warm: WarmStage) -> None:
-    """Nobody is told any more: it has failed."""
+    """Its attempt has failed."""
     warm.deploy()
     warm.stage.store.delete(layout.handover_key(STREAM, warm.rehearsal_id))
     warm.driver("exited")
@@ -266,7 +221,7 @@ def test_one_that_was_never_told_and_has_died_is_followed_by_the_next_attempt(wa
 
 
 def test_what_was_handed_over_is_kept_with_its_deployment(warm: WarmStage) -> None:
-    """Its launch and its log, for as long as anybody may ask; what else was made for the rehearsal is removed."""
+    """Its launch and its log; all else of the rehearsal is removed."""
     warm.deploy()
     launched = warm.stage.home.launch_path(layout.launch_folder(STREAM, warm.rehearsal_id, warm.launch_key))
     launched.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Where a request wants its snapshots to be kept."""
+"""The place of the snapshots in a request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def asked(snapshots: str, mirrors: tuple[str, ...] = (), settings: AgentSettings
 
 
 def test_a_place_is_recorded_as_a_whole_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever folder somebody stands in later; "none" and nothing are words of their own."""
+    """Whatever the working directory is later; "none" and "" stay as they are."""
     monkeypatch.chdir(tmp_path)
     assert asked("disk") == str(tmp_path / "disk")
     assert asked("s3://second/streams/") == "s3://second/streams"
@@ -27,10 +27,10 @@ def test_a_place_is_recorded_as_a_whole_uri(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_what_is_no_place_is_refused() -> None:
-    """A URI that names no store, a mirror, and a snapshot every so often of what keeps none."""
+    """A URI that names no store, a mirror, and periodic snapshots of a deployment that keeps none."""
     with pytest.raises(InvalidRequestError, match="no store that is known"):
         asked("ftp://there")
     with pytest.raises(InvalidRequestError, match="a mirror is another place"):
         asked("/disk", mirrors=("/disk",))
-    with pytest.raises(InvalidRequestError, match="every so often"):
+    with pytest.raises(InvalidRequestError, match="cannot take periodic ones"):
         asked("none", settings=AgentSettings(snapshot_every_seconds=60.0))

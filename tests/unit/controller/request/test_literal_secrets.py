@@ -1,4 +1,4 @@
-"""What is taken for a secret that is written down, and what is not."""
+"""Which values look like literal secrets, and which do not."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_secrets_that_are_written_down_are_known(name: str, value: str) -> None:
 
 @pytest.mark.parametrize(("name", "value"), SETTINGS)
 def test_settings_about_secrets_are_none(name: str, value: str) -> None:
-    """A file, a class, a switch, a number of tokens, a reference: nobody is to allow these by name."""
+    """A file, a class, a switch, a number of tokens, a reference."""
     assert not is_literal_secret(name, value)
 
 

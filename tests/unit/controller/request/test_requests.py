@@ -47,8 +47,8 @@ def test_what_cannot_be_is_refused(changes: dict) -> None:
         {"master": "\ud800"},
     ],
 )
-def test_half_a_character_is_refused_in_one_sentence(changes: dict) -> None:
-    """What cannot be recorded is never run: a later start would run something else (Law 15)."""
+def test_what_is_no_utf_8_is_refused(changes: dict) -> None:
+    """It could not be recorded, so a later start would run something else. (Law 15)"""
     with pytest.raises(InvalidRequestError, match="cannot be recorded") as caught:
         DeployRequest(**{"stream_id": "orders", "application": Path("job.py"), **changes})
     assert caught.value.context == {"what": next(iter(changes))}

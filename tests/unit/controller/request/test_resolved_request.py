@@ -1,4 +1,4 @@
-"""What is asked for, as digests."""
+"""The digests of requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_streamstate.protocol.settings import AgentSettings
 from support.sim_stage import Stage
 
 
-def test_equal_wishes_have_equal_digests_wherever_the_files_lie(stage: Stage, tmp_path: Path) -> None:
+def test_equal_requests_have_equal_digests_wherever_the_files_lie(stage: Stage, tmp_path: Path) -> None:
     """Code is known by its bytes, not by its path. (Law 15)"""
     first = resolve_request(stage.request("print(1)\n"))
     (tmp_path / "elsewhere").mkdir()
@@ -34,15 +34,15 @@ def test_equal_wishes_have_equal_digests_wherever_the_files_lie(stage: Stage, tm
         {"text": "print(2)\n"},
     ],
 )
-def test_other_code_is_another_wish(stage: Stage, changes: dict) -> None:
+def test_other_code_is_another_request(stage: Stage, changes: dict) -> None:
     """Whatever changes what runs changes both digests. (Law 2)"""
     base, changed = resolve_request(stage.request(text="print(1)\n")), resolve_request(stage.request(**changes))
     assert base.version.code_digest != changed.version.code_digest
     assert base.digest != changed.digest
 
 
-def test_another_start_is_another_wish_of_the_same_code(stage: Stage) -> None:
-    """How it starts is part of the wish, and not of the code; what is only permitted is part of neither. (Law 2)"""
+def test_another_start_is_another_request_for_the_same_code(stage: Stage) -> None:
+    """How it starts is part of the request, and not of the code; mere permissions are part of neither. (Law 2)"""
     base, fresh = resolve_request(stage.request()), resolve_request(stage.request(start="fresh"))
     assert base.version.code_digest == fresh.version.code_digest
     assert base.digest != fresh.digest
@@ -56,27 +56,12 @@ def test_the_master_of_a_connection_is_left_to_it(stage: Stage) -> None:
     assert resolve_request(stage.request(spark_conn_id="c")).version.master == ""
 
 
-def test_a_script_that_is_not_there_is_named(stage: Stage, tmp_path: Path) -> None:
-    """A path that cannot be read is refused before anything is recorded."""
-    with pytest.raises(InvalidRequestError, match="cannot be read"):
-        stage.deploy(application=tmp_path / "nothing.py")
-    assert list(stage.store.list_objects("")) == []
-
-
-def test_two_files_of_one_name_are_refused(stage: Stage, tmp_path: Path) -> None:
-    """One would hide the other."""
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "lib.py").write_text("")
-    with pytest.raises(InvalidRequestError, match="same name"):
-        resolve_request(stage.request(py_files=(stage.script("", "lib.py"), tmp_path / "a" / "lib.py")))
-
-
 def test_a_file_that_changes_while_it_is_deployed_is_noticed(stage: Stage) -> None:
     """What is pinned is what the digest says. (Law 15)"""
-    wish = resolve_request(stage.request("print(1)\n"))
+    resolved = resolve_request(stage.request("print(1)\n"))
     stage.script("print(2)\n")
     with pytest.raises(InvalidRequestError, match="was changed"):
-        wish.pin(stage.store)
+        resolved.pin(stage.store)
 
 
 def test_what_earlier_versions_could_not_ask_for_leaves_no_trace_in_a_digest(stage: Stage) -> None:
