@@ -102,7 +102,7 @@ def test_the_advice_is_of_the_new_plan() -> None:
     assert swapped.queries["b"].advice == tuple(advice_on(new))
 
 
-def describe_test_plans_written_down_in_two_ways_are_told() -> None:
+def test_plans_written_down_in_two_ways_are_told() -> None:
     """With what differs all the same; either of them may keep state."""
     words = ("not-comparable", "", "the plans were written down in way 1 and in way 2")
     for old, new, verdict in (
@@ -116,7 +116,7 @@ def describe_test_plans_written_down_in_two_ways_are_told() -> None:
     assert found == [words, ("trigger-changed", "", "the trigger processing_time became once")]
 
 
-def describe_test_each_difference_of_a_deployment_is_told() -> None:
+def test_each_difference_of_a_deployment_is_told() -> None:
     """Which query it is, and what becomes of its state and its position."""
     x, y = named("x", "x"), named("y", "y")
     found = compare_deployments({"a": x, "b": y, "c": x, "d": without_state()}, {"a": y, "b": x, "e": named("e", "z")})

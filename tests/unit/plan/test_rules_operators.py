@@ -205,7 +205,7 @@ def words_of(old: StateOperator, new: StateOperator, *asked: frozenset[str] | No
         ),
     ],
 )
-def describe_test_each_difference_of_an_aggregate_is_told(
+def test_each_difference_of_an_aggregate_is_told(
     old: StateOperator, new: StateOperator, words: list[tuple[str, str]]
 ) -> None:
     """What it was and is, and what Spark does with the state."""
@@ -310,7 +310,7 @@ SWAPPED = f"left and right have changed places: {REFUSED}, or each side goes on 
         ),
     ],
 )
-def describe_test_each_difference_of_a_join_is_told(
+def test_each_difference_of_a_join_is_told(
     old: dict[str, Any], new: dict[str, Any], words: list[tuple[str, str]]
 ) -> None:
     """A swapped join is told as that alone: its condition and its columns follow."""
@@ -340,7 +340,7 @@ TOLD = "transform with state by k has"
         ({"has_initial_state": True}, {}, f"{TOLD} no initial state any more: it counts for a fresh start alone"),
     ],
 )
-def describe_test_each_difference_of_a_function_is_told(old: dict[str, Any], new: dict[str, Any], words: str) -> None:
+def test_each_difference_of_a_function_is_told(old: dict[str, Any], new: dict[str, Any], words: str) -> None:
     """What was given to it, and is."""
     assert [reason for _, reason in words_of(processor(**old), processor(**new))] == [words]
 
@@ -372,7 +372,7 @@ def describe_test_each_difference_of_a_function_is_told(old: dict[str, Any], new
         ),
     ],
 )
-def describe_test_each_difference_of_a_variable_is_told(
+def test_each_difference_of_a_variable_is_told(
     old: tuple[StateVariable, ...], new: tuple[StateVariable, ...], words: list[str]
 ) -> None:
     """By its name: its kind, its schema, and whether its values end."""

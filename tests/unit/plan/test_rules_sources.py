@@ -185,7 +185,7 @@ UNKNOWN = (
         ),
     ],
 )
-def describe_test_each_difference_of_sources_is_told(
+def test_each_difference_of_sources_is_told(
     old: tuple[PlannedSource, ...], new: tuple[PlannedSource, ...], words: list[tuple[str, str, str]]
 ) -> None:
     """The gravest first; which source, what it was and is, and what that does."""
@@ -245,7 +245,7 @@ DROPPED = "what was closed or dropped by it is not in the state"
         ),
     ],
 )
-def describe_test_each_difference_of_watermarks_is_told(
+def test_each_difference_of_watermarks_is_told(
     old: list[tuple[str, int]], new: list[tuple[str, int]], words: list[str]
 ) -> None:
     """At the first operator, whose state it is about."""

@@ -53,7 +53,7 @@ STAYS = "a checkpoint stays as it began"
         ({}, {"checkpoint_format": 2}, "state checkpoint format 1 became 2, which no checkpoint changes to"),
     ],
 )
-def describe_test_each_difference_of_the_store_is_told(
+def test_each_difference_of_the_store_is_told(
     old: dict[str, object], new: dict[str, object], words: str
 ) -> None:
     """What the session asks for, and what becomes of that."""
@@ -189,7 +189,7 @@ TIMED = replace(TOPIC, format="json", columns=(Expression("ts", "timestamp"),))
         ({ANSI: "true"}, {ANSI: "false"}, {}, f"{ANSI} was true and is false: what was counted had no error in it"),
     ],
 )
-def describe_test_each_difference_of_settings_is_told(
+def test_each_difference_of_settings_is_told(
     old: dict[str, str], new: dict[str, str], facts: dict[str, object], words: str
 ) -> None:
     """What it was and is, and what that does; of a query without state no state was made by it."""
@@ -226,7 +226,7 @@ def test_a_time_zone_counts_below_the_state_alone() -> None:
         ("4.2.0", "4.1.4", "Spark 4.2.0 became 4.1.4: this move back loses something, or was never tried"),
     ],
 )
-def describe_test_another_spark_is_told(old: str, new: str, words: str) -> None:
+def test_another_spark_is_told(old: str, new: str, words: str) -> None:
     """Both versions, and whether state goes there."""
     found = describe(plan(spark_version=old), plan(spark_version=new))
     assert [(path, reason) for _, path, reason in found] == [("", words)]
