@@ -115,9 +115,7 @@ HELD = "which leaves out a batch whose id it holds"
         ),
     ],
 )
-def test_each_difference_of_the_output_is_told(
-    old: dict[str, Any], new: dict[str, Any], words: list[str]
-) -> None:
+def test_each_difference_of_the_output_is_told(old: dict[str, Any], new: dict[str, Any], words: list[str]) -> None:
     """What it was and is, and what that does; it stands nowhere in a plan."""
     assert [(path, reason) for _, path, reason in describe(plan(**old), plan(**new))] == [("", each) for each in words]
 

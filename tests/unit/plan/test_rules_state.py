@@ -53,9 +53,7 @@ STAYS = "a checkpoint stays as it began"
         ({}, {"checkpoint_format": 2}, "state checkpoint format 1 became 2, which no checkpoint changes to"),
     ],
 )
-def test_each_difference_of_the_store_is_told(
-    old: dict[str, object], new: dict[str, object], words: str
-) -> None:
+def test_each_difference_of_the_store_is_told(old: dict[str, object], new: dict[str, object], words: str) -> None:
     """What the session asks for, and what becomes of that."""
     was, now = (replace(plan(), state=replace(plan().state, **facts)) for facts in (old, new))
     assert [(path, reason) for _, path, reason in describe(was, now)] == [("", words)]

@@ -121,7 +121,7 @@ def test_a_start_that_contradicts_the_snapshot_is_refused(stopped: Stage) -> Non
         stopped.deploy("print('v2')\n", start="seed")
     view = stopped.deploy("print('v2')\n", start="fresh")
     assert (view.start.mode, view.start.snapshot_id) == ("fresh", None)
-    assert "starts with nothing" in view.notes[0]
+    assert "starts with empty state" in view.notes[0]
 
 
 def test_an_older_snapshot_is_refused(stage: Stage) -> None:
