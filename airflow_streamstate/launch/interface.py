@@ -1,7 +1,7 @@
-"""What every launcher promises; ``tests/contract/launch`` holds each implementation to it.
+"""What every launcher promises; ``tests/contract/launch`` checks each implementation.
 
-The shape follows ``kubectl``'s view of a job more than ``subprocess``'s: a driver outlives whoever started it, so there
-is no object to hold on to, only a handle that is plain JSON and can be asked by anyone, any time later.
+A driver outlives its launching process, so it is represented by a handle of plain JSON that any process can ask with,
+any time later, as ``kubectl`` asks about a job.
 """
 
 from __future__ import annotations
@@ -22,25 +22,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchRequest:
-    """One driver that is to run.
+    """One driver to run.
 
     Attributes:
         launch_key: names the driver; the same key twice is the same driver (Law 2).
         application: absolute local path of the script.
-        arguments: its arguments, word for word.
-        master: Spark's master URL; "" where ``spark_submit`` says it already.
-        conf: Spark's configuration.
-        environment: environment variables beside (and before) those that the launcher has itself.
+        master: Spark's master URL; "" where ``spark_submit`` names it.
+        environment: environment variables that are added to the launcher's own, or replace them.
         py_files, files, jars: local paths or URIs.
         packages: Maven coordinates.
         driver_config: plain JSON for the runner inside the driver; never shown in a process list.
         folder: absolute local folder of this launch: intent, handle, exit status and working files.
-        log_path: where stdout and stderr of the driver go, appended.
+        log_path: where stdout and stderr of the driver are appended.
         spark_submit: another command than the ``spark-submit`` that the launcher finds, with its first options (for
             example from an Airflow connection); None for the one that it finds.
         working_folder: the driver's current folder; None for that of the launcher.
-        needs_s3: Spark itself must reach S3: what it lacks for that is brought along.
-        attaches: the script is submitted itself, and finds ``driver_config`` by its environment.
+        needs_s3: Spark itself must reach S3: the launcher adds the packages that it lacks for that.
+        attaches: the script itself is submitted, and finds ``driver_config`` by its environment.
     """
 
     launch_key: str
@@ -62,7 +60,7 @@ class LaunchRequest:
     attaches: bool = False
 
     def to_json(self) -> dict[str, object]:
-        """The request as a plain JSON object. It may hold secrets."""
+        """A plain JSON object. It may hold secrets."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
@@ -95,11 +93,10 @@ class LaunchRequest:
 
 @dataclass(frozen=True)
 class LaunchHandle:
-    """How to ask for one driver, from anywhere and any time later.
+    """How to ask about one driver, from anywhere and any time later.
 
     Attributes:
         launcher: the ``name`` of the launcher that understands ``data``.
-        launch_key: which driver.
         data: plain JSON of the launcher; holds no secret.
     """
 
@@ -108,12 +105,10 @@ class LaunchHandle:
     data: Mapping[str, object]
 
     def to_json(self) -> dict[str, object]:
-        """The handle as a plain JSON object."""
         return {"launcher": self.launcher, "launch_key": self.launch_key, "data": dict(self.data)}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, object]) -> LaunchHandle:
-        """The handle in this JSON object; raises as ``LaunchRequest.from_json`` does."""
         return cls(
             launcher=_read(raw, "launcher", _text),
             launch_key=_read(raw, "launch_key", _text),
@@ -123,15 +118,14 @@ class LaunchHandle:
 
 @dataclass(frozen=True)
 class LaunchStatus:
-    """How a driver was when it was looked at.
+    """The observed status of a driver.
 
     Attributes:
         state: ``pending`` recorded, but no driver has started for it yet (launch again, or kill); ``running``;
             ``exited`` with an exit code, nothing of it left; ``gone`` nothing of it left and no exit code: it was
             killed, or can never start; ``unknown`` it could not be asked, which never means dead.
         exit_code: of ``exited``; 128 + n for signal n. None otherwise.
-        reason: one lower-case sentence for people, "" where there is nothing to say.
-        observed_at: when.
+        reason: one lower-case sentence for people; "" for none.
     """
 
     state: LaunchState
@@ -145,7 +139,6 @@ class LaunchStatus:
         return self.state in ("exited", "gone")
 
     def to_json(self) -> dict[str, object]:
-        """The status as a plain JSON object."""
         return {
             "state": self.state,
             "exit_code": self.exit_code,
@@ -155,7 +148,6 @@ class LaunchStatus:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, object]) -> LaunchStatus:
-        """The status in this JSON object; raises as ``LaunchRequest.from_json`` does."""
         return cls(
             state=_read(raw, "state", _state),
             exit_code=_read(raw, "exit_code", _optional(_integer)),
@@ -169,12 +161,12 @@ class Launcher(Protocol):
 
     @property
     def name(self) -> str:
-        """What ``LaunchHandle.launcher`` says."""
+        """The value of ``LaunchHandle.launcher``."""
 
     def check(self, request: LaunchRequest) -> None:
-        """See whether the driver could be started, as far as that is known before; begins and writes nothing.
+        """Check whether the driver could be started, as far as that can be known; starts and writes nothing.
 
-        Its ``application``, ``py_files`` and ``files`` need not be there yet. It may ask the cluster, for seconds.
+        Its ``application``, ``py_files`` and ``files`` need not exist yet. It may ask the cluster, for seconds.
 
         Raises:
             InvalidRequestError: ``launch`` would refuse it.
@@ -182,17 +174,17 @@ class Launcher(Protocol):
         """
 
     def spark_version(self, request: LaunchRequest) -> str:
-        """The version of the Spark that the driver would run on; "" where that is not to be seen from here.
+        """The version of the Spark that the driver would run on; "" if unknown.
 
         Raises:
             InvalidRequestError: as ``check``.
         """
 
     def launch(self, request: LaunchRequest) -> LaunchHandle:
-        """Start the driver, or find the one that this key has started already, in whatever state it is by now.
+        """Start the driver, or find the one that this key has started already, in whatever state it is now.
 
         Raises:
-            InvalidRequestError: what is asked for cannot run: a file is not there, no spark-submit, no Java, …
+            InvalidRequestError: it cannot run: a file is missing, no spark-submit, no Java, …
             ConflictError: the folder belongs to another launch key.
             UnavailableError: nothing was started; the same call may work later.
             OutcomeUnknownError: the driver may or may not run; the same call again tells.
@@ -202,20 +194,19 @@ class Launcher(Protocol):
         """The handle of a launch whose caller died before it recorded one; None if nothing was ever begun there."""
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:
-        """How the driver is now. Never waits; what cannot be asked is ``unknown``, not an error."""
+        """The status of the driver now. Never waits; a driver that cannot be asked is ``unknown``, not an error."""
 
     def kill(self, handle: LaunchHandle, grace_seconds: float) -> LaunchStatus:
-        """End the driver and everything it started, and return how it then is; twice is once, gone is success.
+        """End the driver and all its processes, and return its status; may be repeated.
 
         A ``pending`` launch is closed for good: no driver will ever start for its key.
 
         Args:
-            handle: which driver.
-            grace_seconds: how long it may take to end by itself before it is forced.
+            grace_seconds: time to end by itself before it is forced.
         """
 
     def logs(self, handle: LaunchHandle, tail_bytes: int) -> str:
-        """The last bytes of what the driver wrote, "" where there is nothing."""
+        """The last bytes of the driver's output; "" for none."""
 
 
 def _read(raw: Mapping[str, object], name: str, reader: Callable[[object], T]) -> T:

@@ -24,18 +24,17 @@ from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCO
 class Message:
     """Base of everything on the wire; ``kind`` names the message there.
 
-    Where ``is_digested``, it carries the sha256 of all else that it says, and is refused where that does not fit: one
-    that was altered is as bad as one that was cut short.
+    A message that ``is_digested`` carries the sha256 of its other fields, and is refused where they do not fit it.
     """
 
     kind: ClassVar[str] = ""
     is_digested: ClassVar[bool] = False
     readable_protocol: ClassVar[int] = NEWEST_PROTOCOL
-    """The newest version in which it can be read."""
+    """The newest version in which this package can read it."""
 
     @property
     def needed_protocol(self) -> int:
-        """The version without which this very message would be misread; it is written in no lower one."""
+        """The lowest version that may be written for this message: an older reader would misread it."""
         return OLDEST_PROTOCOL
 
 
@@ -46,7 +45,7 @@ _KINDS: dict[str, type[Message]] = {}
 
 
 def message(cls: type[AnyMessage]) -> type[AnyMessage]:
-    """Register a frozen dataclass under its ``kind`` (its class name where it gives none)."""
+    """Register a frozen dataclass under its ``kind``, by default its class name."""
     if not cls.__dict__.get("kind"):
         cls.kind = cls.__name__
     if cls.kind in _KINDS:
@@ -68,7 +67,7 @@ def kind_class(kind: str) -> type[Message]:
 def to_bytes(value: Message, protocol: int = NEWEST_PROTOCOL) -> bytes:
     """The message as UTF-8 JSON with sorted keys: equal messages are equal bytes.
 
-    What UTF-8 cannot hold (half a surrogate pair out of a log or an argument) becomes ``?``.
+    A lone surrogate, which UTF-8 cannot hold, becomes ``?``.
     """
     text = json.dumps(to_json(value, protocol), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode(errors="replace")
@@ -81,7 +80,7 @@ def to_json(value: Message, protocol: int = NEWEST_PROTOCOL) -> dict[str, object
 
 
 def digest_of(plain: Mapping[str, object]) -> str:
-    """Over the values, not the bytes: whoever writes the same object in another way has not altered it."""
+    """The sha256 over the values, not the bytes: other whitespace or order of keys is no alteration."""
     content = {name: value for name, value in plain.items() if name != DIGEST}
     text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()
@@ -102,7 +101,7 @@ def _out(value: object) -> object:
     if isinstance(value, tuple | list):
         return [_out(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return None  # a rate over no time at all; JSON has no word for it
+        return None  # JSON has no such number
     return value
 
 
@@ -121,7 +120,7 @@ def parse_time(text: str) -> datetime:
     """The aware UTC datetime of an RFC 3339 text.
 
     Raises:
-        ValueError: it is none, has no time zone, or lies outside the years 1 to 9999.
+        ValueError: it is not one, has no time zone, or is outside the years 1 to 9999.
     """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
@@ -136,18 +135,17 @@ def from_bytes(body: bytes, *, key: str, expected: type[AnyMessage] | tuple[type
     """The message in these bytes.
 
     Args:
-        body: what lies under ``key``.
-        key: named in the error.
+        key: of the object, for the error.
         expected: the class or classes that may lie there.
 
     Raises:
-        MalformedMessageError: not JSON, an unknown kind, another kind than expected, a field missing or wrong.
-        UnsupportedVersionError: written in a version of the protocol that this package does not know.
+        MalformedMessageError: not JSON, an unknown or unexpected kind, a field missing or wrong.
+        UnsupportedVersionError: written in a protocol version that this package does not know.
     """
     try:
         raw = json.loads(body.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
         if b"\\ud" in body.lower():
-            # An escaped half of a surrogate pair is a text that can be read and never written again.
+            # Half of a surrogate pair, escaped, can be read but never written again.
             json.dumps(raw, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise _malformed(key, f"not JSON ({type(error).__name__})") from None
@@ -179,7 +177,7 @@ def from_json(
         raise _malformed(key, f"kind {str(raw.get('kind'))[:60]!r} where {names} belongs")
     try:
         if cls.is_digested and DIGEST in raw and raw[DIGEST] != digest_of(raw):
-            raise _FieldError("its digest is another one: it was altered")
+            raise _FieldError("its digest does not match: it was altered")
         return typing.cast("AnyMessage", _read_fields(cls, raw))
     except _FieldError as error:
         raise _malformed(key, str(error)) from None
@@ -192,7 +190,7 @@ def _malformed(key: str, reason: str) -> MalformedMessageError:
         "this object is not what its key says it is",
         key=key,
         reason=reason,
-        next_step="Bring it back from a backup or a mirror; who removes it loses what it says, and what it names.",
+        next_step="Restore it from a backup or a mirror; removing it loses what it says and what it names.",
     )
 
 
@@ -208,7 +206,7 @@ def _finite(text: str) -> float:
 
 
 class _FieldError(Exception):
-    """Internal: which field does not fit, and why."""
+    """Which field does not fit, and why."""
 
 
 @functools.cache

@@ -169,9 +169,9 @@ def _wish(to_batch_id: int, *query_ids: str) -> UndoOrder:
     return UndoOrder("u-1", to_batch_id, frozenset(query_ids or (QUERY_ID,)))
 
 
-def _undo(table: _Table, wish: UndoOrder) -> FoundUndo:
-    found = DeltaSink().find_undo(TABLE, wish, table)
-    DeltaSink().undo_batches(TABLE, wish, found, table)
+def _undo(table: _Table, request: UndoOrder) -> FoundUndo:
+    found = DeltaSink().find_undo(TABLE, request, table)
+    DeltaSink().undo_batches(TABLE, request, found, table)
     return found
 
 
@@ -227,7 +227,7 @@ def test_law_14_what_somebody_else_changed_since_is_not_taken_back(actions: tupl
     table = _written(3)
     version = table.commit(*actions)
     table.batch(4)
-    with pytest.raises(InvalidRequestError, match="somebody else changed the table") as caught:
+    with pytest.raises(InvalidRequestError, match="another writer changed the table") as caught:
         _undo(table, _wish(2))
     assert caught.value.context["version"] == version
     assert table.restored == []
@@ -252,7 +252,7 @@ def test_law_14_a_history_that_does_not_reach_back_is_refused() -> None:
     gap.batch(4)
     with pytest.raises(InvalidRequestError, match="does not show that batch"):
         _undo(gap, _wish(2))
-    with pytest.raises(InvalidRequestError, match="somebody else changed"):
+    with pytest.raises(InvalidRequestError, match="another writer changed"):
         _undo(_written(1), _wish(-1))  # what made the table is not of the query
     assert gap.restored == []
 
@@ -278,5 +278,5 @@ def test_no_table_has_nothing_to_undo_and_no_place_cannot_be_undone() -> None:
     """As everywhere."""
     assert DeltaSink().find_undo(Sink("delta", None, "db.t"), _wish(2), DictReach()) == FoundUndo()
     assert DeltaSink().find_undo(TABLE, _wish(2), DictReach()) == FoundUndo()
-    with pytest.raises(InvalidRequestError, match="nobody says where"):
+    with pytest.raises(InvalidRequestError, match="its location is unknown"):
         DeltaSink().find_undo(Sink("delta", None, "db.t", is_there=True), _wish(2), DictReach())

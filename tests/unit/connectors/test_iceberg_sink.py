@@ -262,7 +262,7 @@ def test_law_14_the_table_is_rolled_back_to_the_snapshot_of_the_batch() -> None:
 def test_law_14_what_cannot_be_rolled_back_exactly_is_refused() -> None:
     """Somebody else's rows; a batch that the history does not show; a branch, and what is staged."""
     theirs = _RolledBack(_batch(0), _batch(1), {"operation": "append"}, _batch(2))
-    with pytest.raises(InvalidRequestError, match="somebody else changed") as caught:
+    with pytest.raises(InvalidRequestError, match="another writer changed") as caught:
         _undo(theirs, 0)
     assert caught.value.context["snapshot_id"] == 2
     with pytest.raises(InvalidRequestError, match="does not show that batch"):

@@ -233,7 +233,7 @@ def test_a_time_is_mapped_to_offsets_by_the_broker(kafka: FakeKafka) -> None:
     found = opened.offset_at(datetime(2026, 3, 1, 10, tzinfo=UTC), '{"flights":{"0":90,"1":50}}')
     assert found == '{"flights":{"0":40,"1":50}}'
     gone = KafkaSource().open(Source("kafka", {"subscribe": "nosuch"}), kafka)
-    assert gone.offset_at(datetime(2026, 3, 1, 10, tzinfo=UTC), "-") == Untold("none of its topics is there")
+    assert gone.offset_at(datetime(2026, 3, 1, 10, tzinfo=UTC), "-") == Untold("none of its topics exists")
 
 
 def test_rows_between_two_offsets_are_a_difference_in_each_partition() -> None:

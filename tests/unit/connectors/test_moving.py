@@ -21,7 +21,7 @@ UNKNOWN = SourceMove("d", "3", "9")
         ((STILL,), "c: where it stood (3)", False, False),
         (
             (UNKNOWN,),
-            "d: nobody can tell how much is passed over, nobody can tell how much is read again (3 to 9)",
+            "d: unknown how much is passed over, unknown how much is read again (3 to 9)",
             True,
             True,
         ),

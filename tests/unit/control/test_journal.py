@@ -175,7 +175,7 @@ def test_writing_a_command_ends_when_others_never_do() -> None:
             journal(store).write_command(drain(f"rival-{next(count)}"), 1)
             return super().create(key, body)
 
-    with pytest.raises(ConflictError, match="others kept taking"):
+    with pytest.raises(ConflictError, match="other writers kept taking"):
         journal(Busy(store, plan)).write_command(drain("own"), 1)
     assert len(plan.writes) == CREATE.tries
 
@@ -326,7 +326,7 @@ def test_appending_ends_when_others_never_do() -> None:
             return super().create(key, body)
 
     plan = FaultPlan()
-    with pytest.raises(ConflictError, match="others kept taking"):
+    with pytest.raises(ConflictError, match="other writers kept taking"):
         journal(Busy(store, plan)).append(noted("own"))
     assert len(plan.writes) == CREATE.tries
 

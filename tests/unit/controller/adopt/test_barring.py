@@ -103,7 +103,7 @@ def test_nothing_is_taken_back_by_one_who_does_not_hold_it(adopting: AdoptingSta
     plan_batch(checkpoint, 4)
 
     def confirm() -> None:
-        raise ConflictError("another has gone on with this adoption")
+        raise ConflictError("another controller has gone on with this adoption")
 
     with pytest.raises(ConflictError, match="another"):
         bar(barrier, adopting.clock, 60.0, confirm=confirm)
@@ -159,7 +159,7 @@ def test_what_nobody_else_can_have_is_held_while_the_home_is_silent(adopting: Ad
         hold.confirm()
     store.before = None
     another = take_hold(context, home.control("orders", begins=True), adoptions._wanted(adopting.wanted()))
-    with pytest.raises(ConflictError, match="another has gone on"):
+    with pytest.raises(ConflictError, match="another controller has gone on"):
         hold.confirm()
     another.confirm()
 
