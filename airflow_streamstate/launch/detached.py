@@ -3,7 +3,7 @@
 Usage: ``python -I -S detached.py FOLDER LOG FACTS COMMAND…``. FACTS is the JSON object that becomes ``handle.json``
 (pid and start ticks are added). Answers on stdout: ``claimed``, ``lost`` (another driver has the folder), ``error: …``.
 
-It forks, so that the caller, who is never the driver's parent, gets no zombie; claims the folder; and becomes COMMAND
+It forks, so that the caller is never the driver's parent and gets no zombie; claims the folder; and becomes COMMAND
 with the same pid. The claim is a hard link: the file is complete before it has its name, which only one can have. The
 claimed file stays locked (``flock``) by an open descriptor that COMMAND inherits, so that any process that can open the
 file, even in another container, can ask whether a holder lives. Standard library only, nothing of the package.

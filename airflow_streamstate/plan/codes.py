@@ -21,7 +21,7 @@ class Code:
 
     Attributes:
         verdict: of a query with state below or in it; a rule may find a lighter one where there is none.
-        means: what it is, for the docs: a few lower-case words.
+        means: for the docs: a few lower-case words.
         remedy: what to do about it, a whole sentence.
     """
 
@@ -209,13 +209,12 @@ ADVICE: Mapping[str, str] = {
 
 
 def difference(code: str, path: str, reason: str, *, verdict: Verdict | None = None) -> Difference:
-    """A difference of this code.
+    """A difference of this code, of ``CODES``.
 
     Args:
-        code: of ``CODES``.
         path: where in the plan.
         reason: what differs, a lower-case sentence without its full stop.
-        verdict: where it is not the code's own; then the remedy is the usual one of that verdict.
+        verdict: if it is not the code's own; then the remedy is the usual one of that verdict.
     """
     known = CODES[code]
     if verdict is None or verdict == known.verdict:

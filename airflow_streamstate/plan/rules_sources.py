@@ -1,4 +1,4 @@
-"""What it does that sources, and the watermarks over them, are others than before."""
+"""What changes of sources, and of the watermarks over them, do."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ STARTS = frozenset(
     {"startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp", "startingversion"}
     | {"starttimestamp", "stream-from-timestamp"}
 )
-"""Options that say where a source begins: Spark reads them for a query without a checkpoint alone."""
+"""Options that say where a source begins: Spark reads them only for a query without a checkpoint."""
 PACES = PACE_OPTIONS | {"rowspersecond", "rowsperbatch", "rampuptime", "latestfirst", "maxfileage", "cleansource"}
 PACES |= {"kafka.bootstrap.servers", "advancemillisperbatch"}
-"""Options that say how much is read at once, and when, or how: not what."""
+"""Options that say how much is read at once, when, or how, but not what."""
 
 
 def source_differences(old: QueryPlan, new: QueryPlan, pairs: Pairs) -> Iterator[Difference]:
-    """Sources that came, went, stand elsewhere, or read otherwise."""
+    """Sources that are new, gone, at another place, or read differently."""
     gone = [position for position in range(len(old.sources)) if position not in pairs.values()]
     come = [position for position in range(len(new.sources)) if position not in pairs]
     for was, now in zip(gone, come, strict=False):
@@ -95,7 +95,7 @@ def _value(value: str | None) -> str:
 
 
 def watermark_differences(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
-    """Watermarks that came, went, or are others: of a query with state, and one that has a use for them."""
+    """Watermarks that are new, gone, or changed, in a plan with state, which uses them."""
     before, now = sorted(set(old.watermarks), key=_key), sorted(set(new.watermarks), key=_key)
     if before == now or not (old.is_stateful or new.is_stateful):
         return

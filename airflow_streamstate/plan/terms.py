@@ -1,7 +1,7 @@
-"""The expressions of a plan as texts that are the same each time, and for each Spark.
+"""The expressions of a plan as texts that are equal for equal expressions, on each Spark.
 
 Spark writes an expression as the list of its nodes, each before its children, with the number of those. So it is read
-from the end, with a stack, and depth is no matter.
+from the end, with a stack instead of recursion.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from airflow_streamstate.plan.types import short_type
 
 HIDDEN = "***"
 USER_FUNCTION = "udf:"
-"""Before the name of a function of the script: what it does is not in a plan."""
+"""Prefix of the name of a function of the script, whose body is not in a plan."""
 _CHANGING = re.compile(r"#\d+L?\b|\$\$Lambda[^ ,)]*|@[0-9a-f]{4,8}\b")
 _COUNTED = re.compile(r"_\d+$")  # pyspark counts the variables of its lambdas
 _OPERATORS = {
@@ -37,8 +37,8 @@ _OPERATORS = {
 _TRANSPARENT = frozenset(
     {"KnownNullable", "KnownNotNull", "KnownFloatingPointNormalized", "PreciseTimestampConversion"}
 )
-_RENAMED = {"TimeAdd": "TimestampAddInterval"}  # 4.0's word for it
-_RANDOM = frozenset({"Rand", "Randn", "Uuid", "Shuffle"})  # whose seed is another one each time
+_RENAMED = {"TimeAdd": "TimestampAddInterval"}  # its name in Spark 4.0
+_RANDOM = frozenset({"Rand", "Randn", "Uuid", "Shuffle"})  # their seed differs each time
 _WITH_KEYS = re.compile(r"Aes|Hmac")
 _NOISE = frozenset(
     {
@@ -62,7 +62,7 @@ class Term:
         children: left to right.
         fields: as Spark wrote them.
         expr_id: Spark's own number of a column; None for none.
-        window: where it is the struct of a window.
+        window: if it is the struct of a window.
     """
 
     kind: str
@@ -88,11 +88,11 @@ def read_term(nodes: Sequence[Mapping[str, Any]], names: Names, window_of: Calla
 
     Args:
         nodes: as Spark wrote them.
-        names: what columns are called here.
+        names: gives the text of a column.
         window_of: finds the window in a struct.
 
     Raises:
-        KeyError, IndexError, TypeError, ValueError: Spark wrote them in another way than is known here.
+        KeyError, IndexError, TypeError, ValueError: Spark wrote them in an unknown form.
     """
     stack: list[Term] = []
     for node in reversed(nodes):
@@ -110,22 +110,21 @@ def read_term(nodes: Sequence[Mapping[str, Any]], names: Names, window_of: Calla
 
 
 def without_alias(term: Term) -> Term:
-    """The expression itself."""
     return term.children[0] if term.kind == "Alias" else term
 
 
 def expr_id_of(raw: object) -> int | None:
-    """Spark's number of a column; None where there is none."""
+    """Spark's number of a column; None for none."""
     return int(raw["id"]) if isinstance(raw, Mapping) and "id" in raw else None
 
 
 def plain_name(name: object) -> str:
-    """A name without what differs each time."""
+    """A name without the parts that differ each time."""
     return _CHANGING.sub("", str(name))
 
 
 def object_name(raw: object) -> str:
-    """``LeftOuter`` of a Scala object of this name; "" of anything else."""
+    """``LeftOuter`` for a Scala object of this name; "" for anything else."""
     if not isinstance(raw, Mapping):
         return ""
     name = str(raw.get("object") or raw.get("product-class") or "")
@@ -144,7 +143,7 @@ def terms_below(term: Term, kind: str | None = None) -> list[Term]:
 
 
 def window_text(window: Window) -> str:
-    """As Spark's own function of it is written."""
+    """The window as a call of Spark's own function."""
     if window.kind == "session":
         return f"session_window({window.column}, {window.gap or f'{window.duration_ms} ms'})"
     offset = f", {window.offset_ms} ms" if window.offset_ms else ""
@@ -171,7 +170,7 @@ def _text(
         return texts[0]
     if kind in _RANDOM:
         return f"{kind.lower()}()"
-    if "replacement" in node:  # what it was before Spark replaced it says more, and holds for each Spark
+    if "replacement" in node:  # the original says more than Spark's replacement, and is equal on each Spark
         texts = [
             HIDDEN if name == "key" and _WITH_KEYS.search(kind) else read_term(value, names, window_of).text
             for name, value in node.items()
@@ -199,7 +198,7 @@ def _scalar(name: str, raw: object) -> str:
         return plain_name(raw)
     if isinstance(raw, Mapping):
         return short_type(raw) or object_name(raw)
-    return ""  # whole numbers are places of children, offsets in buffers; what is true by default differs by release
+    return ""  # whole numbers are places of children or in buffers; defaults that are true differ by release
 
 
 def _literal(node: Mapping[str, Any]) -> str:
@@ -215,10 +214,6 @@ def _literal(node: Mapping[str, Any]) -> str:
     return str(value)
 
 
-def _attribute(node: Mapping[str, Any], _: list[str], names: Names) -> str:
-    return names(node)
-
-
 def _aggregate(node: Mapping[str, Any], texts: list[str], _: Names) -> str:
     distinct = "DISTINCT " if node.get("isDistinct") else ""
     where = f" FILTER (WHERE {texts[1]})" if len(texts) > 1 else ""
@@ -230,7 +225,7 @@ def _first(word: str) -> Callable[[Mapping[str, Any], list[str], Names], str]:
 
 
 def _collected(word: str) -> Callable[[Mapping[str, Any], list[str], Names], str]:
-    """They leave nulls out; newer Sparks can be told not to."""
+    """They leave nulls out; newer Sparks can keep them."""
     return lambda node, texts, _: f"{word}({texts[0]}{', with nulls' if node.get('ignoreNulls') is False else ''})"
 
 
@@ -244,7 +239,7 @@ def _user_function(node: Mapping[str, Any], texts: list[str], _: Names) -> str:
 
 
 _SPECIAL: dict[str, Callable[[Mapping[str, Any], list[str], Names], str]] = {
-    "AttributeReference": _attribute,
+    "AttributeReference": lambda node, _, names: names(node),
     "OuterReference": lambda _, texts, __: f"outer({', '.join(texts)})",
     "NamedLambdaVariable": lambda node, _, __: _COUNTED.sub("", str(node["name"])),
     "Literal": lambda node, _, __: _literal(node),

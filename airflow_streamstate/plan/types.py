@@ -9,11 +9,7 @@ _SHORT = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tiny
 
 
 def short_type(data_type: object) -> str:
-    """``bigint`` of ``long``, ``struct<a:int>`` of a struct …; "" of what is no type.
-
-    Args:
-        data_type: as Spark's JSON has it: a word, or an object with a ``type``.
-    """
+    """``bigint`` for ``long``, ``struct<a:int>`` for a struct …; "" for anything else."""
     if isinstance(data_type, str):
         return _SHORT.get(data_type, data_type)
     if not isinstance(data_type, Mapping):
@@ -31,7 +27,7 @@ def short_type(data_type: object) -> str:
 
 
 def columns_of(data_type: object) -> str:
-    """The columns of a struct as DDL, ``a int, b string``; "" of anything else."""
+    """The columns of a struct as DDL, ``a int, b string``; "" for anything else."""
     if not isinstance(data_type, Mapping) or data_type.get("type") != "struct":
         return ""
     return ", ".join(f"{name} {word}" for name, word in _fields(data_type))

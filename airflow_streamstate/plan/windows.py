@@ -1,14 +1,14 @@
-"""Windows over time, found again in what Spark's analyzer makes of them.
+"""Windows over time, recognised in what Spark's analyzer makes of them.
 
-``window(ts, '5 minutes')`` stands in the analyzed plan as arithmetic over microseconds inside a struct of start and
-end; the sizes are literals in it.
+In an analyzed plan, ``window(ts, '5 minutes')`` is arithmetic over microseconds inside a struct of start and end, with
+the sizes as literals.
 """
 
 from __future__ import annotations
 
 import re
 
-from airflow_streamstate.plan.model import Window
+from airflow_streamstate.plan.model import Window, WindowKind
 from airflow_streamstate.plan.terms import Term, terms_below
 
 _MICROSECONDS = 1000  # in a millisecond
@@ -22,7 +22,7 @@ _ADDED = "TimestampAddInterval"
 
 
 def window_of(struct: Term) -> Window | None:
-    """The window that a struct is; None where it is none."""
+    """The window that a struct stands for; None for any other struct."""
     children = struct.children
     if len(children) != 4 or [children[0].text, children[2].text] != ["'start'", "'end'"]:
         return None
@@ -40,16 +40,10 @@ def _fixed(remainder: Term, end: Term) -> Window | None:
     added = next((term for term in terms_below(end, "Add") if _is_number(term.children[-1])), None)
     if added is None or not _is_number(slide) or not _is_number(since.children[1]):
         return None
-    # The end is the start plus the length; where the start is built of a sum, too, that is the outer one.
-    duration_ms, slide_ms = _ms(added.children[-1]), _ms(slide)
-    kind = "tumbling" if duration_ms == slide_ms else "sliding"
-    return Window(
-        "tumbling" if kind == "tumbling" else "sliding",
-        since.children[0].text,
-        duration_ms,
-        slide_ms,
-        _ms(since.children[1]),
-    )
+    # The end is the start plus the length; if the start is a sum, too, that is the outer one.
+    duration_ms, slide_ms, offset_ms = _ms(added.children[-1]), _ms(slide), _ms(since.children[1])
+    kind: WindowKind = "tumbling" if duration_ms == slide_ms else "sliding"
+    return Window(kind, since.children[0].text, duration_ms, slide_ms, offset_ms)
 
 
 def _session(start: Term, end: Term) -> Window | None:
@@ -63,7 +57,7 @@ def _session(start: Term, end: Term) -> Window | None:
 
 
 def interval_ms(text: str) -> int | None:
-    """The milliseconds of an interval in Spark's words (``5 minutes``); None where they are not known (months)."""
+    """The milliseconds of an interval in Spark's words (``5 minutes``); None if they are not fixed (months)."""
     parts = _PART.findall(text)
     left = _PART.sub("", text).replace("interval", "").replace("INTERVAL", "").strip()
     if not parts or left or any(unit.lower() not in _UNITS_MS for _, unit in parts):
