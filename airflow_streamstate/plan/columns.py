@@ -8,9 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_streamstate.plan.model import Window
-from airflow_streamstate.plan.terms import Term, expr_id_of, plain_name, read_term, terms_below, without_alias
-from airflow_streamstate.plan.types import short_type
-from airflow_streamstate.plan.windows import window_of
+from airflow_streamstate.plan.terms import (
+    Term,
+    expr_id_of,
+    plain_name,
+    read_term,
+    short_type,
+    terms_below,
+    without_alias,
+)
 
 LONGEST_ORIGIN = 200
 NOT_NUMBERED = -1
@@ -68,7 +74,7 @@ def origin_of(term: Term, known: Mapping[int, Column]) -> str:
         column = known.get(number_of(expr_id_of(attribute.get("exprId"))))
         return plain_name(attribute["name"]) if column is None else column.origin or column.name
 
-    text = read_term([one.fields for one in terms_below(term)], name_of, window_of).text
+    text = read_term([one.fields for one in terms_below(term)], name_of).text
     if len(text) <= LONGEST_ORIGIN:
         return text
     return f"sha256:{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:16]}"

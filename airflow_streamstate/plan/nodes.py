@@ -25,7 +25,6 @@ from airflow_streamstate.plan.terms import (
     window_text,
     without_alias,
 )
-from airflow_streamstate.plan.windows import window_of
 
 RELATIONS = frozenset({"StreamingRelation", "StreamingRelationV2"})
 WINDOW = "Window"
@@ -140,7 +139,7 @@ class Describer:
         for name, value in node.fields.items():
             lists = _term_lists(value)
             if lists and name not in _GIVEN:
-                found[name] = [read_term(nodes, names, window_of) for nodes in lists]
+                found[name] = [read_term(nodes, names) for nodes in lists]
         return found
 
     def _names(self, inputs: Sequence[Column]) -> Names:

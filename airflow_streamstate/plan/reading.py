@@ -32,8 +32,7 @@ from airflow_streamstate.plan.nodes import (
     plan_tree,
 )
 from airflow_streamstate.plan.settings import state_layout
-from airflow_streamstate.plan.terms import Term, object_name, terms_below, without_alias
-from airflow_streamstate.plan.types import columns_of
+from airflow_streamstate.plan.terms import Term, columns_of, object_name, terms_below, without_alias
 from airflow_streamstate.protocol.positions import WatermarkSpec
 
 # Spark's ``IncrementalExecution`` goes through the planned tree from the top down, left to right, and gives the next

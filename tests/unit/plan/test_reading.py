@@ -77,7 +77,7 @@ def test_secrets_are_hidden_wherever_they_stand() -> None:
 
 
 def test_without_facts_of_its_sources_a_plan_says_what_spark_calls_them() -> None:
-    """And with facts of another number, too: nobody can tell which is which."""
+    """And with facts of another number, too: which is which is unknown."""
     raw = kept(IN_FULL)["union"]
     facts = replace(facts_of("union", IN_FULL, raw), sources=(PlannedSource("json"),), places=(0, 1))
     sources = read_plan(json.dumps(raw["analyzed"]), facts).sources

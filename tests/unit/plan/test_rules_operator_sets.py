@@ -45,7 +45,7 @@ def test_an_operator_fed_by_another_source_of_the_plan_is_found() -> None:
     assert compare(old, replace(old, operators=(operator(0, inputs=(side,)),))).codes == ("input-moved",)
 
 
-def describe_test_each_difference_of_a_set_of_operators_is_told() -> None:
+def test_each_difference_of_a_set_of_operators_is_told() -> None:
     """Where it stands, and what Spark makes of the state that lies in its place."""
     first, second = operator(0), operator(1)
     one = "aggregate by window, k"

@@ -40,7 +40,7 @@ TOPIC = PlannedSink("kafka", "kafka", "orders", "kafka", "nothing")
     ],
 )
 def test_a_sink_is_judged_by_what_it_skips(old: PlannedSink, new: PlannedSink, verdict: str, code: str | None) -> None:
-    """One that leaves out batches by their ids may hold those ids: somebody has to look."""
+    """One that skips batches by their ids may hold those ids: a person has to look."""
     found = compare(plan(sink=old), plan(sink=new))
     assert (found.verdict, found.codes) == (verdict, () if code is None else (code,))
 
@@ -115,9 +115,7 @@ HELD = "which leaves out a batch whose id it holds"
         ),
     ],
 )
-def describe_test_each_difference_of_the_output_is_told(
-    old: dict[str, Any], new: dict[str, Any], words: list[str]
-) -> None:
+def test_each_difference_of_the_output_is_told(old: dict[str, Any], new: dict[str, Any], words: list[str]) -> None:
     """What it was and is, and what that does; it stands nowhere in a plan."""
     assert [(path, reason) for _, path, reason in describe(plan(**old), plan(**new))] == [("", each) for each in words]
 

@@ -40,7 +40,7 @@ def node(kind: str, text: str = "") -> PlanNode:
     ],
 )
 def test_only_what_is_asked_for_counts(below: list[PlanNode], steps: tuple[tuple[str, str], ...]) -> None:
-    """A column that nobody uses changes no state; of what is not understood, all counts."""
+    """A column that is not used changes no state; of what is not understood, all counts."""
     (found,) = stretches_of(counted(*below)).inputs[0]
     assert found == steps
 
