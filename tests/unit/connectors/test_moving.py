@@ -28,10 +28,10 @@ UNKNOWN = SourceMove("d", "3", "9")
         ((SourceMove("e", "1", "2", 0, 0, "files"),), "e: nothing passed over (1 to 2)", False, False),
     ],
 )
-def test_what_nobody_can_count_is_as_good_as_some(
+def test_what_cannot_be_counted_is_as_good_as_some(
     moves: tuple[SourceMove, ...], words: str, over: bool, again: bool
 ) -> None:
-    """Nothing is passed over or read again without a word. (Law 5)"""
+    """Nothing is passed over or read again without a report. (Law 5)"""
     assert describe(moves) == (words,)
     assert (passes_over(moves), reads_again(moves)) == (over, again)
 

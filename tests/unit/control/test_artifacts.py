@@ -103,7 +103,7 @@ def test_a_folder_that_cannot_be_made_is_told(script: Path) -> None:
         materialise(home, "orders", artifact, script / "below a file")
 
 
-def test_two_who_place_the_same_file_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+def test_two_launches_that_place_the_same_file_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     """Two controllers launch the same attempt at once: each finds the pinned bytes, whole, and neither is told of a
     file that the other moved away (Laws 2 and 15)."""
     home, script, folder = MemoryStore(), tmp_path / "job.py", tmp_path / "launch"

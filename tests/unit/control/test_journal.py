@@ -88,7 +88,7 @@ def test_the_number_of_a_cleaned_up_command_is_not_used_again(event: Event) -> N
     assert own.write_command(drain("c-2"), 1) == (2, key(2))
 
 
-def test_a_command_that_nobody_took_up_is_renewed_in_its_place() -> None:
+def test_a_command_that_was_not_taken_up_is_renewed_in_its_place() -> None:
     """The same number, and one object; not where it was read, answered or renewed meanwhile."""
     own = journal()
     own.write_command(drain("c-1"), 1)

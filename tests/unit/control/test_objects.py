@@ -202,7 +202,7 @@ def bumped(now: StreamRegister) -> StreamRegister:
 
 
 def test_an_update_begins_a_register_and_signs_each_write() -> None:
-    """Each write has an id of its own, and says who wrote and when; where it is not to say, only the id. (Law 8)"""
+    """Each write has an id of its own, with its writer and time where the register has them. (Law 8)"""
     home = cells()
     first = edited(home).update(bumped)
     second = edited(home, by=None).update(bumped)

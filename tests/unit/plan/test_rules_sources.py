@@ -199,8 +199,8 @@ DROPPED = "what was closed or dropped by it is not in the state"
             [("a", 10), ("b", 10)],
             [("a", 20), ("c", 10)],
             [
-                "a may be 0.02 s late and no more 0.01 s: what was closed or dropped by the old delay stays so, what was"
-                " let in stays in",
+                "a may be 0.02 s late and no more 0.01 s: what was closed or dropped by the old delay stays so, what"
+                " was let in stays in",
                 "the watermark is of c and no more of b: what is in the state was kept, and closed, by other times",
             ],
         ),
