@@ -6,22 +6,40 @@ any time later, as ``kubectl`` asks about a job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from typing import Literal, Protocol, TypeVar, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, Protocol, Self, get_args
 
 from airflow_streamstate.errors import MalformedMessageError
-from airflow_streamstate.protocol.codec import format_time, parse_time
+from airflow_streamstate.protocol.codec import FieldError, fields_json, read_fields
 
 LaunchState = Literal["pending", "running", "exited", "gone", "unknown"]
 LAUNCH_STATES: tuple[LaunchState, ...] = get_args(LaunchState)
 
-T = TypeVar("T")
+
+class _Plain:
+    """A dataclass that can be plain JSON."""
+
+    def to_json(self) -> dict[str, object]:
+        """The fields as a JSON object; those of a ``LaunchRequest`` may hold secrets."""
+        return fields_json(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, object]) -> Self:
+        """The value of this JSON object; unknown fields are ignored (Law 7).
+
+        Raises:
+            MalformedMessageError: a field is missing or of another type.
+        """
+        try:
+            return read_fields(cls, raw)
+        except FieldError as error:
+            raise MalformedMessageError("this JSON object is not what a launcher wrote", reason=str(error)) from None
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaunchRequest:
+class LaunchRequest(_Plain):
     """One driver to run.
 
     Attributes:
@@ -59,40 +77,9 @@ class LaunchRequest:
     needs_s3: bool = False
     attaches: bool = False
 
-    def to_json(self) -> dict[str, object]:
-        """A plain JSON object. It may hold secrets."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, object]) -> LaunchRequest:
-        """The request in this JSON object; unknown fields are ignored (Law 7).
-
-        Raises:
-            MalformedMessageError: a field is missing or of another type.
-        """
-        return cls(
-            launch_key=_read(raw, "launch_key", _text),
-            application=_read(raw, "application", _text),
-            arguments=_read(raw, "arguments", _texts),
-            master=_read(raw, "master", _text),
-            conf=_read(raw, "conf", _text_mapping),
-            environment=_read(raw, "environment", _text_mapping),
-            py_files=_read(raw, "py_files", _texts),
-            files=_read(raw, "files", _texts),
-            packages=_read(raw, "packages", _texts),
-            jars=_read(raw, "jars", _texts),
-            driver_config=_read(raw, "driver_config", _mapping),
-            folder=_read(raw, "folder", _text),
-            log_path=_read(raw, "log_path", _text),
-            spark_submit=_read(raw, "spark_submit", _optional(_texts)),
-            working_folder=_read(raw, "working_folder", _optional(_text)),
-            needs_s3=raw.get("needs_s3") is True,
-            attaches=raw.get("attaches") is True,
-        )
-
 
 @dataclass(frozen=True)
-class LaunchHandle:
+class LaunchHandle(_Plain):
     """How to ask about one driver, from anywhere and any time later.
 
     Attributes:
@@ -104,20 +91,9 @@ class LaunchHandle:
     launch_key: str
     data: Mapping[str, object]
 
-    def to_json(self) -> dict[str, object]:
-        return {"launcher": self.launcher, "launch_key": self.launch_key, "data": dict(self.data)}
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, object]) -> LaunchHandle:
-        return cls(
-            launcher=_read(raw, "launcher", _text),
-            launch_key=_read(raw, "launch_key", _text),
-            data=_read(raw, "data", _mapping),
-        )
-
 
 @dataclass(frozen=True)
-class LaunchStatus:
+class LaunchStatus(_Plain):
     """The observed status of a driver.
 
     Attributes:
@@ -137,23 +113,6 @@ class LaunchStatus:
     def has_ended(self) -> bool:
         """Whether the driver is proven ended: nothing of it runs, and nothing of it will (1a.8)."""
         return self.state in ("exited", "gone")
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "state": self.state,
-            "exit_code": self.exit_code,
-            "reason": self.reason,
-            "observed_at": format_time(self.observed_at),
-        }
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, object]) -> LaunchStatus:
-        return cls(
-            state=_read(raw, "state", _state),
-            exit_code=_read(raw, "exit_code", _optional(_integer)),
-            reason=_read(raw, "reason", _text),
-            observed_at=_read(raw, "observed_at", lambda value: parse_time(_text(value)).astimezone(UTC)),
-        )
 
 
 class Launcher(Protocol):
@@ -207,51 +166,3 @@ class Launcher(Protocol):
 
     def logs(self, handle: LaunchHandle, tail_bytes: int) -> str:
         """The last bytes of the driver's output; "" for none."""
-
-
-def _read(raw: Mapping[str, object], name: str, reader: Callable[[object], T]) -> T:
-    try:
-        return reader(raw[name])
-    except KeyError:
-        problem = f"field {name} is missing"
-    except (TypeError, ValueError):
-        problem = f"field {name} has another type or value than it must have"
-    raise MalformedMessageError("this JSON object is not what a launcher wrote", reason=problem)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
-def _integer(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError
-    return value
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple):
-        raise TypeError
-    return tuple(_text(item) for item in value)
-
-
-def _mapping(value: object) -> dict[str, object]:
-    if not isinstance(value, Mapping):
-        raise TypeError
-    return {_text(key): item for key, item in value.items()}
-
-
-def _text_mapping(value: object) -> dict[str, str]:
-    return {key: _text(item) for key, item in _mapping(value).items()}
-
-
-def _state(value: object) -> LaunchState:
-    if value not in LAUNCH_STATES:
-        raise ValueError
-    return value
-
-
-def _optional(reader: Callable[[object], T]) -> Callable[[object], T | None]:
-    return lambda value: None if value is None else reader(value)

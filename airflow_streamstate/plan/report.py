@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from airflow_streamstate.errors import (
@@ -161,26 +161,11 @@ def _query_json(query: QueryReport) -> dict[str, object]:
     tried = query.rehearsed
     return {
         "verdict": query.verdict,
-        "differences": [
-            {
-                "code": each.code,
-                "verdict": each.verdict,
-                "path": each.path,
-                "reason": each.reason,
-                "remedy": each.remedy,
-            }
-            for each in query.differences
-        ],
-        "advice": [{"code": each.code, "path": each.path, "text": each.text} for each in query.advice],
+        "differences": [asdict(each) for each in query.differences],
+        "advice": [asdict(each) for each in query.advice],
         "rehearsal": None
         if tried is None
-        else {
-            "outcome": tried.outcome,
-            "start": tried.start,
-            "seconds": tried.seconds,
-            "error": tried.error or None,
-            "notes": list(tried.notes),
-        },
+        else {**asdict(tried), "error": tried.error or None, "notes": list(tried.notes)},
     }
 
 

@@ -39,6 +39,7 @@ class Message:
 
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
+Fields = TypeVar("Fields")
 MAX_INTEGER = 2**63 - 1
 DIGEST = "digest"
 _KINDS: dict[str, type[Message]] = {}
@@ -75,7 +76,7 @@ def to_bytes(value: Message, protocol: int = NEWEST_PROTOCOL) -> bytes:
 
 def to_json(value: Message, protocol: int = NEWEST_PROTOCOL) -> dict[str, object]:
     """The message as a plain JSON object, with its ``kind`` and ``protocol``, and its ``digest`` where it has one."""
-    plain = {"kind": value.kind, "protocol": max(protocol, value.needed_protocol), **_fields_out(value)}
+    plain = {"kind": value.kind, "protocol": max(protocol, value.needed_protocol), **fields_json(value)}
     return {**plain, DIGEST: digest_of(plain)} if value.is_digested else plain
 
 
@@ -86,7 +87,8 @@ def digest_of(plain: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
-def _fields_out(value: object) -> dict[str, object]:
+def fields_json(value: object) -> dict[str, object]:
+    """The fields of a dataclass as plain JSON."""
     fields = dataclasses.fields(typing.cast("Any", value))
     return {field.name: _out(getattr(value, field.name)) for field in fields}
 
@@ -95,7 +97,7 @@ def _out(value: object) -> object:
     if isinstance(value, datetime):
         return format_time(value)
     if dataclasses.is_dataclass(value):
-        return _fields_out(value)
+        return fields_json(value)
     if isinstance(value, Mapping):
         return {str(key): _out(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -177,9 +179,9 @@ def from_json(
         raise _malformed(key, f"kind {str(raw.get('kind'))[:60]!r} where {names} belongs")
     try:
         if cls.is_digested and DIGEST in raw and raw[DIGEST] != digest_of(raw):
-            raise _FieldError("its digest does not match: it was altered")
-        return typing.cast("AnyMessage", _read_fields(cls, raw))
-    except _FieldError as error:
+            raise FieldError("its digest does not match: it was altered")
+        return typing.cast("AnyMessage", read_fields(cls, raw))
+    except FieldError as error:
         raise _malformed(key, str(error)) from None
     except RecursionError:
         raise _malformed(key, "it is nested too deep") from None
@@ -205,8 +207,8 @@ def _finite(text: str) -> float:
     return number
 
 
-class _FieldError(Exception):
-    """Which field does not fit, and why."""
+class FieldError(Exception):
+    """Which field of a dataclass does not fit, and why."""
 
 
 @functools.cache
@@ -214,19 +216,24 @@ def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def _read_fields(cls: type, raw: object) -> object:
+def read_fields(cls: type[Fields], raw: object) -> Fields:
+    """The dataclass with these fields as ``fields_json`` gives them; unknown ones are ignored (Law 7).
+
+    Raises:
+        FieldError: one is missing or has another type.
+    """
     if not isinstance(raw, Mapping):
-        raise _FieldError(f"{cls.__name__} is not an object")
-    values: dict[str, object] = {}
-    for field in dataclasses.fields(cls):
+        raise FieldError(f"{cls.__name__} is not an object")
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(typing.cast("Any", cls)):
         if field.name in raw:
             values[field.name] = _read(_hints(cls)[field.name], raw[field.name], field.name)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise _FieldError(f"field {field.name} is missing")
+            raise FieldError(f"field {field.name} is missing")
     try:
         return cls(**values)
     except (ValueError, InvalidRequestError) as error:
-        raise _FieldError(str(error)) from None
+        raise FieldError(str(error)) from None
 
 
 def _read(hint: Any, value: object, name: str) -> object:
@@ -235,15 +242,15 @@ def _read(hint: Any, value: object, name: str) -> object:
         return _read_union(hint, value, name)
     if origin is typing.Literal:
         if value not in typing.get_args(hint):
-            raise _FieldError(f"field {name} is {str(value)[:60]!r}, not one of {list(typing.get_args(hint))}")
+            raise FieldError(f"field {name} is {str(value)[:60]!r}, not one of {list(typing.get_args(hint))}")
         return value
     if origin is tuple:
         if not isinstance(value, list):
-            raise _FieldError(f"field {name} is not a list")
+            raise FieldError(f"field {name} is not a list")
         return tuple(_read(typing.get_args(hint)[0], item, name) for item in value)
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
-            raise _FieldError(f"field {name} is not an object")
+            raise FieldError(f"field {name} is not an object")
         return {str(key): _read(typing.get_args(hint)[1], item, f"{name}.{key}") for key, item in value.items()}
     return _read_plain(hint, value, name)
 
@@ -252,15 +259,15 @@ def _read_union(hint: Any, value: object, name: str) -> object:
     options = typing.get_args(hint)
     if value is None and type(None) in options:
         return None
-    problem: _FieldError | None = None
+    problem: FieldError | None = None
     for option in options:
         if option is type(None):
             continue
         try:
             return _read(option, value, name)
-        except _FieldError as error:
+        except FieldError as error:
             problem = error
-    raise problem or _FieldError(f"field {name} is null")
+    raise problem or FieldError(f"field {name} is null")
 
 
 def _read_plain(hint: Any, value: object, name: str) -> object:
@@ -270,13 +277,13 @@ def _read_plain(hint: Any, value: object, name: str) -> object:
         try:
             return parse_time(typing.cast("str", value))
         except (TypeError, ValueError):
-            raise _FieldError(f"field {name} is not a time") from None
+            raise FieldError(f"field {name} is not a time") from None
     if dataclasses.is_dataclass(hint):
-        return _read_fields(typing.cast("type", hint), value)
+        return read_fields(typing.cast("type", hint), value)
     if isinstance(value, int) and not -MAX_INTEGER <= value <= MAX_INTEGER:
-        raise _FieldError(f"field {name} is out of range")
+        raise FieldError(f"field {name} is out of range")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        raise _FieldError(f"field {name} is not a {hint.__name__}")
+        raise FieldError(f"field {name} is not a {hint.__name__}")
     return value
