@@ -153,7 +153,7 @@ _SILENT = (
     "failOnDataLoss=false: input that Kafka has no more, or that a topic made anew has replaced, is passed over or read"
     " again without an error"
 )
-_AGAIN = "deploy again: the start says how many rows are gone, and --accept-lost-input goes on behind them"
+_AGAIN = "deploy again: the start says how many rows are gone, and --accept-lost-input continues after them"
 # By Spark's error class, and by the text, because the connector's own errors do not show their class.
 _REASONS: tuple[tuple[str, str], ...] = (
     (

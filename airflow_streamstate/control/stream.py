@@ -152,6 +152,12 @@ class StreamControl:
     def _record(self, key: str, kind: type[AnyMessage], **ids: object) -> AnyMessage | None:
         return self.cells.value(key, kind, stream_id=self.stream_id, **ids)
 
+    def _by_id(
+        self, what: str, value: str, key_of: Callable[[str, str], str], kind: type[AnyMessage]
+    ) -> AnyMessage | None:
+        check_id(value, what)
+        return self._record(key_of(self.stream_id, value), kind, **{what.replace(" ", "_"): value})
+
     def journal(self, deployment_id: str) -> Journal:
         """The commands and events of a deployment."""
         check_id(deployment_id, "deployment id")
@@ -196,9 +202,7 @@ class StreamControl:
 
     def request(self, request_id: str) -> RequestRecord | None:
         """What a request became; None where it is new."""
-        check_id(request_id, "request id")
-        key = layout.idempotency_key(self.stream_id, request_id)
-        return self._record(key, RequestRecord, request_id=request_id)
+        return self._by_id("request id", request_id, layout.idempotency_key, RequestRecord)
 
     # readings of state
 
@@ -210,9 +214,7 @@ class StreamControl:
         self.cells.create(layout.reading_key(self.stream_id, reading.reading_id), reading)
 
     def reading(self, reading_id: str) -> StateReading | None:
-        check_id(reading_id, "reading id")
-        key = layout.reading_key(self.stream_id, reading_id)
-        return self._record(key, StateReading, reading_id=reading_id)
+        return self._by_id("reading id", reading_id, layout.reading_key, StateReading)
 
     # rehearsals
 
@@ -224,35 +226,27 @@ class StreamControl:
         self.cells.create(layout.rehearsal_key(self.stream_id, rehearsal.rehearsal_id), rehearsal)
 
     def rehearsal(self, rehearsal_id: str) -> Rehearsal | None:
-        check_id(rehearsal_id, "rehearsal id")
-        key = layout.rehearsal_key(self.stream_id, rehearsal_id)
-        return self._record(key, Rehearsal, rehearsal_id=rehearsal_id)
+        return self._by_id("rehearsal id", rehearsal_id, layout.rehearsal_key, Rehearsal)
 
     def create_verdict(self, verdict: RehearsalVerdict) -> None:
         self.cells.create(layout.verdict_key(self.stream_id, verdict.rehearsal_id), verdict)
 
     def verdict(self, rehearsal_id: str) -> RehearsalVerdict | None:
         """The verdict of a rehearsal; None while it is under way."""
-        check_id(rehearsal_id, "rehearsal id")
-        key = layout.verdict_key(self.stream_id, rehearsal_id)
-        return self._record(key, RehearsalVerdict, rehearsal_id=rehearsal_id)
+        return self._by_id("rehearsal id", rehearsal_id, layout.verdict_key, RehearsalVerdict)
 
     def create_waiting(self, waiting: Waiting) -> None:
         self.cells.create(layout.waiting_key(self.stream_id, waiting.rehearsal_id), waiting)
 
     def waiting(self, rehearsal_id: str) -> Waiting | None:
-        check_id(rehearsal_id, "rehearsal id")
-        key = layout.waiting_key(self.stream_id, rehearsal_id)
-        return self._record(key, Waiting, rehearsal_id=rehearsal_id)
+        return self._by_id("rehearsal id", rehearsal_id, layout.waiting_key, Waiting)
 
     def create_handover(self, handover: Handover) -> None:
         self.cells.create(layout.handover_key(self.stream_id, handover.rehearsal_id), handover)
 
     def handover(self, rehearsal_id: str) -> Handover | None:
         """The attempt that a rehearsal's driver became."""
-        check_id(rehearsal_id, "rehearsal id")
-        key = layout.handover_key(self.stream_id, rehearsal_id)
-        return self._record(key, Handover, rehearsal_id=rehearsal_id)
+        return self._by_id("rehearsal id", rehearsal_id, layout.handover_key, Handover)
 
     # snapshots
 

@@ -70,8 +70,8 @@ def _sink(old: PlannedSink, new: PlannedSink) -> Iterator[Difference]:
     before, now = f"{old.kind} {old.target}".strip(), f"{new.kind} {new.target}".strip()
     if (old.kind.partition(":")[0], old.target) != (new.kind.partition(":")[0], new.target):
         if new.skips in SKIPPING:
-            how = "whatever query it comes from" if new.skips == "batch_id" else "of this query"
-            reason = f"{before} became {now}, which leaves out a batch whose id it holds, {how}"
+            how = "from any query" if new.skips == "batch_id" else "of this query"
+            reason = f"{before} became {now}, which skips a batch whose id it holds, {how}"
             yield difference("sink-replaced", "", reason)
         else:
             yield difference("sink-redirected", "", f"{before} became {now}")
@@ -113,7 +113,7 @@ def _moved(old: QueryPlan, operator: StateOperator, position: int, before: int) 
     words = f"{named(operator)}, fed by {_fed(operator)}, was operator {before} and is operator {position}"
     if position < len(old.operators):
         there = old.operators[position]
-        words += f": Spark goes by places, and would give it the state of {named(there)}, fed by {_fed(there)}"
+        words += f": Spark goes by position, and would give it the state of {named(there)}, fed by {_fed(there)}"
     return difference("operators-swapped", operator.path, words)
 
 

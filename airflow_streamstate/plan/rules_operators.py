@@ -10,7 +10,7 @@ from airflow_streamstate.plan.differences import Difference
 from airflow_streamstate.plan.model import Expression, StateOperator, StateVariable, Window
 from airflow_streamstate.plan.segments import Names, is_asked, words_of
 
-_MIXED = "accepted in silence: rows of before and of now would stand in one result"
+_MIXED = "accepted silently: one result would mix rows of the old and the new rule"
 _REFUSED = "Spark refuses the state"
 _SEMI = "LeftSemi"
 _WINDOWS = ("window", "session_window")
@@ -199,7 +199,7 @@ def _function(old: StateOperator, new: StateOperator) -> Iterator[Difference]:
             yield difference(code, new.path, f"{what} {was or 'unknown'} became {now or 'unknown'}")
     if old.has_initial_state != new.has_initial_state:
         word = "has an initial state now" if new.has_initial_state else "has no initial state any more"
-        yield difference("initial-state-changed", new.path, f"{named(new)} {word}: it counts for a fresh start alone")
+        yield difference("initial-state-changed", new.path, f"{named(new)} {word}: it counts only for a fresh start")
 
 
 def _variables(old: StateOperator, new: StateOperator) -> Iterator[Difference]:

@@ -29,7 +29,7 @@ def source_differences(old: QueryPlan, new: QueryPlan, pairs: Pairs) -> Iterator
         source = new.sources[now]
         reason = (
             f"{_named(old.sources[was])} became {_named(source)}: positions of the one say nothing of the other, and"
-            " Spark refuses them, or reads from there on what lies there"
+            " Spark refuses them, or reads the other input from there"
         )
         yield difference("source-replaced", source.path, reason)
     for position in come[len(gone) :]:
@@ -43,7 +43,7 @@ def source_differences(old: QueryPlan, new: QueryPlan, pairs: Pairs) -> Iterator
     names_lead = any(source.name for source in (*old.sources, *new.sources))
     if is_reordered(pairs) and not names_lead:
         order = ", ".join(_named(source) for source in new.sources)
-        reason = f"the sources are now {order}, in that order: Spark gives offsets out by place"
+        reason = f"the sources are now {order}, in that order: Spark goes by position"
         yield difference("sources-reordered", new.sources[min(pairs)].path, reason)
     for position, before in sorted(pairs.items()):
         yield from _one(old.sources[before], new.sources[position], new.is_stateful)
@@ -73,7 +73,7 @@ def _options(old: PlannedSource, new: PlannedSource, verdict: Verdict) -> Iterat
         if name in STARTS:
             yield difference("source-start-changed", new.path, f"{words}: the checkpoint says where it goes on")
         elif name in PACES:
-            yield difference("source-pace-changed", new.path, f"{words}: batches are cut otherwise")
+            yield difference("source-pace-changed", new.path, f"{words}: batches are cut differently")
         else:
             yield difference("source-reading-changed", new.path, words, verdict=verdict)
 

@@ -69,7 +69,7 @@ def test_complete_output_is_a_matter_of_state() -> None:
     assert compare(without_state(), without_state(output_mode="update")).verdict == "state-compatible"
 
 
-HELD = "which leaves out a batch whose id it holds"
+HELD = "which skips a batch whose id it holds"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ HELD = "which leaves out a batch whose id it holds"
         (
             {"sink": FILES},
             {"sink": replace(FILES, target="/other")},
-            [f"file:parquet /out became file:parquet /other, {HELD}, whatever query it comes from"],
+            [f"file:parquet /out became file:parquet /other, {HELD}, from any query"],
         ),
         ({"sink": FILES}, {"sink": DELTA}, [f"file:parquet /out became delta /table, {HELD}, of this query"]),
         ({"sink": DELTA}, {"sink": TOPIC}, ["delta /table became kafka orders"]),

@@ -63,9 +63,7 @@ def test_a_watermark_without_state_is_not_spoken_of() -> None:
 B, C = (replace(TOPIC, identity=f"subscribe:{name}", path=f"Union > {name}") for name in "bc")
 NAMED = replace(TOPIC, name="one")
 ORDERS = "kafka subscribe:orders"
-UNKNOWN = (
-    "positions of the one say nothing of the other, and Spark refuses them, or reads from there on what lies there"
-)
+UNKNOWN = "positions of the one say nothing of the other, and Spark refuses them, or reads the other input from there"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +102,7 @@ UNKNOWN = (
                 (
                     "sources-reordered",
                     B.path,
-                    f"the sources are now kafka subscribe:b, {ORDERS}, in that order: Spark gives offsets out by place",
+                    f"the sources are now kafka subscribe:b, {ORDERS}, in that order: Spark goes by position",
                 )
             ],
         ),
@@ -128,7 +126,7 @@ UNKNOWN = (
                 (
                     "source-pace-changed",
                     TOPIC.path,
-                    f"{ORDERS}: maxoffsetspertrigger was not set and is 5: batches are cut otherwise",
+                    f"{ORDERS}: maxoffsetspertrigger was not set and is 5: batches are cut differently",
                 ),
                 (
                     "source-start-changed",
