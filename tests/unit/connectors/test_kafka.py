@@ -6,7 +6,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from airflow_streamstate.connectors.kafka import CLUSTER, NO_TOPIC_ID, KafkaSource, format_offset, parse_offset
+from airflow_streamstate.connectors.kafka import (
+    CLUSTER,
+    NO_TOPIC_ID,
+    KafkaAdmin,
+    KafkaSource,
+    format_offset,
+    parse_offset,
+)
 from airflow_streamstate.connectors.source import Lag, LostInput, Source, Untold
 from airflow_streamstate.connectors.testing import check_open_source
 from support.fake_kafka import FakeKafka, FakeTopic
@@ -242,3 +249,18 @@ def test_rows_between_two_offsets_are_a_difference_in_each_partition() -> None:
     assert connector.between('{"t":{"0":3,"1":9}}', '{"t":{"0":5,"1":8}}') == Lag(2)
     assert connector.between('{"t":{"0":5,"1":8}}', '{"t":{"0":3,"1":9}}') == Lag(1)
     assert connector.between('{"t":{"0":5}}', '{"t":{"0":5,"1":4}}') == Lag(4)
+
+
+def test_nothing_is_asked_about_nothing_and_one_client_is_enough() -> None:
+    """No question costs no connection; several share one, until it is closed."""
+    kafka = FakeKafka(topics={"a": FakeTopic("T", [(1, 2)])})
+    admin = KafkaAdmin(kafka.jvm, {"kafka.bootstrap.servers": "x:1"})
+    assert admin.offsets([], "latest") == {}
+    assert kafka.settings == {}
+    assert admin.topics(["a", "not there"])["a"].partitions == (0,)
+    assert admin.offsets([("a", 0)], "earliest") == {("a", 0): 1}
+    assert admin.offsets([("a", 0)], "latest") == {("a", 0): 2}
+    assert admin.topic_names() == ["a"]
+    admin.close()
+    admin.close()
+    assert kafka.closed == 1
