@@ -122,8 +122,8 @@ def fold(slots: Iterable[CommandSlot], events: Iterable[Event | None]) -> dict[s
             command_id = slot.command.command_id
             found.setdefault(command_id, CommandStatus(command_id, slot))
     for event in events:
-        begun = {event.command_id} - {""} if isinstance(event, Accepted | Draining) else _ended_by(event)
-        for command_id in begun:
+        named = {event.command_id} - {""} if isinstance(event, Accepted | Draining) else _ended_by(event)
+        for command_id in named:
             status = found.get(command_id) or CommandStatus(command_id)
             found[command_id] = _after(status, event)
     return found
