@@ -180,7 +180,7 @@ def from_json(
     try:
         if cls.is_digested and DIGEST in raw and raw[DIGEST] != digest_of(raw):
             raise FieldError("its digest does not match: it was altered")
-        return typing.cast("AnyMessage", read_fields(cls, raw))
+        return read_fields(cls, raw)
     except FieldError as error:
         raise _malformed(key, str(error)) from None
     except RecursionError:
@@ -225,9 +225,10 @@ def read_fields(cls: type[Fields], raw: object) -> Fields:
     if not isinstance(raw, Mapping):
         raise FieldError(f"{cls.__name__} is not an object")
     values: dict[str, Any] = {}
+    hints = _hints(typing.cast("Any", cls))
     for field in dataclasses.fields(typing.cast("Any", cls)):
         if field.name in raw:
-            values[field.name] = _read(_hints(cls)[field.name], raw[field.name], field.name)
+            values[field.name] = _read(hints[field.name], raw[field.name], field.name)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise FieldError(f"field {field.name} is missing")
     try:
