@@ -1,7 +1,6 @@
-"""Time, sleep, unique ids and randomness: the only door to them, so that a simulation can replace all four.
+"""Time, sleep, unique ids and randomness, in one place so that a simulation can replace all four.
 
-Borrowed idea: SlateDB bans the direct use of clocks and random by its linter, which is what makes its deterministic
-simulation possible; ``ruff``'s banned-api list does that here.
+Borrowed idea: SlateDB's linter bans direct use of clock and random; ``ruff``'s banned-api list does that here.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the package knows of time and chance."""
+    """The package's source of time and chance."""
 
     def now(self) -> datetime:
         """The wall clock: aware, UTC, whole milliseconds."""
@@ -33,7 +32,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The real one."""
+    """The clock of the machine."""
 
     def now(self) -> datetime:
         return whole_milliseconds(datetime.now(UTC))
@@ -52,7 +51,7 @@ class SystemClock:
 
 
 def whole_milliseconds(moment: datetime) -> datetime:
-    """The moment without its microseconds: the wire has milliseconds, and a value must survive the trip."""
+    """The moment without its microseconds, as it is written in a message."""
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 

@@ -30,7 +30,7 @@ class StreamStateError(Exception):
 
     Args:
         message: one lower-case sentence of fact, without a full stop at its end.
-        next_step: what the user does now, a whole sentence; "" where there is nothing to do.
+        next_step: what the user does now, a whole sentence; "" for nothing to do.
         context: facts as keyword arguments; values are plain JSON.
     """
 
@@ -78,7 +78,7 @@ def _shown(value: object) -> str:
 
 def _plain(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
-        return None  # JSON has no word for it
+        return None  # JSON has no such number
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, dict):
@@ -100,7 +100,7 @@ class InvalidRequestError(StreamStateError):
 
 
 class StreamNotFoundError(InvalidRequestError):
-    """No stream of this id lives in this home."""
+    """No stream with this id is in this home."""
 
 
 class DeploymentNotFoundError(InvalidRequestError):
@@ -124,7 +124,7 @@ class HomeNotFoundError(InvalidRequestError):
 
 
 class StoreRefusedError(InvalidRequestError):
-    """The store gives no access: no permission, no valid credentials, or no such bucket; nothing was changed."""
+    """The store denies access: no permission, no valid credentials, or no such bucket; nothing was changed."""
 
 
 class ReadOnlyError(StoreRefusedError):
@@ -138,11 +138,11 @@ class UnavailableError(StreamStateError):
 
 
 class HomeAwayError(UnavailableError):
-    """The home that this process has worked with is not there now; nothing was changed."""
+    """The home that this process used before cannot be reached now; nothing was changed."""
 
 
 class ConflictError(StreamStateError):
-    """Someone else changed it first, or the stream is in a state that forbids this; read again, decide again."""
+    """Another writer changed it first, or the state of the stream forbids this; read again, decide again."""
 
     remedy = Remedy.REREAD
 
@@ -182,7 +182,7 @@ class UnsupportedVersionError(DataError):
 
 
 class UnsupportedCheckpointError(DataError):
-    """A checkpoint, trigger or setting that this version refuses by name before touching anything."""
+    """A checkpoint, trigger or setting that this version refuses before it touches anything."""
 
 
 class SnapshotIncompleteError(DataError):
@@ -194,18 +194,18 @@ class SnapshotCorruptError(DataError):
 
 
 class DeadlineExceededError(StreamStateError):
-    """Waited as long as told; the context says what was last seen."""
+    """A wait reached its deadline; the context says what was last seen."""
 
 
 class ExpiredError(DeadlineExceededError):
-    """An order was read after its own deadline, and is not begun: waiting longer is no remedy."""
+    """A command was read after its deadline and was not begun; waiting longer does not help."""
 
     remedy = Remedy.REREAD
 
 
 class DeploymentFailedError(StreamStateError):
-    """The streaming job said that it failed; carries its words."""
+    """The streaming job reported a failure; the context carries its words."""
 
 
 class ObjectMissingError(DataError):
-    """An object that was to be copied or linked is not there (any more)."""
+    """An object that was to be copied or linked is missing."""

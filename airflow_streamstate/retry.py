@@ -1,4 +1,4 @@
-"""Trying again: how often, for how long and with which pauses."""
+"""Repeated tries: how many, for how long, with which pauses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 Result = TypeVar("Result")
 Failure = TypeVar("Failure", bound=Exception)
 Passing = type[Failure] | tuple[type[Failure], ...] | Callable[[Exception], bool]
-"""The errors after which another try is in order: their classes, or a function that tells."""
+"""The errors after which another try follows: classes, or a predicate."""
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,12 @@ class Retry:
     """Bounds and pauses of repeated tries.
 
     Attributes:
-        tries: how many at most; None for no bound.
-        for_seconds: no try is begun later than this after the first one; None for no bound (Law 6).
+        tries: at most; None for no bound.
+        for_seconds: no try begins later than this after the first; None for no bound (Law 6).
         pause_seconds: before the second try.
-        growth: by what each pause is longer than the one before.
-        most_pause_seconds: no pause is longer.
-        spreads: whether pauses vary by half, so that many callers do not come at once.
+        growth: factor by which each pause is longer than the one before.
+        most_pause_seconds: the longest pause.
+        spreads: pauses vary by half, so that many callers do not come at once.
     """
 
     tries: int | None = None
@@ -35,8 +35,7 @@ class Retry:
     spreads: bool = False
 
     def begin(self, clock: Clock = SYSTEM_CLOCK) -> Tries:
-        """The tries of one act, for a loop: ``for attempt in RETRY.begin(clock)``. Only pauses and ``for_seconds`` need
-        the clock."""
+        """The tries of one act, for a loop: ``for attempt in RETRY.begin(clock)``."""
         return Tries(self, clock)
 
     def call(
@@ -46,33 +45,28 @@ class Retry:
         passing: Passing[Failure],
         on_failure: Callable[[Failure], None] = lambda _error: None,
     ) -> Result:
-        """Call ``act`` until it succeeds.
+        """Call ``act``, which must be repeatable, until it succeeds.
 
         Args:
-            clock: for pauses and their bound.
-            act: what is tried; it is repeatable.
             passing: the errors after which it is tried again.
-            on_failure: told each of those after which another try follows.
+            on_failure: called with each error after which another try follows.
 
         Raises:
-            Exception: what ``act`` raised, if that is no such error, or by the last try.
+            Exception: an error of ``act`` that is not passing, or that of the last try.
         """
         for attempt in self.begin(clock):
             try:
                 return act()
             except Exception as error:
-                if not _is_passing(error, passing) or attempt.is_last:
+                is_passing = isinstance(error, passing) if isinstance(passing, type | tuple) else passing(error)
+                if not is_passing or attempt.is_last:
                     raise
                 on_failure(cast(Failure, error))
         raise AssertionError("the last try neither returned nor raised")
 
 
 class Tries:
-    """The tries of one act, one per round of a loop over it; it pauses between them.
-
-    Attributes:
-        number: of the try under way, from 1.
-    """
+    """The tries of one act; a loop over them pauses between rounds. ``number`` is that of the current one, from 1."""
 
     def __init__(self, retry: Retry, clock: Clock) -> None:
         self._retry = retry
@@ -89,7 +83,7 @@ class Tries:
 
     @property
     def is_last(self) -> bool:
-        """Whether no other try follows the one under way."""
+        """Whether no other try follows the current one."""
         retry = self._retry
         if retry.tries is not None and self.number >= retry.tries:
             return True
@@ -100,9 +94,3 @@ class Tries:
         seconds = min(retry.pause_seconds * retry.growth ** min(self.number - 1, 64), retry.most_pause_seconds)
         if seconds:
             self._clock.sleep(seconds * (0.5 + self._clock.jitter()) if retry.spreads else seconds)
-
-
-def _is_passing(error: Exception, passing: Passing[Failure]) -> bool:
-    if isinstance(passing, type | tuple):
-        return isinstance(error, passing)
-    return passing(error)

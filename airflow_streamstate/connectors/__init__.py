@@ -1,4 +1,4 @@
-"""What is known of single sources and sinks, behind two public interfaces; anybody can bring more (``registry``).
+"""Source and sink connectors behind two public interfaces; other packages can bring more (``registry``).
 
-Travels to the driver. Standard library only: what a connector asks of Spark it asks of the session that it is handed.
+Part of the driver's zip: standard library only; a connector asks Spark through the session that it is given.
 """

@@ -1,12 +1,11 @@
-"""Spark's own sink of files: one folder with a log, ``_spark_metadata``, an entry for each batch.
+"""Spark's file source, and its file sink: one folder with a log, ``_spark_metadata``, an entry for each batch.
 
-It is keyed on the batch id alone: whatever query a batch comes from, an id up to the newest in the log is skipped.
-And the log bears no gap: at every tenth batch the entries before it are merged, and one that is missing ends the query
-(``BATCH_METADATA_NOT_FOUND``). So a folder that a query with higher ids begins to write to gets the entries that are
-missing below, as Spark would have written them for batches without a row.
+The log is keyed on the batch id alone: an id up to its newest is skipped, from any query. It has no gap: every tenth
+batch merges the entries before it, and a missing one ends the query (``BATCH_METADATA_NOT_FOUND``). So before a query
+with higher ids begins to write to a folder, it gets the missing entries, as Spark writes them for empty batches.
 
-It is undone by its log: entries go from the newest down, so that at each moment what is left is a log as Spark wrote
-it. The data files of those batches are then moved into ``_undone`` below the folder, where no reader looks.
+An undo removes entries from the newest down, so that at each moment the rest is a log as Spark wrote it. Then it moves
+the data files of those batches into ``_undone`` below the folder, where no reader looks.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkReach, Skips, held_up_to, held_where_nobody_says
+from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkReach, Skips, held_up_to, held_without_place
 from airflow_streamstate.connectors.source import NO_OFFSET, OffsetOrder, Source, SparkDoor, UnaskedSource
 from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder, cannot_undo
 from airflow_streamstate.connectors.warming import write_beside
@@ -25,14 +24,16 @@ from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpoin
 from airflow_streamstate.protocol.redaction import redact_uri
 from airflow_streamstate.store.s3a import plain_uri
 
-# Spark's file source. An offset counts looks into a folder; what each found lies in the source's own log.
+# The file source. An offset counts listings of a folder; the files that each found are in the source's own log.
 
 _MODIFIED = re.compile(r"; modification_time=([0-9]+); ")
 SOURCE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text", "xml", "avro", "binaryfile"})
 
 
 class FileSource:
-    """Spark's source of files in a folder. Nothing is lost behind its offsets: what was not read yet is looked for."""
+    """Spark's source of files in a folder. Nothing after its offsets is lost: unread files are found by the next
+    listing.
+    """
 
     name = "file"
 
@@ -70,15 +71,10 @@ class FileSource:
 
 
 class OpenFolder(UnaskedSource):
-    """The files of a folder, listed as the source itself lists them: by Spark, with its options. No file is opened.
-
-    Args:
-        source: the source.
-        spark: of the driver.
-    """
+    """The files of a folder, listed by Spark with the source's options. No file is opened."""
 
     def __init__(self, source: Source, spark: SparkDoor) -> None:
-        super().__init__("what it has read is in Spark's own book of it")
+        super().__init__("what it has read is in Spark's own log of it")
         self._source = source
         self._spark = spark
 
@@ -89,20 +85,20 @@ class OpenFolder(UnaskedSource):
         index = self._index()
         paths, statuses = self._in_order(index), index.allFiles()
         times = [int(found) for found in _MODIFIED.findall(str(statuses.mkString("\n")))]
-        if len(times) != len(paths):  # a name that looks like a part of what Hadoop says of a file
+        if len(times) != len(paths):  # a file name contains what Hadoop prints beside it
             times = [int(statuses.apply(number).getModificationTime()) for number in range(statuses.size())]
         return dict(zip(paths, times, strict=True))
 
     def _index(self) -> Any:
-        # Whatever the files hold, as text they need no look into them. All at once: each word with the JVM costs time.
-        options = {name: value for name, value in self._source.options.items() if name != "path"}
+        # As text, files of any format need no look into them.
         reader = self._spark.session._jsparkSession.read().format("text")
-        for name, value in options.items():
-            reader = reader.option(name, value)
+        for name, value in self._source.options.items():
+            if name != "path":
+                reader = reader.option(name, value)
         return reader.load(self._source.options["path"]).queryExecution().analyzed().relation().location()
 
     def _in_order(self, index: Any) -> list[str]:
-        # Of the index and not of the data frame, which puts them into a set.
+        # From the index, not from the data frame, which puts them into a set.
         mapper = self._spark.jvm.com.fasterxml.jackson.databind.ObjectMapper()
         return [str(path) for path in json.loads(mapper.writeValueAsString(index.inputFiles()))]
 
@@ -120,7 +116,7 @@ def _number(offset: str) -> int:
 FORMATS = frozenset({"parquet", "json", "csv", "orc", "text", "xml", "avro"})
 LOG = "_spark_metadata"
 UNDONE = "_undone"
-"""Below the output folder: a list of what each undo takes out, and the data files that it took out."""
+"""Below the output folder: a list of what each undo removes, and the removed data files."""
 INTERVAL_SETTING = "spark.sql.streaming.fileSink.log.compactInterval"
 DEFAULT_INTERVAL = 10
 VERSION = "v1"
@@ -128,7 +124,7 @@ _ENTRY = re.compile(r"(0|[1-9][0-9]{0,17})(\.compact)?")
 
 
 class FileSink:
-    """Folders of files, and tables that are such a folder. Implements ``UndoingSink`` and ``WarmingSink``."""
+    """Folders of files, and tables of such a folder. Implements ``UndoingSink`` and ``WarmingSink``."""
 
     name = "file"
     skips: Skips = "batch_id"
@@ -143,7 +139,7 @@ class FileSink:
 
     def held_batches(self, sink: Sink, query_id: str | None, from_batch_id: int, reach: SinkReach) -> HeldBatches:
         if sink.path is None:
-            return held_where_nobody_says(sink)
+            return held_without_place(sink)
         ids = _plain_ids(_log_names(sink.path, reach))
         return held_up_to(max(ids, default=None), from_batch_id)
 
@@ -153,14 +149,14 @@ class FileSink:
         if sink.path is None:
             if sink.is_there:
                 raise InvalidRequestError(
-                    "the catalog does not say where a table of files lies, whose log has to be made ready",
+                    "the catalog does not say where a table of files lies, and its log has to be prepared",
                     table=sink.table,
                     next_batch_id=next_batch_id,
-                    next_step="See that the script may read its location (DESCRIBE TABLE EXTENDED), and start again.",
+                    next_step="Let the script read its location (DESCRIBE TABLE EXTENDED), and start again.",
                 )
-            # Where Spark would put it is known once it is there; without its log it dies at the next merge.
+            # Its location is known once it exists; without its log the query dies at the next merge.
             raise InvalidRequestError(
-                "a table of files that is not there yet cannot begin with batch ids that go on",
+                "a table of files that does not exist yet cannot begin with continuing batch ids",
                 table=sink.table,
                 next_batch_id=next_batch_id,
                 next_step="Create the table (CREATE TABLE … USING …), and start again.",
@@ -170,7 +166,8 @@ class FileSink:
         newest = max(_plain_ids(names), default=-1)
         if newest >= next_batch_id - 1:
             return ()
-        interval = compact_interval(_compact_ids(names), _wanted_interval(reach))
+        wanted = int(reach.session.conf.get(INTERVAL_SETTING, str(DEFAULT_INTERVAL)))
+        interval = compact_interval(_compact_ids(names), wanted)
         lines = _merged_lines(folder, names, reach) if newest >= 0 else ()
         for name, text in missing_entries(newest, next_batch_id, interval, lines):
             reach.create_text(f"{folder}/{name}", text)
@@ -182,40 +179,40 @@ class FileSink:
     def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
         write_beside(sink, row, scratch_uri)
 
-    def find_undo(self, sink: Sink, wish: UndoOrder, reach: SinkReach) -> FoundUndo:
+    def find_undo(self, sink: Sink, request: UndoOrder, reach: SinkReach) -> FoundUndo:
         if sink.path is None:
             if sink.table is not None and not sink.is_there:
                 return FoundUndo()
-            raise cannot_undo("nobody says where it lies", sink, wish)
+            raise cannot_undo("its location is unknown", sink, request)
         names = _log_names(sink.path, reach)
-        above = [batch_id for batch_id in _plain_ids(names) if batch_id > wish.to_batch_id]
-        newest = max(above, default=wish.to_batch_id)
-        begun = _begun_undo(sink.path, wish, reach)
+        above = [batch_id for batch_id in _plain_ids(names) if batch_id > request.to_batch_id]
+        newest = max(above, default=request.to_batch_id)
+        begun = _begun_undo(sink.path, request, reach)
         if begun is None and not above:
             return FoundUndo()
-        last = wish.last_batch_id if begun is None else begun.batch_ids[-1]
-        kept = set(_paths(_lines_at(sink, wish, names, reach)))
+        last = request.last_batch_id if begun is None else begun.batch_ids[-1]
+        kept = set(_paths(_lines_at(sink, request, names, reach)))
         held = _paths(_merged_lines(log_folder(sink.path), names, reach)) if above else ()
         strays = () if begun is None else set(held) - kept - set(begun.removed)
         if (last is not None and newest > last) or strays:
             raise cannot_undo(
-                "it holds batches that no deployment to undo has planned, so somebody else writes to it",
+                "it holds batches that no deployment to undo has planned, so another writer writes to it",
                 sink,
-                wish,
+                request,
                 newest_held_batch_id=newest,
                 newest_batch_id_to_undo=last,
             )
         if begun is not None:
             return begun
         removed = tuple(path for path in held if path not in kept)
-        return FoundUndo(tuple(range(wish.to_batch_id + 1, newest + 1)), removed, _target(wish))
+        return FoundUndo(tuple(range(request.to_batch_id + 1, newest + 1)), removed, _target(request))
 
-    def undo_batches(self, sink: Sink, wish: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
+    def undo_batches(self, sink: Sink, request: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
         if sink.path is None or not found.batch_ids:
             return
         folder = log_folder(sink.path)
-        content = {"to_batch_id": wish.to_batch_id, "newest_batch_id": found.batch_ids[-1], "files": found.removed}
-        reach.create_text(_record_of(sink.path, wish), json.dumps(content, indent=1))  # what is lost with the log
+        content = {"to_batch_id": request.to_batch_id, "newest_batch_id": found.batch_ids[-1], "files": found.removed}
+        reach.create_text(_record_of(sink.path, request), json.dumps(content, indent=1))  # the log will lose it
         there = set(_log_names(sink.path, reach))
         for batch_id in reversed(found.batch_ids):
             for name in (f"{batch_id}", f"{batch_id}.compact"):
@@ -224,11 +221,10 @@ class FileSink:
         for uri in found.removed:
             below = _below(sink.path, uri)
             if below is not None:
-                reach.move(f"{_folder(sink.path)}/{below}", f"{_folder(sink.path)}/{UNDONE}/{wish.undo_id}/{below}")
+                reach.move(f"{_folder(sink.path)}/{below}", f"{_folder(sink.path)}/{UNDONE}/{request.undo_id}/{below}")
 
 
 def log_folder(path: str) -> str:
-    """Where the log of an output folder lies."""
     return f"{_folder(path)}/{LOG}"
 
 
@@ -238,7 +234,7 @@ def missing_entries(
     """Names and bodies of the entries between the newest one and the next batch, in the order to write them.
 
     Args:
-        newest: the newest entry that there is; -1 for none.
+        newest: the newest entry; -1 for none.
         next_batch_id: the batch that will be written next.
         interval: every so many batches the entries are merged.
         lines: what a merged entry has to repeat.
@@ -269,46 +265,48 @@ def _folder(path: str) -> str:
     return path.rstrip("/")
 
 
-def _target(wish: UndoOrder) -> str:
-    return f"its log as it was at batch {wish.to_batch_id}" if wish.to_batch_id >= 0 else "a log without an entry"
+def _target(request: UndoOrder) -> str:
+    return f"its log as it was at batch {request.to_batch_id}" if request.to_batch_id >= 0 else "a log without an entry"
 
 
-def _record_of(path: str, wish: UndoOrder) -> str:
-    return f"{_folder(path)}/{UNDONE}/{wish.undo_id}.json"
+def _record_of(path: str, request: UndoOrder) -> str:
+    return f"{_folder(path)}/{UNDONE}/{request.undo_id}.json"
 
 
-def _begun_undo(path: str, wish: UndoOrder, reach: SinkReach) -> FoundUndo | None:
-    """What an earlier try of this undo found, when the log still had all of it."""
-    folder, _, name = _record_of(path, wish).rpartition("/")
+def _begun_undo(path: str, request: UndoOrder, reach: SinkReach) -> FoundUndo | None:
+    """What an earlier try of this undo found when the log was complete."""
+    folder, _, name = _record_of(path, request).rpartition("/")
     if name not in (reach.names_in(folder) or ()):
         return None
     content = json.loads(reach.read_text(f"{folder}/{name}"))
-    batch_ids = tuple(range(wish.to_batch_id + 1, int(content["newest_batch_id"]) + 1))
-    return FoundUndo(batch_ids, tuple(content["files"]), _target(wish))
+    batch_ids = tuple(range(request.to_batch_id + 1, int(content["newest_batch_id"]) + 1))
+    return FoundUndo(batch_ids, tuple(content["files"]), _target(request))
 
 
-def _lines_at(sink: Sink, wish: UndoOrder, names: Sequence[str], reach: SinkReach) -> tuple[str, ...]:
-    """All that the log said when the batch to go back to was its newest."""
-    at = [name for name in names for found in [_ENTRY.fullmatch(name)] if found and int(found[1]) <= wish.to_batch_id]
+def _lines_at(sink: Sink, request: UndoOrder, names: Sequence[str], reach: SinkReach) -> tuple[str, ...]:
+    """The content of the log when the batch to go back to was its newest."""
+    at = [
+        name for name in names for found in [_ENTRY.fullmatch(name)] if found and int(found[1]) <= request.to_batch_id
+    ]
     merged = max(_compact_ids(at), default=-1)
-    missing = sorted(set(range(merged + 1, wish.to_batch_id + 1)) - set(_plain_ids(at)))
+    missing = sorted(set(range(merged + 1, request.to_batch_id + 1)) - set(_plain_ids(at)))
     if missing:
         raise cannot_undo(
             "its log was merged since, and the entries that it had at that batch are gone",
             sink,
-            wish,
+            request,
             missing_entries=f"{missing[0]} to {missing[-1]}" if len(missing) > 1 else missing[0],
         )
     return _merged_lines(log_folder(str(sink.path)), at, reach)
 
 
 def _paths(lines: Iterable[str]) -> tuple[str, ...]:
-    """The data files that entries name, as they are spelled there."""
+    """The data files that entries name, as spelled there."""
     return tuple(dict.fromkeys(str(json.loads(line)["path"]) for line in lines))
 
 
 def _below(path: str, uri: str) -> str | None:
-    """A data file's place below the output folder; None where it does not lie there."""
+    """A data file's path below the output folder; None outside of it."""
     root, place = urlsplit(path).path.rstrip("/") + "/", unquote(urlsplit(uri).path)
     return place[len(root) :] if place.startswith(root) else None
 
@@ -326,7 +324,7 @@ def _compact_ids(names: Iterable[str]) -> list[int]:
 
 
 def _merged_lines(folder: str, names: Iterable[str], reach: SinkReach) -> tuple[str, ...]:
-    """All that the log says: its last merged entry, and those above it."""
+    """The whole content of the log: its last merged entry, and those after it."""
     compacted = max(_compact_ids(names), default=-1)
     above = sorted(batch_id for batch_id in set(_plain_ids(names)) if batch_id > compacted)
     entries = [f"{compacted}.compact"] if compacted >= 0 else []
@@ -335,14 +333,10 @@ def _merged_lines(folder: str, names: Iterable[str], reach: SinkReach) -> tuple[
         version, *rest = reach.read_text(f"{folder}/{name}").splitlines()
         if version != VERSION:
             raise UnsupportedCheckpointError(
-                "the log of this output folder has a version that is not known here",
+                "the log of this output folder has an unknown version",
                 log=f"{folder}/{name}",
                 version=version,
                 next_step="Write to a new output folder.",
             )
         lines.extend(rest)
     return tuple(lines)
-
-
-def _wanted_interval(reach: SinkReach) -> int:
-    return int(reach.session.conf.get(INTERVAL_SETTING, str(DEFAULT_INTERVAL)))

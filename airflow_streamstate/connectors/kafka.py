@@ -1,8 +1,8 @@
-"""Kafka: what a topic still has behind an offset, how far an offset is behind, and which topic it is of.
+"""Kafka: what a topic still has after an offset, how far an offset is behind, and which topic it is of.
 
-Spark's own word for the lag (``offsetsBehindLatest``) is 0 wherever no ``maxOffsetsPerTrigger`` is set, and a rehearsal
-reads nothing: so the broker is asked, with the admin client of Spark's own connector. A count of rows is a count of
-offsets: the markers of transactions, and what compaction took, are counted as if they were rows.
+Spark's own lag (``offsetsBehindLatest``) is 0 without ``maxOffsetsPerTrigger``, and a rehearsal reads nothing, so the
+broker is asked, with the admin client of Spark's connector. Rows are counted as offsets: markers of transactions and
+compacted records count, too.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from airflow_streamstate.connectors.source import (
     Untold,
 )
 
-# Asking a Kafka cluster, through the admin client that Spark's connector brings into the driver's JVM.
-
 ANSWER_SECONDS = 10
 _TIMES_MS = {
     "request.timeout.ms": "5000",
@@ -37,20 +35,18 @@ _TIMES_MS = {
     "socket.connection.setup.timeout.ms": "3000",
     "reconnect.backoff.max.ms": "1000",
 }
-_UNKNOWN = "UnknownTopicOrPartitionException"
 NO_TOPIC_ID = "A" * 22
-"""How Kafka writes the id of a topic that has none: brokers before 2.8, and servers that only speak like Kafka."""
+"""How Kafka writes the id of a topic without one: brokers before 2.8, and servers that only speak its protocol."""
 
 Partition = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic that is there.
+    """A topic that exists.
 
     Attributes:
-        id: what the cluster named it when it was created; another one after it was deleted and created again; "" where
-            the cluster names none.
+        id: the cluster's id of it, another one once it is deleted and created again; "" where the cluster gives none.
         partitions: their numbers.
     """
 
@@ -59,7 +55,7 @@ class Topic:
 
 
 class KafkaAdmin:
-    """Questions to one cluster, each answered within ``ANSWER_SECONDS`` or an error of the JVM's.
+    """Questions to one cluster, each answered within ``ANSWER_SECONDS`` or with an error of the JVM.
 
     Args:
         jvm: as py4j shows it.
@@ -72,7 +68,7 @@ class KafkaAdmin:
         self._client: Any = None
 
     def cluster_id(self) -> str:
-        """The cluster's own id; "" where it has none."""
+        """The cluster's own id; "" for none."""
         return str(self._answer(self._connected().describeCluster().clusterId()) or "")
 
     def topic_names(self) -> list[str]:
@@ -80,7 +76,7 @@ class KafkaAdmin:
         return [str(name) for name in self._answer(self._connected().listTopics().names())]
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Those of these topics that are there."""
+        """Those of these topics that exist."""
         wanted = self._jvm.java.util.ArrayList()
         for name in names:
             wanted.add(name)
@@ -99,8 +95,10 @@ class KafkaAdmin:
         return found
 
     def offsets(self, parts: Sequence[Partition], which: Literal["earliest", "latest"] | int) -> dict[Partition, int]:
-        """The first offset that each of these partitions still has, or the one behind its last; or the first whose
-        record is of this time, in milliseconds since 1970, or later: -1 where there is none."""
+        """The first offset of each of these partitions, or the one after its last, or the first one of a record of this
+        time
+        (milliseconds since 1970) or later: -1 for none.
+        """
         if not parts:
             return {}
         spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
@@ -115,7 +113,6 @@ class KafkaAdmin:
         }
 
     def close(self) -> None:
-        """Disconnect."""
         client, self._client = self._client, None
         if client is not None:
             client.close(self._jvm.java.time.Duration.ofSeconds(1))
@@ -123,7 +120,8 @@ class KafkaAdmin:
     def _connected(self) -> Any:
         if self._client is None:
             settings = self._jvm.java.util.Properties()
-            own = {name.removeprefix("kafka."): value for name, value in self._options.items() if _is_clients(name)}
+            prefix = "kafka."
+            own = {name.removeprefix(prefix): one for name, one in self._options.items() if name.startswith(prefix)}
             for name, value in (own | _TIMES_MS).items():
                 settings.put(name, value)
             self._client = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
@@ -139,28 +137,24 @@ def _wanted(spec: Any, which: Literal["earliest", "latest"] | int) -> Any:
     return spec.earliest() if which == "earliest" else spec.latest()
 
 
-def _is_clients(name: str) -> bool:
-    return name.startswith("kafka.")
-
-
 def _is_unknown_topic(error: Exception) -> bool:
-    """By the class that the JVM's error names; a python without py4j is not to need it."""
+    """By the name of the JVM's class: py4j is not imported."""
     raised = getattr(error, "java_exception", None)
     cause = raised.getCause() if raised is not None else None
-    return cause is not None and str(cause.getClass().getSimpleName()) == _UNKNOWN
+    return cause is not None and str(cause.getClass().getSimpleName()) == "UnknownTopicOrPartitionException"
 
 
 CLUSTER = SYSTEM
 TOPIC = "topic_id "
 _SUBSCRIPTIONS = ("assign", "subscribe", "subscribepattern")
 _SETS_OF_JAVA = re.compile(r"&&|(?<!\\)\[[^\]]*(?<!\\)\[")
-"""Unions and intersections of characters in a pattern: python reads them too, and otherwise."""
+"""Unions and intersections of characters in a pattern: Python gives them another meaning than Java."""
 _SILENT = (
     "failOnDataLoss=false: input that Kafka has no more, or that a topic made anew has replaced, is passed over or read"
-    " again without a word"
+    " again without an error"
 )
-_AGAIN = "deploy again: the start says how many rows are gone, and --accept-lost-input goes on behind them"
-# By Spark's class of the error, and by its words: the connector's own errors do not show their class.
+_AGAIN = "deploy again: the start says how many rows are gone, and --accept-lost-input continues after them"
+# By Spark's error class, and by the text, because the connector's own errors do not show their class.
 _REASONS: tuple[tuple[str, str], ...] = (
     (
         r"COULD_NOT_READ_OFFSET_RANGE|START_OFFSET_RESET|Could not read records in offset \["
@@ -197,9 +191,9 @@ _REASONS: tuple[tuple[str, str], ...] = (
 
 
 class KafkaSource:
-    """Spark's ``kafka`` source. Its identity is what it subscribes to; by which servers that is reached may change.
+    """Spark's ``kafka`` source. Its identity is what it subscribes to, not the servers' addresses, which may change.
 
-    Whether it is the same cluster and the same topic, and not others of the name, is told by ids (``marks``).
+    Ids (``marks``) tell whether it is the same cluster and topic, and not others of the name.
     """
 
     name = "kafka"
@@ -228,14 +222,14 @@ class KafkaSource:
         one, other = parse_offset(first), parse_offset(second)
         if one == other:
             return "same"
-        # A partition that an offset does not have yet is one of which nothing was read.
+        # Of a partition that an offset lacks, nothing was read yet.
         differences = {one.get(part, -1) - other.get(part, -1) for part in {*one, *other}}
         if min(differences) >= 0:
             return "ahead"
         return "behind" if max(differences) <= 0 else "apart"
 
     def between(self, first: str, second: str) -> Lag | None:
-        """In rows; a partition that the first offset does not have counts from its very first row."""
+        """In rows; a partition that the first offset lacks counts from its first row."""
         one, other = parse_offset(first), parse_offset(second)
         return Lag(sum(max(0, at - one.get(part, 0)) for part, at in other.items()))
 
@@ -250,12 +244,7 @@ class KafkaSource:
 
 
 class OpenKafka:
-    """A Kafka source that can be asked; connects at the first question.
-
-    Args:
-        source: the source; its options ``kafka.…`` say how its cluster is reached.
-        jvm: that of the driver, which has Spark's connector.
-    """
+    """An open Kafka source; it connects at the first question, through the driver's JVM."""
 
     def __init__(self, source: Source, jvm: Any) -> None:
         self._source = source
@@ -276,12 +265,12 @@ class OpenKafka:
         return Lag(sum(max(0, latest[part] - read.get(part, new.get(part, 0))) for part in latest))
 
     def offset_at(self, moment: datetime, last: str) -> str | Untold:
-        """By the times of the records; a partition with none since then ends at its end."""
+        """By the times of the records; a partition with none since then is at its end."""
         topics = self._admin.topics(self._topics())
         parts = [(name, number) for name, topic in topics.items() for number in topic.partitions]
         wanted = [part for part in parts if self._is_assigned(part)]
         if not wanted:
-            return Untold("none of its topics is there")
+            return Untold("none of its topics exists")
         since = self._admin.offsets(wanted, int(moment.timestamp() * 1_000))
         latest = self._admin.offsets([part for part in wanted if since.get(part, -1) < 0], "latest")
         return format_offset({**since, **latest})
@@ -345,7 +334,7 @@ class OpenKafka:
 
 
 def parse_offset(offset: str) -> dict[Partition, int]:
-    """What Spark writes, ``{"topic":{"0":12}}``, by partition; ``NO_OFFSET`` is nothing.
+    """Spark's ``{"topic":{"0":12}}`` by partition; empty for ``NO_OFFSET``.
 
     Raises:
         ValueError: it is no offset of Kafka.
@@ -357,14 +346,14 @@ def parse_offset(offset: str) -> dict[Partition, int]:
         found = {(str(topic), int(part)): at for topic, parts in raw.items() for part, at in parts.items()}
     except (AttributeError, TypeError):
         found = {("", -1): None}
-    # Not -1 and -2, which are the latest and the earliest in Spark's startingOffsets alone.
+    # -1 and -2 mean latest and earliest only in Spark's startingOffsets.
     if any(type(at) is not int or at < 0 for at in found.values()):
         raise ValueError(f"no offset of Kafka: {offset[:100]}")
     return found
 
 
 def format_offset(offsets: Mapping[Partition, int]) -> str:
-    """As Spark writes it: topics in their order, partitions by number."""
+    """As Spark writes it: topics sorted, partitions by number."""
     topics: dict[str, dict[str, int]] = {}
     for (topic, part), at in sorted(offsets.items()):
         topics.setdefault(topic, {})[str(part)] = at
@@ -372,7 +361,7 @@ def format_offset(offsets: Mapping[Partition, int]) -> str:
 
 
 def _differ(kept: str, found: str) -> bool:
-    """Whether two ids are of two things; one that was never given tells nothing."""
+    """Whether two ids are of two things; a missing id tells nothing."""
     return kept not in ("", NO_TOPIC_ID) and found != "" and kept != found
 
 
@@ -385,7 +374,7 @@ def _made_anew(
 ) -> str:
     kept = marks.get(f"{TOPIC}{part[0]}", "")
     if _differ(kept, topic_id):
-        return f"the offset {at} was kept of the topic with the id {kept}, and the topic of now has {topic_id}"
+        return f"the offset {at} was kept of the topic with the id {kept}, and the present topic has {topic_id}"
     return f"it ends at {latest[part]} now, and the offset that was kept is {at}"
 
 
@@ -415,7 +404,7 @@ def _reads(source: Source, topic: str) -> bool:
         return True
     try:
         return re.fullmatch(pattern, topic) is not None
-    except re.error:  # a pattern of Java's that python does not know
+    except re.error:  # valid only in Java
         return True
 
 
@@ -425,7 +414,7 @@ def _takes(source: Source, part: Partition) -> bool:
 
 
 def _names_only(source: Source, read: Mapping[Partition, int]) -> bool:
-    """Whether it names what it reads, and all of that is in an offset."""
+    """Whether it names what it reads, and an offset has all of that."""
     assigned = _assigned(source)
     if assigned is not None:
         return all(part in read for part in assigned)

@@ -1,6 +1,6 @@
-"""How much input lies between two positions, source by source: by the offsets themselves, or Spark's book of files.
+"""How much input lies between two positions, source by source: from the offsets, or Spark's log of files.
 
-Nobody is asked: it can be told of a query that does not run, from anywhere that its checkpoint can be read from.
+No source is asked, so it works for a query that does not run, wherever its checkpoint can be read.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
 from airflow_streamstate.store.base import Store
 
 FILE = "file"
-"""The connector whose offsets count looks into a folder."""
+"""The connector whose offsets count listings of a folder."""
 
 
 @functools.cache
 def known_sources() -> Found[SourceConnector]:
-    """Every source connector that can be imported here, looked for once."""
+    """Every source connector that can be imported here, cached."""
     return find_connectors(SOURCES, SourceConnector)  # type: ignore[type-abstract]
 
 
 def between(connector: SourceConnector | None, book: tuple[Store, str], first: str, second: str) -> Lag | None:
-    """How much the second offset of a source covers that the first does not; None where nobody can tell.
+    """How much the second offset of a source covers that the first does not; None where unknown.
 
     Args:
-        connector: who knows the source.
+        connector: of the source.
         book: the store and the folder of Spark's own log of it, which reaches to both.
         first, second: as Spark wrote them, or ``NO_OFFSET``.
     """
     try:
         if isinstance(connector, MeasuringConnector):
             if first != second and NO_OFFSET in (first, second):
-                return None  # where a source begins that has no offset yet, its options say: at its end, perhaps
+                return None  # its options say where a source without an offset begins
             return connector.between(first, second)
         ends = [-1 if offset == NO_OFFSET else parse_file_source_offset(offset) for offset in (first, second)]
         if connector is None or connector.name != FILE or None in ends:
             return None
         begin, end = (int(number or 0) for number in ends)
         return Lag(len(files_taken(*book, end, begin)) if end > begin else 0, "files")
-    except Exception:  # a connector of anybody: whatever it raises, it does not know
+    except Exception:  # a foreign connector may raise anything
         return None
 
 
@@ -57,9 +57,9 @@ def moves_between(
     """How the position of each source is moved from one offset to another.
 
     Args:
-        checkpoint: with Spark's books of files.
+        checkpoint: with Spark's logs of files.
         identities: what each source is, in the order of the offsets; shorter where unknown.
-        names: that the script gave them; empty for none.
+        names: given by the script; empty for none.
         stood_at: where each source stood.
         begins_at: where it begins.
     """
@@ -72,29 +72,15 @@ def moves_between(
         connector = connectors.get(identity.adapter)
         over, again = between(connector, book, first, second), between(connector, book, second, first)
         unit = over.unit if over is not None else again.unit if again is not None else ""
-        found.append(
-            SourceMove(
-                identity.what or f"source {number}",
-                first,
-                second,
-                None if over is None else over.behind,
-                None if again is None else again.behind,
-                unit,
-            )
-        )
+        passed_over, read_again = (None if lag is None else lag.behind for lag in (over, again))
+        found.append(SourceMove(identity.what or f"source {number}", first, second, passed_over, read_again, unit))
     return tuple(found)
 
 
 def moves_of_batch(
     checkpoint: Checkpoint, batch_id: int, identities: Sequence[SourceIdentity]
 ) -> tuple[SourceMove, ...] | None:
-    """What a batch reads of each source, by the entries of the log; None where they are gone.
-
-    Args:
-        checkpoint: of the query.
-        batch_id: planned or committed there.
-        identities: what each source is; shorter where unknown.
-    """
+    """What a planned or committed batch reads of each source; None where its log entries are gone."""
     end = checkpoint.read_offset(batch_id)
     before = checkpoint.read_offset(batch_id - 1) if batch_id else None
     if end is None or (batch_id and before is None):

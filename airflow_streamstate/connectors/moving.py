@@ -1,4 +1,4 @@
-"""What it takes to move the position of a query: words for what is passed over and read again, and the consent."""
+"""Moving the position of a query: words for what is passed over and read again, and the consent that it needs."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def describe(moves: Sequence[SourceMove]) -> tuple[str, ...]:
 
 
 def passes_over(moves: Sequence[SourceMove]) -> bool:
-    """Whether any input is read by nobody, as far as anybody can tell."""
+    """Whether input may be left unread; True where that is unknown."""
     return any(move.passed_over != 0 and move.from_offset != move.to_offset for move in moves)
 
 
 def reads_again(moves: Sequence[SourceMove]) -> bool:
-    """Whether any input is read a second time, as far as anybody can tell."""
+    """Whether input may be read a second time; True where that is unknown."""
     return any(move.read_again != 0 and move.from_offset != move.to_offset for move in moves)
 
 
 def consent_missing(
     query_name: str, moves: Sequence[SourceMove], accept_lost: Collection[str], accept_repeated: Collection[str]
 ) -> str:
-    """The options that would have to name the query; "" where nothing is missing."""
+    """The options that would have to name the query; "" for none."""
     options = []
     if passes_over(moves) and query_name not in accept_lost:
         options.append(f"--accept-lost-input {query_name}")
@@ -43,17 +43,15 @@ def consent_missing(
 def _one(move: SourceMove) -> str:
     if move.from_offset == move.to_offset:
         return f"{move.source}: where it stood ({move.to_offset})"
-    told = [
-        "nobody can tell how much is passed over" if move.passed_over is None else _much(move.passed_over, move.unit),
-        "nobody can tell how much is read again" if move.read_again is None else _much(move.read_again, move.unit),
-    ]
-    words = [
-        text if text.startswith("nobody") else f"{text} {verb}"
-        for text, verb in zip(told, ("passed over", "read again"), strict=True)
-        if text
-    ]
-    return f"{move.source}: {', '.join(words) or 'nothing passed over'} ({move.from_offset} to {move.to_offset})"
+    clauses = (
+        _clause(move.passed_over, move.unit, "passed over"),
+        _clause(move.read_again, move.unit, "read again"),
+    )
+    words = ", ".join(filter(None, clauses)) or "nothing passed over"
+    return f"{move.source}: {words} ({move.from_offset} to {move.to_offset})"
 
 
-def _much(count: int, unit: str) -> str:
-    return counted(count, unit) if count else ""
+def _clause(count: int | None, unit: str, verb: str) -> str:
+    if count is None:
+        return f"unknown how much is {verb}"
+    return f"{counted(count, unit)} {verb}" if count else ""

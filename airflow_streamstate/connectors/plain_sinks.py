@@ -1,4 +1,4 @@
-"""Sinks that know no batches: what they are given twice they have twice, or it is the user's code that tells."""
+"""Sinks that keep no batch ids: a repeated batch is there twice, or only the user's code can tell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_streamstate.protocol.data_events import RepeatMeans
 
 
 class _PlainSink:
-    """Never asked anything: it could not answer. Implements ``SinkConnector``."""
+    """Cannot say which batches it holds. Implements ``SinkConnector``."""
 
     name = ""
     formats: frozenset[str] = frozenset()
@@ -29,7 +29,7 @@ class _PlainSink:
 
 
 class KafkaSink(_PlainSink):
-    """Topics: a batch that runs again is there twice. Implements ``WarmingSink``."""
+    """Topics: a repeated batch is there twice. Implements ``WarmingSink``."""
 
     name = "kafka"
     formats = frozenset({"kafka"})
@@ -37,14 +37,14 @@ class KafkaSink(_PlainSink):
     unknown_reason = "a topic does not know which batch a record came from"
 
     def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
-        # A task without a row makes a producer, which the first batch then takes, and sends nothing. The filter is on a
-        # column: of a constant one Spark would know that no row is left, and run no task.
+        # A task without a row creates the producer that the first batch will use, and sends nothing. The filter is on a
+        # column, because a constant filter would make Spark run no task.
         nothing = reach.session.range(0, 1, 1, 1).where("id < 0").selectExpr("CAST(id AS STRING) AS value")
         nothing.write.format("kafka").options(**{"topic": "none", **sink.options}).save()
 
 
 class ForeachBatchSink(_PlainSink):
-    """The user's own function: only it knows. Implements ``SinkConnector``."""
+    """The user's own function. Implements ``SinkConnector``."""
 
     name = "foreachBatch"
     formats = frozenset({"foreachbatch", "foreach"})
@@ -62,11 +62,11 @@ class MemorySink(_PlainSink):
     unknown_reason = "what it holds is in the memory of one driver"
 
     def repeats(self, sink: Sink, conf: Mapping[str, str]) -> RepeatMeans:
-        return "skipped"  # what the driver before wrote is gone with it
+        return "skipped"  # the earlier driver's rows are gone with it
 
 
 class ConsoleSink(_PlainSink):
-    """Prints; holds nothing, and prints a batch again that runs again. Implements ``SinkConnector``."""
+    """Prints, and prints a repeated batch again. Implements ``SinkConnector``."""
 
     name = "console"
     formats = frozenset({"console"})
@@ -75,7 +75,7 @@ class ConsoleSink(_PlainSink):
 
 
 class NoopSink(_PlainSink):
-    """Takes everything and keeps nothing. Implements ``SinkConnector``."""
+    """Drops every row. Implements ``SinkConnector``."""
 
     name = "noop"
     formats = frozenset({"noop"})

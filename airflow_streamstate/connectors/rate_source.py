@@ -1,4 +1,4 @@
-"""The sources that make up rows as time passes: ``rate`` and ``rate-micro-batch``. There is nothing to lose behind."""
+"""The sources that generate rows as time passes: ``rate`` and ``rate-micro-batch``. They cannot lose input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RateSource:
     def identify(self, source: Source) -> str | None:
         if source.format not in ("rate", "rate-micro-batch"):
             return None
-        # An offset is a number of seconds or rows: with another rate it stands for other values.
+        # An offset is a number of seconds or rows: at another rate it stands for other values.
         shape = [f"{name}={source.options[name]}" for name in _SHAPING if name in source.options]
         return " ".join((source.format, *shape))
 
@@ -30,7 +30,7 @@ class RateSource:
         return "ahead" if _count(first) > _count(second) else "behind" if _count(first) < _count(second) else "same"
 
     def between(self, first: str, second: str) -> Lag | None:
-        """In rows, of ``rate-micro-batch``; an offset of ``rate`` is a number of seconds, at whatever rate."""
+        """In rows, for ``rate-micro-batch``; an offset of ``rate`` is a number of seconds, at an unknown rate."""
         if not any(offset.startswith("{") for offset in (first, second)):
             return None
         return Lag(max(0, _count(second) - max(0, _count(first))))

@@ -1,4 +1,4 @@
-"""Which sources of a position cannot be read again from it: known by the connector alone, and nothing is asked."""
+"""Which sources of a position cannot be read again from it, as their connectors declare; no source is asked."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from airflow_streamstate.protocol.positions import SourceIdentity
 def sending_once(
     identities: Sequence[SourceIdentity], lines: Sequence[str], connectors: Iterable[SourceConnector]
 ) -> dict[str, str]:
-    """The sources that have an offset and cannot read it again: what each is -> why.
+    """The sources that have an offset and cannot read it again: identity -> reason.
 
     Args:
         identities: what each source is, in the order of the offsets; shorter where unknown.
         lines: the offset of each, as Spark wrote it.
-        connectors: those that can be imported here.
     """
     known = {connector.name: connector for connector in connectors if isinstance(connector, SendingOnceConnector)}
     return {

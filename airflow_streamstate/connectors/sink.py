@@ -1,10 +1,11 @@
-"""What must be known of a sink before a stream starts into it: which batches it holds, and what a new one needs.
+"""The public interface of a sink connector: which batches a sink holds, and what it needs before a stream starts into
+it.
 
-A sink that is idempotent by batch id skips every id that it holds, with whatever rows come under it, and says nothing
-(Law 14). So it is asked before the start. A connector says what is so; the refusal is the runtime's.
+A sink that is idempotent by batch id silently skips every id that it holds, whatever its rows (Law 14), so the driver
+asks it before the start. A connector reports; the driver refuses.
 
-Public: a package brings connectors of its own by the entry-point group ``airflow_streamstate.sinks``, each a class that
-is made without arguments (``registry``); ``sink_conformance`` is what each has to keep to.
+A package brings connectors by the entry-point group ``airflow_streamstate.sinks``, each a class without arguments
+(``registry``); ``testing.check_sink`` checks its promises.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from airflow_streamstate.connectors.registry import SINKS, Found, find_connector
 from airflow_streamstate.protocol.data_events import RepeatMeans
 
 Skips = Literal["batch_id", "query_id_and_batch_id", "nothing", "unknown"]
-"""By what a sink knows a batch that it was given before, and skips it."""
+"""By what a sink recognises a batch that it was given before, and skips it."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,8 @@ class Sink:
 
     Attributes:
         format: lower case, e.g. ``parquet``, ``delta``, ``foreachbatch``; of a table: its provider.
-        path: where it lies, as the script spelled it; of a table: its location; None where nobody said.
-        table: what ``toTable`` was given; None for ``start``.
+        path: as the script spelled it; of a table: its location; None where unknown.
+        table: the argument of ``toTable``; None for ``start``.
         options: the writer's, names in lower case.
         output_mode: ``append``, ``update`` or ``complete``.
         is_there: of a table: its catalog has it.
@@ -49,11 +50,11 @@ class Sink:
 
 @dataclass(frozen=True)
 class HeldBatches:
-    """Which batches a sink holds, of those that were asked for.
+    """Which of the requested batches a sink holds.
 
     Attributes:
         batch_ids: ascending; a ``range`` where every id up to the newest counts as held.
-        unknown_reason: why it cannot be told, a lower-case sentence; "" where it can.
+        unknown_reason: why that is unknown, a lower-case sentence; else "".
     """
 
     batch_ids: Sequence[int] = ()
@@ -65,38 +66,38 @@ class HeldBatches:
 
 
 def held_up_to(newest: int | None, from_batch_id: int) -> HeldBatches:
-    """Of a sink that skips every id up to the newest one that it holds; None: it holds none."""
+    """For a sink that skips every id up to its newest batch; None: it holds none."""
     return HeldBatches(() if newest is None else range(from_batch_id, newest + 1))
 
 
-def held_where_nobody_says(sink: Sink) -> HeldBatches:
-    """Of a sink without a place: a table that is not there yet holds nothing, and of all else nobody can tell."""
+def held_without_place(sink: Sink) -> HeldBatches:
+    """For a sink of unknown location: a table that does not exist yet holds nothing; all else is unknown."""
     if sink.is_there:
         return HeldBatches(unknown_reason="its catalog does not say where it lies")
     return HeldBatches(unknown_reason="" if sink.table is not None else "no path was given")
 
 
 class SinkReach(Protocol):
-    """What a connector asks with. Raises what Spark and Hadoop raise."""
+    """What a connector may use. Raises what Spark and Hadoop raise."""
 
     @property
     def session(self) -> Any:
         """The ``SparkSession`` of the script."""
 
     def names_in(self, folder: str) -> tuple[str, ...] | None:
-        """The names in a folder that Hadoop reaches, any order; None where there is no such folder."""
+        """The names in a folder that Hadoop reaches, unsorted; None where the folder does not exist."""
 
     def read_text(self, uri: str) -> str:
-        """A whole file, UTF-8."""
+        """A whole UTF-8 file."""
 
     def create_text(self, uri: str, text: str) -> None:
-        """Write a file whole or not at all, with its folder; one that is there stays as it is."""
+        """Write a file, and its folder, atomically; an existing file stays as it is."""
 
     def delete(self, uri: str) -> None:
-        """Delete a file; one that is not there is deleted already."""
+        """Delete a file, if it exists."""
 
     def move(self, uri: str, to_uri: str) -> None:
-        """Move a file, with the folders that it needs; one that is not there is moved already."""
+        """Move a file, creating folders; a missing file counts as moved."""
 
 
 @runtime_checkable
@@ -105,8 +106,8 @@ class SinkConnector(Protocol):
 
     Attributes:
         name: of the kind, e.g. ``delta``.
-        skips: by what it knows a batch that it was given before.
-        undo: how what a bad version wrote is taken out of it again, in words.
+        skips: by what it recognises a batch that it was given before.
+        undo: how a bad version's output is removed from it, in words.
     """
 
     name: str
@@ -120,45 +121,38 @@ class SinkConnector(Protocol):
         """Which batches of this query the sink holds, at or above an id. Changes nothing.
 
         Args:
-            sink: what is written to; it may not be there yet, and then holds nothing.
-            query_id: Spark's id of the query; None for one that has none yet.
-            from_batch_id: the lowest id that is asked for.
-            reach: what to ask with.
+            sink: it may not exist yet, and then holds nothing.
+            query_id: Spark's id of the query; None before it has one.
+            from_batch_id: the lowest id in question.
         """
 
     def prepare(self, sink: Sink, next_batch_id: int, reach: SinkReach) -> tuple[str, ...]:
-        """Make a sink ready whose next batch has this id; doing it twice is doing it once.
-
-        Returns:
-            What was done, in words; nothing where nothing was needed.
-        """
+        """Prepare a sink whose next batch has this id; may be repeated. Returns what was done, in words."""
 
 
 @runtime_checkable
 class RepeatedSink(Protocol):
-    """What a ``SinkConnector`` has as well where ``skips`` does not say what becomes of a batch that runs again.
-
-    That depends on the place that is written to, or on a setting.
+    """Also implemented by a ``SinkConnector`` whose ``skips`` does not say what becomes of a repeated batch, because
+    that
+    depends on the location or on a setting.
     """
 
     def repeats(self, sink: Sink, conf: Mapping[str, str]) -> RepeatMeans:
-        """What this sink makes of a batch that it was given before; asks nobody.
+        """What this sink makes of a batch that it was given before, without asking it.
 
         Args:
-            sink: what is written to.
-            conf: settings of the session (``REPEAT_SETTINGS``); those that are not set are left out.
+            conf: the settings ``REPEAT_SETTINGS`` of the session, without those that are not set.
         """
 
 
 REPEAT_SETTINGS = ("spark.wap.id", "spark.wap.branch")
-"""The settings of a session by which a sink is written to in another way."""
+"""The settings of a session that change how a sink is written to."""
 
 
 def repeat_means(sink: Sink, connectors: Iterable[SinkConnector], conf: Mapping[str, str] | None = None) -> RepeatMeans:
     """What a sink makes of a batch that it was given before.
 
     Args:
-        sink: what is written to.
         connectors: as ``known_sinks().connectors``.
         conf: as ``RepeatedSink.repeats``; None for unknown.
     """
@@ -172,7 +166,7 @@ def repeat_means(sink: Sink, connectors: Iterable[SinkConnector], conf: Mapping[
 
 @functools.cache
 def known_sinks() -> Found[SinkConnector]:
-    """Every sink connector that can be imported here, looked for once: that reads the metadata of all packages."""
+    """Every sink connector that can be imported here, cached: finding them reads the metadata of all packages."""
     return find_connectors(SINKS, SinkConnector)  # type: ignore[type-abstract]
 
 

@@ -1,8 +1,8 @@
 """Spark's ``socket``: a source that sends each row once, and counts from its connection on.
 
-Each start connects anew and counts from -1. Started from an offset of before, Spark takes the new count for the older
-one: it commits -1 over the position that it had, and fails ("Offsets committed out of order"). Started from -1 it waits
-for ever: it connects with its first batch, and there is none as long as nothing is new. So it begins without an offset.
+Each start reconnects and counts from -1. Started from an earlier offset, Spark commits -1 over that position and fails
+("Offsets committed out of order"). Started from -1 it waits for ever: it connects with its first batch, which needs
+news. So it begins without an offset.
 """
 
 from __future__ import annotations
@@ -61,11 +61,7 @@ class SocketSource:
 
 
 class OpenSocket(UnaskedSource):
-    """A socket, to which nothing connects here: that would take its rows.
-
-    Args:
-        what: what it is.
-    """
+    """A socket. Nothing connects to it here, which would take its rows."""
 
     def __init__(self, what: str) -> None:
         super().__init__("a socket does not say what it has")

@@ -1,7 +1,7 @@
-"""The public interface of a source connector: what only somebody who knows a kind of source can say about it.
+"""The public interface of a source connector: what is specific to one kind of source.
 
-A connector never reads input and never changes anything. It is asked in the driver, at the start of a query and at each
-sign of life; whatever it raises becomes a remark. ``conformance`` holds any connector against these promises.
+A connector never reads input and never changes anything. The driver asks it at the start of a query and at each
+heartbeat; whatever it raises becomes a remark. ``testing`` checks a connector against these promises.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
 
 NO_OFFSET = "-"
-"""What stands in Spark's offset log for a source that has no offset yet."""
+"""Spark's entry in an offset log for a source without an offset."""
 
 SYSTEM = "cluster_id"
-"""The mark that names the system which a source lies in: two of one identity in two systems are two sources."""
+"""The mark of the system that a source is in: one identity in two systems is two sources."""
 
 OffsetOrder = Literal["same", "ahead", "behind", "apart"]
-"""How a first offset lies to a second: equal; nowhere behind and somewhere ahead of it; the reverse; neither."""
+"""A first offset against a second: equal; nowhere behind and somewhere ahead of it; the reverse; neither."""
 Unit = Literal["rows", "files", "versions", "bytes"]
-"""In which a source counts what it has."""
 LossReason = Literal["removed", "remade", "gone", "elsewhere", "sent_once"]
-"""Retention took it; another of the same name is there; nothing of the name is there; the offset is of other parts; the
+"""Retention removed it; another source has its name now; no source has its name; the offset is of other parts; the
 source sends each row once."""
 
 
@@ -32,9 +31,9 @@ class Source:
 
     Attributes:
         format: Spark's short name of it, in lower case: ``kafka``, ``parquet``, ``rate``, ….
-        options: as the script gave them, names in lower case. They may hold credentials: a connector hands them to the
-            system that it asks, and to nobody else.
-        table: the name of the table; "" where it is none.
+        options: as the script gave them, names in lower case. They may hold credentials, which a connector passes only
+            to the system that it asks.
+        table: the name of the table; "" for none.
     """
 
     format: str
@@ -56,12 +55,7 @@ class SparkDoor(Protocol):
 
 @dataclass(frozen=True)
 class Lag:
-    """How far an offset is behind its source, or behind another offset of it.
-
-    Attributes:
-        behind: how many.
-        unit: of what.
-    """
+    """How far an offset is behind its source, or behind another offset of it, in ``unit``."""
 
     behind: int
     unit: Unit = "rows"
@@ -69,24 +63,19 @@ class Lag:
 
 @dataclass(frozen=True)
 class Untold:
-    """What a source cannot tell.
-
-    Attributes:
-        reason: why, a lower-case clause: ``it makes up rows as time passes``.
-    """
+    """Why a source cannot tell, a lower-case clause: ``it makes up rows as time passes``."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class LostInput:
-    """Input behind an offset that cannot be read any more.
+    """Input after an offset that cannot be read any more.
 
     Attributes:
         part: where, e.g. ``flights[3]`` for a partition of a topic.
-        reason: what became of it.
-        rows: how many; None where nobody can say.
-        detail: by what that is known, e.g. which marks were kept and which were found; "" where no more is to be said.
+        rows: how many; None where unknown.
+        detail: the evidence, e.g. which marks were kept and which were found; "" for none.
     """
 
     part: str
@@ -97,11 +86,11 @@ class LostInput:
 
 @dataclass(frozen=True)
 class Preflight:
-    """What a query would find that started at an offset.
+    """What a query that starts at an offset would find.
 
     Attributes:
-        lost: empty where everything is there.
-        readable: the offset that reads all that is still there; the one asked about where nothing is lost.
+        lost: empty where everything can be read.
+        readable: the offset that reads all that is left; the given one where nothing is lost.
     """
 
     lost: tuple[LostInput, ...]
@@ -110,14 +99,14 @@ class Preflight:
 
 @dataclass(frozen=True)
 class Narrowed:
-    """An offset as a source reads on from it that reads a part of what the offset is of.
+    """The rest of an offset, for a source that now reads only a part of it.
 
     Attributes:
         kept: the offset of that part.
-        read: what it is of, e.g. ``flights[3]``.
-        left: what is not read any more, and where it was left.
-        is_named: the script says itself what it left out, and reads nothing in its place: an item that was taken out of
-            a list. Not so where something fell out of a pattern, or where the source reads what the offset is not of.
+        read: the parts that it has, e.g. ``flights[3]``.
+        left: the parts that are not read any more, and their offsets.
+        is_named: the script explicitly lists what it reads, and the offset has all of it: an item was removed from the
+            list. False where something fell out of a pattern, or where the source reads parts that the offset lacks.
     """
 
     kept: str
@@ -127,39 +116,33 @@ class Narrowed:
 
 
 class OpenSource(Protocol):
-    """A source that can be asked, until it is closed. Each question has a bounded time, and may raise anything."""
+    """A source that can be asked, until it is closed. Each call has a bounded time, and may raise anything."""
 
     def marks(self) -> Mapping[str, str]:
-        """What tells this source from another of the same name (ids that its system gave it); kept with its offsets.
+        """Ids that tell this source from another of the same name; kept with its offsets.
 
-        The one under ``SYSTEM`` is of the system itself: never by what address that is reached.
+        The one under ``SYSTEM`` is of the system itself, never its address.
         """
 
     def lag(self, offset: str) -> Lag | Untold | None:
-        """How far this offset is behind what the source has now; None where nobody knows, nor why."""
+        """How far this offset is behind what the source has now; None where that and the reason are unknown."""
 
     def preflight(self, offset: str, marks: Mapping[str, str]) -> Preflight:
-        """What of the input behind this offset is lost.
+        """What of the input after this offset is lost.
 
         Args:
             offset: as Spark wrote it; never ``NO_OFFSET``.
-            marks: of when the offset was written; empty where nobody kept any.
+            marks: of when the offset was written; empty where none were kept.
         """
 
     def close(self) -> None:
-        """Let go of what was opened; may be called twice."""
+        """Release resources; may be called twice."""
 
 
 class UnaskedSource:
-    """A source that nobody asks anything: it tells no lag, and nothing behind an offset counts as lost.
+    """An ``OpenSource`` that tells no lag, for ``reason``, and no loss: for connectors without a system to ask."""
 
-    Implements ``OpenSource`` for connectors that know identities and offsets alone.
-
-    Args:
-        reason: why it tells no lag.
-    """
-
-    def __init__(self, reason: str = "nobody asks this kind of source what it has") -> None:
+    def __init__(self, reason: str = "this kind of source is not asked what it has") -> None:
         self._reason = reason
 
     def marks(self) -> Mapping[str, str]:
@@ -177,55 +160,57 @@ class UnaskedSource:
 
 @runtime_checkable
 class SourceConnector(Protocol):
-    """What is known of one kind of source. Made without arguments; keeps nothing between two calls."""
+    """What is known of one kind of source. Created without arguments; keeps nothing between two calls."""
 
     @property
     def name(self) -> str:
         """A word: ``kafka``."""
 
     def identify(self, source: Source) -> str | None:
-        """What the source reads, in words that stay equal for as long as offsets mean the same; None: not of this kind.
+        """What the source reads, in words that stay equal while offsets mean the same; None: not of this kind.
 
-        Never a credential, nothing that is set anew at every start, and no address by which it is reached.
+        Never a credential, an address, or anything that changes at every start.
         """
 
     def continues(self, source: Source, offset: str) -> bool:
-        """Whether this source can read on from an offset, although its identity is another than the offset was kept
-        under: more topics than before, say. False where that cannot be told."""
+        """Whether this source can read on from an offset that was kept under another identity, e.g. of fewer topics;
+        False
+        where unknown.
+        """
 
     def compare(self, first: str, second: str) -> OffsetOrder:
-        """How two offsets of one source lie to each other. ``NO_OFFSET`` is behind every other.
+        """The order of two offsets of one source. ``NO_OFFSET`` is behind every other.
 
         Raises:
             ValueError: one of them is no offset of this kind of source.
         """
 
     def open(self, source: Source, spark: SparkDoor) -> OpenSource:
-        """Connect to where the source is, or be ready to."""
+        """Connect to the source, or prepare to."""
 
     def remarks(self, source: Source) -> tuple[str, ...]:
         """What a person should know about the options of this source, one lower-case sentence each."""
 
     def explain(self, failure: str) -> str | None:
-        """Spark's words for why a query failed, as one sentence with the next step; None where they say otherwise."""
+        """Spark's text about why a query failed, as one sentence with the next step; None for any other failure."""
 
 
 @runtime_checkable
 class NarrowingConnector(Protocol):
-    """What the connector of a source that may read a part of what it read before has beside ``SourceConnector``."""
+    """Also implemented by the connector of a source that may read a part of what it read before."""
 
     def narrow(self, source: Source, offset: str) -> Narrowed | None:
-        """What of an offset this source reads on from; None where it reads all of it, or nothing."""
+        """The part of an offset that this source reads on from; None where that is all of it, or nothing."""
 
 
 @runtime_checkable
 class MeasuringConnector(Protocol):
-    """What a ``SourceConnector`` has as well whose offsets say how much lies between two of them."""
+    """Also implemented by a connector whose offsets say how much lies between two of them."""
 
     def between(self, first: str, second: str) -> Lag | None:
-        """How much the second offset covers that the first does not, 0 where it is nowhere ahead; asks nobody.
-
-        None where the two do not tell.
+        """How much the second offset covers that the first does not, without asking the source; 0 where it is nowhere
+        ahead,
+        None where unknown.
 
         Raises:
             ValueError: one of them is no offset of this kind of source.
@@ -234,8 +219,7 @@ class MeasuringConnector(Protocol):
 
 @runtime_checkable
 class SendingOnceConnector(Protocol):
-    """What the connector of a source has beside ``SourceConnector`` that cannot read again what it has read, so that no
-    start goes on from an offset of it.
+    """Also implemented by the connector of a source that reads nothing twice: no start continues from an offset of it.
 
     Attributes:
         sends_once: why, a lower-case clause without its full stop.
@@ -246,26 +230,25 @@ class SendingOnceConnector(Protocol):
 
 @runtime_checkable
 class TimedSource(Protocol):
-    """What an open source has beside ``OpenSource`` that knows when its input came."""
+    """Also implemented by an open source that knows when its input arrived."""
 
     def offset_at(self, moment: datetime, last: str) -> str | Untold:
-        """The offset that covers all input of before a moment, and none that came since.
+        """The offset that covers all input from before a moment, and none since.
 
         Args:
-            moment: which.
             last: an offset of this source, as Spark wrote it, to take the form from.
         """
 
 
 @runtime_checkable
 class ListedSource(Protocol):
-    """What an open source has beside ``OpenSource`` that reads files, of which Spark keeps book below ``sources/``.
+    """Also implemented by an open source of files, which Spark logs below ``sources/``.
 
-    Its offsets count looks, so what they cover is in that book. Paths are spelled as there.
+    Its offsets count listings, so that log says what they cover. Paths are spelled as there.
     """
 
     def paths(self) -> frozenset[str]:
         """Every file that the source would find now."""
 
     def modified_at_ms(self) -> Mapping[str, int]:
-        """The same, with when each was modified, in milliseconds since 1970."""
+        """The same, with each file's time of modification, in milliseconds since 1970."""

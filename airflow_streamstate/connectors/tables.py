@@ -1,18 +1,17 @@
-"""Tables of a catalog, Delta and Iceberg: what they are called, and how their offsets lie to each other.
+"""Tables of a catalog, Delta and Iceberg: their sinks, their names as sources, and the order of their offsets.
 
-Nobody here asks a table what it still has: a snapshot that was expired behind an offset is found by Spark itself. A
-Delta table is asked for its versions.
+Only Delta is asked for its versions; a snapshot that was expired after an offset is found by Spark itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkReach, Skips, held_up_to, held_where_nobody_says
+from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkReach, Skips, held_up_to, held_without_place
 from airflow_streamstate.connectors.source import (
     NO_OFFSET,
     Lag,
@@ -29,18 +28,18 @@ from airflow_streamstate.protocol.redaction import redact_uri
 
 # Apache Iceberg's sink: the snapshot that a batch makes notes the query id and the batch id in its summary.
 #
-# An id up to the newest that is noted for a query in the table's present history is skipped, and no progress shows
-# it. What ``rollback_to_snapshot`` took out of that history is not held any more: so it is undone, by what the
-# summaries say. From the newest snapshot down, each one is of the query, or changes no row, or is somebody else's.
+# Iceberg silently skips an id up to the newest that the table's present history has for the query.
+# ``rollback_to_snapshot`` removes snapshots from that history, which undoes them. By the summaries, from the newest
+# snapshot down, each one is of the query, or changes no row, or is another writer's.
 
 QUERY_ID = "spark.sql.streaming.queryId"
 EPOCH_ID = "spark.sql.streaming.epochId"
 WAP_ENABLED, WAP_BRANCH, WAP_ID = "write.wap.enabled", "spark.wap.branch", "spark.wap.id"
 LOOKS = 50
-"""So many snapshots are looked at one by one; whatever is older, in one go."""
+"""So many snapshots are read one by one; older ones all at once."""
 _BRANCH_PART = "branch_"
 _SAME_ROWS = "replace"
-"""The operation of a snapshot that holds the rows of the one before it in other files."""
+"""The operation of a snapshot with the rows of the one before it in other files."""
 
 
 class IcebergSink:
@@ -60,11 +59,11 @@ class IcebergSink:
         table = _load(sink, reach.session)
         if table is None:
             return HeldBatches()
-        table.refresh()  # the catalog's copy may be older than a commit whose answer was lost
+        table.refresh()  # the cached copy may be older than a commit whose answer was lost
         conf = reach.session.conf if table.properties().get(WAP_ENABLED) == "true" else {}
         if conf.get(WAP_ID, None):
             return HeldBatches(unknown_reason=f"what is written under {WAP_ID} lies in no history of the table")
-        # Iceberg itself skips by the table's own history alone, also where it writes to a branch: so both count.
+        # Iceberg skips by the table's own history even where it writes to a branch, so both count.
         branch = _branch_of(sink) or conf.get(WAP_BRANCH, None)
         heads = [table.currentSnapshot(), table.snapshot(branch) if branch else None]
         found = [_newest_below(head, table, query_id, reach.session._jvm) for head in heads if head is not None]
@@ -81,35 +80,38 @@ class IcebergSink:
         row.write.format("iceberg").mode("append").save(scratch_uri)
 
     def repeats(self, sink: Sink, conf: Mapping[str, str]) -> RepeatMeans:
-        """Iceberg skips by the table's own history alone: what is written beside it is there twice."""
+        """Iceberg skips by the table's own history only: what is written to a branch is there twice."""
         if _branch_of(sink):
             return "doubled"
         return "unknown" if any(conf.get(name) for name in (WAP_ID, WAP_BRANCH)) else "skipped"
 
-    def find_undo(self, sink: Sink, wish: UndoOrder, reach: SinkReach) -> FoundUndo:
+    def find_undo(self, sink: Sink, request: UndoOrder, reach: SinkReach) -> FoundUndo:
         table = _load(sink, reach.session)
         if table is None:
             return FoundUndo()
         table.refresh()
         conf = reach.session.conf if table.properties().get(WAP_ENABLED) == "true" else {}
         if _branch_of(sink) or conf.get(WAP_ID, None) or conf.get(WAP_BRANCH, None):
-            raise cannot_undo("what is written beside a table's own history is not rolled back here", sink, wish)
+            raise cannot_undo("what is written beside a table's own history is not rolled back here", sink, request)
         snapshot = newest = table.currentSnapshot()
         undone: list[tuple[int, int]] = []
         while snapshot is not None:
             snapshot_id = int(snapshot.snapshotId())
-            epoch = _epoch_of_any(snapshot.summary(), wish.query_ids)
-            if epoch is not None and epoch <= wish.to_batch_id:
-                if epoch < wish.to_batch_id:
-                    raise cannot_undo("its history does not show that batch", sink, wish, newest_batch_id_before=epoch)
+            epochs = (_epoch(snapshot.summary(), query_id) for query_id in request.query_ids)
+            epoch = next((one for one in epochs if one is not None), None)
+            if epoch is not None and epoch <= request.to_batch_id:
+                if epoch < request.to_batch_id:
+                    raise cannot_undo(
+                        "its history does not show that batch", sink, request, newest_batch_id_before=epoch
+                    )
                 return _found_undo(int(newest.snapshotId()), snapshot_id, undone)
             if epoch is not None:
                 undone.append((epoch, snapshot_id))
             elif str(snapshot.operation()) != _SAME_ROWS:
                 raise cannot_undo(
-                    "somebody else changed the table since that batch, which a rollback would take back, too",
+                    "another writer changed the table since that batch, which a rollback would take back, too",
                     sink,
-                    wish,
+                    request,
                     snapshot_id=snapshot_id,
                     operation=str(snapshot.operation()),
                 )
@@ -117,18 +119,18 @@ class IcebergSink:
             snapshot = None if parent is None else table.snapshot(parent)
         if newest is None:
             return FoundUndo()
-        raise cannot_undo("its history does not reach back to that batch", sink, wish)
+        raise cannot_undo("its history does not reach back to that batch", sink, request)
 
-    def undo_batches(self, sink: Sink, wish: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
+    def undo_batches(self, sink: Sink, request: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
         table = _load(sink, reach.session) if found.target else None
         if table is None:
             return
         table.refresh()
         table.manageSnapshots().rollbackTo(found.marks["target"]).commit()
-        # Between the look and the act there may have been somebody: what he added is taken back with the rest.
+        # Another writer may have committed since ``find_undo``; the rollback has removed that, too.
         before = int(list(table.history())[-2].snapshotId())
         if before != found.marks["newest"]:
-            raise written_meanwhile(sink, wish, snapshot_id=before)
+            raise written_meanwhile(sink, request, snapshot_id=before)
 
 
 def _branch_of(sink: Sink) -> str | None:
@@ -139,7 +141,7 @@ def _branch_of(sink: Sink) -> str | None:
 
 
 def _newest_below(head: Any, table: Any, query_id: str, jvm: Any) -> int | None:
-    """The newest batch of the query in the history that ends here; None where there is none."""
+    """The newest batch of the query in the history that ends here; None for none."""
     snapshot = head
     for _ in range(LOOKS):
         epoch = _epoch(snapshot.summary(), query_id)
@@ -153,7 +155,7 @@ def _newest_below(head: Any, table: Any, query_id: str, jvm: Any) -> int | None:
 
 
 def _newest_in_metadata(head_id: int, table: Any, query_id: str, jvm: Any) -> int | None:
-    """The same for what lies deep: all of the table's snapshots at once."""
+    """The same for a long history: all of the table's snapshots at once."""
     metadata = json.loads(str(jvm.org.apache.iceberg.TableMetadataParser.toJson(table.operations().current())))
     snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in metadata.get("snapshots", ())}
     snapshot = snapshots.get(head_id)
@@ -176,17 +178,13 @@ def _found_undo(newest: int, target: int, undone: Sequence[tuple[int, int]]) -> 
     )
 
 
-def _epoch_of_any(summary: Any, query_ids: Iterable[str]) -> int | None:
-    return next((epoch for epoch in (_epoch(summary, query_id) for query_id in query_ids) if epoch is not None), None)
-
-
 def _epoch(summary: Any, query_id: str) -> int | None:
     epoch = summary.get(EPOCH_ID) if summary.get(QUERY_ID) == query_id else None
     return None if epoch is None else int(epoch)
 
 
 def _load(sink: Sink, session: Any) -> Any:
-    """The table as Iceberg knows it; None where there is none."""
+    """The table as Iceberg knows it; None where it does not exist."""
     jvm = session._jvm
     name = sink.table or sink.path or ""
     if sink.table is None and "/" in name:
@@ -198,18 +196,18 @@ def _load(sink: Sink, session: Any) -> Any:
 
 
 def _tables_by_path(session: Any) -> Any:
-    """Tables that no catalog knows."""
+    """Tables without a catalog."""
     conf = session._jsparkSession.sessionState().newHadoopConf()
     return session._jvm.org.apache.iceberg.hadoop.HadoopTables(conf)
 
 
 # Delta Lake's sink: each commit of a batch notes the query id and the batch id (``SetTransaction``).
 #
-# An id up to the newest that is noted for a query is skipped, and ``RESTORE`` of the table does not take the note
-# back. Another query id is another query: a start that brings a new one is skipped nothing.
+# Delta skips an id up to the newest that is noted for a query, and ``RESTORE`` does not remove the note, so a query
+# goes on under a new id after an undo.
 #
-# It is undone by ``RESTORE`` to the version that committed the batch, by what its own log says: from the newest
-# version down, each one is of the query, or changes no row, or is somebody else's, whose rows ``RESTORE`` would drop.
+# An undo is ``RESTORE`` to the version that committed the batch. By the log, from the newest version down, each one is
+# of the query, or changes no row, or is another writer's, whose rows ``RESTORE`` would drop.
 
 LOG = "_delta_log"
 IGNORE_MISSING = "spark.sql.files.ignoreMissingFiles"
@@ -230,15 +228,15 @@ class DeltaSink:
         if query_id is None:
             return HeldBatches()
         if sink.path is None:
-            return held_where_nobody_says(sink)
+            return held_without_place(sink)
         session = reach.session
         log = session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, sink.path)
-        # Scala's default arguments, by the names that it gives them: their number differs between versions.
+        # Scala's default arguments, by their generated names: their number differs between versions.
         defaults = (f"update$default${number}" for number in range(1, _arguments_of(log, "update") + 1))
-        # Delta reads its log from the last checkpoint on, which repeats all transactions: nothing older is looked at.
+        # Delta reads its log from the last checkpoint on, which repeats all transactions.
         snapshot = log.update(*(getattr(log, name)() for name in defaults))
         if int(snapshot.version()) < 0:
-            return HeldBatches()  # no table lies there yet
+            return HeldBatches()  # no table is there yet
         noted = snapshot.transactions().get(query_id)
         return held_up_to(int(noted.get()) if noted.isDefined() else None, from_batch_id)
 
@@ -248,37 +246,37 @@ class DeltaSink:
     def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
         write_beside(sink, row, scratch_uri)
 
-    def find_undo(self, sink: Sink, wish: UndoOrder, reach: SinkReach) -> FoundUndo:
+    def find_undo(self, sink: Sink, request: UndoOrder, reach: SinkReach) -> FoundUndo:
         if sink.path is None:
             if sink.table is not None and not sink.is_there:
                 return FoundUndo()
-            raise cannot_undo("nobody says where it lies", sink, wish)
+            raise cannot_undo("its location is unknown", sink, request)
         versions = _versions(sink.path, reach)
-        return _Walk(sink, wish, reach, versions).back() if versions else FoundUndo()
+        return _Walk(sink, request, reach, versions).back() if versions else FoundUndo()
 
-    def undo_batches(self, sink: Sink, wish: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
+    def undo_batches(self, sink: Sink, request: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
         if sink.path is None or not found.target:
             return
         session = reach.session
         if session.conf.get(IGNORE_MISSING, "false") == "true":
-            raise cannot_undo(f"{IGNORE_MISSING} lets RESTORE pass over files that are gone", sink, wish)
+            raise cannot_undo(f"{IGNORE_MISSING} lets RESTORE pass over files that are gone", sink, request)
         newest, target = found.marks["newest"], found.marks["target"]
         table = session._jvm.io.delta.tables.DeltaTable.forPath(session._jsparkSession, sink.path)
         table.restoreToVersion(target)
-        # Between the look and the act there may have been somebody: RESTORE goes back from whatever is the newest then.
+        # Another writer may have committed since ``find_undo``; RESTORE goes back from whatever is the newest.
         done = _read(sink.path, newest + 1, reach) if newest + 1 in _versions(sink.path, reach) else None
         if done is None or done.restored != target:
-            raise written_meanwhile(sink, wish, version=newest + 1)
+            raise written_meanwhile(sink, request, version=newest + 1)
 
 
 @dataclass(frozen=True)
 class _Commit:
-    """One version of a table, as its log says.
+    """One version of a table, from its log.
 
     Attributes:
         batches: query id -> batch id.
-        restored: the version that it went back to; None where it did not.
-        changes: rows, columns or the rules of the table may be others than before.
+        restored: the version that it went back to; None for none.
+        changes: it may change rows, columns or the rules of the table.
         operation: as Delta calls it.
     """
 
@@ -291,13 +289,13 @@ class _Commit:
 class _Walk:
     """The way back through a table's history to the version that committed the batch."""
 
-    def __init__(self, sink: Sink, wish: UndoOrder, reach: SinkReach, versions: Sequence[int]) -> None:
-        self._sink, self._wish, self._reach = sink, wish, reach
+    def __init__(self, sink: Sink, request: UndoOrder, reach: SinkReach, versions: Sequence[int]) -> None:
+        self._sink, self._wish, self._reach = sink, request, reach
         self._versions = frozenset(versions)
         self._newest = max(versions)
 
     def back(self) -> FoundUndo:
-        """What was written since, newest version last; nothing to do where the table is there already.
+        """What was written since, newest version last; nothing where the table is at that version already.
 
         Raises:
             InvalidRequestError: as ``UndoingSink.find_undo``.
@@ -315,7 +313,7 @@ class _Walk:
                 undone.append((batch_id, version))
             elif commit.restored is None and commit.changes:
                 raise self._refusal(
-                    "somebody else changed the table since that batch, which RESTORE would take back, too",
+                    "another writer changed the table since that batch, which RESTORE would take back, too",
                     version=version,
                     operation=commit.operation,
                 )
@@ -359,17 +357,13 @@ def _versions(path: str, reach: SinkReach) -> list[int]:
 def _read(path: str, version: int, reach: SinkReach) -> _Commit:
     actions = [json.loads(line) for line in reach.read_text(f"{_log_of(path)}/{version:020}.json").splitlines() if line]
     info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    restored = info.get("operationParameters", {}).get("version")
     return _Commit(
         {txn["appId"]: int(txn["version"]) for action in actions for txn in [action.get("txn")] if txn},
-        _restored_version(info),
+        int(restored) if info.get("operation") == "RESTORE" and str(restored).isdigit() else None,
         any(_changes(action) for action in actions),
         str(info.get("operation", "unknown")),
     )
-
-
-def _restored_version(info: Mapping[str, Any]) -> int | None:
-    version = info.get("operationParameters", {}).get("version")
-    return int(version) if info.get("operation") == "RESTORE" and str(version).isdigit() else None
 
 
 def _changes(action: Mapping[str, Any]) -> bool:
@@ -389,12 +383,11 @@ def _arguments_of(log: object, method: str) -> int:
 
 _FORMATS = frozenset({"delta", "iceberg", "hudi", "paimon"})
 _VERSION = "reservoirVersion"
-_ORDERED = ((_VERSION, "index"),)
 _NOT_DELTA = "only the offsets of Delta say which version they are of"
 
 
 class TableSource:
-    """A source that has the name of a table, or a format of tables and a path."""
+    """A source with the name of a table, or with a format of tables and a path."""
 
     name = "table"
 
@@ -415,14 +408,13 @@ class TableSource:
         one, other = _fields(first), _fields(second)
         if one == other:
             return "same"
-        for names in _ORDERED:  # Delta; an Iceberg snapshot's id says nothing of its age
-            if all(name in one and name in other for name in names):
-                places = [tuple(offset[name] for name in names) for offset in (one, other)]
-                return "ahead" if places[0] > places[1] else "behind" if places[0] < places[1] else "same"
-        return "apart"
+        if not all(name in offset for name in (_VERSION, "index") for offset in (one, other)):
+            return "apart"  # an Iceberg snapshot's id says nothing about its age
+        at, other_at = ((offset[_VERSION], offset["index"]) for offset in (one, other))
+        return "ahead" if at > other_at else "behind" if at < other_at else "same"
 
     def between(self, first: str, second: str) -> Lag | None:
-        """In versions, of Delta; a part of one counts as one."""
+        """In versions, for Delta; a part of one counts as one."""
         one, other = ({} if offset == NO_OFFSET else _fields(offset) for offset in (first, second))
         if any(_VERSION not in fields for fields in (one, other) if fields):
             return None
@@ -435,7 +427,7 @@ class TableSource:
 
     def remarks(self, source: Source) -> tuple[str, ...]:
         if source.options.get("failondataloss", "true").strip().lower() == "false":
-            return ("failOnDataLoss=false: versions that the table has no more are passed over without a word",)
+            return ("failOnDataLoss=false: versions that the table has no more are passed over without an error",)
         return ()
 
     def explain(self, failure: str) -> str | None:
@@ -443,12 +435,7 @@ class TableSource:
 
 
 class OpenTable(UnaskedSource):
-    """A table whose history is asked for by SQL, as its readers would.
-
-    Args:
-        source: the source.
-        spark: of the driver.
-    """
+    """A table; its history is read by SQL."""
 
     def __init__(self, source: Source, spark: SparkDoor) -> None:
         super().__init__(_NOT_DELTA)
@@ -456,7 +443,7 @@ class OpenTable(UnaskedSource):
         self._spark = spark
 
     def lag(self, offset: str) -> Lag | Untold | None:
-        """In versions that are not read to their end. An offset stands before a version, or in it."""
+        """In versions that are not fully read. An offset is before a version, or in it."""
         fields = {} if offset == NO_OFFSET else _fields(offset)
         if _VERSION not in fields:
             return Untold(_NOT_DELTA)

@@ -1,7 +1,7 @@
-"""What any connector has to keep to: call these from a test of your own; they need no test framework.
+"""Checks of what any connector has to promise, for the tests of its package; they need no test framework.
 
-``check_source`` asks a connector without a system behind it; ``check_open_source`` asks one that is connected to a
-source of which the caller knows what is there.
+``check_source`` asks a connector without a system behind it; ``check_open_source`` one that is connected to a source
+whose content the caller knows. Each check raises AssertionError with the broken promise.
 """
 
 from __future__ import annotations
@@ -27,22 +27,18 @@ from airflow_streamstate.connectors.source import (
 from airflow_streamstate.connectors.undoing import UndoingSink, UndoOrder
 from airflow_streamstate.connectors.warming import WarmingSink
 
-# What any sink connector has to keep to: call this from a test of your own; it needs no test framework.
-
 OTHER_QUERY_ID = "77777777-5b1c-4d4f-9f0f-0a4d2f3c1b11"
 FAR_ID = 14
-"""A batch id that goes on from elsewhere, past one merge of a file sink's log."""
+"""A batch id that continues from elsewhere, past one merge of a file sink's log."""
 
 
 @dataclass(frozen=True)
 class SinkPlace:
-    """A sink of which the caller knows what it holds.
+    """A sink whose content the caller knows.
 
     Attributes:
-        sink: it.
-        reach: what to ask with.
-        query_id: of the query that wrote to it; "" where nobody did.
-        newest: its newest batch there, where that query wrote every batch up to it; None where nobody wrote.
+        query_id: of the query that wrote to it; "" for none.
+        newest: its newest batch, if that query wrote every batch up to it; None for an unwritten sink.
     """
 
     sink: Sink
@@ -52,15 +48,11 @@ class SinkPlace:
 
 
 def check_sink(connector: SinkConnector, empty: SinkPlace, written: SinkPlace | None = None) -> None:
-    """Hold a connector against what ``SinkConnector`` promises.
+    """Check what ``SinkConnector`` promises.
 
     Args:
-        connector: the connector.
-        empty: a sink of its kind that nobody wrote to; it is prepared, and of no other use then.
-        written: one that somebody wrote to; None where the connector's sinks keep no batches.
-
-    Raises:
-        AssertionError: it does not keep a promise; says which.
+        empty: an unwritten sink of its kind; the check prepares it, which spoils it for other uses.
+        written: a written one; None where the connector's sinks keep no batches.
     """
     _need(isinstance(connector, SinkConnector), "it lacks something of the interface")
     _need(bool(connector.name), "it has no name")
@@ -69,7 +61,7 @@ def check_sink(connector: SinkConnector, empty: SinkPlace, written: SinkPlace | 
         connector.skips in ("batch_id", "query_id_and_batch_id", "nothing", "unknown"), "it does not say what it skips"
     )
     _need(connector.matches(empty.sink), "it does not know a sink of its own kind")
-    _need(not connector.matches(Sink("conformance-no-such-format", "/out")), "it takes another's sink for its own")
+    _need(not connector.matches(Sink("conformance-no-such-format", "/out")), "it matches a sink of another kind")
     _check_empty(connector, empty)
     if written is not None:
         _check_written(connector, written)
@@ -82,7 +74,7 @@ def check_sink(connector: SinkConnector, empty: SinkPlace, written: SinkPlace | 
 def _check_empty(connector: SinkConnector, place: SinkPlace) -> None:
     for query_id in (None, OTHER_QUERY_ID):
         held = connector.held_batches(place.sink, query_id, 0, place.reach)
-        _need(not list(held.batch_ids), f"a sink that nobody wrote to holds {list(held.batch_ids)}")
+        _need(not list(held.batch_ids), f"an unwritten sink holds {list(held.batch_ids)}")
     _need(connector.prepare(place.sink, 0, place.reach) == (), "it prepares a sink for the first batch of all")
     connector.prepare(place.sink, FAR_ID, place.reach)
     _need(connector.prepare(place.sink, FAR_ID, place.reach) == (), "what is prepared is prepared again")
@@ -93,7 +85,7 @@ def _check_empty(connector: SinkConnector, place: SinkPlace) -> None:
 def _check_written(connector: SinkConnector, place: SinkPlace) -> None:
     newest = place.newest
     if newest is None:
-        raise AssertionError("the sink that somebody wrote to must have a newest batch")
+        raise AssertionError("the written sink must have a newest batch")
 
     def held(query_id: str | None, from_batch_id: int) -> HeldBatches:
         return connector.held_batches(place.sink, query_id, from_batch_id, place.reach)
@@ -102,7 +94,7 @@ def _check_written(connector: SinkConnector, place: SinkPlace) -> None:
     _need(not found.unknown_reason, f"it cannot tell: {found.unknown_reason}")
     _need(list(found.batch_ids) == list(range(newest + 1)), f"it does not hold 0 to {newest}: {list(found.batch_ids)}")
     _need(list(held(place.query_id, newest).batch_ids) == [newest], "it names ids below the one that was asked for")
-    _need(held(place.query_id, newest + 1).lacks(newest + 1), "it does not know that the next batch is missing")
+    _need(held(place.query_id, newest + 1).lacks(newest + 1), "it does not say that the next batch is missing")
     for query_id in (OTHER_QUERY_ID, None):
         others = list(held(query_id, 0).batch_ids)
         expected = list(range(newest + 1)) if connector.skips == "batch_id" else []
@@ -114,28 +106,26 @@ def _check_written(connector: SinkConnector, place: SinkPlace) -> None:
 
 
 def check_undo(connector: UndoingSink, place: SinkPlace, to_batch_id: int) -> None:
-    """Hold a connector that can undo against what ``UndoingSink`` promises; the sink is undone then.
+    """Check what ``UndoingSink`` promises; the sink is undone then.
 
     Args:
-        connector: the connector.
-        place: a sink that one query alone wrote to, every batch up to ``newest``.
+        place: a sink that only one query wrote to, every batch up to ``newest``.
         to_batch_id: the batch to go back to; below ``newest``.
-
-    Raises:
-        AssertionError: it does not keep a promise; says which.
     """
     _need(isinstance(connector, UndoingSink), "it lacks something of the interface")
     newest = -1 if place.newest is None else place.newest
     _need(-1 < to_batch_id < newest, "the sink must hold batches behind the one to go back to")
-    wish = UndoOrder("conformance", to_batch_id, frozenset({place.query_id}), newest)
-    found = connector.find_undo(place.sink, wish, place.reach)
+    request = UndoOrder("conformance", to_batch_id, frozenset({place.query_id}), newest)
+    found = connector.find_undo(place.sink, request, place.reach)
     later = tuple(range(to_batch_id + 1, newest + 1))
     _need(found.batch_ids == later, f"it finds {list(found.batch_ids)} to undo, and there are {list(later)}")
     _need(bool(found.target), "it does not say what it goes back to")
-    _need(bool(found.removed), "it names nothing of what it takes out")
-    _need(connector.find_undo(place.sink, wish, place.reach) == found, "looking for what there is to undo changes it")
+    _need(bool(found.removed), "it names nothing of what it removes")
+    _need(
+        connector.find_undo(place.sink, request, place.reach) == found, "looking for what there is to undo changes it"
+    )
     for _ in range(2):
-        connector.undo_batches(place.sink, wish, connector.find_undo(place.sink, wish, place.reach), place.reach)
+        connector.undo_batches(place.sink, request, connector.find_undo(place.sink, request, place.reach), place.reach)
     for query_id in (place.query_id, OTHER_QUERY_ID):
         held = connector.held_batches(place.sink, query_id, to_batch_id + 1, place.reach)
         is_remembered = connector.undo_needs_query_id and query_id == place.query_id
@@ -145,17 +135,13 @@ def check_undo(connector: UndoingSink, place: SinkPlace, to_batch_id: int) -> No
 def check_warming(
     connector: WarmingSink, place: SinkPlace, row: Any, scratch_uri: str, look: Callable[[], object]
 ) -> None:
-    """Hold a connector that can warm against what ``WarmingSink`` promises.
+    """Check what ``WarmingSink`` promises.
 
     Args:
-        connector: the connector.
-        place: a sink that somebody wrote to.
+        place: a written sink.
         row: a ``DataFrame`` of one row with the columns of the sink, and null in each.
         scratch_uri: an empty folder.
-        look: gives all that can be seen of the sink by other ways than the connector's: files, versions, offsets.
-
-    Raises:
-        AssertionError: it does not keep a promise; says which.
+        look: gives all that can be seen of the sink without the connector: files, versions, offsets.
     """
     _need(isinstance(connector, WarmingSink), "it lacks something of the interface")
 
@@ -175,16 +161,12 @@ _OPPOSITE: Mapping[OffsetOrder, OffsetOrder] = {"same": "same", "ahead": "behind
 def check_source(
     connector: SourceConnector, own: Sequence[Source], foreign: Sequence[Source], offsets: Sequence[str]
 ) -> None:
-    """Hold a connector against what ``SourceConnector`` promises.
+    """Check what ``SourceConnector`` promises.
 
     Args:
-        connector: the connector.
-        own: sources of its kind, each another one.
+        own: different sources of its kind.
         foreign: sources of other kinds.
         offsets: of one source of its kind, as Spark writes them, each ahead of the one before it; at least two.
-
-    Raises:
-        AssertionError: it does not keep a promise; says which.
     """
     _need(isinstance(connector, SourceConnector), "it lacks something of the interface")
     _need(bool(connector.name), "it has no name")
@@ -200,22 +182,16 @@ def check_source(
         remarks = connector.remarks(source)
         _need(isinstance(remarks, tuple), "remarks are a tuple of sentences")
         _need(all(isinstance(remark, str) and remark for remark in remarks), "remarks are a tuple of sentences")
-    _need(
-        connector.explain("java.lang.Error: something that nobody knows") is None, "it explains what it does not know"
-    )
+    _need(connector.explain("java.lang.Error: something unheard of") is None, "it explains what it does not know")
 
 
 def check_open_source(opened: OpenSource, start: str, end: str, rows_between: int | None) -> None:
-    """Hold a connected source, of which nothing is lost, against what ``OpenSource`` promises; it is closed then.
+    """Check what ``OpenSource`` promises of a connected source without lost input; it is closed then.
 
     Args:
-        opened: what ``open`` gave.
         start: an offset before its input.
-        end: the offset behind its input.
-        rows_between: how many rows (or files) lie between the two; None where the connector cannot tell.
-
-    Raises:
-        AssertionError: it does not keep a promise; says which.
+        end: the offset after its input.
+        rows_between: how many rows (or files) are between the two; None where the connector cannot tell.
     """
     marks = opened.marks()
     _need(all(isinstance(text, str) for pair in marks.items() for text in pair), "marks are texts")
@@ -242,7 +218,7 @@ def _check_identities(connector: SourceConnector, own: Sequence[Source], foreign
     _need(len(set(said)) == len(said), f"two sources have one identity: {said}")
     _need([connector.identify(source) for source in own] == said, "an identity changes between two calls")
     for source in foreign:
-        _need(connector.identify(source) is None, f"it takes another's source for its own: {source.format}")
+        _need(connector.identify(source) is None, f"it identifies a source of another kind: {source.format}")
     for source in own:
         secretive = {"password": NEVER_SAID, f"{source.format}.sasl.jaas.config": NEVER_SAID, "token": NEVER_SAID}
         with_secrets = replace(source, options={**source.options, **secretive})
@@ -288,6 +264,6 @@ def _check_measures(connector: MeasuringConnector, offsets: Sequence[str]) -> No
 
 
 def _need(is_so: bool, otherwise: str) -> None:
-    """An ``assert`` that also holds where python was told to leave those out."""
+    """An ``assert`` that ``python -O`` keeps."""
     if not is_so:
         raise AssertionError(otherwise)

@@ -1,7 +1,7 @@
-"""A sink that is made ready to be written to before the old version ends, without a trace in it.
+"""Warming a sink: a waiting driver prepares to write to it before the old version ends, without a trace in it.
 
-In a JVM that never wrote to a kind of sink, the first batch loads and compiles what writes there. A driver that waits
-for a handover has time for that while the old version still runs.
+In a JVM that never wrote to a kind of sink, the first batch loads and compiles the code for it; a driver that waits for
+a handover does so while the old version still runs.
 """
 
 from __future__ import annotations
@@ -15,31 +15,26 @@ _OF_THE_SINK = frozenset({"path", "checkpointlocation", "queryname", "txnappid",
 
 @runtime_checkable
 class WarmingSink(SinkConnector, Protocol):
-    """A sink connector that can have a driver load what writes to its sink."""
+    """A sink connector that can make a driver load the code that writes to its sink."""
 
     def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
-        """Load and compile what the first batch needs to write. Reads the sink at the most: changes nothing in it.
+        """Load and compile what the first batch needs to write. It may read the sink, and changes nothing in it.
 
-        What it raises leaves the sink cold, and is told; nothing else comes of it.
+        An error leaves the sink cold and is reported; nothing else follows.
 
         Args:
-            sink: what is written to; it may not be there yet.
+            sink: it may not exist yet.
             row: a ``DataFrame`` of one row that has the columns of the query, and null in each.
             scratch_uri: an empty folder of its own, which Hadoop reaches and which is removed later. It may hold what
-                an earlier call left.
-            reach: what to ask with.
+                an
+                earlier call left.
         """
 
 
 def write_beside(sink: Sink, row: Any, scratch_uri: str) -> None:
-    """Write a row twice into a scratch folder, in the format of a sink and with its options.
+    """Write a row into a scratch folder, in the format of a sink and with its options.
 
-    Twice, because the second write finds a table where the first one makes it.
-
-    Args:
-        sink: whose format and options are taken.
-        row: what is written.
-        scratch_uri: where to.
+    Twice, because the second write finds a table where the first one creates it.
     """
     options = {name: value for name, value in sink.options.items() if name not in _OF_THE_SINK}
     for _ in range(2):

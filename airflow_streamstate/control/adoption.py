@@ -10,7 +10,7 @@ from airflow_streamstate.protocol.adoptions import Adoption
 
 
 def adoption_register(control: StreamControl) -> Register[Adoption]:
-    """Where a stream's adoption stands; it is absent where the stream was never adopted."""
+    """The register of a stream's adoption; absent where the stream was never adopted."""
 
     def absent() -> Adoption:
         raise adoption_lost(control.stream_id)
@@ -21,9 +21,9 @@ def adoption_register(control: StreamControl) -> Register[Adoption]:
 
 
 def adoption_lost(stream_id: str) -> ConflictError:
-    """The error of a controller that slept while another took its adoption."""
+    """The error of a controller whose adoption lease another controller took."""
     return ConflictError(
-        "another has gone on with this adoption",
+        "another controller has gone on with this adoption",
         stream_id=stream_id,
         next_step=f"`streamstate status {stream_id}` shows what became of it.",
     )

@@ -33,7 +33,7 @@ def pin(home: Store, stream_id: str, path: Path) -> Artifact:
     artifact = Artifact(name=path.name, sha256=hashlib.sha256(body).hexdigest())
     key = layout.artifact_key(stream_id, artifact.sha256, artifact.name)
     if home.head(key) is None:
-        with contextlib.suppress(ObjectExistsError):  # the same bytes, pinned by someone else in the same moment
+        with contextlib.suppress(ObjectExistsError):  # the same bytes, pinned at the same moment
             home.create(key, body)
     return artifact
 
@@ -62,7 +62,7 @@ def materialise(home: Store, stream_id: str, artifact: Artifact, folder: Path) -
 
 
 def _write_whole(target: Path, body: bytes) -> None:
-    # A name of its own: of two who launch the same attempt at once, neither may move the other's half-written file.
+    # A unique name: of two launches of one attempt at once, neither may move the other's half-written file.
     handle, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:

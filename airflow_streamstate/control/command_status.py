@@ -1,7 +1,7 @@
-"""The status of every command of a deployment: one fold over the command objects and the events (pure).
+"""The status of every command of a deployment: one pure fold over the command objects and the events.
 
 Driver and controller read the same fold. A command is known by its ``command_id`` over all events, so that neither a
-crash between event and clean-up, nor a number that is used again, has a command obeyed twice (Law 2).
+crash between event and clean-up nor a reused number makes a driver obey it twice (Law 2).
 """
 
 from __future__ import annotations
@@ -42,14 +42,13 @@ AnyCommand = TypeVar("AnyCommand", bound=Command)
 
 @dataclass(frozen=True)
 class CommandStatus:
-    """What became of one command so far.
+    """The status of one command so far.
 
     Attributes:
-        command_id: the command.
         slot: its object; None where it was deleted, or the objects were not given to the fold.
-        keeper: the first event that keeps its content; None where none does.
-        accepted: the event that began it; None where no driver has.
-        end: the last event that ended it; None while it has no end.
+        keeper: the first event that keeps its content.
+        accepted: the event that began it.
+        end: the last event that ended it.
         flush_batch_ids: of a drain: the flush batch of each query, as far as announced; None before its flush begins.
         failed_queries: of a drain: the queries whose flush failed.
     """
@@ -64,28 +63,28 @@ class CommandStatus:
 
     @cached_property
     def command(self) -> Command | None:
-        """The content, as it lies there or as an event keeps it; None where neither does (Law 7)."""
+        """The content from its object, or from an event that keeps it; None where neither can be read (Law 7)."""
         if self.slot is not None and self.slot.command is not None:
             return self.slot.command
         return None if self.keeper is None else command_in(self.keeper)
 
     @property
     def kind(self) -> str:
-        """The kind of the command; "" where it is not known. Also of a content that cannot be read."""
+        """The kind of the command, also where the content cannot be read; "" if unknown."""
         if self.slot is not None and self.slot.command is not None:
             return self.slot.command.kind
         return "" if self.keeper is None else str(self.keeper.command.get("kind", ""))
 
     @property
     def number(self) -> int:
-        """Of its object, as it lies there or as the event that began it had it; 0 where it has none."""
+        """The number of its object, or of the event that began it; 0 for none."""
         if self.slot is not None:
             return self.slot.number or 0
         return 0 if self.accepted is None else self.accepted.command_number
 
     @property
     def is_ended(self) -> bool:
-        """Whether it had its end: such a command is never obeyed again."""
+        """Whether it has ended: such a command is never obeyed again."""
         return self.end is not None
 
     @property
@@ -95,11 +94,11 @@ class CommandStatus:
 
     @property
     def is_flushing(self) -> bool:
-        """Whether it is a drain whose flush began: such a drain is not cancelled any more."""
+        """Whether it is a drain whose flush began: such a drain cannot be cancelled any more."""
         return self.flush_batch_ids is not None
 
     def holds(self, now: datetime) -> bool:
-        """Whether it is still to be obeyed: without an end, and begun or in time."""
+        """Whether a driver still has to obey it: not ended, and begun or in time."""
         if self.is_ended or self.command is None:
             return False
         return self.is_begun or not is_late(self.command, now)
@@ -110,11 +109,12 @@ NEVER_SEEN = CommandStatus("")
 
 
 def fold(slots: Iterable[CommandSlot], events: Iterable[Event | None]) -> dict[str, CommandStatus]:
-    """The status of each command by its id: those that lie there, in their order, then those that only events name.
+    """The status of each command by its id: first those with an object, in their order, then those that only events
+    name.
 
     Args:
-        slots: the command objects that lie there; none where only the events matter. Unreadable ones are left out.
-        events: every event of the deployment, in order; None for those that could not be read.
+        slots: the command objects; none where only the events matter. Unreadable ones are left out.
+        events: every event of the deployment, in order; None for unreadable ones.
     """
     found: dict[str, CommandStatus] = {}
     for slot in slots:
@@ -122,16 +122,11 @@ def fold(slots: Iterable[CommandSlot], events: Iterable[Event | None]) -> dict[s
             command_id = slot.command.command_id
             found.setdefault(command_id, CommandStatus(command_id, slot))
     for event in events:
-        for command_id in _ids_of(event):
+        named = {event.command_id} - {""} if isinstance(event, Accepted | Draining) else _ended_by(event)
+        for command_id in named:
             status = found.get(command_id) or CommandStatus(command_id)
             found[command_id] = _after(status, event)
     return found
-
-
-def _ids_of(event: Event | None) -> frozenset[str]:
-    if isinstance(event, Accepted | Draining):
-        return frozenset({event.command_id}) - {""}
-    return _ended_by(event)
 
 
 def _after(status: CommandStatus, event: Event | None) -> CommandStatus:
@@ -148,7 +143,7 @@ def _after(status: CommandStatus, event: Event | None) -> CommandStatus:
 
 
 def _ended_by(event: Event | None) -> frozenset[str]:
-    """The commands that have their end with this event; none with most."""
+    """The commands that this event ends."""
     if isinstance(event, Drained | DrainFailed):
         return frozenset({event.command_id, *event.also_answers}) - {""}
     if isinstance(event, Ignored | Rejected | Expired | SnapshotReady | Stopped | Skipped):
@@ -157,20 +152,14 @@ def _ended_by(event: Event | None) -> frozenset[str]:
 
 
 def is_late(command: Command, now: datetime) -> bool:
-    """Whether the deadline of a command has passed: what was not begun by then is not begun at all."""
+    """Whether the deadline of a command has passed: a driver does not begin it any more."""
     return command.deadline_at is not None and now > command.deadline_at
 
 
 def out_of_date(request: SnapshotRequest, now: datetime, clock_skew_seconds: float) -> str | None:
-    """Why the date of a request for a snapshot says that it is not to be obeyed; None where it is.
+    """Why a request for a snapshot is too old, or dated too far in the future, to be obeyed; None where it is not.
 
-    An age that is the time to live, or a date that is the allowed skew ahead, is good. To the millisecond, as times
-    are on the wire.
-
-    Args:
-        request: it.
-        now: when it is read.
-        clock_skew_seconds: how far in the future it may be dated.
+    Compared to the millisecond, as times are on the wire; the time to live and the allowed skew themselves are good.
     """
     if request.ttl_seconds is None:
         return None
@@ -194,14 +183,7 @@ def of_kind(
 def pending_drain(
     statuses: Mapping[str, CommandStatus], *, stream_id: str, deployment_id: str, now: datetime
 ) -> tuple[DrainNotification, int] | None:
-    """The drain of a deployment that holds, with its number: ordered in time, or begun, without its end, and not
-    cancelled; None where there is none.
-
-    Args:
-        statuses: of all its commands.
-        stream_id, deployment_id: whose drain; another's is never obeyed.
-        now: what deadlines are held against.
-    """
+    """The drain that the deployment has to obey (in time or begun, not ended, not cancelled), with its number."""
     cancelled = cancelled_drains(statuses, stream_id=stream_id, deployment_id=deployment_id, now=now)
     over = {drain.command_id for drain, _ in cancelled}
     for drain, status in of_kind(statuses, DrainNotification):
@@ -214,12 +196,7 @@ def pending_drain(
 def cancel_requests(
     statuses: Mapping[str, CommandStatus], *, stream_id: str, deployment_id: str, now: datetime, above: int = 0
 ) -> list[tuple[CancelRequest, int]]:
-    """The requests to cancel drains that hold and have no end, with their numbers.
-
-    Args:
-        statuses, stream_id, deployment_id, now: as in ``pending_drain``.
-        above: those with a higher number only.
-    """
+    """The requests to cancel drains that are in time and not ended, with their numbers, which are above ``above``."""
     return [
         (request, status.number)
         for request, status in of_kind(statuses, CancelRequest)
@@ -234,8 +211,7 @@ def cancel_requests(
 def cancelled_drains(
     statuses: Mapping[str, CommandStatus], *, stream_id: str, deployment_id: str, now: datetime
 ) -> list[tuple[DrainNotification, int]]:
-    """The drains that a request cancels: ordered before it, without their end, and not begun to flush. Arguments as in
-    ``pending_drain``."""
+    """The drains that a later request cancels: not ended, and their flush not begun. With their numbers."""
     requests = cancel_requests(statuses, stream_id=stream_id, deployment_id=deployment_id, now=now)
     newest = max((number for _, number in requests), default=0)
     return [
@@ -248,21 +224,18 @@ def cancelled_drains(
 def pending_skip(
     statuses: Mapping[str, CommandStatus], deployment_id: str, query_name: str
 ) -> tuple[SkipRequest, int] | None:
-    """The skip of a batch of this query that has no end yet, with its number; None for none.
-
-    One that was begun comes first.
-    """
+    """The skip of a batch of this query that has not ended, with its number; one that was begun comes first."""
     found = [
         (skip, status)
         for skip, status in of_kind(statuses, SkipRequest)
         if not status.is_ended and (skip.deployment_id, skip.query_name) == (deployment_id, query_name)
     ]
-    found.sort(key=lambda one: not one[1].is_begun)  # stable: else as they lie there
+    found.sort(key=lambda one: not one[1].is_begun)  # stable: else in order of their objects
     return (found[0][0], found[0][1].number) if found else None
 
 
 def begun_skips(statuses: Mapping[str, CommandStatus]) -> list[tuple[SkipRequest, int]]:
-    """The skips that were begun and have no end, with their numbers: their driver died in the middle, or is at it."""
+    """The skips that were begun and not ended, with their numbers: their driver died in the middle, or is at work."""
     return [
         (skip, status.number)
         for skip, status in of_kind(statuses, SkipRequest)

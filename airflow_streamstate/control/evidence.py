@@ -1,7 +1,7 @@
-"""Whether a query ever had a checkpoint in its deployment, by what the deployment said (Laws 5 and 14).
+"""Whether a query ever had a checkpoint in its deployment, by the deployment's events (Laws 5 and 14).
 
-A folder that is gone (another disk, a wrong setting, a hand that cleaned up) looks like one that never was. The events
-know better, and nothing starts empty, or from an older position, against their word.
+A folder that is gone (another disk, a wrong setting, a clean-up by hand) looks like one that never existed. The events
+tell, and no query starts empty, or from an older position, against them.
 """
 
 from __future__ import annotations
@@ -14,19 +14,15 @@ from airflow_streamstate.protocol.events import QueryStarted
 
 
 def had_checkpoint(events: Iterable[Event | None], query_name: str) -> bool:
-    """Whether the query was ever started in this deployment.
+    """Whether the query was ever started in this deployment, by the events of all its attempts.
 
     Spark writes the checkpoint's ``metadata`` before ``start()`` returns, and the event comes after that.
-
-    Args:
-        events: of the deployment, all attempts; None for those that could not be read.
-        query_name: the query.
     """
     return any(isinstance(event, QueryStarted) and event.query_name == query_name for event in events)
 
 
 def missing_checkpoint(query_name: str, prefix: str) -> DataError:
-    """The error for a checkpoint that must be there and is not."""
+    """The error for a checkpoint that should exist and does not."""
     return DataError(
         "the checkpoint of this query is gone, and going on without it would start empty or from an older position",
         query_name=query_name,

@@ -19,13 +19,11 @@ CREATE = Retry(tries=50)
 
 @dataclass(frozen=True)
 class CommandSlot:
-    """One command object as found: either readable, or the problem that it has (Law 7).
+    """One command object: either its ``command``, or the ``problem`` of reading it (Law 7).
 
     Attributes:
-        number: its number; None where the key itself makes no sense.
-        key, version: where it lies and which bytes were read.
-        command: the command; None where it could not be read.
-        problem: why not.
+        number: None where the key has none.
+        key, version: of the object, and of the bytes that were read.
     """
 
     number: int | None
@@ -37,7 +35,7 @@ class CommandSlot:
 
 @dataclass(frozen=True)
 class NumberedEvent:
-    """One event as found; ``event`` is None where it could not be read, and ``problem`` says why."""
+    """One event; ``event`` is None where it could not be read, and ``problem`` says why."""
 
     number: int
     event: Event | None
@@ -53,7 +51,7 @@ class Journal:
         self.deployment_id = deployment_id
 
     def commands(self) -> list[CommandSlot]:
-        """Every command object there is, in key order; one listing, one read each."""
+        """Every command object, in key order; one listing, one read each."""
         slots = []
         for info in self.cells.polled.list_objects(layout.commands_prefix(self.stream_id, self.deployment_id)):
             stored = self.cells.store.get(info.key)
@@ -71,12 +69,13 @@ class Journal:
     def write_command(self, command: Command, protocol: int) -> tuple[int, str]:
         """Create the command under the next free number, unless it was written before. Returns number and key.
 
-        The next number is above every command and every number that an event names, so that the slot of a command
-        that was cleaned up is not used again (1a.13). A command that an event names was written before, whether its
-        object is still there or not: a retry finds the number that it had (Law 2).
+        The number is above every command and every number that an event names, so that it is not that of a removed
+        command
+        (1a.13). A command that an event names was written before, even if its object is gone: a retry finds its number
+        (Law 2).
 
         Raises:
-            ConflictError: others kept taking the next number.
+            ConflictError: other writers kept taking the next number.
         """
         for _ in CREATE.begin():
             known, highest = self._numbers_in_use(command.command_id)
@@ -88,10 +87,10 @@ class Journal:
             except ObjectExistsError:
                 continue
             return highest + 1, key
-        raise ConflictError("others kept taking the next command number", tries=CREATE.tries)
+        raise ConflictError("other writers kept taking the next command number", tries=CREATE.tries)
 
     def renew_command(self, slot: CommandSlot, command: Command, protocol: int) -> None:
-        """Put the same command with a later date in the place of one that nobody has taken up.
+        """Replace a command that no driver has accepted by the same one with a later date.
 
         Raises:
             VersionConflictError: it changed meanwhile, or was answered and is gone.
@@ -99,11 +98,11 @@ class Journal:
         self.cells.replace(slot.key, command, slot.version, protocol)
 
     def delete_command(self, slot: CommandSlot) -> None:
-        """Clean a retired command up; one that changed meanwhile stays (VersionConflictError)."""
+        """Delete an ended command; one that changed meanwhile stays (VersionConflictError)."""
         self.cells.store.delete(slot.key, slot.version)
 
     def withdraw_command(self, command_id: str) -> None:
-        """Take back a command that nobody has taken up, where it still lies there unchanged."""
+        """Delete a command that no driver has accepted, if it is still unchanged."""
         for slot in self.commands():
             if slot.command is not None and slot.command.command_id == command_id:
                 with suppress(VersionConflictError):
@@ -133,14 +132,11 @@ class Journal:
             try:
                 self.cells.create(layout.event_key(self.stream_id, self.deployment_id, number), event)
             except ObjectExistsError:
-                number = self._highest_event_number() + 1
+                taken = self.cells.store.list_objects(layout.events_prefix(self.stream_id, self.deployment_id))
+                number = max((layout.number_of(info.key) or 0 for info in taken), default=0) + 1
                 continue
             return number
-        raise ConflictError("others kept taking the next event number", tries=CREATE.tries)
-
-    def _highest_event_number(self) -> int:
-        keys = self.cells.store.list_objects(layout.events_prefix(self.stream_id, self.deployment_id))
-        return max((layout.number_of(info.key) or 0 for info in keys), default=0)
+        raise ConflictError("other writers kept taking the next event number", tries=CREATE.tries)
 
     def _numbers_in_use(self, command_id: str) -> tuple[int | None, int]:
         """The number that this command has already (None for none), and the highest number of any."""

@@ -1,7 +1,6 @@
-"""Holding something for a time: the holder moves the end on while it lives; behind the end others may take it.
+"""The holder's side of a lease: the holder moves its end on while it lives; after the end others may take it.
 
-What is held, and until when, stands in a record or register that the others read: an adoption, a snapshot that is read
-or taken, an upgrade that a task drives. This is the holder's own side of it.
+The lease itself is part of a record that the others read: an adoption, a snapshot's reader or writer, an upgrade.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ class Lease:
     """What this process holds, and for how long it can be sure of it.
 
     Args:
-        clock: of this process.
         seconds: how long it lasts without being renewed.
-        is_held: whether it was written just now, by the caller; else it is due at once.
+        is_held: the caller has just written it; else it is due at once.
     """
 
     def __init__(self, clock: Clock, seconds: float, *, is_held: bool = False) -> None:
@@ -34,7 +32,7 @@ class Lease:
     def renewed(self) -> Iterator[datetime]:
         """Renew it: the caller records the new end, which this yields, within the block.
 
-        It lasts from before the write, however long that took; where the write raises, as before.
+        It lasts from before the write, however long that took; if the write raises, nothing changes.
         """
         since = self._now()
         yield since[1] + timedelta(seconds=self.seconds)
@@ -46,8 +44,7 @@ class Lease:
 
     @property
     def age_seconds(self) -> float:
-        """Since it was last written, by both clocks: the one may stand still while a machine sleeps, the other be
-        set."""
+        """Since it was last written, by both clocks: one may stand still while a machine sleeps, the other be set."""
         if self._since is None:
             return float("inf")
         (waited_seconds, moment), (began_seconds, began_at) = self._now(), self._since

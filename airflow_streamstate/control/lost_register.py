@@ -1,6 +1,6 @@
-"""A register that is gone while deployments of its stream are there: known for what it is, and how it is brought back.
+"""A stream whose register is gone while its deployments are there: how it is recognised, and how it is restored.
 
-Nothing brings it back by itself: what it named may run, and of two deployments only it said which was current.
+No code restores it by itself: what it named may run, and only it said which of two deployments was current.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 def lost_register(control: StreamControl) -> MalformedMessageError | None:
-    """The error that says so, with a register as it can be written by hand; None where no deployment is there.
+    """The error for it, with a register that can be written by hand; None where no deployment was recorded.
 
-    A deployment is recorded under a register (but for that of an adoption, before there is any), and deleted before it.
+    A deployment is recorded after the register (apart from an adoption's) and deleted before it.
 
     Args:
-        control: a stream without a register, as it was read just now.
+        control: a stream that was just read without a register.
     """
     recorded = [one for one in control.deployment_ids() if _is_there(control, layout.spec_key(control.stream_id, one))]
     is_adopting = len(recorded) == 1 and _is_of_adoption(control, recorded[0])
     if not recorded or is_adopting or _is_there(control, layout.register_key(control.stream_id)):
-        return None  # the last: it has just come to be
+        return None  # the last: it was created meanwhile
     current, attempt = _newest_that_began(control, recorded)
     register = StreamRegister(
         stream_id=control.stream_id,
@@ -50,7 +50,7 @@ def lost_register(control: StreamControl) -> MalformedMessageError | None:
         home=control.home.uri,
         newest_deployment_id=recorded[-1],
         register=to_bytes(register).decode(),
-        next_step=f"Bring {key} back from a copy of the home that names {current} attempt {attempt}; or where there"
+        next_step=f"Restore {key} from a copy of the home that names {current} attempt {attempt}; or where there"
         " is a mirror, `streamstate home restore --from MIRROR --stream"
         f" {control.stream_id}`. Without either: write to {key} what `streamstate status {control.stream_id}` shows as"
         " register; that the stream was retired, or an upgrade under way, is not in it.",
@@ -64,8 +64,8 @@ def _is_there(control: StreamControl, key: str) -> bool:
 def _is_of_adoption(control: StreamControl, deployment_id: str) -> bool:
     """Whether the first deployment of a stream may be that of an adoption.
 
-    Where the adoption was given up, a controller that was late may have recorded it since. Only the deployment of an
-    adoption starts from a snapshot of itself.
+    A late controller may have recorded it after the adoption was given up. Only an adoption's deployment starts from a
+    snapshot of itself.
     """
     try:
         stored = control.cells.read(layout.adoption_key(control.stream_id), Adoption, stream_id=control.stream_id)
@@ -78,9 +78,9 @@ def _is_of_adoption(control: StreamControl, deployment_id: str) -> bool:
 
 
 def _newest_that_began(control: StreamControl, recorded: list[str]) -> tuple[str, int]:
-    """The newest deployment of which a driver was launched or told anything, with its last attempt; else the newest."""
+    """The newest deployment with a claim or an event, with its last attempt; else the newest one."""
     for deployment_id in reversed(recorded):
-        attempt = max((*_claimed(control, deployment_id), *_told(control, deployment_id)), default=0)
+        attempt = max((*_claimed(control, deployment_id), *_attempts_in_events(control, deployment_id)), default=0)
         if attempt:
             return deployment_id, attempt
     return recorded[-1], 1
@@ -92,7 +92,7 @@ def _claimed(control: StreamControl, deployment_id: str) -> list[int]:
     return [number for number in numbers if number is not None]
 
 
-def _told(control: StreamControl, deployment_id: str) -> list[int]:
+def _attempts_in_events(control: StreamControl, deployment_id: str) -> list[int]:
     try:
         entries = list(control.journal(deployment_id).events())
     except DataError:

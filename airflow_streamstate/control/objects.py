@@ -1,6 +1,6 @@
-"""How a control object comes to be or changes: records are created once, registers replaced if unchanged, beacons put.
+"""How control objects are written: records are created once, registers replaced if unchanged, beacons put.
 
-A write whose outcome is unknown is read back before anything else (Law 8): every message carries an id of its own
+A write whose outcome is unknown is read back before anything else (Law 8): every message has a unique id
 (``write_id``, ``command_id`` …), so equal bytes mean that this write landed. The idea of one small, generic,
 fully tested transactional object is SlateDB's (``slatedb-txn-obj``).
 """
@@ -30,7 +30,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 READ_BACK = Retry(tries=5, pause_seconds=0.2, growth=2)
 EDIT_TRIES = 30
 AT_ONCE_TRIES = 5
-"""So often an edit is tried again at once: mostly one other writer was first, and a start is not to wait for that."""
+"""Tries of an edit without a pause: mostly one other writer was first, and a start must not wait for that."""
 EDIT_PAUSE_SECONDS = 0.02
 
 
@@ -43,10 +43,10 @@ class Stored(Generic[AnyMessage]):
 
 
 def check_owner(value: object, key: str, **ids: object) -> None:
-    """Refuse an object that names another stream, deployment … than its key does: a copy that strayed here (Law 7).
+    """Refuse an object that names another stream, deployment … than its key does: a misplaced copy (Law 7).
 
     Raises:
-        MalformedMessageError: one of the ids is another.
+        MalformedMessageError: one of the ids differs.
     """
     for name, expected in ids.items():
         found = getattr(value, name)
@@ -68,16 +68,14 @@ class Cells:
 
     @property
     def polled(self) -> Store:
-        """The store for what is listed every few seconds, and where an empty list decides nothing: orders."""
+        """The unguarded store, for commands: they are listed every few seconds, and an empty list decides nothing."""
         return self.store.unguarded if isinstance(self.store, GuardedHome) else self.store
 
     def read(self, key: str, expected: type[AnyMessage], **ids: object) -> Stored[AnyMessage] | None:
         """The message under the key; None where there is none.
 
         Args:
-            key: where.
-            expected: which class lies there.
-            ids: fields of it that the key already says, as in ``check_owner``.
+            ids: its fields that the key already says, as in ``check_owner``.
 
         Raises:
             MalformedMessageError, UnsupportedVersionError: something else lies there (Law 7).
@@ -88,6 +86,11 @@ class Cells:
         value = from_bytes(stored.body, key=key, expected=expected)
         check_owner(value, key, **ids)
         return Stored(value, stored.version)
+
+    def value(self, key: str, expected: type[AnyMessage], **ids: object) -> AnyMessage | None:
+        """As ``read``, without the version."""
+        stored = self.read(key, expected, **ids)
+        return None if stored is None else stored.value
 
     def create(self, key: str, value: Message, protocol: int = NEWEST_PROTOCOL) -> str:
         """Create a record. Returns its version.
@@ -122,7 +125,8 @@ class Cells:
 
         Raises:
             VersionConflictError: another writer was first, or came right after a write whose reply was lost: a caller
-                that reads again must look for its own work before it does it again.
+                that
+                reads again must first look for its own work.
             OutcomeUnknownError: it stayed unknown after reading back.
         """
         body = to_bytes(value, protocol)
@@ -167,11 +171,8 @@ class Register(Generic[AnyMessage]):
     """One object that is changed by compare-and-swap only.
 
     Args:
-        cells: where it lies.
-        key: under which.
-        kind: which class lies there.
-        absent: what is edited where nothing lies there yet; it may raise instead.
-        by: the writer, for ``updated_by``; None for a register that does not say.
+        absent: gives the value to edit where the object does not exist; it may raise instead.
+        by: the writer, for ``updated_by``; None for a register without that field.
         ids: fields of it that the key already says, as in ``check_owner``.
     """
 
@@ -196,7 +197,7 @@ class Register(Generic[AnyMessage]):
         return self._cells.read(self._key, self._kind, **self._ids)
 
     def create(self, value: AnyMessage) -> Stored[AnyMessage]:
-        """Begin it with this value, as it is; raises ObjectExistsError where another was first."""
+        """Create it with this value, as it is; raises ObjectExistsError where another writer was first."""
         return Stored(value, self._cells.create(self._key, value))
 
     def update(
@@ -210,11 +211,12 @@ class Register(Generic[AnyMessage]):
 
         Args:
             edit: the next value from the present one. What it raises ends the update. Without ``since`` it is called
-                again after each write that came too late or whose outcome is unknown, also on the value that such a
-                write has left: it must recognise its own work (Law 8), and what it returns unchanged is not written.
-            since: the state that the change was decided on; None where ``edit`` decides. Nothing is written to any
-                other state.
-            tries: how often, without ``since``, at the most.
+                again
+                after each write that came too late or whose outcome is unknown, also on the value that such a write has
+                left: it must recognise its own work (Law 8). A value that it returns unchanged is not written.
+            since: the state that the change was decided on: nothing is written to any other; None where ``edit``
+                decides.
+            tries: at most so many, without ``since``.
 
         Raises:
             VersionConflictError: another writer has changed the register since ``since``.

@@ -1,8 +1,8 @@
-"""Whether the home is there: asked before an absent object is believed, and before anything is written.
+"""Whether the home can be reached: asked before an absent object is believed, and before anything is written.
 
-A home that is unmounted, renamed, emptied or made anew answers as one in which nothing ever was. Three things tell
-them apart: the home's record (``home.json``), which the first deploy creates; in homes of earlier releases, which lack
-it, a register or the record of a deployment; for a driver the claim that it wrote itself.
+A home that is unmounted, renamed, emptied or recreated answers as an empty one. Three things tell them apart: the
+home's record (``home.json``), which the first deploy creates; in homes of earlier releases, which lack it, a register
+or the record of a deployment; for a driver its own claim.
 """
 
 from __future__ import annotations
@@ -30,18 +30,17 @@ from airflow_streamstate.store.base import ObjectInfo, Store, StoredObject
 from airflow_streamstate.store.local import LocalStore
 
 SEEN_SECONDS = 5.0
-"""For so long after the home was seen on a server, writes and empty lists do not look for it again."""
+"""For so long after the home was seen on a server, writes and empty lists do not check it again."""
 _UNREADABLE = "unreadable"
 
 
 class HomePresence:
-    """Whether one home is there, as one process knows it.
+    """Whether one home can be reached, as one process knows it.
 
     Args:
         home: the store of the control objects.
-        clock: for times and ids.
-        is_open: take whatever is there for the home, until ``bind`` was called: for a process that may begin one.
-        is_expected: the home is known to have been there, although this process has not seen it: a driver's.
+        is_open: accept whatever is there, until ``bind`` is called: for a process that may create a home.
+        is_expected: the home is known to have existed, although this process has not seen it: for a driver.
     """
 
     def __init__(self, home: Store, clock: Clock, *, is_open: bool = False, is_expected: bool = False) -> None:
@@ -58,14 +57,11 @@ class HomePresence:
 
     @property
     def is_bound(self) -> bool:
-        """Whether only the home counts that ``bind`` has seen."""
+        """Whether only the home that ``bind`` has seen counts."""
         return self._is_bound
 
     def bind(self, claim: Claim) -> None:
-        """From now on only the home counts that is there now, known by its record, or by this claim in it.
-
-        Args:
-            claim: of this driver; it lies in the home.
+        """From now on only the present home counts, known by its record, or by this claim of the driver in it.
 
         Raises:
             UnavailableError, StoreRefusedError: the store does not answer.
@@ -87,14 +83,14 @@ class HomePresence:
 
     @property
     def took_writes(self) -> bool:
-        """Whether a refusal of a write is one that may pass: it took writes before, or is known to have."""
+        """Whether a refused write may pass later: the home took writes before, or is known to have."""
         return self._has_written or self._is_bound
 
     def is_there(self) -> bool:
         """Look whether the home is there.
 
         Raises:
-            HomeAwayError: it was there before, and the store gives no access now.
+            HomeAwayError: it was there before, and the store denies access now.
             UnavailableError, StoreRefusedError: the store does not answer.
         """
         if self._is_open and not self._is_bound:
@@ -106,7 +102,7 @@ class HomePresence:
         return is_there
 
     def need(self) -> None:
-        """See that the home is there.
+        """Check that the home is there.
 
         Raises:
             HomeAwayError: it is not, and was before; or another home lies there.
@@ -117,14 +113,16 @@ class HomePresence:
             raise self._absent()
 
     def need_seen(self) -> None:
-        """See that the home is there, or was some seconds ago: before each write; raises as ``need``."""
+        """Check that the home is there, or was some seconds ago: before each write; raises as ``need``."""
         seen_at = self._seen_at_seconds
         if seen_at is None or self.clock.monotonic_seconds() - seen_at >= self._fresh_seconds:
             self.need()
 
     def judge(self, *, is_absent: bool) -> None:
-        """Believe what a read found: an object shows that the home is there (but to a driver, whose home may be another
-        one), and its absence counts only in a home that is; raises as ``need``."""
+        """Believe a read: an object shows that the home is there (but not to a driver, whose home may have been
+        exchanged),
+        and its absence counts only in a home that is there; raises as ``need``.
+        """
         if not is_absent:
             if not self._is_bound:
                 self.note_seen()
@@ -132,11 +130,10 @@ class HomePresence:
             self.need()
 
     def begin(self, created_by: str, *, has_stream: bool = False) -> None:
-        """Make this store a home, where it is none; in one without a record, write that.
+        """Make this store a home if it is none, and write its record if it lacks one.
 
         Args:
-            created_by: for the record.
-            has_stream: a stream was read in it, so that it must be there.
+            has_stream: a stream was read in it, so it must exist.
 
         Raises:
             HomeAwayError, HomeNotFoundError: it was there before, and is not any more.
@@ -167,10 +164,7 @@ class HomePresence:
             raise self._absent()
 
     def refuse_to_begin(self, *, has_stream: bool = False) -> None:
-        """See that no home is begun in the place of one that was there; asked where none is.
-
-        Args:
-            has_stream: as in ``begin``.
+        """Refuse to create a home in the place of one that existed before.
 
         Raises:
             HomeAwayError: this process has worked with it.
@@ -191,12 +185,13 @@ class HomePresence:
             return _UNREADABLE
 
     def has_own_record(self) -> bool:
-        """Whether the record of the home is the one that ``bind`` has seen; False where that has seen none."""
+        """Whether the record of the home is the one that ``bind`` has seen; False where that saw none."""
         return self._home_id is not None and self.record_id() == self._home_id
 
     def has_own_claim(self) -> bool:
-        """Whether the claim of this driver lies in the home. One that was damaged there is not another driver's: it
-        counts as this one's (Law 7)."""
+        """Whether this driver's claim is in the home; a damaged claim is not another driver's and counts as its own
+        (Law 7).
+        """
         if self._claim is None:
             return False
         try:
@@ -206,7 +201,7 @@ class HomePresence:
         return there is not None and there.write_id == self._claim.write_id
 
     def claim_there(self) -> Claim | None:
-        """The claim that lies where this driver's own should; None where none does, or none that can be read."""
+        """The claim under the key of this driver's own; None where there is none that can be read."""
         try:
             return None if self._claim is None else self._read_claim(self._claim)
         except DataError:
@@ -219,11 +214,7 @@ class HomePresence:
 
     @contextmanager
     def known(self) -> Iterator[None]:
-        """What a store refuses that has given access before is a home that is away.
-
-        Raises:
-            HomeAwayError: in the place of StoreRefusedError.
-        """
+        """Turn StoreRefusedError, from a store that gave access before, into HomeAwayError."""
         try:
             yield
         except StoreRefusedError as error:
@@ -237,8 +228,10 @@ class HomePresence:
         return self.record_id() is not None or self._has_stream()
 
     def _has_stream(self) -> bool:
-        """Whether a stream lies here, as earlier releases left it. Folders without a record of a deployment are none:
-        Spark makes them anew where a checkpoint was."""
+        """Whether a stream is here, as earlier releases left it. Folders without a deployment's record do not count:
+        Spark
+        recreates them where a checkpoint was.
+        """
         for stream_id in filter(is_id, self.home.list_folders("")):
             if self.home.head(layout.register_key(stream_id)) is not None:
                 return True
@@ -268,13 +261,9 @@ class HomePresence:
 
 
 class GuardedHome:
-    """The store of a home, in which absence is believed and anything written only while the home is there.
+    """The store of a home: absence is believed, and anything written, only while the home is there.
 
-    It promises what ``store.base.Store`` promises; beside its errors each method raises what ``HomePresence.need``
-    raises.
-
-    Args:
-        presence: of the home.
+    It implements ``store.base.Store``; each method also raises what ``HomePresence.need`` raises.
     """
 
     def __init__(self, presence: HomePresence) -> None:
@@ -347,7 +336,7 @@ class GuardedHome:
         try:
             yield
         except StoreRefusedError:
-            # Of one object, where the home itself gives access.
+            # It may concern one object only.
             self._presence.need()
             raise
 

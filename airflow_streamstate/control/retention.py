@@ -1,7 +1,7 @@
 """The register of what is kept of a stream: every change of it, each by compare-and-swap.
 
 A writer of a snapshot names the older ones whose files it may refer to, before it refers to any; a prune names what it
-removes before anything goes. Both are changes of this one register, so one of them is first, and the other one sees it.
+removes before anything goes. Both change this one register, so the second one sees the first.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from airflow_streamstate.protocol.retention import (
 )
 
 MAKING_SECONDS = 3_600.0
-"""How long a snapshot may be in the making without a sign of its writer, before it counts as abandoned."""
+"""A snapshot in progress counts as abandoned when its writer has not renewed it for so long."""
 CLOCKS_DIFFER_SECONDS = 600.0
-"""A lease that ended by less than this, by the clock of the pruning controller, may still be held by its reader's."""
+"""A lease that ended less than this ago, by the pruning controller's clock, may still hold by its reader's clock."""
 Value = TypeVar("Value")
 Edit = Callable[[RetentionRegister], RetentionRegister]
 
@@ -39,10 +39,10 @@ class Begun:
     """A snapshot that this process is taking.
 
     Attributes:
-        making_id: names it in the register.
-        take: which data folder is its own.
-        base_ids: the snapshots that stay as long as it is in the making.
-        abandoned_version: of the record that stands in the place of its manifest; None where nothing does.
+        making_id: its key in the register.
+        take: of its own data folder.
+        base_ids: the snapshots that are kept while it is in progress.
+        abandoned_version: of the tombstone in the place of its manifest; None for none.
     """
 
     making_id: str
@@ -52,12 +52,7 @@ class Begun:
 
 
 class Retention:
-    """What is kept of one stream.
-
-    Args:
-        control: the stream.
-        by: the writer, for the record.
-    """
+    """What is kept of one stream; ``by`` is the writer, for the record."""
 
     def __init__(self, control: StreamControl, by: str = "") -> None:
         self._control = control
@@ -73,11 +68,7 @@ class Retention:
         )
 
     def read(self) -> RetentionRegister:
-        """The register as it is; an empty one where nothing was ever kept.
-
-        Raises:
-            DataError: it is damaged.
-        """
+        """The register as it is, by default an empty one; raises DataError where it is damaged."""
         stored = self._register.read()
         return self._empty() if stored is None else stored.value
 
@@ -97,17 +88,16 @@ class Retention:
     # taking a snapshot
 
     def begin(self, snapshot_id: str, needs: Collection[str] = (), place_uri: str = "") -> Begun:
-        """Record that a snapshot is being taken, before anything of it is there (Law 1).
+        """Record that a snapshot is being taken, before any of its files is written (Law 1).
 
         Args:
-            snapshot_id: of it.
-            needs: snapshots that it is also made of, beside the newest one.
-            place_uri: where its data are to lie; "" for the store of the checkpoints.
+            needs: snapshots that it also refers to, beside the newest one.
+            place_uri: where its data will lie; "" for the store of the checkpoints.
 
         Raises:
-            ConflictError: it was there, and was removed a short while ago.
-            DataError: the register is damaged, or what lies in the place of the manifest.
-            UnavailableError: others keep changing the register.
+            ConflictError: it existed, and was removed a short while ago.
+            DataError: the register is damaged, or the object in the place of the manifest.
+            UnavailableError: other writers keep changing the register.
         """
         making_id = self._clock.new_uuid()
         slot = self._control.snapshot_slot(snapshot_id)
@@ -122,7 +112,7 @@ class Retention:
                     "this snapshot was removed, and is not taken again",
                     stream_id=self._control.stream_id,
                     snapshot_id=snapshot_id,
-                    next_step="Order a new one.",
+                    next_step="Request a new one.",
                 )
             wanted = dict.fromkeys((*needs, *((register.newest_snapshot_id,) if register.newest_snapshot_id else ())))
             bases = tuple(base for base in wanted if base not in register.condemned and base != snapshot_id)
@@ -136,7 +126,7 @@ class Retention:
         return Begun(making_id, making.take, making.base_ids, version)
 
     def keep_on(self, begun: Begun, expires_at: datetime) -> None:
-        """Record that a snapshot is still being taken; one that counts as abandoned already stays that."""
+        """Record that a snapshot is still being taken; one that counts as abandoned stays abandoned."""
 
         def edit(register: RetentionRegister) -> RetentionRegister:
             making = register.makings.get(begun.making_id)
@@ -148,7 +138,7 @@ class Retention:
         self.change(edit)
 
     def finish(self, begun: Begun, *, completed: SnapshotManifest | None = None) -> None:
-        """Record that a snapshot is complete, or given up; twice is once."""
+        """Record that a snapshot is complete, or given up; may be repeated."""
 
         def edit(register: RetentionRegister) -> RetentionRegister:
             if begun.making_id not in register.makings:
@@ -162,11 +152,11 @@ class Retention:
     # reading a snapshot
 
     def lease(self, lease_id: str, snapshot_id: str, reader: str, expires_at: datetime) -> None:
-        """Take or renew a lease on a snapshot; that is a use of it, too.
+        """Take or renew a lease on a snapshot, which also counts as a use of it.
 
         Raises:
             SnapshotNotFoundError: it is being removed.
-            UnavailableError: others keep changing the register.
+            UnavailableError: other writers keep changing the register.
             DataError: the register is damaged.
         """
 
@@ -205,7 +195,7 @@ class Retention:
     # keeping a snapshot
 
     def pin(self, snapshot_id: str) -> RetentionRegister:
-        """Keep a snapshot until ``unpin``; it may be one that is still to be taken.
+        """Keep a snapshot, even one that is still to be taken, until ``unpin``.
 
         Raises:
             SnapshotNotFoundError: it is being removed.
@@ -226,15 +216,15 @@ class Retention:
         return self.change(edit)
 
     def unpin(self, snapshot_id: str) -> RetentionRegister:
-        """Take a pin away; where there is none, nothing is changed."""
+        """Remove a pin, if there is one."""
         return self.change(lambda register: replace(register, pins=without(register.pins, (snapshot_id,))))
 
     def spare(self, snapshot_id: str) -> None:
-        """Take back that a snapshot is being removed: it comes again from elsewhere. What had gone of it is not back.
+        """Cancel the removal of a snapshot that comes again from elsewhere; files already removed stay removed.
 
         Raises:
             DataError: the register is damaged.
-            UnavailableError: others keep changing it.
+            UnavailableError: other writers keep changing it.
         """
 
         def edit(register: RetentionRegister) -> RetentionRegister:
@@ -245,7 +235,7 @@ class Retention:
         self.change(edit)
 
     def mark_good(self, deployment_id: str) -> RetentionRegister:
-        """Record that a version has been healthy; an older one than is marked already changes nothing."""
+        """Record that a version was healthy; an older version than the recorded one changes nothing."""
 
         def edit(register: RetentionRegister) -> RetentionRegister:
             known = register.known_good

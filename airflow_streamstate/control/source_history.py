@@ -1,4 +1,4 @@
-"""What the sources of a query were when a batch was planned, by what was said at its starts and in its snapshots."""
+"""The identities of a query's sources when a batch was planned, from its starts and snapshots."""
 
 from __future__ import annotations
 
@@ -18,26 +18,23 @@ ManifestOf = Callable[[str], SnapshotManifest | None]
 def identities_when_planned(
     events: Iterable[Event | None], query_name: str, batch_id: int | None, manifest_of: ManifestOf
 ) -> tuple[SourceIdentity, ...]:
-    """What was said last of the sources, for batches up to this one.
+    """The identities that hold for batches up to this one; () where unknown.
 
-    A start speaks for the batches that were planned after it: one that found a batch planned says what its sources are
-    by then, which need not be what they were. A snapshot speaks for its own batch and those after it. Of a batch that
-    was planned before all of them, the first start speaks.
+    A start speaks for the batches planned after it: if it found a planned batch, its sources need not be those of that
+    batch. A snapshot speaks for its own batch and those after it. For a batch planned before all of them, the first
+    start
+    speaks.
 
     Args:
-        events: of the deployment, all attempts, in order; None for those that could not be read.
-        query_name: the query.
+        events: of the deployment, all attempts, in order; None for unreadable ones.
         batch_id: the batch; None for none.
         manifest_of: reads the snapshots of the deployment.
-
-    Returns:
-        () where nobody said it.
     """
     known = [event for event in events if event is not None]
     starts = [event for event in known if isinstance(event, QueryStarted) and event.query_name == query_name]
     telling = [event for event in starts if event.identities]
     before = [event for event in telling if batch_id is not None and _newest_planned(event) < batch_id]
-    # What a snapshot holds of a query that was not started yet is as it was before this deployment.
+    # In a snapshot before its first start, a query is as it was before this deployment.
     oldest = max(map(_newest_planned, (*starts[:1], *before[-1:])), default=None)
     if batch_id is not None and oldest is not None:
         silent: set[int] = set()
@@ -50,18 +47,19 @@ def identities_when_planned(
                 continue
             if query.identities:
                 return query.identities
-            silent.add(attempt)  # one that knew it at an older batch would have said it at this one too
+            silent.add(attempt)  # it would have known at this batch what it knew at an older one
     return next((event.identities for event in (*reversed(before), *telling[:1])), ())
 
 
 def _snapshots_between(events: Sequence[Event], query_name: str, after: int, upto: int) -> list[tuple[int, str]]:
-    """Snapshots that hold the query at a batch behind one and not behind another, the newest position first; each
-    behind the attempt that told of it."""
+    """(attempt, snapshot id) of the snapshots with the query at a batch in ``(after, upto]``, the newest position
+    first.
+    """
     found, drained_from = [], set[str | None]()
     for number, event in enumerate(events):
         if isinstance(event, Draining):
             if event.snapshot_id in drained_from:
-                continue  # of queries that have read on since that snapshot, as they are flushed after others
+                continue  # its queries are flushed after others, and have read on since that snapshot
             drained_from.add(event.snapshot_id)
         snapshot_id, batch_id = _captured(event, query_name)
         if snapshot_id is not None and batch_id is not None and after < batch_id <= upto:
@@ -70,7 +68,7 @@ def _snapshots_between(events: Sequence[Event], query_name: str, after: int, upt
 
 
 def _captured(event: Event, query_name: str) -> tuple[str | None, int | None]:
-    """The snapshot that an event tells of, and the last committed batch of the query in it."""
+    """The snapshot that an event reports, and the last committed batch of the query in it."""
     if isinstance(event, SnapshotReady | Stopped | Finished | Drained):
         position = event.queries.get(query_name)
         return event.snapshot_id, None if position is None else position.batch_id
@@ -80,17 +78,16 @@ def _captured(event: Event, query_name: str) -> tuple[str | None, int | None]:
 
 
 def identities_taken_over(known: QuerySnapshot | None, query_name: str, start: StartPlan) -> tuple[SourceIdentity, ...]:
-    """What the sources of a query are of which no start said it, by the snapshot that it goes on from.
+    """The identities of a query's sources in the snapshot that it continues from, where no start has said them.
 
     Args:
-        known: the query there; None where it is not in it.
-        query_name: the query.
+        known: the query in that snapshot; None where it has none.
         start: of its deployment.
     """
     if known is None or known.drained:
         return ()  # a seed may have given the offsets to its sources in another order
     if query_name in start.accept_lost_input:
-        # The offsets may have been moved on to another source of the name, whose marks nobody wrote down.
+        # The offsets may have been moved to another source of that name, whose marks are unknown.
         return tuple(replace(identity, marks={}) for identity in known.identities)
     return known.identities
 

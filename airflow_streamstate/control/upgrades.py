@@ -1,4 +1,4 @@
-"""The upgrades of one stream: what was asked for, and the journal of the steps that were taken."""
+"""The upgrades of one stream: the requests, and the journal of their steps."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from airflow_streamstate.protocol.upgrades import (
 )
 
 ABANDONED = "the caller that drove it is gone"
-"""The reason of a cancellation that another command records, of an upgrade whose lease ran out before its stop."""
+"""The reason of the cancellation of an upgrade whose lease ran out before its stop."""
 LOST_CLAIM = "another upgrade had the stream first"
-"""The reason of a cancellation of an upgrade that was recorded, and never came to hold the stream."""
+"""The reason of the cancellation of an upgrade that was recorded, and never held the stream."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,9 @@ class UpgradeState:
     """Where an upgrade stands: the sum of its steps.
 
     Attributes:
-        upgrade: as it was asked for.
-        last: the newest step; of what it does not say itself, what the steps before it said.
+        last: the newest step; fields that it leaves out are from earlier ones.
         since: when each phase was first entered.
-        phase_since: when the phase of now was entered.
+        phase_since: when the current phase was entered.
     """
 
     upgrade: Upgrade
@@ -46,36 +45,34 @@ class UpgradeState:
 
     @property
     def phase(self) -> Phase:
-        """What holds now."""
         return self.last.phase
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it came to its end, or goes back, because somebody called it off."""
+        """Whether it ends, or goes back, because a user cancelled it."""
         return self.last.cancelled_by is not None
 
     @property
     def phase_for_people(self) -> str:
-        """The phase by its name, but that nothing is called unhealthy, or refused, because somebody asked for it."""
+        """The name of the phase; nothing that a user asked for is called unhealthy or refused."""
         if self.phase == "unhealthy" and (self.is_cancelled or self.upgrade.asked == "rollback"):
             return "going back"
         return "cancelled" if self.phase == "refused" and self.is_cancelled else self.phase
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is still to be done."""
         return self.phase in OVER
 
     @property
     def has_touched_nothing(self) -> bool:
-        """Whether the stream runs as before, so that the upgrade can end as if it had never been asked for."""
+        """Whether the stream runs as before, so that the upgrade can end without any effect."""
         if self.upgrade.asked == "rollback":
             return not self.is_over and "returning" not in self.since
         return self.phase in BEFORE_THE_STOP
 
 
 def state_of(upgrade: Upgrade, steps: Sequence[UpgradeStep]) -> UpgradeState:
-    """The sum of the steps of an upgrade, of which there is at least one."""
+    """The sum of the steps of an upgrade; there is at least one."""
     since: dict[Phase, datetime] = {}
     phase_since, said = steps[0].taken_at, dict[str, object]()
     for before, step in zip((None, *steps), steps, strict=False):
@@ -87,11 +84,7 @@ def state_of(upgrade: Upgrade, steps: Sequence[UpgradeStep]) -> UpgradeState:
 
 
 class UpgradeJournal:
-    """The records of the upgrades of a stream.
-
-    Args:
-        control: the stream.
-    """
+    """The records of the upgrades of a stream."""
 
     def __init__(self, control: StreamControl) -> None:
         self._control = control
@@ -99,7 +92,7 @@ class UpgradeJournal:
         self._stream_id = control.stream_id
 
     def ids(self) -> list[str]:
-        """Every upgrade of which anything is recorded, sorted."""
+        """Every upgrade that has a folder, sorted."""
         names = self._cells.store.list_folders(layout.upgrades_folder(self._stream_id))
         return list(filter(is_upgrade_id, names))
 
@@ -108,11 +101,9 @@ class UpgradeJournal:
         self._cells.create(layout.upgrade_key(self._stream_id, upgrade.upgrade_id), upgrade)
 
     def upgrade(self, upgrade_id: str) -> Upgrade | None:
-        """An upgrade as it was asked for; None where there is none."""
         check_id(upgrade_id, "upgrade id")
         key = layout.upgrade_key(self._stream_id, upgrade_id)
-        stored = self._cells.read(key, Upgrade, stream_id=self._stream_id, upgrade_id=upgrade_id)
-        return None if stored is None else stored.value
+        return self._cells.value(key, Upgrade, stream_id=self._stream_id, upgrade_id=upgrade_id)
 
     def state(self, upgrade_id: str) -> UpgradeState | None:
         """Where an upgrade stands; None where it is not begun.
@@ -150,7 +141,7 @@ class UpgradeJournal:
         return found
 
     def take(self, step: UpgradeStep) -> bool:
-        """Record a step; False where another took the step of this number."""
+        """Record a step; False where another controller took the step of this number."""
         try:
             self._cells.create(layout.upgrade_step_key(self._stream_id, step.upgrade_id, step.number), step)
         except ObjectExistsError:
@@ -158,7 +149,7 @@ class UpgradeJournal:
         return True
 
     def is_under_way(self, upgrade_id: str | None) -> bool:
-        """Whether this upgrade is begun and not over; one that cannot be read is taken for under way."""
+        """Whether this upgrade is begun and not over; an unreadable one counts as under way."""
         if upgrade_id is None:
             return False
         try:
@@ -168,34 +159,33 @@ class UpgradeJournal:
         return state is not None and not state.is_over
 
     def hold(self, lease: UpgradeLease) -> None:
-        """Say until when a task drives an upgrade; the last word counts."""
+        """Write until when a task drives an upgrade; the last write counts."""
         self._cells.put(layout.upgrade_lease_key(self._stream_id, lease.upgrade_id), lease)
 
     def lease(self, upgrade_id: str) -> UpgradeLease | None:
-        """Until when a task drives an upgrade; None where no task ever did, or what it wrote cannot be read."""
+        """Until when a task drives an upgrade; None where no task ever did, or the record cannot be read."""
         key = layout.upgrade_lease_key(self._stream_id, upgrade_id)
         try:
-            stored = self._cells.read(key, UpgradeLease, stream_id=self._stream_id, upgrade_id=upgrade_id)
+            return self._cells.value(key, UpgradeLease, stream_id=self._stream_id, upgrade_id=upgrade_id)
         except DataError:
             return None
-        return None if stored is None else stored.value
 
     def abandoned_lease(self, state: UpgradeState) -> UpgradeLease | None:
-        """The lease of an upgrade whose task is gone, and which has touched nothing; None where it is not so."""
+        """The expired lease of an upgrade that has touched nothing; None otherwise."""
         if not state.has_touched_nothing:
             return None
         lease = self.lease(state.upgrade.upgrade_id)
         return lease if lease is not None and self._cells.clock.now() > lease.until_at else None
 
     def end_abandoned(self, upgrade_id: str) -> bool:
-        """End an upgrade whose task is gone before it touched the stream, so that it holds nothing up.
+        """End an upgrade whose task is gone before it touched the stream, so that it blocks nothing. Returns whether it
+        is over.
 
-        Its next step is recorded, as any end is: a task that comes back after all finds that it is over. Where the task
-        has taken another step meanwhile, that one counts, and nothing is recorded: by the cancellation the next try of
-        the task knows that this end was no answer, so it comes after the step.
-
-        Returns:
-            Whether it is over now.
+        Its next step is recorded, as any end is, so that a task that comes back finds it over. If the task has taken
+        another
+        step meanwhile, that one counts and nothing is recorded. The cancellation tells the task's next try that this
+        end was
+        no answer, so it is written after the step.
         """
         try:
             state = self.state(upgrade_id)
@@ -229,7 +219,7 @@ class UpgradeJournal:
         return not self.is_under_way(upgrade_id)
 
     def approve(self, approval: Approval) -> Approval:
-        """Record what a person said; what was said first."""
+        """Record a person's decision; returns the first one."""
         key = layout.approval_key(self._stream_id, approval.upgrade_id)
         try:
             self._cells.create(key, approval)
@@ -238,13 +228,11 @@ class UpgradeJournal:
         return approval
 
     def approval(self, upgrade_id: str) -> Approval | None:
-        """What a person said to its plan; None for nothing yet."""
         key = layout.approval_key(self._stream_id, upgrade_id)
-        stored = self._cells.read(key, Approval, stream_id=self._stream_id, upgrade_id=upgrade_id)
-        return None if stored is None else stored.value
+        return self._cells.value(key, Approval, stream_id=self._stream_id, upgrade_id=upgrade_id)
 
     def cancel(self, cancellation: Cancellation) -> Cancellation:
-        """Record that it is not wanted any more; what was said first."""
+        """Record a cancellation; returns the first one."""
         key = layout.cancellation_key(self._stream_id, cancellation.upgrade_id)
         try:
             self._cells.create(key, cancellation)
@@ -253,7 +241,5 @@ class UpgradeJournal:
         return cancellation
 
     def cancellation(self, upgrade_id: str) -> Cancellation | None:
-        """Whether it is not wanted any more; None where it is."""
         key = layout.cancellation_key(self._stream_id, upgrade_id)
-        stored = self._cells.read(key, Cancellation, stream_id=self._stream_id, upgrade_id=upgrade_id)
-        return None if stored is None else stored.value
+        return self._cells.value(key, Cancellation, stream_id=self._stream_id, upgrade_id=upgrade_id)

@@ -1,9 +1,9 @@
-"""Which Spark wrote what a deployment holds, by what the deployment said.
+"""Which Spark wrote what a deployment holds, by its events.
 
 A Spark that was started and neither committed a batch nor left state of one wrote nothing that an older one could not
-read: who goes back after a failed upgrade goes back to what the old one left. The state of a batch that was not
-committed counts, since it is gone on from where the sink holds that batch. Where the snapshot that they started from
-cannot be read, nobody knows what lay there before: then every Spark that went on from it counts.
+read, so a failed upgrade goes back to what the old one left. The state of an uncommitted batch counts, since the query
+continues from it where the sink holds that batch. If the snapshot that they started from cannot be read, every Spark
+that continued from it counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def spark_that_wrote(
     """The newest Spark that wrote a batch of this deployment, or of what a query still stands on; "" if unknown.
 
     Args:
-        events: of the deployment, all attempts, in order; None for those that could not be read.
+        events: of the deployment, all attempts, in order; None for unreadable ones.
         positions: last committed batch of each of its queries; None for none, and for one that was never started here.
         start: the snapshot that it started from; None for none.
         begun: the queries whose next batch was written, and not committed (``has_begun_planned``).
@@ -43,7 +43,7 @@ def spark_that_wrote(
         if is_start_lost:
             by = by or {versions.get(event.attempt, "") for event in starts}
         wrote |= by or ({start.spark_version} if start is not None and name in start.queries else set())
-        if name in begun:  # by whichever of those that found this position, or came to it
+        if name in begun:  # any of those that found or reached this position may have written it
             wrote |= {versions.get(event.attempt, "") for event in starts if event.batch_id == batch_id}
     return newest_spark(wrote)
 

@@ -1,5 +1,4 @@
-"""Starting Spark drivers and knowing how they are: the ``Launcher`` and its implementations.
+"""Starting Spark drivers and asking about them: the ``Launcher`` and its implementations.
 
-A launcher knows nothing of streams, snapshots or Airflow: it is given a request, starts one driver per launch key, and
-answers for it afterwards.
+A launcher knows nothing of streams, snapshots or Airflow: it starts one driver per launch key, and answers for it.
 """

@@ -1,8 +1,8 @@
-"""The ``spark-submit`` command line of a driver, and what must be refused before one is started.
+"""The ``spark-submit`` command line of a driver, and what is refused before one is started.
 
-Nothing that may be secret is on the command line, which everybody on the machine can read: configuration goes into a
-properties file, arguments and the runner's own configuration into ``driver.json``, both readable by their owner alone.
-What Spark would let pass in silence (a jar that is not there, a key that is none of its own) is refused here by name.
+The command line, which every user of the machine can read, holds no secret: configuration is in a properties file,
+arguments and the runner's own configuration in ``driver.json``, both readable by their owner only. What Spark would
+silently ignore (a missing jar, a key that is not Spark's) is refused here by name.
 """
 
 from __future__ import annotations
@@ -32,27 +32,25 @@ from airflow_streamstate.launch.spark_home import (
 from airflow_streamstate.launch.submit_options import SubmitOptions, absorb_conf, read_prefix
 from airflow_streamstate.protocol.redaction import is_secret_name
 
-# Java properties files, as ``spark-submit`` reads them: configuration reaches a driver without being seen in ``ps``.
-#
-# Spark reads the file with ``java.util.Properties`` and then cuts blanks off both ends of every value (newlines
-# stay); everything else survives the escapes below.
+# Spark reads a properties file with ``java.util.Properties`` and then cuts blanks off both ends of every value
+# (newlines stay); everything else survives these escapes.
 
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
 
 
 def format_properties(values: Mapping[str, str]) -> bytes:
-    """The values as a properties file: ASCII only, one line each, in the order of their keys."""
+    """The values as a properties file: ASCII only, one line each, sorted by key."""
     lines = (f"{_escape(key, '=:#! ')}={_escape(value, '')}" for key, value in sorted(values.items()))
     return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 
 def survives(value: str) -> bool:
-    """Whether Spark reads back the same value: one with blanks or other control characters at an end it cuts."""
+    """Whether Spark reads back the same value: it cuts blanks and other control characters off both ends."""
     return value == value.strip("".join(chr(code) for code in range(33) if chr(code) not in "\r\n"))
 
 
 def _escape(text: str, also: str) -> str:
-    # A leading blank would be taken for the space between key and value.
+    # A leading blank would count as the space between key and value.
     return "".join(_escape_character(char, also + (" " if index == 0 else "")) for index, char in enumerate(text))
 
 
@@ -63,7 +61,7 @@ def _escape_character(char: str, also: str) -> str:
         return f"\\{char}"
     if " " <= char <= "~":
         return char
-    # Java's characters are UTF-16: outside the basic plane, two of them.
+    # Java's characters are UTF-16 code units.
     units = char.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
 
@@ -72,11 +70,11 @@ __all__ = ["DriverCommand", "build_command", "find_java", "find_spark_submit"]
 
 DRIVER_CONFIG = "driver.json"
 DRIVER_VARIABLE = "STREAMSTATE_DRIVER"
-"""Where a script that attaches finds its configuration; ``runtime.attaching`` reads it."""
+"""Where a script that attaches finds its configuration."""
 PROPERTIES = "spark.properties"
 
-# Spark needs these before an executor has its configuration. Its own secret it hands over by the environment, and the
-# other names of its own that look like secrets are none.
+# Spark puts these on an executor's command line. It passes its own secret by the environment, and the excluded names
+# only look like secrets.
 _ON_EXECUTORS_COMMAND_LINE = re.compile(r"spark\.(?:auth(?!enticate\b)|rpc|network(?!\.auth\.))")
 _SCHEME = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*):")
 
@@ -86,7 +84,7 @@ class DriverCommand:
     """What is to be started.
 
     Attributes:
-        argv: program and arguments; nothing secret in it.
+        argv: program and arguments, without secrets.
         environment: the whole environment of the driver.
         files: working files by their name in the launch folder; may hold secrets.
     """
@@ -97,14 +95,10 @@ class DriverCommand:
 
 
 def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> DriverCommand:
-    """The command of a driver.
-
-    Args:
-        request: what is to run.
-        inherited: the launcher's own environment.
+    """The command of a driver, with ``inherited`` as the launcher's own environment.
 
     Raises:
-        InvalidRequestError: it cannot run, or would not run as it was asked for; the context says which part.
+        InvalidRequestError: it cannot run, or not as requested; the context says which part.
     """
     environ = {**inherited, **request.environment}
     submit, options = _checked(request, environ, is_code_there=True)
@@ -114,14 +108,19 @@ def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> Drive
         *submit.prefix,
         *(("--master", request.master) if request.master else ()),
         *("--deploy-mode", "client"),
-        # One that the prefix names stays in force below ours.
+        # A properties file of the prefix stays in force below ours.
         *("--extra-properties-file" if options.has_properties_file else "--properties-file", str(folder / PROPERTIES)),
         *(() if options.has_properties_file else ("--load-spark-defaults",)),
         *("--py-files", ",".join((str(folder / ZIP_NAME), *options.py_files))),
         *(("--files", ",".join(options.files)) if options.files else ()),
         *(("--packages", ",".join(options.packages)) if options.packages else ()),
         *(("--jars", ",".join(options.jars)) if options.jars else ()),
-        *_program(request, folder),
+        # Our runner, which runs the script, or the script itself, which attaches.
+        *(
+            (request.application, *request.arguments)
+            if request.attaches
+            else (str(folder / RUNNER_NAME), "--", str(folder / DRIVER_CONFIG))
+        ),
     )
     conf = {"spark.ui.enabled": "false", "spark.app.name": Path(request.application).name, **options.conf}
     config = {
@@ -144,22 +143,11 @@ def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> Drive
     )
 
 
-def _program(request: LaunchRequest, folder: Path) -> tuple[str, ...]:
-    """What is submitted: our runner, which runs the script, or the script itself, which attaches."""
-    if request.attaches:
-        return (request.application, *request.arguments)
-    return (str(folder / RUNNER_NAME), "--", str(folder / DRIVER_CONFIG))
-
-
 def check_request(request: LaunchRequest, inherited: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
-    """Refuse what ``build_command`` would refuse, before the driver's code is in its place.
-
-    Args:
-        request: what is to run; its application, py-files and files need not be there yet.
-        inherited: the launcher's own environment.
+    """Refuse what ``build_command`` would refuse; application, py-files and files need not exist yet.
 
     Returns:
-        Master and configuration that it will have, with what a given command says of them.
+        Master and configuration that the driver will have, including those of a given command.
 
     Raises:
         InvalidRequestError: as ``build_command``.
@@ -169,7 +157,7 @@ def check_request(request: LaunchRequest, inherited: Mapping[str, str]) -> tuple
 
 
 def spark_version_of(request: LaunchRequest, inherited: Mapping[str, str]) -> str:
-    """The version of the Spark that ``build_command`` would start; "" where it is not to be seen from here.
+    """The version of the Spark that ``build_command`` would start; "" if unknown.
 
     Raises:
         InvalidRequestError: there is no Spark, as ``build_command``.
@@ -215,7 +203,7 @@ def _spark_submit(request: LaunchRequest, environ: Mapping[str, str]) -> tuple[S
 
 
 def _with_connector(options: SubmitOptions, spark_home: Path | None) -> SubmitOptions:
-    """The user's own packages and excludes, and beside them what reaches S3."""
+    """The options with what Spark needs to reach S3 added to the user's packages and excludes."""
     connector = connector_for(spark_home, options.conf, options.packages, options.jars)
     excludes = [part.strip() for part in options.conf.get(EXCLUDES, "").split(",") if part.strip()]
     excludes += [name for name in connector.excludes if name not in excludes]
@@ -224,7 +212,7 @@ def _with_connector(options: SubmitOptions, spark_home: Path | None) -> SubmitOp
 
 
 def _environment(submit: SparkSubmit, environ: Mapping[str, str], *, on_this_machine: bool) -> dict[str, str]:
-    """What is set beside what the user's environment has; what it has, it keeps."""
+    """What is set beside the user's environment, which is kept."""
     added = dict(submit.environment)
     if environ.get("PYSPARK_PYTHON") or environ.get("PYSPARK_DRIVER_PYTHON"):
         added.pop("PYSPARK_PYTHON", None)
@@ -260,9 +248,9 @@ def _check_executor_conf(master: str, conf: Mapping[str, str]) -> None:
     for key in conf:
         if _ON_EXECUTORS_COMMAND_LINE.match(key) and is_secret_name(key) and not master.startswith("local"):
             raise InvalidRequestError(
-                "Spark would put this secret on the command line of every executor, which everybody there can read",
+                "Spark would put this secret on the command line of every executor, which every user there can read",
                 key=key,
-                next_step="Give it under a key of another beginning, or by a file that the executors have.",
+                next_step="Give it under a key with another prefix, or by a file that the executors have.",
             )
 
 
@@ -296,7 +284,7 @@ def _check_files(request: LaunchRequest, options: SubmitOptions, *, is_code_ther
                 _check_file(what, item)
     if "#" in request.folder:
         raise InvalidRequestError(
-            "the folder of a launch holds a '#', at which Spark would cut it",
+            "the folder of a launch contains a '#', at which Spark would cut it",
             folder=request.folder,
             next_step="Put the home somewhere else.",
         )
@@ -317,5 +305,5 @@ def _check_file(what: str, item: str) -> None:
 def _check_comma(what: str, path: str) -> None:
     if "," in path:
         raise InvalidRequestError(
-            "a path holds a comma, at which Spark would take it apart", **{what: path}, next_step="Use another path."
+            "a path contains a comma, at which Spark would split it", **{what: path}, next_step="Use another path."
         )

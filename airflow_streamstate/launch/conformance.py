@@ -1,7 +1,7 @@
-"""What any launcher has to keep to: call ``check_launcher`` from a test of your own; it needs no test framework.
+"""Checks of what any launcher has to promise (``check_launcher``), without a test framework.
 
-Each of ``PROMISES`` is one part of it, for a test per part. Real drivers are launched, half a dozen of them in all,
-each with a program of a few lines of Python instead of a stream's script; they say what they do by files.
+Each of ``PROMISES`` is one part of it, for a test per part. They launch real drivers, half a dozen in all, each with a
+short Python program instead of a stream's script, which reports by files.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LauncherStage(Protocol):
     patience_seconds: float
 
     def launcher(self) -> Launcher:
-        """One that has launched nothing yet: each call is another controller, which knows what all know."""
+        """A new one, as another controller would create it, with the same access."""
 
     def request(self, launch_key: str, program: str) -> LaunchRequest:
         """A request whose driver runs this Python text as its program."""
@@ -71,31 +71,27 @@ class LauncherStage(Protocol):
         """One that the launcher must refuse."""
 
     def launch_and_die(self, request: LaunchRequest) -> None:
-        """Launch from a process that is killed as soon as ``launch`` has come back, before it could tell anybody."""
+        """Launch from a process that is killed as soon as ``launch`` has returned."""
 
     def out_of_reach(self, handle: LaunchHandle) -> AbstractContextManager[LaunchHandle]:
-        """Meanwhile nobody can be asked for this driver: its cluster, or its machine, does not answer. Gives the handle
-        to ask with, which may be the same."""
+        """Meanwhile this driver cannot be asked: its cluster or machine is silent. Gives the handle to ask with."""
 
 
 Promise = Callable[[LauncherStage], None]
 
 
 def check_launcher(new_stage: Callable[[], LauncherStage]) -> None:
-    """Hold a launcher against what ``Launcher`` promises.
+    """Check what ``Launcher`` promises; AssertionError says which promise is broken.
 
     Args:
         new_stage: makes an empty stage; called once for each promise.
-
-    Raises:
-        AssertionError: it does not keep a promise; says which.
     """
     for promise in PROMISES:
         promise(new_stage())
 
 
 def ends_are_told(stage: LauncherStage) -> None:
-    """Exit status and log of a driver are told to whoever asks later; nothing starts it again (Law 2)."""
+    """Exit status and log of a driver are told to every later caller; nothing starts it again (Law 2)."""
     launcher = stage.launcher()
     good = launcher.launch(_request(stage, KEY, "print('first')\nprint('größer', flush=True)\nsys.exit(0)\n"))
     bad_request = _request(stage, OTHER_KEY, "print('wrong', file=sys.stderr, flush=True)\nsys.exit(3)\n")
@@ -109,7 +105,7 @@ def ends_are_told(stage: LauncherStage) -> None:
     _need(logs.find("first") < logs.find("größer"), f"the log does not hold what the driver wrote: {logs[-500:]!r}")
     _need("wrong" in launcher.logs(bad, 1 << 20), "the log does not hold what the driver wrote to stderr")
     _need(len(launcher.logs(bad, 4).encode()) <= 4, "more of a log comes than was asked for")
-    _need(launcher.logs(bad, 0) == "", "of a log comes something where nothing was asked for")
+    _need(launcher.logs(bad, 0) == "", "a log of no bytes is not empty")
     again = stage.launcher().launch(bad_request)
     _need(again == bad, "a launch that is tried again after the driver's end has another handle")
     _need(stage.launcher().status(again).exit_code == 3, "a launch that is tried again hides the driver's end")
@@ -119,7 +115,7 @@ def ends_are_told(stage: LauncherStage) -> None:
 
 
 def one_key_is_one_driver(stage: LauncherStage) -> None:
-    """Whoever launches a key, and however often, gets the one driver, which runs until it is killed (Law 2)."""
+    """Every launch of a key gets the one driver, which runs until it is killed (Law 2)."""
     request = _request(stage, KEY, _NEVER_ENDS)
     handles: list[LaunchHandle] = []
     racers = [threading.Thread(target=lambda: handles.append(stage.launcher().launch(request))) for _ in range(RACERS)]
@@ -138,7 +134,8 @@ def one_key_is_one_driver(stage: LauncherStage) -> None:
     _need(launcher.launch(request) == handle, "a key that runs is launched anew")
     _need(launcher.find(request.folder, KEY) == handle, "a driver is not found by its key")
     _need(launcher.find(request.folder, OTHER_KEY) is None, "another key's driver is found")
-    _need_raises(ConflictError, lambda: launcher.launch(_other_key(stage, request)), "two keys share one folder")
+    other = LaunchRequest.from_json({**stage.request(OTHER_KEY, "").to_json(), "folder": request.folder})
+    _need_raises(ConflictError, lambda: launcher.launch(other), "two keys share one folder")
     with stage.out_of_reach(handle) as asked:
         _need(stage.launcher().status(asked).state == "unknown", "a driver that cannot be asked is not told as unknown")
         _need(not stage.launcher().kill(asked, 0.0).has_ended, "a driver that cannot be reached counts as ended")
@@ -153,7 +150,7 @@ def one_key_is_one_driver(stage: LauncherStage) -> None:
 
 
 def a_caller_may_die(stage: LauncherStage) -> None:
-    """A driver whose caller died before it could record the handle lives on, and is found by its key (Law 1)."""
+    """A driver whose caller died before it recorded the handle lives on, and is found by its key (Law 1)."""
     request = _request(stage, KEY, _NEVER_ENDS)
     stage.launch_and_die(request)
     launcher = stage.launcher()
@@ -170,7 +167,7 @@ def a_caller_may_die(stage: LauncherStage) -> None:
 
 
 def a_kill_ends_everything(stage: LauncherStage) -> None:
-    """What ignores signals, and what the driver has started, ends too, and nothing counts as ended before (1a.8)."""
+    """The driver's processes end, even those that ignore signals, and nothing counts as ended before (1a.8)."""
     launcher = stage.launcher()
     handle = launcher.launch(_request(stage, KEY, _IGNORES))
     _wait(stage, lambda: _count(stage, KEY, "runs") > 0 and _count(stage, KEY, "works") > 0, "driver and child")
@@ -182,12 +179,12 @@ def a_kill_ends_everything(stage: LauncherStage) -> None:
 
 
 def a_driver_that_fails_at_once_is_told(stage: LauncherStage) -> None:
-    """A program that no Python can run is a driver that has ended, and not with success."""
+    """A program that no Python can run is a driver that has ended, without success."""
     launcher = stage.launcher()
     handle = launcher.launch(stage.request(KEY, "this is no Python\n"))
     status = _ended(stage, launcher, handle)
     _need(status.exit_code != 0, "a driver that could not begin counts as having come to its end")
-    _need(bool(status.reason), "of a driver that could not begin nothing is said")
+    _need(bool(status.reason), "a driver that could not begin has no reason")
 
 
 def what_cannot_run_is_refused(stage: LauncherStage) -> None:
@@ -195,8 +192,8 @@ def what_cannot_run_is_refused(stage: LauncherStage) -> None:
     request = stage.impossible_request(KEY)
     launcher = stage.launcher()
     _need(launcher.find(request.folder, KEY) is None, "a launch is found where nothing began")
-    _need_raises(InvalidRequestError, lambda: launcher.check(request), "check lets pass what cannot run")
-    _need_raises(InvalidRequestError, lambda: launcher.launch(request), "launch takes what cannot run")
+    _need_raises(InvalidRequestError, lambda: launcher.check(request), "check accepts what cannot run")
+    _need_raises(InvalidRequestError, lambda: launcher.launch(request), "launch accepts what cannot run")
     _need(launcher.find(request.folder, KEY) is None, "a refused launch is found")
 
 
@@ -212,11 +209,6 @@ PROMISES: tuple[Promise, ...] = (
 
 def _request(stage: LauncherStage, key: str, program: str) -> LaunchRequest:
     return stage.request(key, _PRELUDE.format(folder=str(stage.folder), key=key) + program)
-
-
-def _other_key(stage: LauncherStage, request: LaunchRequest) -> LaunchRequest:
-    other = stage.request(OTHER_KEY, "")
-    return LaunchRequest.from_json({**other.to_json(), "folder": request.folder})
 
 
 def _count(stage: LauncherStage, key: str, word: str) -> int:

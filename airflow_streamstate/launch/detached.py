@@ -1,12 +1,12 @@
-"""Run as a program of its own, never imported: becomes the leader of a new session, once per launch folder.
+"""Run as a program, never imported by one: becomes the leader of a new session, once per launch folder.
 
 Usage: ``python -I -S detached.py FOLDER LOG FACTS COMMAND…``. FACTS is the JSON object that becomes ``handle.json``
 (pid and start ticks are added). Answers on stdout: ``claimed``, ``lost`` (another driver has the folder), ``error: …``.
 
-It forks, so that the caller is never the driver's parent and no zombie is left to it; claims the folder; and turns into
-COMMAND with the same pid. The claim is a hard link: the file is complete before it has its name, and only one can have
-that name. The claimed file stays locked (``flock``) by an open descriptor that COMMAND inherits, so that whoever can
-open the file, in another container too, can ask whether someone lives. Standard library only, nothing of the package.
+It forks, so that the caller is never the driver's parent and gets no zombie; claims the folder; and becomes COMMAND
+with the same pid. The claim is a hard link: the file is complete before it has its name, which only one can have. The
+claimed file stays locked (``flock``) by an open descriptor that COMMAND inherits, so that any process that can open the
+file, even in another container, can ask whether a holder lives. Standard library only, nothing of the package.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def own_start_ticks() -> int:
 
 
 def claim(folder: Path, facts: dict[str, object]) -> bool:
-    """Put ``handle.json`` there, locked and complete, unless one is there. False if one is."""
+    """Create ``handle.json``, locked and complete; False if it exists."""
     pid = os.getpid()
-    # Not the pid: containers that share the folder have the same numbers.
+    # Not named after the pid: containers that share the folder have the same numbers.
     temporary = folder / f".{HANDLE}.{os.urandom(8).hex()}.tmp"
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -38,7 +38,7 @@ def claim(folder: Path, facts: dict[str, object]) -> bool:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             locked = True
         except OSError:
-            locked = False  # a file system without locks: then only this pid namespace can tell
+            locked = False  # a file system without locks: only this pid namespace can tell
         facts = {**facts, "pid": pid, "start_ticks": own_start_ticks(), "locked": locked}
         os.write(descriptor, json.dumps(facts, indent=1, sort_keys=True).encode() + b"\n")
         os.fsync(descriptor)
@@ -52,14 +52,14 @@ def claim(folder: Path, facts: dict[str, object]) -> bool:
 
 
 def reset_signals() -> None:
-    """Give COMMAND the signals of a fresh process: what its launcher, or Python, ignores must not be ignored there."""
+    """Give COMMAND the signals of a fresh process, also those that its launcher, or Python, ignores."""
     for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGPIPE", "SIGTERM", "SIGCHLD", "SIGXFSZ"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
 def become(folder: str, log: str, facts: str, command: list[str]) -> None:
-    """Claim the folder and turn into the command; returns only if that is not to be."""
+    """Claim the folder and become the command; returns only on failure."""
     answer = os.dup(1)  # not inheritable: the caller sees its end when the command has begun
     try:
         os.setsid()
@@ -67,7 +67,7 @@ def become(folder: str, log: str, facts: str, command: list[str]) -> None:
         if not claim(Path(folder), json.loads(facts)):
             os.write(answer, b"lost")
             return
-        with contextlib.suppress(OSError):  # the caller may be dead by now, which is all the same to the driver
+        with contextlib.suppress(OSError):  # the caller may be dead by now, which does not matter to the driver
             os.write(answer, b"claimed")
         os.dup2(output, 1)
         os.dup2(output, 2)

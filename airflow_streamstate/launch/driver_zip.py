@@ -1,8 +1,8 @@
-"""What travels to the driver: the rooms that run there as one zip for ``--py-files``, and the script that starts them.
+"""The driver's code: its packages as one zip for ``--py-files``, and the script that starts them.
 
-Nothing of this package need be installed where the driver runs: the zip has its metadata too, by which connectors
-are found. Equal packages make equal bytes: entries are sorted,
-their times fixed, and nothing is compressed (what zlib makes of equal bytes differs from version to version).
+This package need not be installed where the driver runs: the zip has its metadata too, by which connectors are found.
+Equal packages make equal bytes: entries are sorted, their times fixed, and nothing is compressed (zlib's output differs
+between versions).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TRAVELLING = (
 ZIP_NAME = "airflow_streamstate_runtime.zip"
 RUNNER_NAME = "runner.py"
 
-# The guard: a process that imports the main script again (multiprocessing's spawn) must not run the job a second time.
+# With the guard, a process that imports the main script again (multiprocessing's spawn) does not run the job again.
 RUNNER = """\
 if __name__ == "__main__":
     import sys
@@ -42,13 +42,7 @@ _OLDEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def build_driver_zip(target: Path) -> str:
-    """Write the zip of the travelling rooms, taken from the installed package, whole or not at all.
-
-    Args:
-        target: where; what is there is replaced.
-
-    Returns:
-        The hex sha256 of its bytes.
+    """Write the zip of the travelling packages, as installed, atomically; returns the hex sha256 of its bytes.
 
     Raises:
         InvalidRequestError, UnavailableError: it cannot be written there, or the package is not installed.
@@ -59,12 +53,11 @@ def build_driver_zip(target: Path) -> str:
 
 
 def write_runner(target: Path) -> None:
-    """Write the script that ``spark-submit`` is given as its application; raises as ``build_driver_zip`` does."""
+    """Write the script that ``spark-submit`` gets as its application; raises as ``build_driver_zip`` does."""
     write_file(target, RUNNER.encode())
 
 
 def driver_zip_bytes() -> bytes:
-    """The zip as bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, body in sorted((*_sources(importlib.resources.files(PACKAGE)), *_metadata())):
@@ -86,16 +79,12 @@ def _sources(package: Traversable) -> Iterator[tuple[str, bytes]]:
 
 
 def _metadata() -> Iterator[tuple[str, bytes]]:
-    """What ``importlib.metadata`` needs; written here, so that every kind of installation makes the same bytes.
-
-    Raises:
-        InvalidRequestError: this package lies here without its own metadata, so its connectors are not known.
-    """
+    """What ``importlib.metadata`` needs, written here so that every kind of installation makes the same bytes."""
     try:
         installed = importlib.metadata.distribution(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         raise InvalidRequestError(
-            "airflow-streamstate is not installed here, it only lies on the path",
+            "airflow-streamstate is not installed here, it is only on the path",
             next_step="Install it with pip: its metadata says which connectors of sources and sinks it has.",
         ) from None
     points = {(point.group, point.name, point.value) for point in installed.entry_points}

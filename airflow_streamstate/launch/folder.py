@@ -1,8 +1,8 @@
-"""The folder of one local launch: intent, handle, exit status and working files, each whole or not there.
+"""The folder of one local launch: intent, handle, exit status and working files, each complete or absent.
 
 ``intent.json`` is created before anything is started; ``handle.json`` by the driver's own leading process, with its
-pid, before it becomes the driver, so that there is no moment between the act and its record (Law 1); ``exit_status``
-at the end. Everything here is readable by its owner alone: configuration and arguments may be secret.
+pid, before it becomes the driver, so that no moment lies between act and record (Law 1); ``exit_status`` at the end.
+Everything is readable by its owner only: configuration and arguments may be secret.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def write_file(target: Path, body: bytes) -> None:
-    """Write the file, readable by its owner alone, over what is there; whole or not at all.
+    """Write or replace the file atomically, readable by its owner only.
 
     Raises:
-        InvalidRequestError: no permission, or no such folder can be.
+        InvalidRequestError: no permission, or the folder is impossible.
         ReadOnlyError: the disk is mounted read-only.
         UnavailableError: the disk is full or broken; nothing was changed.
     """
@@ -61,7 +61,7 @@ def write_file(target: Path, body: bytes) -> None:
 
 
 def create_file(target: Path, body: bytes) -> bool:
-    """Write the file unless something is there; False if so. Otherwise as ``write_file``."""
+    """As ``write_file``, unless the file exists; False if so."""
     with translated(target), _complete(target, body) as temporary:
         try:
             os.link(temporary, target)
@@ -85,7 +85,7 @@ def _complete(target: Path, body: bytes) -> Iterator[Path]:
 
 
 def tail_bytes(path: Path, count: int) -> bytes:
-    """The last bytes of a file, at most ``count``; b"" where there is none."""
+    """The last bytes of a file, at most ``count``; b"" where it cannot be read."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -96,7 +96,7 @@ def tail_bytes(path: Path, count: int) -> bytes:
 
 
 class LaunchFolder:
-    """The files of one launch. What is read may raise OSError: whoever asks decides what that means."""
+    """The files of one launch. Reading may raise OSError, which the caller interprets."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -112,7 +112,7 @@ class LaunchFolder:
         return self._read_json(INTENT)
 
     def handle(self) -> dict[str, object] | None:
-        """What the driver's leading process, or whoever closed the launch, recorded; None if neither was there yet."""
+        """The record of the driver's leading process, or of the call that closed the launch; None before either."""
         return self._read_json(HANDLE)
 
     def close(self, facts: Mapping[str, object]) -> bool:
@@ -120,16 +120,16 @@ class LaunchFolder:
         return create_file(self.path / HANDLE, _json_bytes({**facts, "closed": True}))
 
     def exit_status(self) -> int | None:
-        """What the driver ended with; None while it has not, and if it had no time to say so."""
+        """What the driver ended with; None before that, or if it had no time to write it."""
         try:
             text = (self.path / EXIT_STATUS).read_text(encoding="ascii", errors="replace")
         except (FileNotFoundError, NotADirectoryError):
             return None
-        # Without its newline it is not whole yet.
+        # Without its newline it is incomplete.
         return int(text) if re.fullmatch(r"[0-9]{1,3}\n", text) else None
 
     def is_held(self) -> bool | None:
-        """Whether a process of the driver still holds its lock; None if that cannot be told."""
+        """Whether a process of the driver still holds its lock; None if unknown."""
         try:
             descriptor = os.open(self.path / HANDLE, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

@@ -1,4 +1,4 @@
-"""The secrets that a driver on this machine was given, so that its log can be shown without them."""
+"""The secrets that a driver on this machine was given, to hide them in its log."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ from pathlib import Path
 from airflow_streamstate.launch.command import DRIVER_CONFIG
 from airflow_streamstate.launch.interface import LaunchHandle
 
-_SECRETS = "secrets"
-
 
 def handed_over_secrets(handle: LaunchHandle | None) -> tuple[str, ...] | None:
-    """What references to secrets stood for at this launch.
+    """The values of references to secrets at this launch, () for none.
 
-    Returns:
-        () where it was given none; None where nobody can tell: its folder is not here, or what lies in it is damaged or
-        not ours to read.
+    None if unknown: its folder is not here, or its files are damaged or not readable for this user.
     """
     folder = None if handle is None else handle.data.get("folder")
     if not isinstance(folder, str):
@@ -27,7 +23,7 @@ def handed_over_secrets(handle: LaunchHandle | None) -> tuple[str, ...] | None:
         return None
     if not isinstance(raw, dict) or "launch_key" not in raw:
         return None
-    values = raw.get(_SECRETS, [])  # a release that knew no references wrote none
+    values = raw.get("secrets", [])  # a release without references wrote none
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         return None
     return tuple(values)

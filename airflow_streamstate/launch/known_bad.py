@@ -1,4 +1,4 @@
-"""Releases of what a driver brings along that are known to fail: one table, for ``doctor``, ``plan`` and the docs.
+"""Releases of a driver's components that are known to fail: one table, for ``doctor``, ``plan`` and the docs.
 
 A release is recognised by its Maven coordinates (``--packages``, ``spark.jars.packages``) or by the name of its jar
 (``--jars``, ``spark.jars``, the jars of an installation).
@@ -24,9 +24,9 @@ class KnownBad:
         component: for people.
         artifact: its Maven artifact, without the suffix of Scala or Spark.
         releases: those that fail.
-        symptom: how, a lower-case clause without its full stop.
-        remedy: what to do, a whole sentence.
-        sparks: they fail on these releases of Spark alone; () for all.
+        symptom: a lower-case clause without its full stop.
+        remedy: a whole sentence.
+        sparks: they fail only on these releases of Spark; () for all.
     """
 
     component: str
@@ -59,12 +59,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
 
 @dataclass(frozen=True)
 class Found:
-    """A release that is known to fail.
-
-    Attributes:
-        name: the coordinates, or the jar, that it was recognised by.
-        release: its number.
-    """
+    """A release that is known to fail, and the coordinates or jar by which it was recognised."""
 
     name: str
     release: str
@@ -72,7 +67,6 @@ class Found:
 
     @property
     def sentence(self) -> str:
-        """One sentence with what to do."""
         return f"{self.known.component} {self.release} ({self.name}): {self.known.symptom}. {self.known.remedy}"
 
 
@@ -94,16 +88,16 @@ def known_bad_among(names: Iterable[str], spark_version: str) -> tuple[Found, ..
 
 
 def brought_names(packages: Sequence[str], jars: Sequence[str], conf: Mapping[str, str]) -> tuple[str, ...]:
-    """The coordinates and jars that a driver is given, those in its configuration too."""
+    """The coordinates and jars that a driver is given, including those in its configuration."""
     options = absorb_conf(SubmitOptions(conf=conf, packages=tuple(packages), jars=tuple(jars)))
     return (*options.packages, *options.jars)
 
 
 def installed_names(spark_home: Path | None, conf_folder: Path | None = None) -> tuple[str, ...]:
-    """The jars of a Spark installation, and what its defaults bring along.
+    """The jars of a Spark installation, and those that its defaults add.
 
     Args:
-        spark_home: the installation; None where it is not known.
+        spark_home: the installation; None if unknown.
         conf_folder: of its defaults; None for ``conf`` in the installation.
     """
     if spark_home is None:
@@ -120,7 +114,7 @@ def installed_names(spark_home: Path | None, conf_folder: Path | None = None) ->
 
 
 def _release_of(name: str, artifact: str) -> str:
-    """The release of an artifact, where this is it; else ""."""
+    """The release of an artifact, if this name is of it; else ""."""
     pattern = rf"(?:.*[:/])?{re.escape(artifact)}(?:_[0-9.]+)*[:-]([0-9][^:/]*?)(?:\.jar)?"
     match = re.fullmatch(pattern, name.strip())
     return match.group(1) if match else ""

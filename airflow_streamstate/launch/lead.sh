@@ -1,6 +1,6 @@
 # Leads the session of one driver.  Usage: sh lead.sh FOLDER COMMAND...
-# Keeps the exit status of COMMAND, which is otherwise lost to whoever is not its parent, in FOLDER/exit_status, and
-# writes it only when nothing else of the session is left: what systemd calls KillMode=control-group.
+# Keeps the exit status of COMMAND, which only its parent learns, in FOLDER/exit_status, and writes it only when nothing
+# else of the session is left: what systemd calls KillMode=control-group.
 
 folder=$1
 shift

@@ -1,8 +1,8 @@
-"""Drivers on this machine, in client mode: ``spark-submit`` in a session of its own that outlives whoever started it.
+"""Drivers on this machine, in client mode: ``spark-submit`` in a session that outlives the launching process.
 
-The session is led by ``/bin/sh`` (``lead.sh``), which keeps the exit status; ``detached.py`` becomes that shell, after
-it has claimed the launch folder. So the folder alone says what there is to know: no claim, no driver; a claim names the
-one process that leads the driver's session; an exit status means that nothing of the session is left.
+The session is led by ``/bin/sh`` (``lead.sh``), which records the exit status; ``detached.py`` claims the launch folder
+and becomes that shell. So the folder tells everything: no claim, no driver; a claim names the process that leads the
+driver's session; an exit status means that nothing of the session is left.
 """
 
 from __future__ import annotations
@@ -37,11 +37,8 @@ from airflow_streamstate.launch.processes import exit_sentence, read_stat, this_
 from airflow_streamstate.launch.session import MARKER, Session
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 
-# Why a driver ended, in one sentence, where Spark says it in a place or a way that nobody looks for.
-#
-# Each line was seen on real Spark. It is a hint for people: nothing is ever decided by it (Law 13).
-
 _OUT_OF_HEAP = 52
+# Why a driver ended, by its log. Each line was seen on real Spark. Hints for people: they decide nothing (Law 13).
 
 _WORDS: tuple[tuple[str, str], ...] = (
     (r"JAVA_HOME is not set|(?:bin/java|java): (?:No such file|not found|command not found)", "no Java was found"),
@@ -63,14 +60,14 @@ _WORDS: tuple[tuple[str, str], ...] = (
 
 
 def reason_of_exit(exit_code: int, log_tail: str) -> str:
-    """One lower-case sentence on this end; ``log_tail`` is looked at where the exit code alone says too little."""
+    """One lower-case sentence on this end, from the exit code, or else from ``log_tail``."""
     if exit_code == 0:
         return "it ended by itself"
     how = exit_sentence(exit_code)
     if exit_code == _OUT_OF_HEAP:
         return f"{how}: its JVM ran out of heap"
     if exit_code > 128:
-        return how  # whoever sent the signal knows why; the log does not
+        return how  # the log does not know why the signal was sent
     for pattern, words in _WORDS:
         match = re.search(pattern, log_tail)
         if match:
@@ -89,7 +86,6 @@ class LocalLauncher:
     """A ``Launcher`` for drivers on this machine (Linux).
 
     Args:
-        clock: for waits and times.
         environ: what drivers inherit; None for the environment of this process at the time of each launch.
     """
 
@@ -100,26 +96,29 @@ class LocalLauncher:
         self._environ = environ
 
     def check(self, request: LaunchRequest) -> None:
-        """As ``Launcher.check``."""
         _check_platform()
-        # Before the act only: a launch that is under way is not refused for a master that is just being restarted.
+        # Only here: a launch that is under way is not refused because its master is being restarted.
         check_master_answers(*check_request(request, self._inherited()))
 
     def spark_version(self, request: LaunchRequest) -> str:
-        """As ``Launcher.spark_version``, by the names of its jars."""
         return spark_version_of(request, self._inherited())
 
     def launch(self, request: LaunchRequest) -> LaunchHandle:
-        """As ``Launcher.launch``."""
         folder = LaunchFolder(Path(request.folder))
         known = self._recorded(folder, request.launch_key)
         if known is not None:
             return known
         _check_platform()
         command = build_command(request, self._inherited())
-        facts = self._facts(request)
+        facts = {
+            "launch_key": request.launch_key,
+            "folder": str(Path(request.folder)),
+            "log_path": request.log_path,
+            **asdict(this_machine()),
+        }
         folder.prepare(facts)
-        self._check_key(folder.intent() or facts, request)
+        if (folder.intent() or facts).get("launch_key") != request.launch_key:
+            raise _foreign_folder(folder, request.launch_key)
         _write_working_files(folder, command)
         self._start(folder, request, command, facts)
         handle = self._recorded(folder, request.launch_key)
@@ -128,7 +127,7 @@ class LocalLauncher:
         return handle
 
     def find(self, folder: str, launch_key: str) -> LaunchHandle | None:
-        """As ``Launcher.find``. With an intent alone, the handle of a ``pending`` launch."""
+        """As ``Launcher.find``. With only an intent, the handle of a ``pending`` launch."""
         launch_folder = LaunchFolder(Path(folder))
         with translated(launch_folder.path):
             facts = launch_folder.handle() or launch_folder.intent()
@@ -137,7 +136,6 @@ class LocalLauncher:
         return _handle(facts)
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:
-        """As ``Launcher.status``."""
         try:
             return self._look(handle)
         except (OSError, DataError) as error:
@@ -158,7 +156,6 @@ class LocalLauncher:
         return self.status(handle)
 
     def logs(self, handle: LaunchHandle, tail_bytes: int) -> str:
-        """As ``Launcher.logs``."""
         return _log_tail(handle, tail_bytes)
 
     def _inherited(self) -> Mapping[str, str]:
@@ -173,14 +170,16 @@ class LocalLauncher:
         if facts is not None and facts.get("closed"):
             return self._status("gone", "the launch was closed before a driver had started")
         session = self._session(handle)
+        if session is None and not folder.path.is_dir():
+            return self._status("unknown", "its folder is not on this machine")
         if session is None:
-            return self._unclaimed(folder)
+            return self._status("pending", "it is recorded, but no driver has started for it yet")
         alive = session.is_alive()
         if alive.is_alive is None:
             return self._status("unknown", alive.reason)
         if alive.is_alive:
             return self._status("running", alive.reason)
-        # It may have ended between the two looks: the exit status comes before the end.
+        # It may have ended since the first look: the exit status comes before the end.
         return self._exit(folder, handle) or self._status("gone", alive.reason)
 
     def _exit(self, folder: LaunchFolder, handle: LaunchHandle) -> LaunchStatus | None:
@@ -189,13 +188,8 @@ class LocalLauncher:
             return None
         return self._status("exited", reason_of_exit(code, _told_tail(handle) if code else ""), code)
 
-    def _unclaimed(self, folder: LaunchFolder) -> LaunchStatus:
-        if not folder.path.is_dir():
-            return self._status("unknown", "its folder is not on this machine")
-        return self._status("pending", "it is recorded, but no driver has started for it yet")
-
     def _session(self, handle: LaunchHandle) -> Session | None:
-        """The session of the driver, as its folder or, without that, its handle names it; None if none has begun."""
+        """The session of the driver, from its folder or else its handle; None before it has begun."""
         folder = _folder(handle)
         facts = folder.handle() or handle.data
         return Session.from_facts(folder, facts) if "pid" in facts else None
@@ -211,18 +205,6 @@ class LocalLauncher:
         if facts.get("launch_key") != launch_key:
             raise _foreign_folder(folder, launch_key)
         return _handle(facts)
-
-    def _check_key(self, intent: Mapping[str, object], request: LaunchRequest) -> None:
-        if intent.get("launch_key") != request.launch_key:
-            raise _foreign_folder(LaunchFolder(Path(request.folder)), request.launch_key)
-
-    def _facts(self, request: LaunchRequest) -> dict[str, object]:
-        return {
-            "launch_key": request.launch_key,
-            "folder": str(Path(request.folder)),
-            "log_path": request.log_path,
-            **asdict(this_machine()),
-        }
 
     def _start(
         self, folder: LaunchFolder, request: LaunchRequest, command: DriverCommand, facts: Mapping[str, object]
@@ -251,7 +233,7 @@ class LocalLauncher:
 
 
 def _answer_of(argv: list[str], environ: Mapping[str, str], working_folder: str | None) -> str:
-    """Run ``detached.py`` until its child has become the driver, or has given up; what it said."""
+    """Run ``detached.py`` until its child has become the driver, or has given up; returns its answer."""
     with subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -299,13 +281,13 @@ def _log_tail(handle: LaunchHandle, count: int) -> str:
 
 
 def _told_tail(handle: LaunchHandle) -> str:
-    """The end of the log for whoever tells its words on: of what is cut out of it, secrets are hidden before."""
+    """The end of the log, its secrets hidden; "" where they are unknown."""
     secrets = handed_over_secrets(handle)
     if secrets is None:
         return ""
     tail = _log_tail(handle, _LOG_TAIL_BYTES)
     if len(tail.encode()) >= _LOG_TAIL_BYTES:
-        tail = tail.partition("\n")[2]  # cut in two, it could begin with half a secret
+        tail = tail.partition("\n")[2]  # it could begin with half a secret
     return redact_text(tail, secrets_of({}, (), looked_up=secrets))
 
 

@@ -1,7 +1,7 @@
 """What a master URL says about where things run, and whether a standalone master answers.
 
-Left to itself, Spark asks a standalone master that is down for a minute and a half, and then says so somewhere in its
-log. Drivers in client mode run on this machine: what cannot be reached from here, they cannot reach.
+Spark itself asks a standalone master that is down for a minute and a half, and then only logs it. Drivers in client
+mode run on this machine and reach only what can be reached from here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 
 SETTING = "spark.streamstate.master.check"
-"""``connect`` (the default), or ``none`` where only the driver's command reaches the master: then Spark alone asks."""
+"""``connect`` (the default), or ``none`` where only the driver's command reaches the master."""
 CONNECT_SECONDS = 3.0
 
 _MASTER = re.compile(
@@ -24,7 +24,7 @@ _MASTER = re.compile(
 _STANDALONE = "spark://"
 _ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:.%]+\]|[^\[\]:/@]+):(?P<port>[0-9]{1,5})")
 _LOOPBACK = re.compile(r"localhost|127\.[0-9.]+|::1")
-# As the kernel names them; what is mounted by a program of the user (fuse) is as a rule another machine's, too.
+# As the kernel names them; a fuse mount is as a rule of another machine, too.
 _SHARED_FILE_SYSTEM = re.compile(
     r"9p|afs|beegfs|ceph|cifs|fhgfs|fuse\..*|gfs2|glusterfs|gpfs|lustre|nfs4?|ocfs2|panfs|smb3|smbfs|virtiofs|wekafs"
 )
@@ -32,7 +32,7 @@ _MOUNTS = Path("/proc/self/mounts")
 
 
 def check_master(master: str) -> None:
-    """See that Spark knows this kind of master; it would say so only after its JVM has started.
+    """Check that Spark knows this kind of master; Spark would say so only after its JVM has started.
 
     Raises:
         InvalidRequestError: it does not.
@@ -46,7 +46,7 @@ def check_master(master: str) -> None:
 
 
 def addresses_of(master: str) -> tuple[tuple[str, int], ...]:
-    """Host and port of each master of a standalone cluster, which may have several; () of any other kind."""
+    """Host and port of each master of a standalone cluster, which may have several; () for any other kind."""
     if not master.startswith(_STANDALONE):
         return ()
     found = [_ADDRESS.fullmatch(part.strip()) for part in master.removeprefix(_STANDALONE).split(",")]
@@ -54,17 +54,13 @@ def addresses_of(master: str) -> tuple[tuple[str, int], ...]:
 
 
 def is_on_this_machine(master: str) -> bool:
-    """Whether everything of such a job runs on this machine: in one process, or on a cluster that is on loopback."""
+    """Whether the whole job runs on this machine: in one process, or on a cluster on loopback."""
     addresses = addresses_of(master)
     return master.startswith("local") or bool(addresses and all(_LOOPBACK.fullmatch(host) for host, _ in addresses))
 
 
 def check_master_answers(master: str, conf: Mapping[str, str]) -> None:
-    """See that one of the masters of a standalone cluster takes connections; of any other kind nothing is asked.
-
-    Args:
-        master: Spark's master URL.
-        conf: the configuration of the driver.
+    """Check that one of the masters of a standalone cluster takes connections; other kinds are not asked.
 
     Raises:
         InvalidRequestError: the setting has no such value.
@@ -90,7 +86,7 @@ def check_master_answers(master: str, conf: Mapping[str, str]) -> None:
 
 
 def is_asked(conf: Mapping[str, str]) -> bool:
-    """Whether the master is to be asked before a driver is started.
+    """Whether the master is asked before a driver is started.
 
     Raises:
         InvalidRequestError: the setting has no such value.
@@ -107,9 +103,8 @@ def own_disk_note(master: str, folder: Path, mounts: Path = _MOUNTS) -> str:
     """One sentence where executors of such a master may keep state on disks of their own; "" where they cannot.
 
     Args:
-        master: Spark's master URL.
-        folder: the folder of the checkpoints; need not be there yet.
-        mounts: what is mounted where.
+        folder: of the checkpoints; need not exist yet.
+        mounts: the list of mounts.
     """
     if is_on_this_machine(master) or _is_shared(folder, mounts):
         return ""

@@ -1,7 +1,7 @@
-"""What a Spark must bring along to reach checkpoints on S3: hadoop-aws, of the very Hadoop that it is built on.
+"""The packages that a Spark needs to reach checkpoints on S3: hadoop-aws of exactly the Hadoop that it is built on.
 
-Spark itself has no S3A. The one big jar that hadoop-aws asks for (the AWS SDK, 600 MB) is left out where the parts of
-it that suffice are known; they were found by running whole lives with them.
+Spark itself has no S3A. The AWS SDK bundle that hadoop-aws asks for (600 MB) is left out where the sufficient parts of
+it are known; they were found by running whole streams with them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from airflow_streamstate.errors import InvalidRequestError
 
 SETTING = "spark.streamstate.s3.packages"
-"""``auto`` (the default), ``none`` where Spark has a connector of its own, or Maven coordinates to bring instead."""
+"""``auto`` (the default), ``none`` where Spark has a connector of its own, or Maven coordinates to use instead."""
 EXCLUDES = "spark.jars.excludes"
 _HADOOP_JAR = re.compile(r"hadoop-client-api-([0-9]+(?:\.[0-9]+)+)\.jar")
 _CONNECTOR_JAR = re.compile(r"(.*/)?hadoop-(aws|cloud-storage)-[^/]*\.jar")
@@ -28,7 +28,7 @@ _LIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (
             "software.amazon.awssdk:bundle",
             "org.wildfly.openssl:wildfly-openssl",
-            # Spark has these itself, and two versions of them in one driver do not go together.
+            # Spark has these itself, and two versions of them in one driver conflict.
             "io.netty:*",
             "org.slf4j:slf4j-api",
             "commons-codec:commons-codec",
@@ -37,16 +37,16 @@ _LIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
     ),
 }
-"""By Hadoop version: packages and excludes that stand for hadoop-aws with its bundle."""
+"""By Hadoop version: packages and excludes that replace hadoop-aws with its bundle."""
 
 
 @dataclass(frozen=True)
 class Connector:
-    """What is brought.
+    """The packages to add.
 
     Attributes:
-        packages: Maven coordinates; empty where nothing is to be brought.
-        excludes: ``group:name`` of what is left out of what they ask for.
+        packages: Maven coordinates; empty for none.
+        excludes: ``group:name`` of their dependencies that are left out.
         reason: why these, in words.
     """
 
@@ -58,15 +58,14 @@ class Connector:
 def connector_for(
     spark_home: Path | None, conf: Mapping[str, str], packages: Sequence[str] = (), jars: Sequence[str] = ()
 ) -> Connector:
-    """What this Spark needs beside what its user brings.
+    """The packages that this Spark needs beside the user's own ``packages`` and ``jars``.
 
     Args:
-        spark_home: the installation; None where it is not known.
+        spark_home: the installation; None if unknown.
         conf: the configuration of the driver.
-        packages, jars: what the user brings.
 
     Raises:
-        InvalidRequestError: which Hadoop it is built on is not to be seen.
+        InvalidRequestError: the Hadoop that it is built on is unknown.
     """
     asked = conf.get(SETTING, "auto").strip()
     if asked == "none":
@@ -82,7 +81,7 @@ def connector_for(
     version = next((found[1] for found in map(_HADOOP_JAR.fullmatch, names) if found), None)
     if version is None:
         raise InvalidRequestError(
-            "which Hadoop this Spark is built on cannot be seen, so neither what it needs to reach S3",
+            "the Hadoop that this Spark is built on is unknown, and so is what it needs to reach S3",
             spark_home=str(spark_home) if spark_home else "not known",
             next_step=f"Set {SETTING} to none if this Spark reaches S3 by itself, else to coordinates of hadoop-aws.",
         )

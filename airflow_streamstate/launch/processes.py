@@ -1,7 +1,7 @@
-"""Processes as Linux shows them under ``/proc``: who is alive, who is of a session, and signals that never go astray.
+"""Processes as Linux shows them under ``/proc``: which are alive or of a session, and signals to exactly one of them.
 
-A pid alone names nothing for long: the kernel uses numbers again. Pid and start ticks together name one process of one
-boot; ``boot_id`` names the boot, and the pid namespace says whose numbers they are.
+The kernel reuses pids. Pid and start ticks together name one process of one boot; ``boot_id`` names the boot, and the
+pid namespace the numbering.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class ProcessStat:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can still do anything: a zombie cannot, though ``kill(pid, 0)`` succeeds on it."""
+        """False for a zombie, although ``kill(pid, 0)`` succeeds on it."""
         return self.state not in ("Z", "X", "x")
 
 
 def parse_stat(text: str) -> ProcessStat | None:
-    """The process of one ``/proc/<pid>/stat``; None where the text is none.
+    """The process of one ``/proc/<pid>/stat``; None for another text.
 
-    The name, in brackets, may hold anything, brackets and newlines included: fields are counted from the last ``)``.
+    The name, in brackets, may hold brackets and newlines: fields are counted from the last ``)``.
     """
     head, bracket, tail = text.rpartition(")")
     fields = tail.split()
@@ -77,16 +77,16 @@ def all_processes(proc: Path = PROC) -> Iterator[ProcessStat]:
 
 
 def session_members(leader_pid: int, leader_start_ticks: int, marker: str, proc: Path = PROC) -> list[ProcessStat]:
-    """The living processes of the session that this leader founded; empty when all have ended.
+    """The living processes of the session that this leader founded.
 
-    The number of a session is its leader's pid, and is not used again while a member lives. So: while a process with
-    that pid is there, it must be our leader, or the session is another's; when not, a member must carry the marker.
+    The number of a session is its leader's pid, which is not reused while a member lives. So a process with that pid
+    must
+    be our leader, or the session is another's; without such a process, a member must have the marker.
 
     Args:
         leader_pid: pid, group and session number of the leader.
         leader_start_ticks: when the leader started.
         marker: ``NAME=value`` that every process of the session has in its environment.
-        proc: where ``/proc`` is.
     """
     seen = list(all_processes(proc))
     leader = next((stat for stat in seen if stat.pid == leader_pid), None)
@@ -109,7 +109,7 @@ def has_in_environment(pid: int, marker: str, proc: Path = PROC) -> bool:
 
 
 def send_signal(process: ProcessStat, number: signal.Signals) -> bool:
-    """Signal this very process, never another one that got its pid. False if it has ended already.
+    """Signal exactly this process, never another one that got its pid. False if it has ended already.
 
     Raises:
         PermissionError: it belongs to another user.
@@ -119,7 +119,7 @@ def send_signal(process: ProcessStat, number: signal.Signals) -> bool:
     except ProcessLookupError:
         return False
     try:
-        # Only now is it certain whom the descriptor names: a new process with this pid has other start ticks.
+        # Only now it is certain which process the descriptor names: a new one with this pid has other start ticks.
         now = read_stat(process.pid)
         if now is None or now.start_ticks != process.start_ticks:
             return False
@@ -133,7 +133,7 @@ def send_signal(process: ProcessStat, number: signal.Signals) -> bool:
 
 @dataclass(frozen=True)
 class Machine:
-    """Whose pids these are: the host's name, the kernel's boot and the pid namespace."""
+    """What pids refer to: the host's name, the kernel's boot and the pid namespace."""
 
     host: str
     boot_id: str
@@ -141,7 +141,7 @@ class Machine:
 
 
 def this_machine(proc: Path = PROC) -> Machine:
-    """The machine that this process runs on; parts that cannot be read are ""."""
+    """The machine that this process runs on; unreadable parts are ""."""
     try:
         boot_id = (proc / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -154,7 +154,7 @@ def this_machine(proc: Path = PROC) -> Machine:
 
 
 def exit_sentence(exit_code: int) -> str:
-    """An exit status in words: a shell says 128 + n for a command that signal n ended."""
+    """An exit status in words; shells report 128 + n for a command that signal n ended."""
     if exit_code - 128 in signal.valid_signals():
         return f"it was ended by {signal.Signals(exit_code - 128).name} (exit status {exit_code})"
     return f"it ended with exit status {exit_code}"

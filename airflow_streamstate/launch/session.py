@@ -1,10 +1,10 @@
-"""One driver's session: does anything of it live, and its end as a whole.
+"""One driver's session: whether anything of it lives, and how all of it is ended.
 
-Java, python, ``pyspark.daemon`` and its workers are several process groups of one session. What is asked, and from
-where, decides what can be known:
+Java, python, ``pyspark.daemon`` and its workers are several process groups of one session. What can be known depends on
+where the asking process runs:
 
 ===========================================  ==========================================================================
-the asker is                                 alive is told by
+the asking process is                        alive is told by
 ===========================================  ==========================================================================
 in the same boot and pid namespace           members of the session under ``/proc``; else the lock on ``handle.json``
 in the same boot, another pid namespace      the lock (a kernel has one lock table for all its containers)
@@ -40,7 +40,7 @@ FORCE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Life:
-    """Whether something lives (None: cannot be told), and how that is known."""
+    """Whether something lives (None: unknown), and how that is known."""
 
     is_alive: bool | None
     reason: str
@@ -50,9 +50,8 @@ class Session:
     """The session that one driver's leading process founded.
 
     Args:
-        folder: of the launch.
         machine: where the leader runs.
-        leader_pid, leader_start_ticks: which process it is there.
+        leader_pid, leader_start_ticks: of the leader there.
         is_locked: the leader holds a lock on its handle.
     """
 
@@ -80,12 +79,11 @@ class Session:
 
     @property
     def is_ours(self) -> bool:
-        """Whether its pids mean here what they mean there."""
+        """Whether its pids have the same meaning here."""
         here = this_machine()
         return (here.boot_id, here.pid_namespace) == (self._machine.boot_id, self._machine.pid_namespace)
 
     def is_alive(self) -> Life:
-        """Whether anything of it lives, and how that is known."""
         here = this_machine()
         if here.boot_id != self._machine.boot_id or not here.boot_id:
             if here.boot_id and self._machine.boot_id and here.host == self._machine.host:
@@ -149,6 +147,6 @@ class Session:
 
 def _send(processes: list[ProcessStat], number: signal.Signals) -> None:
     for process in processes:
-        # Another user's process cannot be ended by us; the status afterwards says that it lives.
+        # Another user's process cannot be signalled; the status afterwards says that it lives.
         with contextlib.suppress(PermissionError):
             send_signal(process, number)

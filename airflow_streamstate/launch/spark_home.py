@@ -1,4 +1,4 @@
-"""Finding what a driver needs on this machine: ``spark-submit``, the python that it belongs to, and Java."""
+"""Finding what a driver needs on this machine: ``spark-submit``, its Python, and Java."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _INSTALL = "Install the extra airflow-streamstate[spark], or set SPARK_HOME to a
 
 @dataclass(frozen=True)
 class SparkSubmit:
-    """The command that starts Spark, and what must be in its environment.
+    """The command that starts Spark.
 
     Attributes:
         prefix: the command with its first options.
         environment: what it needs beside the user's own environment.
-        spark_home: the installation, where that is known.
+        spark_home: the installation, if known.
     """
 
     prefix: tuple[str, ...]
@@ -34,7 +34,7 @@ class SparkSubmit:
 
 
 def find_spark_submit(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """The command that a launch would use, for whoever only wants to know; ``environ`` is this process's if not given.
+    """The command that a launch would use; ``environ`` is by default this process's.
 
     Raises:
         InvalidRequestError: there is none.
@@ -43,7 +43,7 @@ def find_spark_submit(environ: Mapping[str, str] | None = None) -> tuple[str, ..
 
 
 def own_spark_submit(environ: Mapping[str, str]) -> SparkSubmit:
-    """The first ``spark-submit`` there is: of SPARK_HOME, of this python's pyspark, next to this python, on PATH.
+    """The first ``spark-submit`` of: SPARK_HOME, this Python's pyspark, beside this Python, PATH.
 
     Args:
         environ: the environment that the driver will have.
@@ -61,7 +61,7 @@ def own_spark_submit(environ: Mapping[str, str]) -> SparkSubmit:
         return SparkSubmit((str(path),), spark_home=Path(home))
     own = own_pyspark()
     if own is not None:
-        # Said outright: left to itself, spark-submit of pip asks whichever python3 is first on PATH where Spark is.
+        # Without SPARK_HOME, spark-submit of pip asks the first python3 on PATH where Spark is.
         return SparkSubmit((str(own / "bin" / SPARK_SUBMIT),), {"SPARK_HOME": str(own)}, own)
     path_found = _beside_this_python(SPARK_SUBMIT) or shutil.which(SPARK_SUBMIT, path=environ.get("PATH"))
     if path_found is None:
@@ -72,10 +72,12 @@ def own_spark_submit(environ: Mapping[str, str]) -> SparkSubmit:
 def resolve_spark_submit(prefix: tuple[str, ...], environ: Mapping[str, str]) -> SparkSubmit:
     """A given command, with its program found; raises as ``own_spark_submit`` does."""
     program = prefix[0] if prefix else ""
-    found = program if "/" in program else _found(program, environ)
+    found: str | None = program
+    if program and "/" not in program:
+        found = shutil.which(program, path=environ.get("PATH")) or _beside_this_python(program)
     if not found or not _is_executable(Path(found)):
         raise InvalidRequestError(
-            "the command that is to start Spark is not there, or is not executable",
+            "the command that is to start Spark does not exist, or is not executable",
             command=program,
             next_step="Correct the command, or leave it out to use the spark-submit of this machine.",
         )
@@ -83,7 +85,7 @@ def resolve_spark_submit(prefix: tuple[str, ...], environ: Mapping[str, str]) ->
 
 
 def home_of(submit: SparkSubmit, environ: Mapping[str, str]) -> Path | None:
-    """The installation that a ``spark-submit`` starts; None where it is not to be seen from here."""
+    """The installation that a ``spark-submit`` starts; None if unknown."""
     named = [submit.spark_home] if submit.spark_home else [Path(home)] if (home := environ.get("SPARK_HOME")) else []
     program = Path(submit.prefix[0])
     unpacked = [path.parent.parent for path in (program, program.resolve())]
@@ -92,14 +94,14 @@ def home_of(submit: SparkSubmit, environ: Mapping[str, str]) -> Path | None:
 
 
 def version_of(spark_home: Path | None) -> str:
-    """The version of an installation, as it calls itself, by the name of its core; "" where that is not to be seen."""
+    """The version of an installation, by the name of its core jar; "" if unknown."""
     names = (path.name for path in (spark_home / "jars").glob("spark-core_*.jar")) if spark_home else iter(())
     found = sorted(match[1] for match in map(_CORE_JAR.fullmatch, names) if match)
     return found[-1] if len(found) == 1 else ""
 
 
 def own_pyspark() -> Path | None:
-    """The folder of the complete pyspark (not only its client) that this python has; None if it has none."""
+    """The folder of the complete pyspark (not only its client) that this Python has; None for none."""
     try:
         spec = importlib.util.find_spec("pyspark")
     except ValueError:
@@ -112,10 +114,10 @@ def own_pyspark() -> Path | None:
 
 
 def python_environment(environ: Mapping[str, str], *, on_this_machine: bool) -> dict[str, str]:
-    """Which python is to run the driver and Spark's workers, where the environment does not say so.
+    """The Python for driver and workers, where the environment does not set it.
 
-    Without it Spark takes the ``python3`` that is first on PATH. On the machines of a cluster the path of this python
-    means nothing: there the workers' python stays the cluster's choice.
+    By default Spark takes the first ``python3`` on PATH. On the machines of a cluster, where this Python's path means
+    nothing, the workers' Python stays the cluster's choice.
     """
     if environ.get("PYSPARK_PYTHON"):
         return {}
@@ -126,14 +128,14 @@ def python_environment(environ: Mapping[str, str], *, on_this_machine: bool) -> 
 
 
 def check_java(environ: Mapping[str, str], spark_home: Path | None) -> None:
-    """See that ``spark-submit`` will find a Java; raises as ``find_java`` does."""
+    """Check that ``spark-submit`` will find a Java; raises as ``find_java`` does."""
     conf = environ.get("SPARK_CONF_DIR") or (str(spark_home / "conf") if spark_home else "")
     if not (conf and (Path(conf) / "spark-env.sh").is_file()):  # which may set JAVA_HOME
         find_java(environ)
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> str:
-    """The ``java`` that ``spark-submit`` would use: of JAVA_HOME where that is set, else on PATH.
+    """The ``java`` that ``spark-submit`` would use: of JAVA_HOME if that is set, else on PATH.
 
     Raises:
         InvalidRequestError: there is none.
@@ -150,19 +152,13 @@ def find_java(environ: Mapping[str, str] | None = None) -> str:
     )
 
 
-def _found(program: str, environ: Mapping[str, str]) -> str | None:
-    if not program:
-        return None
-    return shutil.which(program, path=environ.get("PATH")) or _beside_this_python(program)
-
-
 def _beside_this_python(program: str) -> str | None:
     path = Path(sys.executable).parent / program
     return str(path) if _is_executable(path) else None
 
 
 def _python_beside(spark_submit: Path) -> dict[str, str]:
-    """The python of a ``spark-submit`` that pip installed, which is the one that has pyspark."""
+    """The Python of a ``spark-submit`` that pip installed, which is the one that has pyspark."""
     python = spark_submit.parent / "python3"
     if (spark_submit.parent / "find_spark_home.py").is_file() and _is_executable(python):
         return {"PYSPARK_PYTHON": str(python)}

@@ -1,8 +1,8 @@
-"""Options that reach ``spark-submit`` from more than one side, joined as their user means it.
+"""Options that reach ``spark-submit`` from more than one side, joined.
 
-``spark-submit`` lets the later ``--py-files`` replace the earlier one, and either replace ``spark.submit.pyFiles``; a
-``--conf`` on the command line, which everybody can read, wins over any file. So what a given command prefix or the
-configuration says about these is taken out there and put together here.
+``spark-submit`` lets a later ``--py-files`` replace an earlier one, and either replace ``spark.submit.pyFiles``; a
+``--conf`` on the command line, which every user can read, wins over any file. So these options of a given command
+prefix or of the configuration are taken out there and joined here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SubmitOptions:
     """What ``spark-submit`` is told beside the application.
 
     Attributes:
-        master: of a given prefix; "" where it names none.
+        master: of a given prefix; "" for none.
         has_properties_file: a given prefix names a properties file of its own.
     """
 
@@ -40,7 +40,7 @@ class SubmitOptions:
     has_properties_file: bool = False
 
     def joined_with(self, later: SubmitOptions) -> SubmitOptions:
-        """These and the later ones: lists one after the other, single values the later one's where it has one."""
+        """These and the later ones: lists are concatenated, single values of the later one win."""
         lists = {name: getattr(self, name) + getattr(later, name) for name in _LISTS.values()}
         return SubmitOptions(
             conf={**self.conf, **later.conf},
@@ -51,7 +51,7 @@ class SubmitOptions:
 
 
 def absorb_conf(options: SubmitOptions) -> SubmitOptions:
-    """The options with the lists that the configuration holds moved to where the lists are."""
+    """The options with the lists of the configuration moved into the fields."""
     conf = dict(options.conf)
     for key, name in _CONF_LISTS.items():
         listed = _split(conf.pop(key, ""))
@@ -60,7 +60,7 @@ def absorb_conf(options: SubmitOptions) -> SubmitOptions:
 
 
 def read_prefix(arguments: Sequence[str]) -> tuple[tuple[str, ...], SubmitOptions]:
-    """The options of a command prefix: those that stay where they are, and those that are to be joined.
+    """The options of a command prefix: those that stay in place, and those to be joined.
 
     Raises:
         InvalidRequestError: it asks for cluster mode, or a ``--conf`` is no ``KEY=VALUE``.
@@ -85,7 +85,7 @@ def read_prefix(arguments: Sequence[str]) -> tuple[tuple[str, ...], SubmitOption
 
 
 def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Option, value ("" for a switch) and the words that they were, for ``--x y``, ``--x=y`` and ``--switch``."""
+    """Option, value ("" for a switch) and the original words, for ``--x y``, ``--x=y`` and ``--switch``."""
     at = 0
     while at < len(arguments):
         word = arguments[at]

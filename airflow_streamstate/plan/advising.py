@@ -1,4 +1,4 @@
-"""What is worth knowing of a plan, whatever was before it: state that nothing removes, code that no plan shows."""
+"""Advice on a plan, independent of the plan before it: unbounded state, code that no plan shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ _SINK_FUNCTIONS = frozenset({"foreachbatch", "foreach"})
 
 
 def advice_on(plan: QueryPlan) -> Iterator[Advice]:
-    """All that is worth knowing of this plan."""
     for source in plan.sources:
         if source.sends_once:
             text = (

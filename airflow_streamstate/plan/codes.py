@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from airflow_streamstate.plan.differences import Advice, Difference, Verdict
 
 DRAIN = (
-    "Drain the old version and seed the new one: what is open comes out by the old rule, all that follows is counted"
+    "Drain the old version and seed the new one: open results come out by the old rule, all that follows is counted"
     " by the new one."
 )
 RESTORE = "Nothing to do: restore."
-DECIDE = "Decide for yourself, and deploy by the mode that you want."
+DECIDE = "Decide for yourself, and deploy with the mode that you want."
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Code:
 
     Attributes:
         verdict: of a query with state below or in it; a rule may find a lighter one where there is none.
-        means: what it is, for the docs: a few lower-case words.
+        means: for the docs: a few lower-case words.
         remedy: what to do about it, a whole sentence.
     """
 
@@ -44,40 +44,40 @@ def _person(means: str, remedy: str) -> Code:
 
 CODES: Mapping[str, Code] = {
     # operators
-    "operator-added": _drain("an operator with state more"),
-    "operator-removed": _drain("an operator with state less"),
+    "operator-added": _drain("a new operator with state"),
+    "operator-removed": _drain("an operator with state was removed"),
     "operator-kind-changed": _drain("another kind of operator in its place"),
     "operators-swapped": _drain("operators with state have changed places"),
-    "key-added": _drain("a key more"),
-    "key-removed": _drain("a key less"),
+    "key-added": _drain("a new key"),
+    "key-removed": _drain("a key was removed"),
     "keys-reordered": _drain("the same keys in another order"),
     "key-changed": _drain("a key is another expression"),
     "window-changed": _drain("another length, slide, start, gap or column of a window"),
-    "aggregate-added": _drain("an aggregate more"),
-    "aggregate-removed": _drain("an aggregate less"),
+    "aggregate-added": _drain("a new aggregate"),
+    "aggregate-removed": _drain("an aggregate was removed"),
     "aggregates-reordered": _drain("the same aggregates in another order"),
     "aggregate-changed": _drain("an aggregate is another function, of another type, or of another expression"),
     "join-type-changed": _drain("another type of join"),
     "join-condition-changed": _drain("another condition of a join"),
     "join-sides-swapped": _drain("the two sides of a join have changed places"),
     "join-columns-changed": _drain("a join keeps other columns of its rows"),
-    "input-changed": _drain("what reaches an operator with state is made by another rule"),
-    "input-moved": _drain("what feeds an operator with state are other sources or operators"),
+    "input-changed": _drain("the input of an operator with state is computed differently"),
+    "input-moved": _drain("other sources or operators feed an operator with state"),
     "function-renamed": _drain("a function or processor with state has another name"),
     "time-mode-changed": _drain("another time mode of a processor"),
     "timeout-changed": _drain("another timeout of a function with state"),
     "operator-mode-changed": _drain("another output mode of a function with state"),
     "state-schema-changed": _drain("another schema of the state of a function"),
-    "initial-state-changed": _drain("an initial state more or less"),
+    "initial-state-changed": _drain("an initial state was added or removed"),
     "variable-added": _restore(
-        "a state variable more", "Nothing to do: restore. It is empty for each key that was seen before."
+        "a new state variable", "Nothing to do: restore. It is empty for each key that was seen before."
     ),
     "variable-removed": _restore(
-        "a state variable less",
+        "a state variable was removed",
         "Restore; what the variable held stays in the checkpoint, and is there again if it comes back.",
     ),
     "variable-changed": _drain("a state variable of another kind or type"),
-    "variable-ttl-changed": _drain("time to live of a state variable set or taken away"),
+    "variable-ttl-changed": _drain("the time to live of a state variable was set or removed"),
     "limit-changed": _person(
         "another limit",
         "Keep the limit, or deploy --start fresh: it counts over the whole life of a query, and Spark refuses the empty"
@@ -90,10 +90,11 @@ CODES: Mapping[str, Code] = {
     "watermark-delay-changed": _drain("another delay of the watermark"),
     # sources
     "source-added": _drain(
-        "a source more", "Drain and seed: each source keeps its position, the new one starts where its options say."
+        "a new source", "Drain and seed: each source keeps its position, the new one starts where its options say."
     ),
     "source-removed": _drain(
-        "a source less", "Drain and seed: each source that stays keeps its position, that of the other is left behind."
+        "a source was removed",
+        "Drain and seed: each source that stays keeps its position, that of the other is left behind.",
     ),
     "sources-reordered": _drain("the same sources in another order", "Drain and seed: each source keeps its position."),
     "source-renamed": _drain(
@@ -101,7 +102,7 @@ CODES: Mapping[str, Code] = {
         "Keep the name; or drain and seed: positions go by what a source is, where a connector knows it.",
     ),
     "source-replaced": _person(
-        "another path, topic or table in the place of a source",
+        "another path, topic or table instead of a source",
         "Decide where the new input begins: keep the old source beside it for a while, or deploy --start fresh with"
         " the starting options of the new one.",
     ),
@@ -111,17 +112,17 @@ CODES: Mapping[str, Code] = {
     "source-pace-changed": _restore("other batch sizes or admission of a source"),
     "source-start-changed": _restore(
         "another starting position of a source",
-        "Nothing to do: it counts for a fresh start alone. To go elsewhere, deploy --start fresh.",
+        "Nothing to do: it counts only for a fresh start. To begin elsewhere, deploy --start fresh.",
     ),
     # sinks and output
     "sink-replaced": _person(
         "another target, which skips batches by their ids",
-        "See that the new target is empty or was never written to by a stream: batches whose ids it holds are left out"
-        " without a word. The rows of before stay in the old one.",
+        "Check that the new target is empty or was never written to by a stream: it silently skips batches whose ids it"
+        " holds. Earlier rows stay in the old target.",
     ),
     "sink-redirected": _restore(
-        "another target, which takes whatever comes",
-        "Restore, if that is meant: rows of before stay in the old target, and the new one gets what follows.",
+        "another target, which takes every batch",
+        "Restore, if that is meant: earlier rows stay in the old target, and the new one gets what follows.",
     ),
     "sink-format-changed": _person(
         "another format in the same target",
@@ -132,31 +133,31 @@ CODES: Mapping[str, Code] = {
         "other partition columns in the same target",
         "Write to a new target: readers would meet two layouts in one.",
     ),
-    "output-changed": _restore("what is written is made otherwise of the same state"),
+    "output-changed": _restore("the output is computed differently from the same state"),
     "output-columns-changed": _restore("other columns are written, or the same under other names"),
     "output-mode-changed": _restore(
         "another output mode", "Restore, if the readers of the sink know: it gets other rows for the same results."
     ),
     "output-mode-complete": _person(
         "to or from complete output",
-        "Decide what the sink is to hold: a complete result is made of all that was ever counted, which state that was"
-        " closed does not have any more. Deploy --start fresh on a new target to count all anew.",
+        "Decide what the sink should hold: a complete result needs all that was ever counted, and closed state is gone."
+        " Deploy --start fresh on a new target to count all anew.",
     ),
     "trigger-changed": _restore("another trigger"),
     "trigger-unsupported": _person(
-        "a trigger that knows no barrier", "Keep micro-batches: continuous and real-time triggers are refused at start."
+        "a trigger without barriers", "Keep micro-batches: continuous and real-time triggers are refused at start."
     ),
     # state and session
     "partitions-changed": _restore(
-        "another number of state partitions is asked for",
+        "another number of state partitions is set",
         "Restore: the state keeps the number that it has. To change it, drain and seed.",
     ),
     "provider-changed": _restore(
-        "another state store is asked for",
+        "another state store is set",
         "Restore: the state stays in the store that it is in. To change it, drain and seed.",
     ),
     "state-encoding-changed": _restore(
-        "another encoding of state is asked for",
+        "another encoding of state is set",
         "Restore: the state keeps its encoding. To change it, drain and seed.",
     ),
     "checkpoint-format-changed": _drain("another state checkpoint format", "Drain and seed: a seed takes any format."),
@@ -172,8 +173,8 @@ CODES: Mapping[str, Code] = {
         "an older Spark that cannot read the state", "Stay on that Spark or a newer one; or drain and seed."
     ),
     "not-comparable": _drain(
-        "plans that were written down in two ways",
-        "Start the old version once with this release, so that its plan is recorded anew; or drain and seed.",
+        "plans of two versions of the normalisation",
+        "Start the old version once with this release, so that its plan is recorded again; or drain and seed.",
     ),
     # queries
     "query-renamed": _person(
@@ -196,26 +197,25 @@ CODES: Mapping[str, Code] = {
 """Code -> what it means, in the order of the docs."""
 
 ADVICE: Mapping[str, str] = {
-    "state-without-bound": "an operator whose state nothing ever removes",
+    "state-without-bound": "an operator whose state is never removed",
     "session-without-bound": "a session window without a watermark",
     "variables-without-ttl": "a processor in no time mode: it has neither timers nor time to live",
     "timeout-missing": "a function with state and no timeout",
-    "function-unseen": "a function of the script before or in an operator with state, whose body a plan does not show",
+    "function-unseen": "a function of the script before or in an operator with state, whose body is not in a plan",
     "sink-function-unseen": "a function of the script that writes",
     "source-sends-once": "a source that cannot read again what it has read, such as a socket",
-    "duplicates-forever": "duplicates are looked for without an event time",
+    "duplicates-forever": "duplicates are removed without an event time",
 }
 """Code -> what it is about, in the order of the docs."""
 
 
 def difference(code: str, path: str, reason: str, *, verdict: Verdict | None = None) -> Difference:
-    """A difference of this code.
+    """A difference of this code, of ``CODES``.
 
     Args:
-        code: of ``CODES``.
         path: where in the plan.
         reason: what differs, a lower-case sentence without its full stop.
-        verdict: where it is not the code's own; then the remedy is the usual one of that verdict.
+        verdict: if it is not the code's own; then the remedy is the usual one of that verdict.
     """
     known = CODES[code]
     if verdict is None or verdict == known.verdict:

@@ -1,4 +1,4 @@
-"""The columns of the rows that go through a plan, and what each is made of."""
+"""The columns of the rows in a plan, and what each is made of."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_streamstate.plan.model import Window
-from airflow_streamstate.plan.terms import Term, expr_id_of, plain_name, read_term, terms_below, without_alias
-from airflow_streamstate.plan.types import short_type
-from airflow_streamstate.plan.windows import window_of
+from airflow_streamstate.plan.terms import (
+    Term,
+    expr_id_of,
+    plain_name,
+    read_term,
+    short_type,
+    terms_below,
+    without_alias,
+)
 
 LONGEST_ORIGIN = 200
 NOT_NUMBERED = -1
@@ -18,7 +24,7 @@ NOT_NUMBERED = -1
 
 @dataclass(slots=True, eq=False)
 class Column:
-    """A column of the rows that a node gives on."""
+    """A column of a node's output."""
 
     expr_id: int
     name: str
@@ -29,12 +35,12 @@ class Column:
 
 
 def number_of(expr_id: int | None) -> int:
-    """Spark's number of a column; one that no column has where there is none."""
+    """Spark's number of a column; ``NOT_NUMBERED`` for none."""
     return NOT_NUMBERED if expr_id is None else expr_id
 
 
 def attributes(raw: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Column, ...]:
-    """The columns that a node says that it gives on."""
+    """The columns that a node declares as its output."""
     return tuple(
         Column(
             number_of(expr_id_of(nodes[0].get("exprId"))),
@@ -47,12 +53,12 @@ def attributes(raw: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Column, ...]
 
 
 def defined(expr_id: int, name: str, term: Term, known: Mapping[int, Column]) -> Column:
-    """A column that is made here.
+    """A column that is computed here.
 
     Args:
         expr_id, name: of it.
-        term: what it is made of.
-        known: the columns that come from below, by Spark's numbers of them.
+        term: its expression.
+        known: the columns from below, by Spark's numbers of them.
     """
     inner = without_alias(term)
     same = known.get(number_of(inner.expr_id))
@@ -62,20 +68,20 @@ def defined(expr_id: int, name: str, term: Term, known: Mapping[int, Column]) ->
 
 
 def origin_of(term: Term, known: Mapping[int, Column]) -> str:
-    """An expression in the columns of the sources and of the stateful operators below; a digest where it is long."""
+    """An expression in terms of the sources' columns and the stateful operators below; a digest where it is long."""
 
     def name_of(attribute: Mapping[str, Any]) -> str:
         column = known.get(number_of(expr_id_of(attribute.get("exprId"))))
         return plain_name(attribute["name"]) if column is None else column.origin or column.name
 
-    text = read_term([one.fields for one in terms_below(term)], name_of, window_of).text
+    text = read_term([one.fields for one in terms_below(term)], name_of).text
     if len(text) <= LONGEST_ORIGIN:
         return text
     return f"sha256:{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:16]}"
 
 
 def _is_marked(term: Term, known: Mapping[int, Column]) -> bool:
-    """Whether Spark counts what is made as event time: a window over it, or the time of such a window."""
+    """Whether Spark treats the result as event time: a window over it, or the time of such a window."""
     if term.window is None and term.kind != "PreciseTimestampConversion":
         return False
     attributes = terms_below(term, "AttributeReference")

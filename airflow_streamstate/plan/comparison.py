@@ -1,4 +1,4 @@
-"""The plan of a query before and after a change: what a restore would do, and what is to be done instead."""
+"""The plan of a query before and after a change: what a restore would do, and what to do instead."""
 
 from __future__ import annotations
 
@@ -20,15 +20,13 @@ from airflow_streamstate.plan.rules_sources import source_differences, watermark
 from airflow_streamstate.plan.rules_state import state_differences
 from airflow_streamstate.plan.segments import Stretches, changes, stretches_of
 
-# What it does that results are made, written or timed otherwise than before.
-
 SKIPPING = frozenset({"batch_id", "query_id_and_batch_id"})
-"""Sinks that leave out a batch whose id they hold."""
+"""Sinks that skip a batch whose id they hold."""
 NO_BARRIER = frozenset({"continuous", "real_time"})
 
 
 def output_differences(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
-    """Trigger, output mode, and the sink."""
+    """Differences of the trigger, the output mode, and the sink."""
     if old.trigger != new.trigger:
         words = f"the trigger {old.trigger} became {new.trigger}"
         if new.trigger in NO_BARRIER:
@@ -40,13 +38,13 @@ def output_differences(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
 
 
 def result_differences(before: Stretches, now: Stretches) -> Iterator[Difference]:
-    """What is done otherwise above all operators with state, of two plans that were cut there."""
+    """Differences above all operators with state, of two plans that were cut there."""
     for kind, words in changes(before.output, now.output):
         yield difference("output-changed", kind, f"above all state: {words}")
 
 
 def column_differences(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
-    """Columns that are written, by names and types."""
+    """Differences of the written columns, by names and types."""
     before, now = ([(each.name or each.text, each.type) for each in plan.columns] for plan in (old, new))
     if before != now:
         words = f"{_columns(now)} is written, and was {_columns(before)}"
@@ -72,8 +70,8 @@ def _sink(old: PlannedSink, new: PlannedSink) -> Iterator[Difference]:
     before, now = f"{old.kind} {old.target}".strip(), f"{new.kind} {new.target}".strip()
     if (old.kind.partition(":")[0], old.target) != (new.kind.partition(":")[0], new.target):
         if new.skips in SKIPPING:
-            how = "whatever query it comes from" if new.skips == "batch_id" else "of this query"
-            reason = f"{before} became {now}, which leaves out a batch whose id it holds, {how}"
+            how = "from any query" if new.skips == "batch_id" else "of this query"
+            reason = f"{before} became {now}, which skips a batch whose id it holds, {how}"
             yield difference("sink-replaced", "", reason)
         else:
             yield difference("sink-redirected", "", f"{before} became {now}")
@@ -92,13 +90,11 @@ def _listed(sink: PlannedSink) -> str:
     return ", ".join(sink.partitioned_by) or "nothing"
 
 
-# What it does to state that operators come, go or change places, and that other rows reach them.
-
 _UNMATCHED = -1
 
 
 def set_differences(old: QueryPlan, new: QueryPlan, pairs: Pairs) -> Iterator[Difference]:
-    """Operators that came, went, or stand in another place, by which Spark would give them the state of another."""
+    """Operators that are new, gone, or at another place, so that Spark would give them the state of another one."""
     for position, operator in enumerate(new.operators):
         if position not in pairs:
             reason = f"{named(operator)} is new: Spark finds no state for it, and refuses, or gives it another's"
@@ -117,7 +113,7 @@ def _moved(old: QueryPlan, operator: StateOperator, position: int, before: int) 
     words = f"{named(operator)}, fed by {_fed(operator)}, was operator {before} and is operator {position}"
     if position < len(old.operators):
         there = old.operators[position]
-        words += f": Spark goes by places, and would give it the state of {named(there)}, fed by {_fed(there)}"
+        words += f": Spark goes by position, and would give it the state of {named(there)}, fed by {_fed(there)}"
     return difference("operators-swapped", operator.path, words)
 
 
@@ -129,12 +125,12 @@ def _fed(operator: StateOperator) -> str:
 def input_differences(
     old: QueryPlan, new: QueryPlan, before: Stretches, now: Stretches, operators: Pairs, sources: Pairs
 ) -> Iterator[Difference]:
-    """What is done otherwise to rows on their way to an operator that both plans have.
+    """Differences in what happens to rows on their way to an operator that both plans have.
 
     Args:
         old, new: the plans.
         before, now: the same, cut at their operators.
-        operators, sources: which is which.
+        operators, sources: positions in the new plan -> in the old one.
     """
     is_same_set = len(operators) == len(old.operators) == len(new.operators) and len(sources) == len(
         old.sources
@@ -150,25 +146,19 @@ def input_differences(
                 where = f"{is_now.path}, {('left', 'right')[side]}" if len(is_now.inputs) == 2 else is_now.path
                 reason = f"before {named(is_now)}: {words}; what the state holds was made by the old rule"
                 yield difference("input-changed", where, reason)
-        if is_same_set and _feeders(was) != _mapped(is_now, operators, sources):
+        feeders = [(each.sources, each.operators) for each in was.inputs]
+        if is_same_set and feeders != _mapped(is_now, operators, sources):
             reason = f"{named(is_now)} was fed by {_fed(was)}, and is fed by {_fed(is_now)}"
             yield difference("input-moved", is_now.path, reason)
 
 
 def is_swapped(old: StateOperator, new: StateOperator) -> bool:
-    """Whether the two sides of a join have changed places, and are the same else."""
+    """Whether the two sides of a join have changed places, and are otherwise the same."""
     return len(new.fed_by) == 2 and old.fed_by == new.fed_by[::-1]
 
 
-Feeders = list[tuple[tuple[int, ...], tuple[int, ...]]]
-
-
-def _feeders(operator: StateOperator) -> Feeders:
-    return [(each.sources, each.operators) for each in operator.inputs]
-
-
-def _mapped(operator: StateOperator, operators: Pairs, sources: Pairs) -> Feeders:
-    """The same of a new operator, in the numbers of the old plan."""
+def _mapped(operator: StateOperator, operators: Pairs, sources: Pairs) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The sources and operators that feed each side of a new operator, in the numbers of the old plan."""
     return [
         (
             tuple(sorted(sources.get(number, _UNMATCHED) for number in each.sources)),
@@ -179,12 +169,7 @@ def _mapped(operator: StateOperator, operators: Pairs, sources: Pairs) -> Feeder
 
 
 def compare(old: QueryPlan, new: QueryPlan) -> Comparison:
-    """Compare two plans of one query.
-
-    Args:
-        old: as recorded when the running version started.
-        new: of the version that is to follow it.
-    """
+    """Compare two plans of one query: ``old`` as recorded when the running version started, ``new`` to follow it."""
     return compared(_differences(old, new), advice_on(new))
 
 
@@ -213,11 +198,11 @@ def _differences(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
 
 
 def compare_deployments(old: Mapping[str, QueryPlan], new: Mapping[str, QueryPlan]) -> DeploymentComparison:
-    """Compare all queries of two versions of a stream. State and positions go by the names of queries.
+    """Compare all queries of two versions of a stream. State and positions belong to the names of queries.
 
     Args:
         old: name -> plan as recorded, of the running version.
-        new: name -> plan, of the version that is to follow it.
+        new: name -> plan, of the version that will follow it.
     """
     queries: dict[str, Comparison] = {}
     renamed = _renamed(old, new)
@@ -268,7 +253,7 @@ def _renamed(old: Mapping[str, QueryPlan], new: Mapping[str, QueryPlan]) -> dict
 
 
 def _swapped_with(name: str, old: Mapping[str, QueryPlan], new: Mapping[str, QueryPlan]) -> str | None:
-    """The query whose work this one does now, and the other way round; None where there is none."""
+    """The query that has exchanged its work with this one; None for none."""
     if _does_the_same(old[name], new[name]):
         return None
     others = sorted(old.keys() & new.keys() - {name})
@@ -278,7 +263,7 @@ def _swapped_with(name: str, old: Mapping[str, QueryPlan], new: Mapping[str, Que
 
 
 def _does_the_same(old: QueryPlan, new: QueryPlan) -> bool:
-    """Whether two plans are one query's, whatever it is called and wherever it writes."""
+    """Whether two plans are of one query, whatever its name and sink."""
     if old.reading != new.reading or old.nodes != new.nodes:
         return False
     return [each.identity for each in old.sources] == [each.identity for each in new.sources]

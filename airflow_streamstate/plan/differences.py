@@ -1,4 +1,4 @@
-"""What a comparison of two plans says: verdicts, differences, advice."""
+"""The result of comparing two plans: verdicts, differences, advice."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 Verdict: TypeAlias = Literal["same", "state-compatible", "needs-drain", "hazardous"]
 
 VERDICTS: tuple[Verdict, ...] = ("same", "state-compatible", "needs-drain", "hazardous")
-"""From harmless to grave. ``same``: nothing differs that matters. ``state-compatible``: a restore goes on with the old
-state, and what it then writes is what the new definition says. ``needs-drain``: a restore is refused by Spark, or it
-mixes results of both definitions; drained and seeded, each row is counted by one of them. ``hazardous``: neither is
-exact without a decision that a person has to make."""
+"""From harmless to grave. ``same``: nothing that matters differs. ``state-compatible``: a restore goes on with the old
+state, and then writes what the new definition says. ``needs-drain``: Spark refuses a restore, or it mixes results of
+both definitions; after drain and seed, each row is counted by one of them. ``hazardous``: a person has to decide before
+either is exact."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Difference:
         code: of ``codes.CODES``.
         verdict: what this one alone would mean.
         path: where in the plan, for people.
-        reason: what differs and what it does, a lower-case sentence without its full stop.
+        reason: what differs and its effect, a lower-case sentence without its full stop.
         remedy: what to do, a whole sentence.
     """
 
@@ -36,7 +36,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Advice:
-    """What is worth knowing of the new plan, whatever the old one was.
+    """Advice on the new plan, independent of the old one.
 
     Attributes:
         code: of ``codes.ADVICE``.
@@ -51,13 +51,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two plans of one query, compared.
-
-    Attributes:
-        verdict: the gravest of the differences; ``same`` where there is none.
-        differences: the gravest first.
-        advice: of the new plan.
-    """
+    """Two plans of one query, compared; the gravest difference is the first, and gives the verdict."""
 
     verdict: Verdict = "same"
     differences: tuple[Difference, ...] = ()
@@ -71,11 +65,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class DeploymentComparison:
-    """All queries of two versions of a stream, compared.
+    """All queries of two versions of a stream, compared; the verdict is the gravest of all queries.
 
     Attributes:
-        verdict: the gravest of all queries.
-        queries: by name; one that only the old version has stands under its name there.
+        queries: by name; one that only the old version has is under its old name.
     """
 
     verdict: Verdict = "same"
@@ -83,11 +76,10 @@ class DeploymentComparison:
 
 
 def gravest(verdicts: Iterable[Verdict]) -> Verdict:
-    """The gravest of these; ``same`` where there is none."""
+    """The gravest of these; ``same`` for none."""
     return max(verdicts, key=VERDICTS.index, default="same")
 
 
 def compared(differences: Iterable[Difference], advice: Iterable[Advice] = ()) -> Comparison:
-    """The comparison that these make."""
     found = sorted(dict.fromkeys(differences), key=lambda each: -VERDICTS.index(each.verdict))
     return Comparison(gravest(each.verdict for each in found), tuple(found), tuple(dict.fromkeys(advice)))

@@ -1,6 +1,6 @@
-"""Which queries of a deployment feed each other: where the sink of one is surely a source of another.
+"""Which queries of a deployment feed each other, as far as their plans prove it.
 
-What their plans do not tell feeds nobody: a query that is fed reads all that is there for it before it is flushed.
+A missed pair does no harm: a query that is fed reads all that is there for it before it is flushed.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ _PATTERN = re.compile(r"subscribepattern (.+)")
 
 
 def in_stages(plans: Mapping[str, QueryPlan]) -> list[list[str]]:
-    """Queries in the order of their data: those of a stage are fed by earlier stages alone.
+    """Names of queries in the order of their data: those of a stage are fed by earlier stages only. Sorted within a
+    stage.
 
-    Queries that feed each other in a ring are of one stage; one that feeds itself is a query like any other.
-
-    Args:
-        plans: by query.
-
-    Returns:
-        Names, sorted within each stage.
+    Queries that feed each other in a ring are in one stage; a query that feeds itself is a query like any other.
     """
-    fed_by = {name: {other for other in plans if other != name and _feeds(plans[other], plans[name])} for name in plans}
+    fed_by = {
+        name: {
+            other
+            for other, upstream in plans.items()
+            if other != name and any(is_fed_by(source, upstream.sink) for source in plan.sources)
+        }
+        for name, plan in plans.items()
+    }
     stages: list[list[str]] = []
     left = set(plans)
     while left:
@@ -38,7 +40,7 @@ def in_stages(plans: Mapping[str, QueryPlan]) -> list[list[str]]:
 
 
 def _ring(left: set[str], fed_by: Mapping[str, set[str]]) -> set[str]:
-    """Of queries of which each is fed by another: a smallest lot that nothing outside of it feeds."""
+    """Among queries that are all fed by others: a smallest set that nothing outside of it feeds."""
 
     def behind(name: str) -> set[str]:
         found, open_ = set[str](), {name}
@@ -50,12 +52,8 @@ def _ring(left: set[str], fed_by: Mapping[str, set[str]]) -> set[str]:
     return min((behind(name) for name in sorted(left)), key=len)
 
 
-def _feeds(upstream: QueryPlan, downstream: QueryPlan) -> bool:
-    return any(is_fed_by(source, upstream.sink) for source in downstream.sources)
-
-
 def is_fed_by(source: PlannedSource, sink: PlannedSink) -> bool:
-    """Whether what is written to this sink is read by this source, as far as their plans tell."""
+    """Whether this source reads what is written to this sink, as far as their plans tell."""
     if "kafka" in (source.format, sink.format):
         return source.format == sink.format and _reads_topic(source, sink.target)
     kind, _, what = source.identity.partition(" ")
@@ -68,20 +66,20 @@ def is_fed_by(source: PlannedSource, sink: PlannedSink) -> bool:
 
 def _reads_topic(source: PlannedSource, topic: str) -> bool:
     if not topic:
-        return False  # each row says its own
+        return False  # each row names its own topic
     subscribed, pattern = _SUBSCRIBED.search(source.identity), _PATTERN.search(source.identity)
     if subscribed is not None:
         return topic in subscribed.group(1).split(",")
     if pattern is not None:
         try:
             return re.fullmatch(pattern.group(1), topic) is not None
-        except re.error:  # Java's own
+        except re.error:  # valid only in Java
             return False
     return f'"{topic}"' in source.identity
 
 
 def _is_within(read: str, written: str) -> bool:
-    """A folder, one above or below it, or a pattern of folders that takes it in."""
+    """Whether a folder is the other, above or below it, or a pattern of folders includes it."""
     if any(sign in read for sign in "*?[{"):
         fixed = re.split(r"[*?\[{]", read)[0]
         return fnmatch.fnmatch(written, read) or written.startswith(fixed) or fixed.startswith(f"{written}/")

@@ -1,7 +1,7 @@
-"""What a checkpoint tells of the operators of a plan: the variables of each ``transformWithState``.
+"""The state variables of each ``transformWithState``, from a checkpoint.
 
-A plan does not have them: the processor makes them when it runs. Who knows that a checkpoint is of this very plan (the
-next attempt of a deployment, the fork after a rehearsal's batch, a snapshot of the deployment) fills them in.
+A plan does not have them, because the processor creates them when it runs. They are filled in from a checkpoint that is
+known to be of this plan: by the next attempt of a deployment, a rehearsal's fork, a snapshot of the deployment.
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ _KINDS: dict[str, VariableKind] = {
 
 
 def kept_operators(checkpoint: Checkpoint, batch_id: int, count: int) -> list[OperatorStores]:
-    """The stateful operators as a committed batch left them; [] where there is no state.
+    """The stateful operators as a committed batch left them; [] without state.
 
     Args:
-        checkpoint: of a query.
-        batch_id: committed.
-        count: how many the plan has; one more is looked for, so that another plan's state is seen to be that.
+        count: how many the plan has; one more is read, so that another plan's state is recognised.
 
     Raises:
         DataError: their metadata cannot be understood.
@@ -37,19 +35,14 @@ def kept_operators(checkpoint: Checkpoint, batch_id: int, count: int) -> list[Op
     prefix = checkpoint.key("state/")
     paths = {
         key[len(prefix) :]
-        for number in range(count + 1)  # not all below state: that holds each version of each partition
+        for number in range(count + 1)  # listing all of ``state`` would list each version of each partition
         for key in keys_below(checkpoint.store, f"{prefix}{number}/_metadata/")
     }
     return operator_stores(checkpoint, batch_id, paths)
 
 
 def with_kept_state(plan: QueryPlan, kept: Iterable[OperatorStores]) -> QueryPlan:
-    """The plan with the variables that its checkpoint has; unchanged where that is another plan's.
-
-    Args:
-        plan: without them.
-        kept: of the checkpoint.
-    """
+    """The plan with the variables of its checkpoint; unchanged where the checkpoint is another plan's."""
     found = {operator.operator_id: operator for operator in kept}
     if {number: each.operator_name for number, each in found.items()} != {
         each.operator_id: each.spark_name for each in plan.operators

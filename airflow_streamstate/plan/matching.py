@@ -1,7 +1,7 @@
-"""Which operator of the new plan is which of the old one, and which source is which.
+"""Pairs the operators and sources of a new plan with those of the old one.
 
-Spark binds state and offsets by position. Here they are matched by what they are: an operator by what feeds it and by
-its own shape, a source by what it reads. Only what is left over is matched by position.
+Spark binds state and offsets by position. Here an operator is matched by what feeds it and by its own shape, a source
+by what it reads; only the rest is matched by position.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 def match_operators(old: QueryPlan, new: QueryPlan) -> Pairs:
-    """Position in the new plan -> position in the old one, of the operators that both have."""
+    """The operators that both plans have."""
     old_from, new_from = _origins(old), _origins(new)
     kinds: list[Callable[[tuple[StateOperator, Hashable]], Hashable]] = [
         lambda each: (shape_of(each[0]), each[0].fed_by),
@@ -39,9 +39,9 @@ def match_operators(old: QueryPlan, new: QueryPlan) -> Pairs:
 
 
 def match_sources(old: QueryPlan, new: QueryPlan) -> Pairs:
-    """Position in the new plan -> position in the old one, of the sources that both have, by what they read.
+    """The sources that both plans have, by what they read.
 
-    Of two that read the same, each is matched with the one of its name, then with the one in its place.
+    Of two that read the same, each is matched with the one of its name, then with the one at its place.
     """
     kinds: list[Callable[[PlannedSource], Hashable]] = [
         lambda each: (_what(each), each.name, each.format),
@@ -52,13 +52,13 @@ def match_sources(old: QueryPlan, new: QueryPlan) -> Pairs:
 
 
 def is_reordered(pairs: Pairs) -> bool:
-    """Whether those that both have stand in another order."""
+    """Whether the pairs are in another order."""
     order = [pairs[position] for position in sorted(pairs)]
     return order != sorted(order)
 
 
 def shape_of(operator: StateOperator) -> Hashable:
-    """What an operator does with its rows, whatever feeds it, and whatever its results are called."""
+    """What an operator does with its rows, apart from what feeds it and from the names of its results."""
     return (
         operator.kind,
         tuple((key.text, key.type) for key in operator.keys),
@@ -75,7 +75,7 @@ def _what(source: PlannedSource) -> Hashable:
 
 
 def _origins(plan: QueryPlan) -> list[Hashable]:
-    """For each operator, the sources that are below it, by what they read."""
+    """For each operator, what the sources below it read."""
     return [
         frozenset(
             _what(plan.sources[number])
@@ -88,7 +88,7 @@ def _origins(plan: QueryPlan) -> list[Hashable]:
 
 
 def _match(old: Sequence[Item], new: Sequence[Item], kinds: Sequence[Callable[[Item], Hashable]]) -> Pairs:
-    """Pair by the first kind of likeness, what is left by the next; what is in its place first, then in order."""
+    """Pair by the first kind of likeness, the rest by the next; those at the same place first, then in order."""
     pairs: Pairs = {}
     left_old, left_new = set(range(len(old))), set(range(len(new)))
     for likeness in kinds:

@@ -1,6 +1,6 @@
 """The tree of an analyzed plan, each node with its normalised text, its columns, and a digest of all below it.
 
-Nothing here calls itself: a plan may be deeper than Python's stack.
+Without recursion: a plan may be deeper than Python's stack.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from airflow_streamstate.plan.terms import (
     window_text,
     without_alias,
 )
-from airflow_streamstate.plan.windows import window_of
 
 RELATIONS = frozenset({"StreamingRelation", "StreamingRelationV2"})
 WINDOW = "Window"
 _UNSEEN = frozenset({"SubqueryAlias", "View", "WithCTE", "CTERelationRef", "LocalLimit"})
 _ONE_SIDED = frozenset({"LeftSemi", "LeftAnti"})
-_RENAMED = {"TransformWithStateInPandas": "TransformWithStateInPySpark"}  # 4.0's word for it
+_RENAMED = {"TransformWithStateInPandas": "TransformWithStateInPySpark"}  # its name in Spark 4.0
 _GIVEN = frozenset({"output", "outputAttrs", "generatorOutput"})
 _NOISE = frozenset({"class", "nodeId", "sourceName", "delay", "functionExpr", *_GIVEN})
 _STATIC_NOISE = frozenset({"outputPartitioning", "sourceIdentifyingName"})
@@ -46,7 +45,7 @@ class Node:
         kind: Spark's class of it; ``Window`` for what the analyzer makes of a window.
         fields: as Spark wrote them.
         children: left to right; only those that are planned.
-        number: of a source, or of a watermark: which one it is in Spark's own order; None for others.
+        number: of a source, or of a watermark, in Spark's own order; None for others.
         terms: its expressions by their fields.
     """
 
@@ -66,7 +65,6 @@ class Node:
     terms: dict[str, list[Term]] = field(default_factory=dict)
 
     def expressions(self) -> tuple[Expression, ...]:
-        """Its columns."""
         return tuple(
             Expression(column.name, column.type, column.name, column.is_event_time, column.origin)
             for column in self.columns
@@ -74,11 +72,7 @@ class Node:
 
 
 def plan_tree(raw: Sequence[Mapping[str, Any]]) -> Node:
-    """The tree of these nodes, not yet described.
-
-    Args:
-        raw: each before its children, as Spark's ``toJSON`` has them.
-    """
+    """The tree of Spark's ``toJSON`` nodes, each before its children, not yet described."""
     stack: list[Node] = []
     made: list[Node] = []
     for fields in reversed(raw):
@@ -96,7 +90,7 @@ def plan_tree(raw: Sequence[Mapping[str, Any]]) -> Node:
 
 
 def _put_in_place(made: Sequence[Node]) -> None:
-    """A common table expression stands where it is named, and what is never planned is left out."""
+    """Replace references to common table expressions by these, and leave out what is never planned."""
     defined = {node.fields["id"]: node.children[0] for node in made if node.kind == "CTERelationDef"}
     for node in made:
         if node.kind == "WithCTE":
@@ -108,19 +102,14 @@ def _put_in_place(made: Sequence[Node]) -> None:
 
 
 class Describer:
-    """Describes the nodes of one plan, what is below before what is above.
-
-    Args:
-        relations: the text of each source.
-        watermarks: the text of each watermark.
-    """
+    """Describes the nodes of one plan from the bottom up, given the text of each source and of each watermark."""
 
     def __init__(self, relations: Sequence[str], watermarks: Sequence[str]) -> None:
         self._relations = relations
         self._watermarks = watermarks
 
     def describe(self, root: Node) -> None:
-        """Fill in all that is to know of every node; raises as ``terms.read_term``."""
+        """Fill in the derived fields of every node; raises as ``terms.read_term``."""
         for node in after_children(root):
             self._describe(node)
 
@@ -150,11 +139,11 @@ class Describer:
         for name, value in node.fields.items():
             lists = _term_lists(value)
             if lists and name not in _GIVEN:
-                found[name] = [read_term(nodes, names, window_of) for nodes in lists]
+                found[name] = [read_term(nodes, names) for nodes in lists]
         return found
 
     def _names(self, inputs: Sequence[Column]) -> Names:
-        """Columns by their names; where several have one, by their numbers among those, too."""
+        """Columns by their names; several of one name also by their numbers among those."""
         several = {name for name, count in Counter(column.name for column in inputs).items() if count > 1}
         seen: Counter[str] = Counter()
         texts: dict[int, str] = {}
@@ -218,7 +207,9 @@ class Describer:
         )
 
     def _find_window(self, node: Node) -> None:
-        """What Spark makes of a window: a projection, or an expansion, with filters around it that are no user's."""
+        """Recognise Spark's form of a window: a projection or an expansion, with filters around it that are not the
+        user's.
+        """
         if node.kind in ("Project", "Expand"):
             terms = node.terms.get("projectList") or node.terms.get("projections") or []
             made = [without_alias(term) for term in terms if term.kind != "AttributeReference"]
@@ -289,7 +280,7 @@ def after_children(root: Node) -> Iterator[Node]:
 
 
 def conjuncts(term: Term) -> list[Term]:
-    """What is joined by AND, left to right."""
+    """The parts joined by AND, left to right."""
     found, stack = [], [term]
     while stack:
         one = stack.pop()
@@ -301,7 +292,7 @@ def conjuncts(term: Term) -> list[Term]:
 
 
 def is_nameless(function: Term) -> bool:
-    """Whether a function has pyspark's own name, which says nothing of the user's."""
+    """Whether a function has pyspark's own name instead of the user's."""
     return str(function.fields.get("name")).startswith("transformWithState")
 
 
@@ -317,7 +308,7 @@ def _term_lists(value: object) -> list[Sequence[Mapping[str, Any]]]:
 
 
 def _words(fields: Mapping[str, Any], noise: frozenset[str]) -> list[str]:
-    """What a node says beside its expressions, but for what differs each time."""
+    """The fields of a node beside its expressions, without those that differ each time."""
     found = []
     for name, raw in fields.items():
         if name in _NOISE or name in noise:

@@ -1,6 +1,6 @@
-"""The options of sources and sinks that are kept: those that decide what is read and what is written, and no others.
+"""The recorded options of sources and sinks: those that decide what is read and written.
 
-What is not in these lists is not recorded; so no credential is, whatever its name. Names in lower case.
+Other options are not recorded, so no credential is, whatever its name. Names in lower case.
 """
 
 from __future__ import annotations
@@ -48,11 +48,5 @@ SINK_OPTIONS = frozenset(
 
 
 def kept_options(options: Mapping[str, str], kept: frozenset[str], hide: Callable[[str], str]) -> dict[str, str]:
-    """Those that are kept, sorted, without secrets that a value holds all the same.
-
-    Args:
-        options: as the script gave them.
-        kept: ``SOURCE_OPTIONS`` or ``SINK_OPTIONS``.
-        hide: takes secrets out of a text.
-    """
+    """The options named in ``kept``, sorted, their values passed through ``hide``, which removes secrets."""
     return {name.lower(): hide(value) for name, value in sorted(options.items()) if name.lower() in kept}

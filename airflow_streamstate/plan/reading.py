@@ -1,4 +1,4 @@
-"""Spark's own JSON of an analyzed plan, and what the runtime knows beside it, to the plan as it is kept."""
+"""Builds the recorded plan from Spark's JSON of an analyzed plan, and from facts that the driver knows beside it."""
 
 from __future__ import annotations
 
@@ -32,12 +32,9 @@ from airflow_streamstate.plan.nodes import (
     plan_tree,
 )
 from airflow_streamstate.plan.settings import state_layout
-from airflow_streamstate.plan.terms import Term, object_name, terms_below, without_alias
-from airflow_streamstate.plan.types import columns_of
+from airflow_streamstate.plan.terms import Term, columns_of, object_name, terms_below, without_alias
 from airflow_streamstate.protocol.positions import WatermarkSpec
 
-# The stateful operators of a described plan, numbered as Spark numbers them.
-#
 # Spark's ``IncrementalExecution`` goes through the planned tree from the top down, left to right, and gives the next
 # id to each operator that keeps state; so the topmost has id 0.
 
@@ -61,12 +58,12 @@ _SHOWN_IN_PATH = 6
 
 @dataclass
 class Walked:
-    """What a walk from the top down found.
+    """The result of a walk from the top down.
 
     Attributes:
         operators: in the order of their ids.
-        nodes: the tree as it is kept.
-        source_paths: where each source stands, by its number.
+        nodes: the recorded tree.
+        source_paths: the place of each source, by its number.
     """
 
     operators: tuple[StateOperator, ...] = ()
@@ -92,13 +89,7 @@ class _Stop:
 
 
 def walk(root: Node, output_mode: str, watermarks: Sequence[WatermarkSpec]) -> Walked:
-    """Number the operators of a described plan.
-
-    Args:
-        root: of it.
-        output_mode: of the query.
-        watermarks: in the order of the plan.
-    """
+    """Number the operators of a described plan; ``watermarks`` are in the order of the plan."""
     drafts: list[_Draft] = []
     nodes: list[PlanNode] = []
     walked = Walked()
@@ -159,7 +150,7 @@ def _draft(node: Node, path: str, merged: set[int]) -> _Draft:
     if node.kind == _LIMIT:
         limit = _limit_of(node)
         inner = _limit_below(node)
-        while inner is not None:  # Spark makes one of limits that stand on each other
+        while inner is not None:  # Spark merges limits on top of each other
             merged.add(id(inner))
             limit = None if limit is None else min(limit, _limit_of(inner) or limit)
             sides = inner.children
@@ -182,7 +173,7 @@ def _limit_below(node: Node) -> Node | None:
 
 
 def _without_own_window(node: Node, below: Node) -> Node:
-    """What feeds an aggregation, without the making of the window that is its own key."""
+    """What feeds an aggregation, below the projection of the window that is its own key."""
     if node.kind != "Aggregate":
         return below
     keys = {term.expr_id for term in node.terms.get("groupingExpressions", ())}
@@ -211,7 +202,7 @@ def _operator(number: int, draft: _Draft, watermarks: Sequence[WatermarkSpec]) -
 
 
 def _takes_rows(node: Node) -> bool:
-    """Whether a processor in Python is given rows, and no frames of pandas: Spark names the two in two ways."""
+    """Whether a Python processor gets rows, not frames of pandas; Spark names the two differently."""
     return any(term.fields.get("evalType") in _OF_ROWS for term in node.terms.get("functionExpr", ()))
 
 
@@ -262,7 +253,7 @@ def _as_term(column: Column) -> Term:
 
 
 def _equal_pairs(node: Node) -> list[tuple[Term, Term]]:
-    """What must be equal on both sides: by this the state of a join is kept."""
+    """What must be equal on both sides: the keys of a join's state."""
     left, right = ({column.expr_id for column in child.columns} for child in node.children)
     pairs = []
     for part in (part for term in node.terms.get("condition", ()) for part in conjuncts(term)):
@@ -282,7 +273,7 @@ def _is_of(term: Term, columns: set[int]) -> bool:
 
 
 def _more(node: Node) -> dict[str, Any]:
-    """What only some kinds have."""
+    """Fields that only some kinds have."""
     fields = node.fields
     found: dict[str, Any] = {
         "aggregates": _aggregates(node),
@@ -291,10 +282,7 @@ def _more(node: Node) -> dict[str, Any]:
         "timeout": object_name(fields.get("timeout")),
         "state_schema": columns_of(fields.get("stateType")),
         "has_initial_state": fields.get("hasInitialState") is True,
-        "function": next(
-            (str(term.fields.get("name", "")) for term in node.terms.get("functionExpr", ()) if not is_nameless(term)),
-            "",
-        ),
+        "function": _function(node),
     }
     if node.kind == "Join":
         found["join_type"] = object_name(fields.get("joinType"))
@@ -308,7 +296,7 @@ def _function(node: Node) -> str:
 
 
 def _aggregates(node: Node) -> tuple[Expression, ...]:
-    """Each function once, as Spark keeps it, in the order in which they stand."""
+    """Each function once, as Spark keeps it, in the order of the plan."""
     by_id = {column.expr_id: column for child in node.children for column in child.columns}
     found: dict[str, Expression] = {}
     for term in node.terms.get("aggregateExpressions", ()):
@@ -329,9 +317,9 @@ class PlanFacts:
     Attributes:
         query_name, spark_version, output_mode, trigger, sink, settings, pinned: as in ``model.QueryPlan``.
         watermarks: in the order of the plan.
-        sources: in the order of the offset lines, without columns and path; () where nobody can tell.
+        sources: in the order of the offset lines, without columns and path; () where unknown.
         places: of each of these, which source of the plan it is, counted from the top, left to right.
-        hide: takes secrets out of a text.
+        hide: removes secrets from a text.
     """
 
     query_name: str
@@ -352,10 +340,9 @@ def read_plan(analyzed: str, facts: PlanFacts) -> QueryPlan:
 
     Args:
         analyzed: ``queryExecution().analyzed().toJSON()`` of the frame that is written.
-        facts: the rest.
 
     Raises:
-        DataError: Spark wrote it in another way than is known here.
+        DataError: Spark wrote it in an unknown form.
     """
     try:
         return _read(analyzed, facts)
@@ -402,7 +389,7 @@ def _read(analyzed: str, facts: PlanFacts) -> QueryPlan:
 
 
 def _hiding(hide: Callable[[str], str]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Takes secrets out of literals and names, before anything is made of them."""
+    """A JSON hook that removes secrets from literals and names."""
     hidden = cache(hide)
 
     def hook(node: dict[str, Any]) -> dict[str, Any]:

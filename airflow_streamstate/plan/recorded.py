@@ -1,7 +1,7 @@
 """Plans in a home: a query's plan is recorded before each start of it, where it differs from the one before.
 
-A record is created once, so that a plan that a deployment ever ran is never lost: a script that reads other settings
-when its driver is started again gets the next number.
+A record is created once, so that no plan that a deployment ever ran is lost; a restarted script with another plan gets
+the next number.
 """
 
 from __future__ import annotations
@@ -18,14 +18,9 @@ from airflow_streamstate.store.transfer import keys_below
 
 
 def record_plan(control: StreamControl, record: RecordedPlan) -> RecordedPlan:
-    """Record a plan, under the next free number, unless it is the newest one already.
+    """Record a plan under the next free number from ``record.number``, unless it is the newest one already.
 
-    Args:
-        control: the stream's control objects.
-        record: number 1; written under another where that is taken.
-
-    Returns:
-        What lies there now.
+    Returns the stored record.
 
     Raises:
         UnavailableError, OutcomeUnknownError: the store does not answer.
@@ -49,7 +44,7 @@ def record_plan(control: StreamControl, record: RecordedPlan) -> RecordedPlan:
 
 
 def recorded_plans(control: StreamControl, deployment_id: str) -> dict[str, QueryPlan]:
-    """The newest plan of each query of a deployment, by name; one that cannot be read is none (Law 7).
+    """The newest readable plan of each query of a deployment, by name (Law 7).
 
     Raises:
         UnavailableError: the store does not answer.
@@ -63,13 +58,8 @@ def recorded_plans(control: StreamControl, deployment_id: str) -> dict[str, Quer
 
 
 def last_recorded_plans(control: StreamControl, deployment_id: str, names: Collection[str]) -> dict[str, QueryPlan]:
-    """The same, and as long as one of some queries has none, since its start was refused, those of the deployments
-    before it: the newest of each. What a deployment dropped that recorded all of them is not looked for.
-
-    Args:
-        control: the stream's control objects.
-        deployment_id: the deployment.
-        names: the queries that are asked about.
+    """As ``recorded_plans``; while one of ``names`` has none, because its start was refused, also those of earlier
+    deployments: the newest of each.
 
     Raises:
         UnavailableError: the store does not answer.
@@ -91,11 +81,10 @@ def last_recorded_plans(control: StreamControl, deployment_id: str, names: Colle
 
 def _read(control: StreamControl, deployment_id: str, key: str) -> RecordedPlan | None:
     with suppress(DataError):
-        stored = control.cells.read(key, RecordedPlan, stream_id=control.stream_id, deployment_id=deployment_id)
-        return None if stored is None else stored.value
+        return control.cells.value(key, RecordedPlan, stream_id=control.stream_id, deployment_id=deployment_id)
     return None
 
 
 def _is_same(one: QueryPlan, other: QueryPlan) -> bool:
-    """But for what the log pins: of a first start nothing, of a later one what the first had."""
+    """Equal apart from what the log pins: for a first start nothing, for a later one the first one's settings."""
     return replace(one, pinned={}) == replace(other, pinned={})

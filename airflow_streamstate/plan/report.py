@@ -1,9 +1,9 @@
-"""What there is to say of a change before it is made: the comparison of the plans, and what the rehearsal said."""
+"""The report on a change before it is made: the comparison of the plans, and the rehearsal's verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from airflow_streamstate.errors import (
@@ -46,7 +46,7 @@ class QueryReport:
 
     @property
     def reason_to_drain(self) -> str:
-        """The first difference that needs a drain, whatever else differs; "" for none, and where it was drained."""
+        """The first difference that needs a drain; "" for none, and where the rehearsal already seeded it."""
         if self.rehearsed is not None and self.rehearsed.start == "seeded":
             return ""
         return next((each.reason for each in self.differences if each.verdict == "needs-drain"), "")
@@ -58,18 +58,17 @@ class PlanReport:
 
     Attributes:
         outcome: ``fits``: it may be made as it is; ``refused``: not without a drain, or a decision; ``failed``: its
-            script, or its driver; ``deadline``: nobody knows.
-        reason: why it does not fit, one line; "" where it does.
+            script, or its driver; ``deadline``: unknown.
+        reason: why it does not fit, one line; else "".
         deployment_id: the current one, with which it was compared.
-        verdict: the gravest of all queries; None where they were not all seen.
+        verdict: the gravest of all queries; None where not all were seen.
         queries: by name, those of the new version first.
-        runs_batches: whether an empty batch was asked for; else plans alone were compared.
+        runs_batches: an empty batch was asked for; else only plans were compared.
         seconds: that the script took.
         error: what went wrong in the rehearsal, one line; "" for nothing.
         traceback, log_tail: of a script that failed, of a driver that died.
-        notes: what a person should know.
         seed_ok: whether the new version could be seeded after a drain; None where that was not tried.
-        seed_error: why it could not, one line; "" where it could.
+        seed_error: why it could not, one line; else "".
     """
 
     stream_id: str
@@ -91,11 +90,11 @@ class PlanReport:
 
     @property
     def fits(self) -> bool:
-        """Whether it may be made as it is: the state is kept, and what is written is what the new version says."""
+        """Whether it may be made as it is: the state is kept, and the sink gets what the new version says."""
         return self.outcome == "fits"
 
     def as_error(self) -> StreamStateError | None:
-        """Why it does not fit, for whoever fails on that; None where it fits."""
+        """Why it does not fit, as an error; None where it fits."""
         facts: dict[str, object] = {
             "stream_id": self.stream_id,
             "deployment_id": self.deployment_id,
@@ -143,7 +142,7 @@ class PlanReport:
 
     @property
     def reason_to_drain(self) -> str:
-        """What of the change needs a drain, besides any hazard, in words of its first query; "" for nothing."""
+        """The first query's reason to drain, whatever hazards there are; "" for none."""
         for name, query in self.queries.items():
             reason = query.reason_to_drain
             if reason:
@@ -162,26 +161,11 @@ def _query_json(query: QueryReport) -> dict[str, object]:
     tried = query.rehearsed
     return {
         "verdict": query.verdict,
-        "differences": [
-            {
-                "code": each.code,
-                "verdict": each.verdict,
-                "path": each.path,
-                "reason": each.reason,
-                "remedy": each.remedy,
-            }
-            for each in query.differences
-        ],
-        "advice": [{"code": each.code, "path": each.path, "text": each.text} for each in query.advice],
+        "differences": [asdict(each) for each in query.differences],
+        "advice": [asdict(each) for each in query.advice],
         "rehearsal": None
         if tried is None
-        else {
-            "outcome": tried.outcome,
-            "start": tried.start,
-            "seconds": tried.seconds,
-            "error": tried.error or None,
-            "notes": list(tried.notes),
-        },
+        else {**asdict(tried), "error": tried.error or None, "notes": list(tried.notes)},
     }
 
 
@@ -191,15 +175,13 @@ def report_of(
     comparison: DeploymentComparison,
     notes: Collection[str] = (),
 ) -> PlanReport:
-    """The report.
+    """The report from a rehearsal's request and verdict.
 
     Args:
-        rehearsal: what was asked for.
-        verdict: what became of it.
         comparison: of the plans of the current deployment and of the queries that the new version started.
-        notes: what else a person should know.
+        notes: more for people.
     """
-    # A script that started no query shows nothing of its queries: it did not take all of them away.
+    # A script that started no query did not drop all queries: they were just not seen.
     is_whole = verdict.outcome == "done" and bool(verdict.queries)
     names = [*verdict.queries, *(name for name in comparison.queries if name not in verdict.queries)]
     queries = {
@@ -207,7 +189,7 @@ def report_of(
             comparison.queries.get(name), verdict.queries.get(name), is_fresh=name in rehearsal.fresh_queries
         )
         for name in names
-        if is_whole or name in verdict.queries  # what was not seen was not taken away
+        if is_whole or name in verdict.queries
     }
     verdicts = [query.verdict for query in queries.values() if query.verdict is not None]
     overall = gravest(verdicts) if is_whole and len(verdicts) == len(queries) else None
@@ -233,7 +215,9 @@ def report_of(
 
 
 def _report_of_query(comparison: Comparison | None, rehearsed: RehearsedQuery | None, *, is_fresh: bool) -> QueryReport:
-    """What a difference means where the stream is drained already, or the user named the query as fresh."""
+    """The report without the differences that are settled: the stream is drained already, or the query is named as
+    fresh.
+    """
     if comparison is None:
         return QueryReport(None, rehearsed=rehearsed)
     is_seeded = rehearsed is not None and rehearsed.start == "seeded"
@@ -277,9 +261,6 @@ def _error_of(verdict: RehearsalVerdict) -> str:
     if verdict.outcome != "done":
         return verdict.error or ("it failed" if verdict.outcome == "failed" else "it was not over in time")
     return _failed_query(verdict.queries) or ("" if verdict.queries else "the script started no query")
-
-
-# Markdown
 
 
 def to_markdown(report: PlanReport) -> str:
@@ -335,7 +316,7 @@ def _tried(rehearsed: RehearsedQuery | None) -> str:
 
 
 def _cell(text: str) -> str:
-    """What neither ends a cell of a table nor begins something of its own."""
+    """The text in a form that neither ends a cell of a table nor begins markup."""
     return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 

@@ -1,4 +1,4 @@
-"""What a change of one operator with state does to the state that is there."""
+"""What a change of one operator with state does to the existing state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_streamstate.plan.differences import Difference
 from airflow_streamstate.plan.model import Expression, StateOperator, StateVariable, Window
 from airflow_streamstate.plan.segments import Names, is_asked, words_of
 
-_MIXED = "accepted in silence: rows of before and of now would stand in one result"
+_MIXED = "accepted silently: one result would mix rows of the old and the new rule"
 _REFUSED = "Spark refuses the state"
 _SEMI = "LeftSemi"
 _WINDOWS = ("window", "session_window")
@@ -19,12 +19,11 @@ _WINDOWS = ("window", "session_window")
 def operator_differences(
     old: StateOperator, new: StateOperator, asked_before: Names = None, asked_now: Names = None
 ) -> Iterator[Difference]:
-    """The differences of an operator that both plans have, but for what feeds it.
+    """The differences of an operator that both plans have, apart from what feeds it.
 
     Args:
-        old, new: the operator before and now.
-        asked_before, asked_now: what is asked of its rows (``segments.Stretches.asked``): Spark keeps no aggregate, and
-            no column of a join, that nobody asks for.
+        asked_before, asked_now: what is used of its rows (``segments.Stretches.asked``): Spark keeps no aggregate, and
+            no column of a join, that is not used above.
     """
     if old.kind != new.kind:
         reason = f"{named(old)} became {named(new)}: {_REFUSED}, or takes it for what it is not"
@@ -77,7 +76,7 @@ def _keys(old: StateOperator, new: StateOperator) -> Iterator[Difference]:
         return  # they follow from its condition
     before, now = _plain(old.keys), _plain(new.keys)
     if len(old.windows) == len(new.windows) and old.windows != new.windows:
-        # The windows speak for themselves: here they count for their places alone.
+        # Differences of windows are reported by themselves: only their places count here.
         before, now = _without_windows(old.keys), _without_windows(new.keys)
     if before == now:
         return
@@ -114,7 +113,7 @@ def _listed(expressions: Sequence[Expression]) -> str:
 
 
 def _kept(operator: StateOperator, asked: Names) -> tuple[Expression, ...]:
-    """The aggregates that are kept: Spark leaves out what nobody above asks for."""
+    """The aggregates that are kept: Spark leaves out those that are not used above."""
     return tuple(each for each in operator.aggregates if is_asked(each.name or each.text, asked))
 
 
@@ -141,7 +140,7 @@ def _aggregates(old: Sequence[Expression], new: Sequence[Expression], path: str)
 
 
 def _why(old: Expression, new: Expression) -> str:
-    """What Spark does with the state: it knows types, and no meaning."""
+    """What Spark does with the state: it checks types, not meaning."""
     if old.type and new.type and old.type != new.type:
         return _REFUSED
     return f"{_REFUSED} where what it keeps is of another type; of the same type, it is {_MIXED}"
@@ -168,7 +167,7 @@ def _join(old: StateOperator, new: StateOperator) -> Iterator[Difference]:
 
 
 def _join_columns(old: StateOperator, new: StateOperator, before: Names, now: Names) -> Iterator[Difference]:
-    """The columns that a join keeps of its rows: those that its condition, or anybody above, asks for."""
+    """The columns that a join keeps of its rows: those that are used by its condition, or above."""
     if old.kind != "stream_join" or old.fed_by == new.fed_by[::-1] != new.fed_by:
         return
     for side, was, is_now in zip(("left", "right"), _columns(old, before), _columns(new, now), strict=False):
@@ -200,11 +199,11 @@ def _function(old: StateOperator, new: StateOperator) -> Iterator[Difference]:
             yield difference(code, new.path, f"{what} {was or 'unknown'} became {now or 'unknown'}")
     if old.has_initial_state != new.has_initial_state:
         word = "has an initial state now" if new.has_initial_state else "has no initial state any more"
-        yield difference("initial-state-changed", new.path, f"{named(new)} {word}: it counts for a fresh start alone")
+        yield difference("initial-state-changed", new.path, f"{named(new)} {word}: it counts only for a fresh start")
 
 
 def _variables(old: StateOperator, new: StateOperator) -> Iterator[Difference]:
-    """Where both are known: those of a new plan are, once it ran on real state (a rehearsal)."""
+    """Only where both are known; those of a new plan are, once it ran on real state (a rehearsal)."""
     if old.variables is None or new.variables is None:
         return
     before, now = ({each.name: each for each in variables} for variables in (old.variables, new.variables))

@@ -1,4 +1,4 @@
-"""What it does that sources, and the watermarks over them, are others than before."""
+"""What changes of sources, and of the watermarks over them, do."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ STARTS = frozenset(
     {"startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp", "startingversion"}
     | {"starttimestamp", "stream-from-timestamp"}
 )
-"""Options that say where a source begins: Spark reads them for a query without a checkpoint alone."""
+"""Options that say where a source begins: Spark reads them only for a query without a checkpoint."""
 PACES = PACE_OPTIONS | {"rowspersecond", "rowsperbatch", "rampuptime", "latestfirst", "maxfileage", "cleansource"}
 PACES |= {"kafka.bootstrap.servers", "advancemillisperbatch"}
-"""Options that say how much is read at once, and when, or how: not what."""
+"""Options that say how much is read at once, when, or how, but not what."""
 
 
 def source_differences(old: QueryPlan, new: QueryPlan, pairs: Pairs) -> Iterator[Difference]:
-    """Sources that came, went, stand elsewhere, or read otherwise."""
+    """Sources that are new, gone, at another place, or read differently."""
     gone = [position for position in range(len(old.sources)) if position not in pairs.values()]
     come = [position for position in range(len(new.sources)) if position not in pairs]
     for was, now in zip(gone, come, strict=False):
         source = new.sources[now]
         reason = (
             f"{_named(old.sources[was])} became {_named(source)}: positions of the one say nothing of the other, and"
-            " Spark refuses them, or reads from there on what lies there"
+            " Spark refuses them, or reads the other input from there"
         )
         yield difference("source-replaced", source.path, reason)
     for position in come[len(gone) :]:
@@ -43,7 +43,7 @@ def source_differences(old: QueryPlan, new: QueryPlan, pairs: Pairs) -> Iterator
     names_lead = any(source.name for source in (*old.sources, *new.sources))
     if is_reordered(pairs) and not names_lead:
         order = ", ".join(_named(source) for source in new.sources)
-        reason = f"the sources are now {order}, in that order: Spark gives offsets out by place"
+        reason = f"the sources are now {order}, in that order: Spark goes by position"
         yield difference("sources-reordered", new.sources[min(pairs)].path, reason)
     for position, before in sorted(pairs.items()):
         yield from _one(old.sources[before], new.sources[position], new.is_stateful)
@@ -73,7 +73,7 @@ def _options(old: PlannedSource, new: PlannedSource, verdict: Verdict) -> Iterat
         if name in STARTS:
             yield difference("source-start-changed", new.path, f"{words}: the checkpoint says where it goes on")
         elif name in PACES:
-            yield difference("source-pace-changed", new.path, f"{words}: batches are cut otherwise")
+            yield difference("source-pace-changed", new.path, f"{words}: batches are cut differently")
         else:
             yield difference("source-reading-changed", new.path, words, verdict=verdict)
 
@@ -95,7 +95,7 @@ def _value(value: str | None) -> str:
 
 
 def watermark_differences(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
-    """Watermarks that came, went, or are others: of a query with state, and one that has a use for them."""
+    """Watermarks that are new, gone, or changed, in a plan with state, which uses them."""
     before, now = sorted(set(old.watermarks), key=_key), sorted(set(new.watermarks), key=_key)
     if before == now or not (old.is_stateful or new.is_stateful):
         return

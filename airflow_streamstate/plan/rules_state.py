@@ -1,4 +1,4 @@
-"""What it does that state is kept otherwise, that settings differ, or that another Spark runs the query."""
+"""What another layout of state, other settings, or another Spark do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LAYOUT = frozenset(
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
     }
 )
-"""What ``StateLayout`` says already."""
+"""Settings that ``StateLayout`` covers."""
 _HARMLESS = frozenset(
     {
         "spark.sql.streaming.noDataMicroBatches.enabled",
@@ -37,40 +37,41 @@ _HARMLESS = frozenset(
         "spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition",
     }
 )
-"""They say when, where and whether something is done, or what a sink makes of a row; not what is in the state."""
+"""Settings of when, where and whether something is done, or of what a sink makes of a row; not of values in the
+state."""
 _BY_FAILING = {
     ANSI: ("true", "false"),
     "spark.sql.mapKeyDedupPolicy": ("exception", "last_win"),
     "spark.sql.legacy.timeParserPolicy": ("exception", "corrected"),  # the legacy one reads old dates otherwise
     "spark.sql.files.ignoreCorruptFiles": ("false", "true"),
 }
-"""By the first value a batch fails where the second would matter, so whatever was counted is the same by both. Whoever
-stands before a batch that fails so has no other way on: no drain comes past it."""
+"""With the first value a batch fails where the second would matter, so all that was counted is the same with both. A
+drain cannot pass a batch that fails so; only the change can."""
 _UTC = frozenset({"UTC", "Etc/UTC", "UCT", "Etc/UCT", "Universal", "Etc/Universal", "Zulu", "Etc/Zulu", "Z"})
-"""One zone: machines call it by other names."""
+"""Names of one zone."""
 _OF_THE_ZONE = re.compile(
     r"\b(cast\(|DateFormat|ParseTo|To(Date|Timestamp|Unix|Utc)|Trunc|Hour|Minute|Second|DayOf|WeekOf|WeekDay|Month|"
     r"Quarter|Year|From(Unix|U[Tt][Cc])|Unix|GetTimestamp|Current|Now|Local|Make|Extract|DatePart|JsonTo|StructsTo|CsvTo|"
     r"XmlTo|Convert|TimestampAdd|TimestampDiff|Sequence)"
 )
-"""Expressions that may read the session's time zone: all casts are taken for such."""
+"""Expressions that may read the session's time zone, among them all casts."""
 _OF_PYTHON = re.compile(r"Pandas|Arrow|Python|PySpark")
-"""Operators that hand rows to Python, whose times pandas and Arrow write in the session's zone."""
+"""Operators that pass rows to Python; pandas and Arrow write their times in the session's zone."""
 _TIME = re.compile(r"\b(timestamp|date)\b")
-"""Types of times that mean a moment; one without a zone is the same in each."""
+"""Types of times that depend on a zone."""
 _TEXTS = frozenset({"json", "csv", "xml", "text"})
-"""Formats in which times are read from words, in the session's zone where the words name none."""
+"""Formats whose times are texts, read in the session's zone where they name none."""
 
 
 def state_differences(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
-    """Partitions, store, formats, settings, Spark."""
+    """Differences of partitions, store, formats, settings, Spark."""
     if old.is_stateful and new.is_stateful:
         yield from _layout(old, new)
     for name in sorted(old.settings.keys() | new.settings.keys()):
         if name in _LAYOUT or old.settings.get(name) == new.settings.get(name):
             continue
         if old.spark_version == new.spark_version or (name in old.settings and name in new.settings):
-            yield _setting(old, new, name)  # else one of the two does not know it
+            yield _setting(old, new, name)  # else one of the two Sparks does not have it
     yield from _spark(old, new)
 
 

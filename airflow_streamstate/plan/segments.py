@@ -1,7 +1,7 @@
 """The stretch of a plan between two operators with state: what is done to rows on their way from one to the next.
 
-What nobody asks for does not count: a column that is computed and never used changes nothing. Columns are followed by
-their names, so a column may count that is only called as one that is used; never the other way round.
+What is not used does not count: a column that is computed and never used changes nothing. Columns are followed by their
+names, so a column may count because another one has its name, but no used column is missed.
 """
 
 from __future__ import annotations
@@ -17,28 +17,19 @@ from airflow_streamstate.plan.model import PlanNode, QueryPlan, StateOperator
 Names = frozenset[str] | None
 """Words that name columns; None for all columns."""
 Step = tuple[str, str]
-"""(kind of node, its text), of what is done to rows in a stretch."""
+"""(kind of node, its text)."""
+Stretch = tuple[Step, ...]
+"""What is done to the rows of one input of an operator, or of the output, and is used; from the top down."""
 WATERMARK = "EventTimeWatermark"
 PROJECT = "Project"
 _SILENT = frozenset({WATERMARK, "SubqueryAlias", "View"})
-"""Kinds that a stretch is not compared by: watermarks have rules of their own, names of subqueries mean nothing."""
+"""Kinds that are not compared: watermarks have rules of their own, names of subqueries mean nothing."""
 _KEEPS_NAMES = frozenset({*_SILENT, "Filter", "Window", "Repartition", "RepartitionByExpression"})
-"""Kinds that give on the columns that they get, and a few more: what is asked of them is asked of what is below."""
+"""Kinds that pass on the columns that they get, and a few more: what is used of them is used of what is below."""
 _AGGREGATES = frozenset({"aggregate", "session_window"})
 _DEDUPLICATES = frozenset({"deduplicate", "deduplicate_within_watermark"})
 _WORD = re.compile(r"\w+")
 _WORDS_LONGEST = 160
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """What is done to the rows of one input of an operator, or of the output.
-
-    Attributes:
-        steps: from the top down, without what nobody asks for.
-    """
-
-    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,7 +39,7 @@ class Stretches:
     Attributes:
         output: above all of them.
         inputs: operator id -> for each of its inputs, left to right.
-        asked: operator id -> the words that what is above it asks of its rows.
+        asked: operator id -> the words in which its rows are used above it.
     """
 
     output: Stretch
@@ -57,14 +48,13 @@ class Stretches:
 
 
 def stretches_of(plan: QueryPlan) -> Stretches:
-    """Cut a plan at its operators."""
     nodes, ends = plan.nodes, _ends(plan.nodes)
     operators = {operator.operator_id: operator for operator in plan.operators}
     asked: dict[int, Names] = {}
     of_state: dict[int, Names] = {}
     output = _walk(nodes, ends, 0, len(nodes), None, asked)
     inputs: dict[int, tuple[Stretch, ...]] = {}
-    # A node stands before those below it: what an operator above asks is known when one below is met.
+    # A node comes before those below it: what is used above an operator is known when it is met.
     for index, node in enumerate(nodes):
         operator = None if node.operator_id is None else operators.get(node.operator_id)
         if operator is None or operator.operator_id in inputs:
@@ -77,13 +67,13 @@ def stretches_of(plan: QueryPlan) -> Stretches:
         )
         of_state.update(below)
         for number in below:
-            # What passes through an operator of another kind may be asked for by anything above it.
+            # What passes through an operator of another kind may be used anywhere above it.
             asked.setdefault(number, below[number] if operator.kind in _AGGREGATES else None)
     return Stretches(output, inputs, asked)
 
 
 def _own_words(operator: StateOperator) -> Names:
-    """The words by which the state of an operator is made; None where it keeps whole rows."""
+    """The words that make the state of an operator; None where it keeps whole rows."""
     if operator.kind in _AGGREGATES or operator.kind in _DEDUPLICATES:
         texts = [each.text for each in (*operator.keys, *operator.aggregates)]
         return words_of([*texts, *(window.column for window in operator.windows)])
@@ -91,7 +81,7 @@ def _own_words(operator: StateOperator) -> Names:
 
 
 def words_of(texts: Iterable[str]) -> frozenset[str]:
-    """All words in these texts: every column that they name is among them."""
+    """All words in these texts, including every column that they name."""
     return frozenset[str]().union(*(_words(text) for text in texts))
 
 
@@ -101,21 +91,20 @@ def _words(text: str) -> frozenset[str]:
 
 
 def is_asked(name: str, asked: Names) -> bool:
-    """Whether a column of this name is asked for."""
+    """Whether a column of this name is used."""
     return asked is None or _words(name) <= asked
 
 
 def changes(old: Stretch, new: Stretch) -> Iterator[tuple[str, str]]:
-    """(kind of node, what is done otherwise); nothing where it is the same. What is as before is not told."""
-    before, now = old.steps, new.steps
-    if before == now:
+    """(kind of node, what is done differently) for each change; nothing for equal stretches."""
+    if old == new:
         return
     all_gone: list[Step] = []
     all_come: list[Step] = []
-    for tag, first, last, start, end in difflib.SequenceMatcher(None, before, now, autojunk=False).get_opcodes():
+    for tag, first, last, start, end in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag == "equal":
             continue
-        gone, come = list(before[first:last]), list(now[start:end])
+        gone, come = list(old[first:last]), list(new[start:end])
         for was in list(gone):
             step = next((each for each in come if each[0] == was[0]), None)
             if step is not None:
@@ -138,7 +127,7 @@ def changes(old: Stretch, new: Stretch) -> Iterator[tuple[str, str]]:
 
 
 def _became(was: Step, step: Step) -> str:
-    """Two steps of one kind; of a projection its columns that differ, and not those that are as before."""
+    """Two steps of one kind; of a projection only the columns that differ."""
     if was[0] == PROJECT:
         before, now = _items(was[1]), _items(step[1])
         gone = ", ".join(item for item in before if item not in now)
@@ -161,10 +150,10 @@ def _walk(
     met: dict[int, Names],
     silent: frozenset[str] = _SILENT,
 ) -> Stretch:
-    """The steps of a stretch; what is asked of each operator that ends it goes into ``met``."""
+    """The steps of a stretch; what is used of each operator that ends it goes into ``met``."""
     steps: list[Step] = []
     index = start
-    waiting: list[tuple[int, Names]] = []  # below a node with several children, each is asked the same
+    waiting: list[tuple[int, Names]] = []  # of a node with several children, the same is used of each
     while index < end:
         while waiting and index >= waiting[-1][0]:
             waiting.pop()
@@ -180,11 +169,11 @@ def _walk(
             steps.append(step)
         waiting.append((ends[index], wanted))
         index += 1
-    return Stretch(tuple(steps))
+    return tuple(steps)
 
 
 def _step(node: PlanNode, asked: Names, silent: frozenset[str]) -> tuple[Step | None, Names]:
-    """What a node does that is asked for, and what it asks of those below."""
+    """What a node does that is used, and what it uses of those below."""
     if node.kind == PROJECT:
         items = [item for item in _items(node.text) if is_asked(_name(item), asked)]
         made = [item for item in items if " AS " in item]
@@ -195,7 +184,7 @@ def _step(node: PlanNode, asked: Names, silent: frozenset[str]) -> tuple[Step | 
 
 @functools.lru_cache(maxsize=4096)
 def _items(text: str) -> tuple[str, ...]:
-    """The columns of a projection: its text, cut at the commas that stand in no brackets and no quotes."""
+    """The columns of a projection: its text, cut at the commas outside of brackets and quotes."""
     items: list[str] = []
     depth, quoted, begin = 0, False, 0
     for index, letter in enumerate(text):
@@ -222,7 +211,7 @@ def _together(one: Names, other: Names) -> Names:
 
 
 def _ends(nodes: Sequence[PlanNode]) -> list[int]:
-    """For each node, the index behind the last one below it."""
+    """For each node, the index after the last one below it."""
     ends = [len(nodes)] * len(nodes)
     above: list[int] = []
     for index, node in enumerate(nodes):

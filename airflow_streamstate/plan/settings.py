@@ -1,4 +1,4 @@
-"""The settings of a session that change what a query computes, or how its state is kept. Nothing else is recorded."""
+"""The recorded settings of a session: those that change what a query computes, or how its state is kept."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SETTINGS: tuple[str, ...] = tuple(sorted((*STATE_SETTINGS, *RESULT_SETTINGS)))
 
 
 def state_layout(settings: Mapping[str, str]) -> StateLayout:
-    """How state is kept under these settings; Spark's own defaults where a Spark does not know one."""
+    """How state is kept under these settings; by Spark's defaults where one is missing."""
     return StateLayout(
         partitions=_number(settings.get(PARTITIONS), 200),
         provider=settings.get(PROVIDER, ""),

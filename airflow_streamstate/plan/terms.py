@@ -1,7 +1,10 @@
-"""The expressions of a plan as texts that are the same each time, and for each Spark.
+"""The expressions of a plan as texts that are equal for equal expressions, on each Spark.
 
 Spark writes an expression as the list of its nodes, each before its children, with the number of those. So it is read
-from the end, with a stack, and depth is no matter.
+from the end, with a stack instead of recursion.
+
+A window over time, ``window(ts, '5 minutes')``, is arithmetic over microseconds inside a struct of start and end in an
+analyzed plan, with the sizes as literals; it is recognised here.
 """
 
 from __future__ import annotations
@@ -11,12 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_streamstate.plan.model import Window
-from airflow_streamstate.plan.types import short_type
+from airflow_streamstate.plan.model import Window, WindowKind
 
 HIDDEN = "***"
 USER_FUNCTION = "udf:"
-"""Before the name of a function of the script: what it does is not in a plan."""
+"""Prefix of the name of a function of the script, whose body is not in a plan."""
 _CHANGING = re.compile(r"#\d+L?\b|\$\$Lambda[^ ,)]*|@[0-9a-f]{4,8}\b")
 _COUNTED = re.compile(r"_\d+$")  # pyspark counts the variables of its lambdas
 _OPERATORS = {
@@ -37,8 +39,8 @@ _OPERATORS = {
 _TRANSPARENT = frozenset(
     {"KnownNullable", "KnownNotNull", "KnownFloatingPointNormalized", "PreciseTimestampConversion"}
 )
-_RENAMED = {"TimeAdd": "TimestampAddInterval"}  # 4.0's word for it
-_RANDOM = frozenset({"Rand", "Randn", "Uuid", "Shuffle"})  # whose seed is another one each time
+_RENAMED = {"TimeAdd": "TimestampAddInterval"}  # its name in Spark 4.0
+_RANDOM = frozenset({"Rand", "Randn", "Uuid", "Shuffle"})  # their seed differs each time
 _WITH_KEYS = re.compile(r"Aes|Hmac")
 _NOISE = frozenset(
     {
@@ -46,9 +48,18 @@ _NOISE = frozenset(
         "nonInheritableMetadataKeys", "timeZoneId", "mode", "name", "evalMode", "evalContext", "func", "value",
     }
 )  # fmt: skip
+_SHORT = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 _AGGREGATE_TYPES = {"Count": "bigint", "CountIf": "bigint", "HyperLogLogPlusPlus": "bigint"}
 _TYPE_OF_CHILD = frozenset({"Min", "Max", "First", "Last", "AnyValue", "Alias", "AggregateExpression", *_TRANSPARENT})
 _BOOLEANS = frozenset({"And", "Or", "Not", "IsNull", "IsNotNull", "In", "EqualTo", "LessThan", "GreaterThan"})
+_MICROSECONDS = 1000  # in a millisecond
+_UNITS_MS = {
+    "microsecond": 0.001, "millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000,
+    "week": 604_800_000,
+}  # fmt: skip
+_PART = re.compile(r"(-?\d+(?:\.\d+)?)\s+([a-z]+?)s?(?=\s|$)", re.IGNORECASE)
+_CONVERSION = "PreciseTimestampConversion"
+_ADDED = "TimestampAddInterval"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +73,7 @@ class Term:
         children: left to right.
         fields: as Spark wrote them.
         expr_id: Spark's own number of a column; None for none.
-        window: where it is the struct of a window.
+        window: if it is the struct of a window.
     """
 
     kind: str
@@ -83,23 +94,22 @@ def is_term(value: object) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict) and "class" in value[0]
 
 
-def read_term(nodes: Sequence[Mapping[str, Any]], names: Names, window_of: Callable[[Term], Window | None]) -> Term:
+def read_term(nodes: Sequence[Mapping[str, Any]], names: Names) -> Term:
     """The expression in this list of nodes.
 
     Args:
         nodes: as Spark wrote them.
-        names: what columns are called here.
-        window_of: finds the window in a struct.
+        names: gives the text of a column.
 
     Raises:
-        KeyError, IndexError, TypeError, ValueError: Spark wrote them in another way than is known here.
+        KeyError, IndexError, TypeError, ValueError: Spark wrote them in an unknown form.
     """
     stack: list[Term] = []
     for node in reversed(nodes):
         children = tuple(stack.pop() for _ in range(int(node["num-children"])))
         kind = str(node["class"]).rpartition(".")[2]
         kind = _RENAMED.get(kind, kind)
-        text, expr_id = _text(kind, node, children, names, window_of), expr_id_of(node.get("exprId"))
+        text, expr_id = _text(kind, node, children, names), expr_id_of(node.get("exprId"))
         term = Term(kind, text, _type(kind, node, children), children, node, expr_id)
         if kind == "CreateNamedStruct":
             window = window_of(term)
@@ -110,22 +120,21 @@ def read_term(nodes: Sequence[Mapping[str, Any]], names: Names, window_of: Calla
 
 
 def without_alias(term: Term) -> Term:
-    """The expression itself."""
     return term.children[0] if term.kind == "Alias" else term
 
 
 def expr_id_of(raw: object) -> int | None:
-    """Spark's number of a column; None where there is none."""
+    """Spark's number of a column; None for none."""
     return int(raw["id"]) if isinstance(raw, Mapping) and "id" in raw else None
 
 
 def plain_name(name: object) -> str:
-    """A name without what differs each time."""
+    """A name without the parts that differ each time."""
     return _CHANGING.sub("", str(name))
 
 
 def object_name(raw: object) -> str:
-    """``LeftOuter`` of a Scala object of this name; "" of anything else."""
+    """``LeftOuter`` for a Scala object of this name; "" for anything else."""
     if not isinstance(raw, Mapping):
         return ""
     name = str(raw.get("object") or raw.get("product-class") or "")
@@ -144,7 +153,7 @@ def terms_below(term: Term, kind: str | None = None) -> list[Term]:
 
 
 def window_text(window: Window) -> str:
-    """As Spark's own function of it is written."""
+    """The window as a call of Spark's own function."""
     if window.kind == "session":
         return f"session_window({window.column}, {window.gap or f'{window.duration_ms} ms'})"
     offset = f", {window.offset_ms} ms" if window.offset_ms else ""
@@ -152,13 +161,7 @@ def window_text(window: Window) -> str:
     return f"window({window.column}, {window.duration_ms} ms{slide}{offset})"
 
 
-def _text(
-    kind: str,
-    node: Mapping[str, Any],
-    children: tuple[Term, ...],
-    names: Names,
-    window_of: Callable[[Term], Window | None],
-) -> str:
+def _text(kind: str, node: Mapping[str, Any], children: tuple[Term, ...], names: Names) -> str:
     texts = [child.text for child in children]
     if kind == "GetStructField":
         return f"{texts[0]}.{_field_name(node, children[0])}"
@@ -171,9 +174,9 @@ def _text(
         return texts[0]
     if kind in _RANDOM:
         return f"{kind.lower()}()"
-    if "replacement" in node:  # what it was before Spark replaced it says more, and holds for each Spark
+    if "replacement" in node:  # the original says more than Spark's replacement, and is equal on each Spark
         texts = [
-            HIDDEN if name == "key" and _WITH_KEYS.search(kind) else read_term(value, names, window_of).text
+            HIDDEN if name == "key" and _WITH_KEYS.search(kind) else read_term(value, names).text
             for name, value in node.items()
             if is_term(value)
         ] or texts
@@ -199,7 +202,7 @@ def _scalar(name: str, raw: object) -> str:
         return plain_name(raw)
     if isinstance(raw, Mapping):
         return short_type(raw) or object_name(raw)
-    return ""  # whole numbers are places of children, offsets in buffers; what is true by default differs by release
+    return ""  # whole numbers are places of children or in buffers; defaults that are true differ by release
 
 
 def _literal(node: Mapping[str, Any]) -> str:
@@ -215,10 +218,6 @@ def _literal(node: Mapping[str, Any]) -> str:
     return str(value)
 
 
-def _attribute(node: Mapping[str, Any], _: list[str], names: Names) -> str:
-    return names(node)
-
-
 def _aggregate(node: Mapping[str, Any], texts: list[str], _: Names) -> str:
     distinct = "DISTINCT " if node.get("isDistinct") else ""
     where = f" FILTER (WHERE {texts[1]})" if len(texts) > 1 else ""
@@ -230,7 +229,7 @@ def _first(word: str) -> Callable[[Mapping[str, Any], list[str], Names], str]:
 
 
 def _collected(word: str) -> Callable[[Mapping[str, Any], list[str], Names], str]:
-    """They leave nulls out; newer Sparks can be told not to."""
+    """They leave nulls out; newer Sparks can keep them."""
     return lambda node, texts, _: f"{word}({texts[0]}{', with nulls' if node.get('ignoreNulls') is False else ''})"
 
 
@@ -244,7 +243,7 @@ def _user_function(node: Mapping[str, Any], texts: list[str], _: Names) -> str:
 
 
 _SPECIAL: dict[str, Callable[[Mapping[str, Any], list[str], Names], str]] = {
-    "AttributeReference": _attribute,
+    "AttributeReference": lambda node, _, names: names(node),
     "OuterReference": lambda _, texts, __: f"outer({', '.join(texts)})",
     "NamedLambdaVariable": lambda node, _, __: _COUNTED.sub("", str(node["name"])),
     "Literal": lambda node, _, __: _literal(node),
@@ -292,3 +291,85 @@ def _summed(below: str) -> str:
     if decimal is not None:
         return f"decimal({min(int(decimal[1]) + 10, 38)},{decimal[2]})"
     return "double" if below in ("float", "double") else ""
+
+
+def short_type(data_type: object) -> str:
+    """``bigint`` for ``long``, ``struct<a:int>`` for a struct …; "" for anything else."""
+    if isinstance(data_type, str):
+        return _SHORT.get(data_type, data_type)
+    if not isinstance(data_type, Mapping):
+        return ""
+    kind = data_type.get("type")
+    if kind == "struct":
+        return f"struct<{','.join(f'{name}:{word}' for name, word in _fields(data_type))}>"
+    if kind == "array":
+        return f"array<{short_type(data_type.get('elementType'))}>"
+    if kind == "map":
+        return f"map<{short_type(data_type.get('keyType'))},{short_type(data_type.get('valueType'))}>"
+    if kind == "udt":
+        return short_type(data_type.get("sqlType")) or "udt"
+    return ""
+
+
+def columns_of(data_type: object) -> str:
+    """The columns of a struct as DDL, ``a int, b string``; "" for anything else."""
+    if not isinstance(data_type, Mapping) or data_type.get("type") != "struct":
+        return ""
+    return ", ".join(f"{name} {word}" for name, word in _fields(data_type))
+
+
+def _fields(struct: Mapping[str, Any]) -> list[tuple[str, str]]:
+    fields = struct.get("fields")
+    return [(str(field["name"]), short_type(field["type"])) for field in (fields if isinstance(fields, list) else ())]
+
+
+def window_of(struct: Term) -> Window | None:
+    """The window that a struct stands for; None for any other struct."""
+    children = struct.children
+    if len(children) != 4 or [children[0].text, children[2].text] != ["'start'", "'end'"]:
+        return None
+    start, end = children[1], children[3]
+    if not terms_below(start, _CONVERSION) or not terms_below(end, _CONVERSION):
+        return None
+    remainders = terms_below(start, "Remainder")
+    return _fixed(remainders[0], end) if remainders else _session(start, end)
+
+
+def _fixed(remainder: Term, end: Term) -> Window | None:
+    since, slide = remainder.children
+    if since.kind != "Subtract":
+        return None
+    added = next((term for term in terms_below(end, "Add") if _is_number(term.children[-1])), None)
+    if added is None or not _is_number(slide) or not _is_number(since.children[1]):
+        return None
+    # The end is the start plus the length; if the start is a sum, too, that is the outer one.
+    duration_ms, slide_ms, offset_ms = _ms(added.children[-1]), _ms(slide), _ms(since.children[1])
+    kind: WindowKind = "tumbling" if duration_ms == slide_ms else "sliding"
+    return Window(kind, since.children[0].text, duration_ms, slide_ms, offset_ms)
+
+
+def _session(start: Term, end: Term) -> Window | None:
+    added = terms_below(end, _ADDED)
+    if not added:
+        return None
+    gap = added[0].children[1]
+    gap = gap.children[0] if gap.kind == "Cast" else gap
+    duration_ms = interval_ms(gap.text.strip("'")) if gap.kind == "Literal" else None
+    return Window("session", start.text, duration_ms, gap="" if duration_ms is not None else gap.text)
+
+
+def interval_ms(text: str) -> int | None:
+    """The milliseconds of an interval in Spark's words (``5 minutes``); None if they are not fixed (months)."""
+    parts = _PART.findall(text)
+    left = _PART.sub("", text).replace("interval", "").replace("INTERVAL", "").strip()
+    if not parts or left or any(unit.lower() not in _UNITS_MS for _, unit in parts):
+        return None
+    return round(sum(float(number) * _UNITS_MS[unit.lower()] for number, unit in parts))
+
+
+def _is_number(term: Term) -> bool:
+    return term.kind == "Literal" and term.text.lstrip("-").isdigit()
+
+
+def _ms(term: Term) -> int:
+    return int(term.text) // _MICROSECONDS

@@ -18,7 +18,7 @@ _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second
 
 
 def plan_tree_text(plan: QueryPlan) -> str:
-    """The sink first, then each node below what it feeds; stateful operators by their numbers, sources by theirs."""
+    """The sink first, then each node below what it feeds; stateful operators and sources with their numbers."""
     state = plan.state
     lines = [
         f"{plan.query_name}: {plan.output_mode}, {plan.trigger}, Spark {plan.spark_version}",
@@ -42,7 +42,7 @@ def plan_tree_text(plan: QueryPlan) -> str:
 
 
 def duration_text(milliseconds: int) -> str:
-    """``5 minutes`` of 300000; in the largest unit that it is a whole number of."""
+    """``5 minutes`` for 300000: in the largest unit of which it is a whole number."""
     for unit, length_ms in _UNITS:
         if milliseconds and milliseconds % length_ms == 0:
             return _count(milliseconds // length_ms, unit)
@@ -50,7 +50,6 @@ def duration_text(milliseconds: int) -> str:
 
 
 def window_words(window: Window) -> str:
-    """A window in words."""
     if window.kind == "session":
         gap = window.gap if window.duration_ms is None else duration_text(window.duration_ms)
         return f"session over {window.column}, gap {gap}"

@@ -1,4 +1,4 @@
-"""What controller and driver say to each other: ids, messages, their JSON, where each lies, and the version.
+"""What controller and driver exchange: ids, messages, their JSON, their keys, and the version.
 
-Standard library only and no I/O: both sides, and anyone else who wants to speak the protocol, can read it whole.
+Standard library only and no I/O.
 """

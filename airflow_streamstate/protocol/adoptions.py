@@ -1,4 +1,4 @@
-"""Adoptions: a query that ran without us becomes a stream; what was begun, so that whoever comes later goes on."""
+"""The record of an adoption: a query that ran without this package becomes a stream."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ AdoptionStatus = Literal["open", "taken", "given_up"]
 @message
 @dataclass(frozen=True)
 class Adoption(Message):
-    """The one adoption of a stream; written before anything is put into a log that is not ours (Law 1).
+    """The one adoption of a stream; written before any barrier goes into a log of the foreign query (Law 1).
 
     Attributes:
-        adoption_id: a uuid; barriers that it puts name it as their command.
-        checkpoints: where the adopted checkpoints lie, by query.
-        is_stopped: it was said that nothing runs on them.
-        status: ``open``: barriers of it may lie in those logs, and nothing else was changed. ``taken``: the snapshot
-            is complete, and the stream goes on from it. ``given_up``: it is over, and its barriers are taken back.
-        take: grows whenever it begins again with no barrier in the logs; part of the snapshot's id.
-        snapshot_id: what was taken; "" while nothing is, and once it is given up without a stream that came of it.
-        held_by: a uuid of whoever works on it.
-        held_until: by then it may be gone on with by another.
+        adoption_id: a uuid; the adoption's barriers name it as their command.
+        checkpoints: the adopted checkpoints' URIs, by query.
+        is_stopped: the user said that nothing runs on them.
+        status: ``open``: its barriers may be in those logs, nothing else was changed. ``taken``: the snapshot is
+            complete, the stream goes on from it. ``given_up``: over, its barriers are removed.
+        take: grows when it begins again with no barrier in the logs; part of the snapshot's id.
+        snapshot_id: the snapshot taken; "" before that, and after giving up without a stream.
+        held_by: a uuid of the controller at work.
+        held_until: from then on another controller may go on with it.
     """
 
     stream_id: str

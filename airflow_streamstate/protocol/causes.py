@@ -1,7 +1,7 @@
-"""The cause of a failure in one line, out of what Python and Spark report of it. Pure; for people, never for deciding.
+"""The cause of a failure in one line, from the reports of Python and Spark. For people; nothing is decided by it.
 
 Spark's report of a failed query begins with ``STREAM_FAILED`` and ends with the whole logical plan; what the script
-itself raised stands somewhere in between.
+raised is in between.
 """
 
 from __future__ import annotations
@@ -19,43 +19,34 @@ _LEAD = re.compile(
     r"|^(?:org|java)(?:\.\w+)*\.(?=\w+(?:Error|Exception)\b)"
 )
 _SQL_STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
-_SOURCE_LINE = 'File "'
 _OF_JAVA = "Py4JJavaError: An error occurred while calling"
-"""py4j says what Java raised in the line behind this one, which begins with a colon."""
+"""py4j puts what Java raised on the next line, after a colon."""
 
 
 def cause_in(text: str) -> str:
-    """What it came from: the last line of the last Python traceback, else the first line of what was raised.
+    """The last line of the last Python traceback, else the first line of what was raised; "" for an empty text.
 
     Args:
-        text: what was raised, with its traceback or without one; secrets hidden.
-
-    Returns:
-        One line, without Spark's words around it; "" for an empty text.
+        text: what was raised, with or without its traceback; secrets are hidden already.
     """
     lines = without_query_report(text).splitlines()
     return _bare(_last_of_traceback(lines) or _first(lines))
 
 
 def cause_of(error: str, traceback: str) -> str:
-    """The same of an error whose traceback is kept beside it, and perhaps was cut at its beginning."""
+    """The cause of an error whose traceback is stored apart from it, perhaps cut at its beginning."""
     found = _last_of_traceback(without_query_report(traceback).splitlines())
     return _bare(found) if found else cause_in(error)
 
 
 def cause_of_failure(type_name: str, context: Mapping[str, object]) -> str:
-    """The same of one of our own errors; "" where it is about no job that failed.
-
-    Args:
-        type_name: of the error's class.
-        context: its facts, among them the job's ``error`` and ``traceback``.
-    """
+    """The cause of one of our own errors, from its class and context; "" unless it is about a job that failed."""
     error, traceback = (str(context.get(name) or "") for name in ("error", "traceback"))
     return cause_of(error, traceback) if traceback or type_name == "DeploymentFailedError" else ""
 
 
 def without_query_report(text: str) -> str:
-    """The words without Spark's own report of the query, which ends in its whole logical plan; the log has that."""
+    """The text without Spark's report of the query, which contains its whole logical plan."""
     kept, is_report = [], False
     for line in text.splitlines():
         if line.strip() == QUERY_REPORT:
@@ -68,7 +59,7 @@ def without_query_report(text: str) -> str:
 
 
 def _last_of_traceback(lines: list[str]) -> str:
-    """The line below the frames of the last traceback; "" where there is none, or it was cut before that line."""
+    """The line below the last traceback's frames; "" for none, or where the text was cut before it."""
     heads = [number for number, line in enumerate(lines) if _TRACEBACK in line]
     for head in reversed(heads):
         for number in range(head + 1, len(lines)):
@@ -78,7 +69,7 @@ def _last_of_traceback(lines: list[str]) -> str:
 
 
 def _of_java(lines: list[str], number: int) -> str:
-    """What Java raised, where this line says only that it did; else ""."""
+    """What Java raised, where this line of py4j announces it; else ""."""
     behind = lines[number + 1] if number + 1 < len(lines) else ""
     return behind.removeprefix(": ") if _OF_JAVA in lines[number] and behind.startswith(": ") else ""
 
@@ -87,7 +78,7 @@ def _first(lines: list[str]) -> str:
     said = [line.strip() for line in lines if line.strip()]
     if not said:
         return ""
-    if said[0].startswith(_SOURCE_LINE):
+    if said[0].startswith('File "'):
         return said[-1]  # a SyntaxError begins with its place
     return _of_java(said, 0) or said[0]
 

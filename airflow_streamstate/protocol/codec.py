@@ -24,29 +24,29 @@ from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCO
 class Message:
     """Base of everything on the wire; ``kind`` names the message there.
 
-    Where ``is_digested``, it carries the sha256 of all else that it says, and is refused where that does not fit: one
-    that was altered is as bad as one that was cut short.
+    A message that ``is_digested`` carries the sha256 of its other fields, and is refused where they do not fit it.
     """
 
     kind: ClassVar[str] = ""
     is_digested: ClassVar[bool] = False
     readable_protocol: ClassVar[int] = NEWEST_PROTOCOL
-    """The newest version in which it can be read."""
+    """The newest version in which this package can read it."""
 
     @property
     def needed_protocol(self) -> int:
-        """The version without which this very message would be misread; it is written in no lower one."""
+        """The lowest version that may be written for this message: an older reader would misread it."""
         return OLDEST_PROTOCOL
 
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
+Fields = TypeVar("Fields")
 MAX_INTEGER = 2**63 - 1
 DIGEST = "digest"
 _KINDS: dict[str, type[Message]] = {}
 
 
 def message(cls: type[AnyMessage]) -> type[AnyMessage]:
-    """Register a frozen dataclass under its ``kind`` (its class name where it gives none)."""
+    """Register a frozen dataclass under its ``kind``, by default its class name."""
     if not cls.__dict__.get("kind"):
         cls.kind = cls.__name__
     if cls.kind in _KINDS:
@@ -68,7 +68,7 @@ def kind_class(kind: str) -> type[Message]:
 def to_bytes(value: Message, protocol: int = NEWEST_PROTOCOL) -> bytes:
     """The message as UTF-8 JSON with sorted keys: equal messages are equal bytes.
 
-    What UTF-8 cannot hold (half a surrogate pair out of a log or an argument) becomes ``?``.
+    A lone surrogate, which UTF-8 cannot hold, becomes ``?``.
     """
     text = json.dumps(to_json(value, protocol), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode(errors="replace")
@@ -76,18 +76,19 @@ def to_bytes(value: Message, protocol: int = NEWEST_PROTOCOL) -> bytes:
 
 def to_json(value: Message, protocol: int = NEWEST_PROTOCOL) -> dict[str, object]:
     """The message as a plain JSON object, with its ``kind`` and ``protocol``, and its ``digest`` where it has one."""
-    plain = {"kind": value.kind, "protocol": max(protocol, value.needed_protocol), **_fields_out(value)}
+    plain = {"kind": value.kind, "protocol": max(protocol, value.needed_protocol), **fields_json(value)}
     return {**plain, DIGEST: digest_of(plain)} if value.is_digested else plain
 
 
 def digest_of(plain: Mapping[str, object]) -> str:
-    """Over the values, not the bytes: whoever writes the same object in another way has not altered it."""
+    """The sha256 over the values, not the bytes: other whitespace or order of keys is no alteration."""
     content = {name: value for name, value in plain.items() if name != DIGEST}
     text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
-def _fields_out(value: object) -> dict[str, object]:
+def fields_json(value: object) -> dict[str, object]:
+    """The fields of a dataclass as plain JSON."""
     fields = dataclasses.fields(typing.cast("Any", value))
     return {field.name: _out(getattr(value, field.name)) for field in fields}
 
@@ -96,13 +97,13 @@ def _out(value: object) -> object:
     if isinstance(value, datetime):
         return format_time(value)
     if dataclasses.is_dataclass(value):
-        return _fields_out(value)
+        return fields_json(value)
     if isinstance(value, Mapping):
         return {str(key): _out(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [_out(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return None  # a rate over no time at all; JSON has no word for it
+        return None  # JSON has no such number
     return value
 
 
@@ -121,7 +122,7 @@ def parse_time(text: str) -> datetime:
     """The aware UTC datetime of an RFC 3339 text.
 
     Raises:
-        ValueError: it is none, has no time zone, or lies outside the years 1 to 9999.
+        ValueError: it is not one, has no time zone, or is outside the years 1 to 9999.
     """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
@@ -136,18 +137,17 @@ def from_bytes(body: bytes, *, key: str, expected: type[AnyMessage] | tuple[type
     """The message in these bytes.
 
     Args:
-        body: what lies under ``key``.
-        key: named in the error.
+        key: of the object, for the error.
         expected: the class or classes that may lie there.
 
     Raises:
-        MalformedMessageError: not JSON, an unknown kind, another kind than expected, a field missing or wrong.
-        UnsupportedVersionError: written in a version of the protocol that this package does not know.
+        MalformedMessageError: not JSON, an unknown or unexpected kind, a field missing or wrong.
+        UnsupportedVersionError: written in a protocol version that this package does not know.
     """
     try:
         raw = json.loads(body.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
         if b"\\ud" in body.lower():
-            # An escaped half of a surrogate pair is a text that can be read and never written again.
+            # Half of a surrogate pair, escaped, can be read but never written again.
             json.dumps(raw, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise _malformed(key, f"not JSON ({type(error).__name__})") from None
@@ -179,9 +179,9 @@ def from_json(
         raise _malformed(key, f"kind {str(raw.get('kind'))[:60]!r} where {names} belongs")
     try:
         if cls.is_digested and DIGEST in raw and raw[DIGEST] != digest_of(raw):
-            raise _FieldError("its digest is another one: it was altered")
-        return typing.cast("AnyMessage", _read_fields(cls, raw))
-    except _FieldError as error:
+            raise FieldError("its digest does not match: it was altered")
+        return read_fields(cls, raw)
+    except FieldError as error:
         raise _malformed(key, str(error)) from None
     except RecursionError:
         raise _malformed(key, "it is nested too deep") from None
@@ -192,7 +192,7 @@ def _malformed(key: str, reason: str) -> MalformedMessageError:
         "this object is not what its key says it is",
         key=key,
         reason=reason,
-        next_step="Bring it back from a backup or a mirror; who removes it loses what it says, and what it names.",
+        next_step="Restore it from a backup or a mirror; removing it loses what it says and what it names.",
     )
 
 
@@ -207,8 +207,8 @@ def _finite(text: str) -> float:
     return number
 
 
-class _FieldError(Exception):
-    """Internal: which field does not fit, and why."""
+class FieldError(Exception):
+    """Which field of a dataclass does not fit, and why."""
 
 
 @functools.cache
@@ -216,19 +216,25 @@ def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def _read_fields(cls: type, raw: object) -> object:
+def read_fields(cls: type[Fields], raw: object) -> Fields:
+    """The dataclass with these fields as ``fields_json`` gives them; unknown ones are ignored (Law 7).
+
+    Raises:
+        FieldError: one is missing or has another type.
+    """
     if not isinstance(raw, Mapping):
-        raise _FieldError(f"{cls.__name__} is not an object")
-    values: dict[str, object] = {}
-    for field in dataclasses.fields(cls):
+        raise FieldError(f"{cls.__name__} is not an object")
+    values: dict[str, Any] = {}
+    hints = _hints(typing.cast("Any", cls))
+    for field in dataclasses.fields(typing.cast("Any", cls)):
         if field.name in raw:
-            values[field.name] = _read(_hints(cls)[field.name], raw[field.name], field.name)
+            values[field.name] = _read(hints[field.name], raw[field.name], field.name)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise _FieldError(f"field {field.name} is missing")
+            raise FieldError(f"field {field.name} is missing")
     try:
         return cls(**values)
     except (ValueError, InvalidRequestError) as error:
-        raise _FieldError(str(error)) from None
+        raise FieldError(str(error)) from None
 
 
 def _read(hint: Any, value: object, name: str) -> object:
@@ -237,15 +243,15 @@ def _read(hint: Any, value: object, name: str) -> object:
         return _read_union(hint, value, name)
     if origin is typing.Literal:
         if value not in typing.get_args(hint):
-            raise _FieldError(f"field {name} is {str(value)[:60]!r}, not one of {list(typing.get_args(hint))}")
+            raise FieldError(f"field {name} is {str(value)[:60]!r}, not one of {list(typing.get_args(hint))}")
         return value
     if origin is tuple:
         if not isinstance(value, list):
-            raise _FieldError(f"field {name} is not a list")
+            raise FieldError(f"field {name} is not a list")
         return tuple(_read(typing.get_args(hint)[0], item, name) for item in value)
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
-            raise _FieldError(f"field {name} is not an object")
+            raise FieldError(f"field {name} is not an object")
         return {str(key): _read(typing.get_args(hint)[1], item, f"{name}.{key}") for key, item in value.items()}
     return _read_plain(hint, value, name)
 
@@ -254,15 +260,15 @@ def _read_union(hint: Any, value: object, name: str) -> object:
     options = typing.get_args(hint)
     if value is None and type(None) in options:
         return None
-    problem: _FieldError | None = None
+    problem: FieldError | None = None
     for option in options:
         if option is type(None):
             continue
         try:
             return _read(option, value, name)
-        except _FieldError as error:
+        except FieldError as error:
             problem = error
-    raise problem or _FieldError(f"field {name} is null")
+    raise problem or FieldError(f"field {name} is null")
 
 
 def _read_plain(hint: Any, value: object, name: str) -> object:
@@ -272,13 +278,13 @@ def _read_plain(hint: Any, value: object, name: str) -> object:
         try:
             return parse_time(typing.cast("str", value))
         except (TypeError, ValueError):
-            raise _FieldError(f"field {name} is not a time") from None
+            raise FieldError(f"field {name} is not a time") from None
     if dataclasses.is_dataclass(hint):
-        return _read_fields(typing.cast("type", hint), value)
+        return read_fields(typing.cast("type", hint), value)
     if isinstance(value, int) and not -MAX_INTEGER <= value <= MAX_INTEGER:
-        raise _FieldError(f"field {name} is out of range")
+        raise FieldError(f"field {name} is out of range")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        raise _FieldError(f"field {name} is not a {hint.__name__}")
+        raise FieldError(f"field {name} is not a {hint.__name__}")
     return value

@@ -1,4 +1,4 @@
-"""Orders to a deployment. Only the deployment that an order names obeys it."""
+"""Commands to a deployment. Only the deployment that a command names obeys it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from airflow_streamstate.protocol.codec import Message, message
 
 DrainMode = Literal["default", "event_time"]
 OnDrainDeadline = Literal["fail", "stop", "kill"]
-"""What is done where a deadline of a drain passes: the drain is taken back and the job runs on; it becomes a stop, its
-state kept; or what runs is cut, for the next start to run it again."""
+"""What follows when a deadline of a drain passes: ``fail``: the driver withdraws the drain and the job runs on;
+``stop``: the drain becomes a stop, state kept; ``kill``: the running batch is cut, and the next start runs it again."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Command(Message):
 
     Attributes:
         command_id: a uuid, chosen before the first try (Law 2).
-        deadline_at: not begun by then, it is not begun at all; None for no deadline.
+        deadline_at: when it expires: later, it is not begun; None for never.
     """
 
     command_id: str
@@ -34,19 +34,17 @@ class Command(Message):
 
 @dataclass(frozen=True)
 class DrainTerms:
-    """How a drain is to be done.
+    """How a drain is done.
 
     Attributes:
-        mode: ``default`` flushes all that the query has, ``event_time`` moves the watermark only.
-        rehearse: the flush is tried first, on a fork of the state and into no sink; a drain that would leave state, or
-            whose flush would fail, is rejected before anything is stopped.
-        discard_state: state that the flush leaves is to be dropped by whatever follows (Law 16), so that it is no
-            reason to reject the drain.
-        batches_within_seconds: the batches in flight are to be committed so long after the order; None: however long
-            they take.
-        on_deadline: what is done where they are not.
-        flush_within_seconds: the flush is to be committed so long after it has begun; None: however long it takes.
-        on_flush_deadline: what is done where it is not.
+        mode: ``default`` flushes all that the query has, ``event_time`` only moves the watermark.
+        rehearse: first try the flush on a fork of the state, with no sink; the driver rejects a drain that would leave
+            state or fail before it stops anything.
+        discard_state: state that the flush leaves may be dropped (Law 16) and is no reason to reject the drain.
+        batches_within_seconds: time for the batches in flight, from the command; None for no limit.
+        on_deadline: what follows when they take longer.
+        flush_within_seconds: time for the flush, from its beginning; None for no limit.
+        on_flush_deadline: what follows when it takes longer.
     """
 
     mode: DrainMode = "default"
@@ -64,14 +62,14 @@ DEFAULT_TERMS = DrainTerms()
 @message
 @dataclass(frozen=True)
 class DrainNotification(Command):
-    """Take no new input, flush what is buffered, then end (Samza's word for it, SAMZA-2741).
+    """Take no new input, flush what is buffered, then end (the word is Samza's, SAMZA-2741).
 
-    It holds for the deployment, whichever attempt of it reads it first.
+    It holds for the deployment, whichever attempt reads it first.
 
     Attributes:
-        mode, rehearse, discard_state, on_deadline, flush_within_seconds, on_flush_deadline: as in ``DrainTerms``. One
-            that was written before there were rehearsals asks for none.
-        batches_by_at: by when the batches in flight are to be committed; None: whenever.
+        mode, rehearse, discard_state, on_deadline, flush_within_seconds, on_flush_deadline: as in ``DrainTerms``; a
+            notification from before there were rehearsals asks for none.
+        batches_by_at: deadline for the batches in flight; None for no limit.
     """
 
     mode: DrainMode = "default"
@@ -86,28 +84,25 @@ class DrainNotification(Command):
 @message
 @dataclass(frozen=True)
 class CancelRequest(Command):
-    """Take back every drain of the deployment that was ordered before this, and has not begun to flush.
-
-    It holds for the deployment, whichever attempt of it reads it first.
-    """
+    """Withdraw every earlier drain of the deployment that has not begun to flush, whichever attempt reads it first."""
 
 
 @message
 @dataclass(frozen=True)
 class StopRequest(Command):
-    """End after the batch in flight, state kept. It holds for one attempt: a later resume is the newer wish."""
+    """End after the batch in flight, state kept. It holds for one attempt: a later resume is the newer order."""
 
     attempt: int
 
 
 @dataclass(frozen=True)
 class SnapshotTerms:
-    """How a snapshot is asked for.
+    """How a snapshot is requested.
 
     Attributes:
-        requested_at: the time of asking; None: now, and anew each time that it is asked for again.
-        ttl_seconds: read when it is older than this, it is not obeyed; None: as the settings of the deployment say.
-        consistent: all queries stand at their barriers when it is taken, and go on by themselves afterwards.
+        requested_at: None: now, and anew at each repetition.
+        ttl_seconds: an agent ignores a request older than this; None for the deployment's setting.
+        consistent: all queries stand at their barriers while it is taken, and go on by themselves afterwards.
     """
 
     requested_at: datetime | None = None
@@ -121,13 +116,13 @@ DEFAULT_SNAPSHOT_TERMS = SnapshotTerms()
 @message
 @dataclass(frozen=True)
 class SnapshotRequest(Command):
-    """Keep a committed batch of every query, while the deployment runs on. It holds for one attempt.
+    """Keep a committed batch of every query while the deployment runs on. It holds for one attempt.
 
     Attributes:
-        request_id: what it is asked under, over all attempts and deployments: one id is one snapshot. "" where nobody
-            named it, as before there were such ids; then its ``command_id`` stands for it.
-        ttl_seconds: older than this by its ``requested_at``, or dated in the future beyond the allowed skew, it is
-            ignored. None: its date means nothing, as before there were such times.
+        request_id: over all attempts and deployments, one id is one snapshot. "" in older requests: ``command_id``
+            stands for it.
+        ttl_seconds: the agent ignores a request that is older than this by its ``requested_at``, or dated in the future
+            beyond the allowed skew. None in older requests, whose date means nothing.
         consistent: as in ``SnapshotTerms``.
     """
 
@@ -140,13 +135,12 @@ class SnapshotRequest(Command):
 @message
 @dataclass(frozen=True)
 class SkipRequest(Command):
-    """Commit a batch that is planned and always fails, without reading its rows: they are a gap, with a name.
+    """Commit a planned batch that always fails, without reading its rows: they become a named gap.
 
-    For a deployment that has ended; it holds for whichever attempt of it starts the query next.
+    For a deployment that has ended; the attempt that starts the query next obeys it.
 
     Attributes:
-        query_name: whose batch.
-        batch_id: the batch.
+        query_name, batch_id: the batch.
         accepts_written: the sink may hold some of its output, and that stays.
     """
 

@@ -1,4 +1,4 @@
-"""Facts about rows: batches that a sink skipped, what was taken out of one, input that is passed over or read again."""
+"""Facts about rows: batches that a sink skipped, output that was undone, input that was passed over or read again."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ UndoneBy = Literal["undo", "command", "doubled"]
 RepeatMeans = Literal["skipped", "doubled", "unknown"]
 """What a sink makes of a batch that it was given before.
 
-``skipped``: it knows its batches, or keeps nothing of an earlier run, so that no row is there twice. ``doubled``: it
-cannot tell, and has the rows twice. ``unknown``: only the script's own function knows, or no connector knows the sink.
+``skipped``: it recognises the batch, or keeps nothing of an earlier run: no row twice. ``doubled``: it writes the rows
+again. ``unknown``: only the script's own function knows, or no connector knows the sink.
 """
 
 
 @message
 @dataclass(frozen=True)
 class BatchesSkipped(Event):
-    """Batches moved their offsets on and read no row: so it looks when a sink skips a batch that it holds already.
+    """Batches moved their offsets and read no row, as when a sink skips a batch that it already holds.
 
-    An alarm, no proof: input without a row in it (empty files, aborted transactions) looks the same. It runs on.
+    A warning, no proof: input without rows (empty files, aborted transactions) looks the same. The query runs on.
 
     Attributes:
-        batch_ids: the newest of them, at most ten.
-        count: how many there were in this attempt up to now; told again whenever it has doubled, and at the end.
+        batch_ids: the newest, at most ten.
+        count: in this attempt so far; the agent reports again each time it has doubled, and at the end.
     """
 
     query_name: str
@@ -37,18 +37,18 @@ class BatchesSkipped(Event):
 
 @dataclass(frozen=True)
 class SinkUndo(Event):
-    """What a query's sink holds behind the batch to go back to.
+    """What a query's sink holds after the batch to go back to.
 
     Attributes:
         sink: where it is, for people.
         means: ``undo`` by its connector, ``command`` of the user, or ``doubled``: it stays, and its rows come again.
         to_batch_id: the last batch that stays; -1 for none.
-        first_batch_id, last_batch_id: what is taken out; None where there is nothing, or nobody knows.
-        target: what the sink goes back to, in its own words; "" where there is nothing to say.
-        removed: what that is in the sink, by name (files, versions, snapshots): at most a hundred.
+        first_batch_id, last_batch_id: what is removed; None for nothing, or unknown.
+        target: what the sink goes back to, in its own words; "" for unknown.
+        removed: names of what is removed (files, versions, snapshots), at most a hundred.
         removed_count: how many there are.
-        rows_again: of ``doubled``: how many rows of input come a second time, at the most: what the sources had behind
-            the snapshot, less what the last batch had not read, where its log is there. None where they do not tell.
+        rows_again: for ``doubled``: at most so many input rows come twice, by the sources' offsets after the snapshot
+            and the last batch's log; None where unknown.
     """
 
     query_name: str
@@ -66,24 +66,24 @@ class SinkUndo(Event):
 @message
 @dataclass(frozen=True)
 class Undoing(SinkUndo):
-    """It is about to be taken out of the sink (Law 1)."""
+    """The driver is about to remove it from the sink (Law 1)."""
 
 
 @message
 @dataclass(frozen=True)
 class Undone(SinkUndo):
-    """It is out of the sink, and the query goes on behind that batch."""
+    """The sink no longer has it, and the query goes on after that batch."""
 
 
 @message
 @dataclass(frozen=True)
 class Skipped(Event):
-    """A planned batch was committed without having read its rows, as was asked for: its input is a gap with a name.
+    """A planned batch was committed without reading its rows, as ordered: its input is a named gap.
 
     Attributes:
         command_id, command_number: the ``SkipRequest``.
         moves: per source, the offsets between which its input is passed over.
-        requested_by, reason: whose wish it was, and why.
+        requested_by, reason: of the request.
     """
 
     command_id: str
@@ -98,12 +98,12 @@ class Skipped(Event):
 @message
 @dataclass(frozen=True)
 class Repositioned(Event):
-    """A query begins at other offsets than those where it stood, as was asked for.
+    """A query begins at other offsets than where it stood, as ordered.
 
     Attributes:
         batch_id: the last batch before.
         moves: per source, where it stood and where it begins, in the order of the snapshot.
-        reason: by what the offsets are known.
+        reason: how the offsets are known.
     """
 
     query_name: str
@@ -115,10 +115,10 @@ class Repositioned(Event):
 @message
 @dataclass(frozen=True)
 class BatchRepeated(Event):
-    """A batch that an earlier run planned and did not commit is about to run again; that run may have written it.
+    """The driver is about to run a batch again that an earlier run planned, perhaps wrote, and did not commit.
 
     Attributes:
-        sink: what it writes to, for people.
+        sink: for people.
         means: what that sink makes of it.
         moves: per source, the offsets between which the batch reads; empty where unknown.
         is_flush: it is the flush of a drain, which reads no input.

@@ -1,7 +1,7 @@
 """Downtime of a query: from the last commit of one deployment to the first commit of the next, and what lies between.
 
-Each time says by which clock it is: of the store (when a commit file came to be), of a driver, or of a controller. Two
-clocks may differ; ``Downtime.seconds`` is of two times of the same kind.
+Each time names its clock: the store's (of a commit file), a driver's, or a controller's. Two clocks may differ;
+``Downtime.seconds`` is between two times of one clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ STORE, DRIVER, CONTROLLER = "store", "driver", "controller"
 
 @dataclass(frozen=True)
 class QueryEnd:
-    """When a query of an attempt came to its end, by the driver's clock; None where the driver did not see it.
+    """When a query of an attempt ended, by the driver's clock; None where the driver did not see it.
 
     Attributes:
         barrier_at: its barrier was certain.
@@ -29,7 +29,7 @@ class QueryEnd:
 
     @property
     def last_at(self) -> datetime | None:
-        """From when on nothing of it ran."""
+        """The time after which nothing of it ran."""
         return self.flushed_at or self.ended_at
 
 
@@ -38,13 +38,12 @@ class FirstBatch:
     """The first batch that a query committed in a deployment.
 
     Attributes:
-        batch_id: the batch.
-        seen_at: when the agent saw it committed, by the driver's clock; of a batch that an attempt before committed,
-            and did not tell of, ``committed_at``.
-        committed_at: when its commit file came to be, by the clock of the store; None where the store cannot tell.
+        seen_at: when the agent saw the commit, by the driver's clock; ``committed_at`` for a batch of an earlier
+            attempt that did not report it.
+        committed_at: when its commit file was created, by the store's clock; None where the store cannot tell.
         triggered_at: when its trigger began, by the driver's clock; None where Spark has forgotten it.
-        durations_ms: what the trigger took, by Spark's own names (``walCommit``, ``queryPlanning``, ``addBatch``, …).
-        state_load_ms: what opening the state took, all partitions together; None where Spark does not measure it.
+        durations_ms: of the trigger, by Spark's own names (``walCommit``, ``queryPlanning``, ``addBatch``, …).
+        state_load_ms: time to open the state, all partitions together; None where Spark does not measure it.
     """
 
     batch_id: int
@@ -60,9 +59,8 @@ class Mark:
     """One moment between two commits.
 
     Attributes:
-        phase: what was reached, one of ``PHASES``.
-        at: when.
-        clock: whose time that is: ``store``, ``driver`` or ``controller``.
+        phase: one of ``PHASES``.
+        clock: of ``at``: ``store``, ``driver`` or ``controller``.
     """
 
     phase: str
@@ -72,18 +70,17 @@ class Mark:
 
 @dataclass(frozen=True)
 class Downtime:
-    """How long a query committed nothing while its stream was moved from one deployment to another.
+    """How long a query committed nothing while its stream moved from one deployment to another.
 
     Attributes:
-        query_name: the query.
         from_deployment_id: the deployment that committed its last batch before.
         to_deployment_id: the deployment that committed the next one.
-        from_at, until_at: the two commits; until is None where there is none yet, or where nothing tells when it was.
-        seconds: between them, by one clock; None where until is.
-        marks: the moments that are known, in the order of ``PHASES``.
-        state_load_ms: what opening the state took in the first batch, all partitions together; None where unknown.
-        has_ended: the new deployment has committed, also where nothing tells when: Spark has removed its first commit,
-            and its agent was of a release that did not keep that time.
+        from_at, until_at: the two commits; ``until_at`` is None before the second, or where its time is unknown.
+        seconds: between them, by one clock; None where ``until_at`` is.
+        marks: the known moments, in the order of ``PHASES``.
+        state_load_ms: as in ``FirstBatch``.
+        has_ended: the new deployment has committed, even if the time is unknown: Spark has removed its first commit,
+            and an older agent did not keep the time.
     """
 
     query_name: str
@@ -98,8 +95,7 @@ class Downtime:
 
     @property
     def idle_seconds(self) -> float:
-        """How much of it the old query ran on with nothing to commit, until its barrier was certain; 0.0 where it was
-        in a batch by then, or that is not known."""
+        """Seconds that the old query ran on with nothing to commit, until its barrier was certain; 0.0 if unknown."""
         barrier = next((mark.at for mark in self.marks if mark.phase == "barrier_certain"), self.from_at)
         return round(max((barrier - self.from_at).total_seconds(), 0.0), 3)
 
@@ -120,22 +116,17 @@ PHASES: Mapping[str, str] = {
     "first_batch_run": "the first batch has run",
     "first_commit": "the first batch is committed",
 }
-"""The moments of a handover in their order, each in words. The barrier may be certain before the last commit: that of a
-query in a batch, and that of a drain, whose flush is the last commit."""
+"""The moments of a handover in their order. The barrier may be certain before the last commit: for a query in a batch,
+and for a drain, whose flush is the last commit."""
 
 
 def worst_of(found: Sequence[Downtime]) -> Downtime | None:
-    """The downtime of the query that was down longest; one that has no commit yet counts only where no other has one.
-
-    Args:
-        found: of one move of a stream, or of several; those of one query are not added up.
-    """
+    """The downtime of the query that was down longest; one without a commit yet counts only if no other has one."""
     return max(found, key=lambda one: -1.0 if one.seconds is None else one.seconds, default=None)
 
 
 def downtime_by_query(found: Sequence[Downtime]) -> dict[str, float | None]:
-    """Per query the seconds of all its downtimes together, in the order of the names; None where it has no commit
-    since the last of them, or nothing tells when one of them ended."""
+    """Per query, sorted by name, the seconds of all its downtimes; None where the end of one is unknown or to come."""
     totals: dict[str, float | None] = {}
     for one in sorted(found, key=lambda one: (one.query_name, one.to_deployment_id)):
         before = totals.get(one.query_name, 0.0)
@@ -145,5 +136,5 @@ def downtime_by_query(found: Sequence[Downtime]) -> dict[str, float | None]:
 
 
 def downtime_seconds(found: Sequence[Downtime]) -> float | None:
-    """The downtime of the stream: that of the query that was down longest; None where that of no query is known."""
+    """The downtime of the stream: that of the query that was down longest; None where none is known."""
     return max((seconds for seconds in downtime_by_query(found).values() if seconds is not None), default=None)

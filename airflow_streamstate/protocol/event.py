@@ -1,4 +1,4 @@
-"""What every fact from a deployment has."""
+"""The base of all events."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ from airflow_streamstate.protocol.codec import Message
 
 @dataclass(frozen=True)
 class Event(Message):
-    """Base of all events.
-
-    Attributes:
-        attempt: the attempt that says it.
-        at: when.
-        write_id: unique per write (Law 8).
-    """
+    """A fact from a deployment: ``attempt`` reported it, ``write_id`` is unique per write (Law 8)."""
 
     stream_id: str
     deployment_id: str

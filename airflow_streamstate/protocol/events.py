@@ -1,7 +1,7 @@
 """Facts from a deployment. Written by its claimed attempt only, numbered, never changed.
 
 An event that ends a command carries its ``command_id`` and ``command_number``; an agent obeys a command once, by its
-``command_id``, so that a slot of a cleaned-up command may be used again without harm.
+``command_id``, so that the number of a removed command may be used again.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Claimed(Event):
     """This driver is this attempt.
 
     Attributes:
-        earlier_attempt, earlier_beat_at: whose heartbeat of this deployment lay there, and of when: this attempt's own
-            takes its place. None where there was none, or it could not be read.
-        reason: why the attempt was asked for; "" where nothing was said.
+        earlier_attempt, earlier_beat_at: of the deployment's heartbeat that this attempt's own replaces; None for none,
+            or one that could not be read.
+        reason: why the attempt was requested; "" for none given.
     """
 
     host: str
@@ -55,7 +55,7 @@ class Claimed(Event):
 @message
 @dataclass(frozen=True)
 class Started(Event):
-    """The Spark session is there."""
+    """The Spark session exists."""
 
     spark_version: str
     application_id: str
@@ -64,19 +64,19 @@ class Started(Event):
 @message
 @dataclass(frozen=True)
 class QueryStarted(Event):
-    """A query was started under us.
+    """A query was started.
 
     Attributes:
-        how: continued on its own checkpoint, or built from a snapshot with or without state, or with nothing.
+        how: continued on its own checkpoint, or built from a snapshot with state, from its offsets, or from nothing.
         batch_id: last committed batch it starts from; None for none.
         planned_batch_id: a batch it runs first; None for none.
-        repairs: what was mended in its log before (1a.7), in words.
+        repairs: what the driver mended in its log before (1a.7), in words.
         sources: what each source is, in Spark's words, in the order of the offsets; empty while unknown.
-        watermarks: its ``withWatermark``s.
+        watermarks: its ``withWatermark`` calls.
         identities: what each source is, by its connector; empty where unknown.
-        remarks: what a person should know of how it starts, and of how its sources are read.
-        built_at: when its checkpoint was there, built or found.
-        prepared_at: when source, sink and plan were seen to, right before Spark was asked to start it.
+        remarks: for people: about its start, and how its sources are read.
+        built_at: when its checkpoint was built or found.
+        prepared_at: when source, sink and plan were checked, right before Spark was asked to start it.
     """
 
     query_name: str
@@ -101,7 +101,7 @@ class QueryStarted(Event):
 @message
 @dataclass(frozen=True)
 class Accepted(Event):
-    """A command is obeyed from here on. ``command`` is its whole content, which outlives the object itself."""
+    """The driver obeys a command from here on. ``command`` is its whole content, which outlives the object itself."""
 
     command_id: str
     command_number: int
@@ -111,8 +111,7 @@ class Accepted(Event):
 @message
 @dataclass(frozen=True)
 class Ignored(Event):
-    """A command was meant for another deployment or attempt; or it was a request for a snapshot that was out of date,
-    or had become one already."""
+    """A command for another deployment or attempt, or a snapshot request that is out of date or already answered."""
 
     command_id: str
     command_number: int
@@ -123,12 +122,12 @@ class Ignored(Event):
 @message
 @dataclass(frozen=True)
 class Rejected(Event):
-    """A command cannot be obeyed: malformed, of an unknown kind, or known not to work. The job runs on.
+    """The driver cannot obey a command: malformed, of an unknown kind, or known not to work. The job runs on.
 
     Attributes:
         command_id: "" where it could not be read.
-        key: where the command lay.
-        object_version: the digest of what lay there, so that one object is rejected once.
+        key: of the command.
+        object_version: the digest of that object, so that one object is rejected once.
     """
 
     command_id: str
@@ -141,7 +140,7 @@ class Rejected(Event):
 @message
 @dataclass(frozen=True)
 class Expired(Event):
-    """A command had expired when it was read (``deadline_at`` of a command is when it expires)."""
+    """A command was read after it had expired (its ``deadline_at``)."""
 
     command_id: str
     command_number: int
@@ -151,8 +150,9 @@ class Expired(Event):
 @message
 @dataclass(frozen=True)
 class Draining(Event):
-    """All queries stand at their barrier, the state is kept aside, the flush begins. Said again of queries that are
-    flushed after those which feed them.
+    """All queries stand at their barrier, the state is kept aside, the flush begins. Repeated for queries that are
+    flushed
+    after those that feed them.
 
     Attributes:
         command_id: the notification.
@@ -171,9 +171,9 @@ class SnapshotReady(Event):
     """A snapshot is complete: its manifest is written.
 
     Attributes:
-        queries: the position: per query the batch, and per source the offsets at its end.
-        command_id, command_number: of the command that asked; "" and 0 of one that the agent took by itself.
-        request_id: what it was asked under; "" for nothing.
+        queries: per query the batch, and per source the offsets at its end.
+        command_id, command_number: of the command that asked; "" and 0 for one that the agent took by itself.
+        request_id: of the request; "" for none.
     """
 
     snapshot_id: str
@@ -187,8 +187,9 @@ class SnapshotReady(Event):
 @message
 @dataclass(frozen=True)
 class Drained(Event):
-    """Terminal: the flush of every query is committed, and the snapshot ``drained`` is complete. ``ends``: when each
-    query that ran came to its end."""
+    """Terminal: the flush of every query is committed, the snapshot ``drained`` is complete. ``ends``: when each query
+    ended.
+    """
 
     command_id: str
     command_number: int
@@ -201,17 +202,15 @@ class Drained(Event):
 @message
 @dataclass(frozen=True)
 class DrainFailed(Event):
-    """A drain came to no good end; ``Stopped`` or ``Failed`` follows and says where the deployment stands, but where it
-    runs on.
+    """A drain did not complete. ``Stopped`` or ``Failed`` follows, unless the deployment runs on.
 
     Attributes:
-        query_name: the query that it came to nothing with; "" for none, or all.
+        query_name: the query that failed; "" for none, or all.
         withdrawn: nothing of the flush is left in its log.
-        choices: what can be done now.
-        cause: the flush failed, a deadline of the drain passed, or somebody took it back.
-        then: what follows by itself; ``runs_on``: the queries go on as if no drain had been asked for; "": the event
-            that follows says.
-        also_answers: the requests to take it back.
+        choices: what the user can do now.
+        cause: the flush failed, a deadline of the drain passed, or a request cancelled it.
+        then: what follows: ``runs_on``: the queries go on as before the drain; "": the next event says.
+        also_answers: the requests to cancel it.
     """
 
     command_id: str
@@ -226,15 +225,13 @@ class DrainFailed(Event):
 
     @property
     def is_late(self) -> bool:
-        """Whether a deadline of the drain passed."""
         return self.cause in ("deadline", "flush_deadline")
 
 
 @message
 @dataclass(frozen=True)
 class Stopped(Event):
-    """Terminal for the attempt: every query ended at a committed batch, state kept, snapshot complete. ``ends``: when
-    each query that ran came to its end."""
+    """Terminal for the attempt: every query ended at a committed batch, its state is kept, the snapshot is complete."""
 
     snapshot_id: str
     queries: Mapping[str, QueryPosition]
@@ -246,8 +243,9 @@ class Stopped(Event):
 @message
 @dataclass(frozen=True)
 class Finished(Event):
-    """Terminal for the attempt: the script ended by itself with status 0. None: no query was ever started. ``ends``:
-    when each query that ran came to its end."""
+    """Terminal for the attempt: the script ended by itself with status 0; ``snapshot_id`` is None if it started no
+    query.
+    """
 
     snapshot_id: str | None
     queries: Mapping[str, QueryPosition]
@@ -262,10 +260,10 @@ class Failed(Event):
     Attributes:
         error: type and first line.
         traceback: the script's own, its last 8,000 characters.
-        query_name: "" where no query did it.
-        explanation: the same in one sentence with the next step, where a connector of a source knows it; else "".
-        cause: the last line of the script's own traceback, or what Spark says was the cause; "" of older agents.
-        is_refusal: the runtime refused what the script asks for, so that the same version always fails again.
+        query_name: "" where no query caused it.
+        explanation: the same in one sentence with the next step, where a source's connector knows it; else "".
+        cause: the last line of the script's own traceback, or what Spark says was the cause; "" from older agents.
+        is_refusal: the driver refused what the script asks for, so that the same version always fails again.
     """
 
     error: str
@@ -285,17 +283,16 @@ class Failed(Event):
 @message
 @dataclass(frozen=True)
 class QueryFailed(Event):
-    """A query failed while the latch was open; its checkpoint stays as it is, and the next start of it goes on there.
+    """A query failed while the latch was open; its checkpoint stays as it is, and its next start goes on there.
 
     Attributes:
         query_name, query_id, query_run_id: the query, and the run of it that failed.
         batch_id: its last committed batch; None for none.
-        planned_batch_id: the batch that is planned and not committed: the next start runs it first; None for none.
+        planned_batch_id: the planned batch that is not committed, which the next start runs first; None for none.
         error: the cause in one line: the last line of the script's own traceback, else Spark's words.
         traceback: what Spark reported, its last 8,000 characters.
-        explanation: the same in one sentence with the next step, where a connector of a source knows it; else "".
-        then: ``fail``: the driver ends the deployment; ``degrade``: it does not, and the script decides whether it goes
-            on.
+        explanation: as in ``Failed``.
+        then: ``fail``: the driver ends the deployment; ``degrade``: the script decides whether it goes on.
     """
 
     query_name: str
@@ -310,14 +307,13 @@ class QueryFailed(Event):
 
     @property
     def sentence(self) -> str:
-        """What a person reads first: the explanation, then the cause."""
         return f"{self.explanation}. {self.error}" if self.explanation else self.error
 
 
 @message
 @dataclass(frozen=True)
 class Fenced(Event):
-    """Terminal for the attempt: a newer attempt or deployment is current; nothing more is written."""
+    """Terminal for the attempt: a newer attempt or deployment is current; this one writes nothing more."""
 
     current_deployment_id: str
     current_attempt: int
@@ -326,13 +322,12 @@ class Fenced(Event):
 @message
 @dataclass(frozen=True)
 class FunctionCalled(Event):
-    """A function of the script was called at its end.
+    """The driver called a function of the script at its end.
 
     Attributes:
         name: of the function.
-        occasion: ``drain`` or ``stop``.
-        snapshot_id: of the end that it was called for.
-        error: why it failed; "" where it did not, and is not called again for this end.
+        snapshot_id: of that end.
+        error: why it failed; "" for success, after which it is not called again for this end.
     """
 
     name: str
@@ -344,11 +339,10 @@ class FunctionCalled(Event):
 @message
 @dataclass(frozen=True)
 class SnapshotMirrored(Event):
-    """A snapshot is whole at a mirror, too.
+    """A snapshot is complete at a mirror, too.
 
     Attributes:
-        mirror_uri: which.
-        files, size_bytes: what was copied there; what was there before is not in it.
+        files, size_bytes: what was copied now, without what the mirror had before.
     """
 
     snapshot_id: str
@@ -360,7 +354,7 @@ class SnapshotMirrored(Event):
 @message
 @dataclass(frozen=True)
 class Noted(Event):
-    """Something a person would want to know, and that changes no state."""
+    """A remark for people that changes no state."""
 
     text: str
     facts: Mapping[str, object] = field(default_factory=dict)

@@ -1,9 +1,9 @@
-"""Ids: what they look like, checked once, and how query names become parts of keys.
+"""Ids: their form, their checks, and how query names become parts of keys.
 
-A stream id is the user's. Deployment ids (``d-0001``) carry the stream's fencing token, snapshot ids
-(``d-0001-stopped-000002``) say whose end or which request they hold, so that trying twice makes the same id (Law 2).
-Rehearsals (``r-5f0c1b7e6a0c-0001``) and upgrades (``u-5f0c1b7e6a0c``) are named after the request that asked for them,
-readings of state (``reading-5f0c1b7e6a0c``) too.
+A stream id is the user's. Deployment ids (``d-0001``) carry the stream's fencing token; snapshot ids
+(``d-0001-stopped-000002``) the end or request that they belong to, so that a second try makes the same id (Law 2).
+Rehearsals (``r-5f0c1b7e6a0c-0001``), upgrades (``u-5f0c1b7e6a0c``) and readings of state (``reading-5f0c1b7e6a0c``)
+carry a digest of their request id.
 """
 
 from __future__ import annotations
@@ -17,20 +17,17 @@ from airflow_streamstate.errors import InvalidRequestError
 MAX_ID_CHARACTERS = 63
 _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _DEPLOYMENT = re.compile(r"d-([0-9]{4,12})")
-_REHEARSAL = re.compile(r"r-[0-9a-f]{12}-[0-9]{4}")
-_UPGRADE = re.compile(r"u-[0-9a-f]{12}")
 _BACK = "back"
-_READING = re.compile(r"reading-[0-9a-f]{12}")
 
 SnapshotKind = Literal["live", "stopped", "pre-drain", "drained"]
 SNAPSHOT_KINDS: tuple[SnapshotKind, ...] = ("live", "stopped", "pre-drain", "drained")
 
 
 def check_id(value: str, what: str) -> str:
-    """The id itself, if it is one: ``[a-z0-9-]``, 1 to 63 characters, no dash at either end.
+    """The id itself: ``[a-z0-9-]``, 1 to 63 characters, no dash at either end.
 
     Raises:
-        InvalidRequestError: it is not.
+        InvalidRequestError: it has another form.
     """
     if not isinstance(value, str) or not _ID.fullmatch(value):
         shown = value if isinstance(value, str) and len(value) <= 80 else f"{str(value)[:80]}…"
@@ -43,27 +40,25 @@ def check_id(value: str, what: str) -> str:
 
 
 def is_id(value: str) -> bool:
-    """Whether this may be an id; what people put beside ours (``d-0001.bak``) mostly may not."""
+    """Whether this has the form of an id; files that people put beside ours (``d-0001.bak``) mostly have not."""
     return _ID.fullmatch(value) is not None
 
 
 def is_sha256(value: str) -> bool:
-    """Whether this is a digest as artifacts are pinned by."""
     return re.fullmatch(r"[0-9a-f]{64}", value) is not None
 
 
 def check_stream_id(value: str) -> str:
-    """The stream id itself, checked."""
     return check_id(value, "stream id")
 
 
 def deployment_id_for(fencing_token: int) -> str:
-    """The id of the deployment that holds this fencing token (1 is a stream's first)."""
+    """The id of the deployment with this fencing token; a stream's first has 1."""
     return f"d-{fencing_token:04d}"
 
 
 def fencing_token_of(deployment_id: str) -> int:
-    """The fencing token that a deployment id carries.
+    """The fencing token in a deployment id.
 
     Raises:
         InvalidRequestError: it is no deployment id.
@@ -79,59 +74,58 @@ def fencing_token_of(deployment_id: str) -> int:
 
 
 def is_deployment_id(value: str) -> bool:
-    """Whether this names a deployment."""
     return _DEPLOYMENT.fullmatch(value) is not None
 
 
 def order_of(deployment_id: str) -> tuple[int, str]:
-    """By this, deployments of a stream are in the order in which they came to be."""
+    """Sort key: deployments of a stream in the order of their creation."""
     return len(deployment_id), deployment_id
 
 
 def snapshot_id_for(deployment_id: str, kind: SnapshotKind, number: int) -> str:
-    """The one id of a snapshot: ``number`` is the attempt whose end it is, or for ``live`` the command that asked."""
+    """The one id of a snapshot; ``number`` is the attempt that ended, or for ``live`` the number of the command."""
     return f"{deployment_id}-{kind}-{number:06d}"
 
 
 def is_snapshot_of(snapshot_id: str, deployment_id: str) -> bool:
-    """Whether this id is that of a snapshot of this deployment."""
     return snapshot_id.startswith(f"{deployment_id}-")
 
 
 def snapshot_number_of(snapshot_id: str) -> int | None:
-    """The number that a snapshot id ends in; None for one that ends in none."""
+    """The number at the end of a snapshot id; None without one."""
     number = snapshot_id.rpartition("-")[2]
     return int(number) if re.fullmatch(r"[0-9]{1,18}", number) else None
 
 
 def periodic_snapshot_id_for(deployment_id: str, attempt: int, number: int) -> str:
-    """The id of the ``number``-th ``live`` snapshot that an attempt took without being asked, from 1."""
+    """The id of the ``number``-th ``live`` snapshot, from 1, that an attempt took without a request."""
     return f"{deployment_id}-live-a{attempt:04d}-{number:06d}"
 
 
 def is_snapshot_by_command(snapshot_id: str, deployment_id: str) -> bool:
-    """Whether this id is that of a ``live`` snapshot of this deployment that a command asked for."""
+    """Whether this is the id of a ``live`` snapshot of this deployment that a command asked for."""
     return re.fullmatch(rf"{re.escape(deployment_id)}-live-[0-9]+", snapshot_id) is not None
 
 
 def rehearsal_id_for(request_id: str, number: int) -> str:
-    """The id of the ``number``-th rehearsal that a request became, from 1."""
-    return f"r-{hashlib.sha256(request_id.encode()).hexdigest()[:12]}-{number:04d}"
+    """The id of the ``number``-th rehearsal of a request, from 1."""
+    return f"r-{_short_digest(request_id)}-{number:04d}"
+
+
+def _short_digest(request_id: str) -> str:
+    return hashlib.sha256(request_id.encode()).hexdigest()[:12]
 
 
 def is_rehearsal_id(value: str) -> bool:
-    """Whether this names a rehearsal, and no deployment or snapshot of a stream."""
-    return _REHEARSAL.fullmatch(value) is not None
+    return re.fullmatch(r"r-[0-9a-f]{12}-[0-9]{4}", value) is not None
 
 
 def upgrade_id_for(request_id: str) -> str:
-    """The id of the upgrade that a request became."""
-    return f"u-{hashlib.sha256(request_id.encode()).hexdigest()[:12]}"
+    return f"u-{_short_digest(request_id)}"
 
 
 def is_upgrade_id(value: str) -> bool:
-    """Whether this names an upgrade, and no deployment of a stream."""
-    return _UPGRADE.fullmatch(value) is not None
+    return re.fullmatch(r"u-[0-9a-f]{12}", value) is not None
 
 
 def is_of_upgrade(request_id: str) -> bool:
@@ -145,7 +139,7 @@ def return_request_id_for(upgrade_id: str, way: str) -> str:
 
 
 def upgrade_of_return(request_id: str) -> str | None:
-    """The upgrade, or rollback, that went back by the deployment of this request; None for any other deployment."""
+    """The upgrade, or rollback, whose return this request was; None for any other request."""
     upgrade_id, is_return, _ = request_id.partition(f"-{_BACK}-")
     return upgrade_id if is_return and is_upgrade_id(upgrade_id) else None
 
@@ -157,13 +151,11 @@ def upgrade_of_rehearsal(request_id: str) -> str | None:
 
 
 def reading_id_for(request_id: str) -> str:
-    """The id of the reading of state that a request became."""
-    return f"reading-{hashlib.sha256(request_id.encode()).hexdigest()[:12]}"
+    return f"reading-{_short_digest(request_id)}"
 
 
 def is_reading_id(value: str) -> bool:
-    """Whether this names a reading of state, and no deployment of a stream."""
-    return _READING.fullmatch(value) is not None
+    return re.fullmatch(r"reading-[0-9a-f]{12}", value) is not None
 
 
 def launch_key_for(deployment_id: str, attempt: int) -> str:
@@ -172,7 +164,7 @@ def launch_key_for(deployment_id: str, attempt: int) -> str:
 
 
 def attempt_of(launch_key: str) -> int:
-    """The attempt whose driver a launch key names.
+    """The attempt in a launch key.
 
     Raises:
         InvalidRequestError: it is no launch key.
@@ -184,7 +176,7 @@ def attempt_of(launch_key: str) -> int:
 
 
 def rehearsal_id_in(launch_key: str) -> str | None:
-    """The rehearsal for which a driver was launched; None where it was launched for an attempt."""
+    """The rehearsal for which a driver was launched; None for one that was launched for an attempt."""
     rehearsal_id = launch_key.rpartition("-a")[0]
     return rehearsal_id if is_rehearsal_id(rehearsal_id) else None
 
@@ -197,10 +189,10 @@ MAX_ENCODED_CHARACTERS = 240
 def encode_query_name(query_name: str) -> str:
     """A query name as one part of a key: letters, digits and ``-`` stay, every other byte becomes ``=XX``.
 
-    Not percent-encoding: Spark once un-escaped percent signs in checkpoint paths, and guards against that to this day.
+    Not percent-encoding: Spark has un-escaped percent signs in checkpoint paths.
 
     Raises:
-        InvalidRequestError: the name is empty, too long, or no text that UTF-8 can hold.
+        InvalidRequestError: the name is empty, too long, or not valid UTF-8.
     """
     try:
         encoded = "".join(chr(byte) if chr(byte) in _PLAIN else f"={byte:02X}" for byte in query_name.encode())
@@ -218,10 +210,10 @@ def encode_query_name(query_name: str) -> str:
 
 
 def decode_query_name(part: str) -> str:
-    """The query name that ``encode_query_name`` made this part of.
+    """The inverse of ``encode_query_name``.
 
     Raises:
-        InvalidRequestError: nothing encodes to this.
+        InvalidRequestError: no query name encodes to this.
     """
     try:
         name = re.sub(rb"=([0-9A-F]{2})", lambda m: bytes.fromhex(m.group(1).decode()), part.encode()).decode()

@@ -1,8 +1,7 @@
 """Where everything lies: every key is built and parsed here, and nowhere else.
 
-Two stores hold these keys: ``home`` (the control objects) and ``checkpoints`` (Spark's own folders, the data of
-snapshots, the folders of local launches). By default they are the same store.
-Numbers are zero-padded, so that a listing is in their order.
+Two stores hold these keys, by default the same one: ``home`` (the control objects) and ``checkpoints`` (Spark's
+folders, data of snapshots, folders of local launches). Numbers are zero-padded, so that a listing is in their order.
 """
 
 from __future__ import annotations
@@ -22,32 +21,28 @@ NUMBER_DIGITS = 8
 
 
 def home_key() -> str:
-    """The record of the home itself; no stream can have this name."""
+    """The record of the home; ``home.json`` is no valid stream id."""
     return "home.json"
 
 
 def register_key(stream_id: str) -> str:
-    """The register of a stream."""
     return f"{stream_id}/stream.json"
 
 
 def retention_key(stream_id: str) -> str:
-    """The register of what is kept of a stream."""
     return f"{stream_id}/retention.json"
 
 
 def adoption_key(stream_id: str) -> str:
-    """The register of a stream's adoption, where it was adopted."""
     return f"{stream_id}/adoption.json"
 
 
 def idempotency_folder(stream_id: str) -> str:
-    """The folder of what requests became."""
     return f"{stream_id}/idempotency"
 
 
 def idempotency_key(stream_id: str, request_id: str) -> str:
-    """What a request became."""
+    """The record of what a request became."""
     return f"{idempotency_folder(stream_id)}/{request_id}.json"
 
 
@@ -57,15 +52,14 @@ def artifacts_folder(stream_id: str) -> str:
 
 
 def artifact_key(stream_id: str, sha256: str, name: str) -> str:
-    """A script, py-file or file, pinned by its digest."""
     return f"{artifacts_folder(stream_id)}/{sha256}/{name}"
 
 
 def deployment_folder(stream_id: str, deployment_id: str) -> str:
     """Everything that one deployment writes lies below this (Law 4).
 
-    A rehearsal has the keys of a deployment, in a room of its own: no list of deployments knows it. So has what an
-    upgrade is to bring, and a reading of state.
+    Rehearsals, upgrades and readings of state have the keys of a deployment in a folder of their own, so that no
+    listing of deployments has them.
     """
     room = "deployments"
     if is_rehearsal_id(deployment_id):
@@ -78,37 +72,30 @@ def deployment_folder(stream_id: str, deployment_id: str) -> str:
 
 
 def deployments_folder(stream_id: str) -> str:
-    """The folder whose sub-folders are a stream's deployments."""
     return f"{stream_id}/deployments"
 
 
 def spec_key(stream_id: str, deployment_id: str) -> str:
-    """What a deployment runs, and how it starts."""
     return f"{deployment_folder(stream_id, deployment_id)}/spec.json"
 
 
 def claim_key(stream_id: str, deployment_id: str, attempt: int) -> str:
-    """The driver that is this attempt."""
     return f"{deployment_folder(stream_id, deployment_id)}/claims/{attempt:0{NUMBER_DIGITS}d}.json"
 
 
 def command_key(stream_id: str, deployment_id: str, number: int) -> str:
-    """One command to a deployment."""
     return f"{deployment_folder(stream_id, deployment_id)}/commands/{number:0{NUMBER_DIGITS}d}.json"
 
 
 def commands_prefix(stream_id: str, deployment_id: str) -> str:
-    """All commands of a deployment that are not cleaned up yet."""
     return f"{deployment_folder(stream_id, deployment_id)}/commands/"
 
 
 def event_key(stream_id: str, deployment_id: str, number: int) -> str:
-    """One event of a deployment."""
     return f"{deployment_folder(stream_id, deployment_id)}/events/{number:0{NUMBER_DIGITS}d}.json"
 
 
 def events_prefix(stream_id: str, deployment_id: str) -> str:
-    """All events of a deployment."""
     return f"{deployment_folder(stream_id, deployment_id)}/events/"
 
 
@@ -119,12 +106,11 @@ def plans_prefix(stream_id: str, deployment_id: str, query_name: str | None = No
 
 
 def plan_key(stream_id: str, deployment_id: str, query_name: str, number: int) -> str:
-    """One plan of a query, as it was before a start of it; the next number is for the next one that differs."""
+    """One plan of a query, as it was before a start of it; a start with another plan has the next number."""
     return f"{plans_prefix(stream_id, deployment_id, query_name)}{number:0{NUMBER_DIGITS}d}.json"
 
 
 def heartbeat_key(stream_id: str, deployment_id: str) -> str:
-    """The beacon of a deployment."""
     return f"{deployment_folder(stream_id, deployment_id)}/heartbeat.json"
 
 
@@ -144,8 +130,7 @@ def building_folder(stream_id: str, deployment_id: str, query_name: str) -> str:
 
 
 def warming_folder(stream_id: str, deployment_id: str, query_name: str) -> str:
-    """Where a driver writes a row of nulls as it will write to the sink of a query, so that it has done so once (in the
-    checkpoints store)."""
+    """Where a driver once writes a row of nulls as it will write to the sink of a query (in the checkpoints store)."""
     return f"{deployment_folder(stream_id, deployment_id)}/warming/{encode_query_name(query_name)}"
 
 
@@ -155,10 +140,7 @@ def trial_folder(stream_id: str, deployment_id: str, query_name: str) -> str:
 
 
 def gathered_folder(stream_id: str, lease_id: str, query_name: str) -> str:
-    """Where the files of a snapshot are gathered for a reader that wants them in one folder (in the checkpoints store).
-
-    It goes with the lease of its reader.
-    """
+    """The files of a snapshot in one folder, for a reader, as long as its lease lives (in the checkpoints store)."""
     return f"{gathered_folders(stream_id)}/{lease_id}/{encode_query_name(query_name)}"
 
 
@@ -173,7 +155,7 @@ def launch_folder(stream_id: str, deployment_id: str, launch_key: str) -> str:
 
 
 def launch_record_key(stream_id: str, deployment_id: str, launch_key: str) -> str:
-    """The handle of one launch, as the controllers record it (in the home store)."""
+    """The handle of one launch, as a controller records it (in the home store)."""
     return f"{deployment_folder(stream_id, deployment_id)}/launches/{launch_key}.json"
 
 
@@ -183,27 +165,22 @@ def driver_log_key(stream_id: str, deployment_id: str, launch_key: str) -> str:
 
 
 def rehearsals_folder(stream_id: str) -> str:
-    """The folder whose sub-folders are a stream's rehearsals."""
     return f"{stream_id}/rehearsals"
 
 
 def rehearsal_key(stream_id: str, rehearsal_id: str) -> str:
-    """What a rehearsal is; written before anything else of it."""
     return f"{deployment_folder(stream_id, rehearsal_id)}/rehearsal.json"
 
 
 def verdict_key(stream_id: str, rehearsal_id: str) -> str:
-    """What became of a rehearsal; with it, it is over."""
     return f"{deployment_folder(stream_id, rehearsal_id)}/verdict.json"
 
 
 def readings_folder(stream_id: str) -> str:
-    """The folder whose sub-folders are a stream's readings of state."""
     return f"{stream_id}/readings"
 
 
 def reading_key(stream_id: str, reading_id: str) -> str:
-    """What a reading of state is; written before anything else of it."""
     return f"{deployment_folder(stream_id, reading_id)}/reading.json"
 
 
@@ -214,116 +191,96 @@ def reading_fork_folder(stream_id: str, reading_id: str, snapshot_id: str, query
 
 
 def upgrades_folder(stream_id: str) -> str:
-    """The folder whose sub-folders are a stream's upgrades."""
     return f"{stream_id}/upgrades"
 
 
 def upgrade_key(stream_id: str, upgrade_id: str) -> str:
-    """What an upgrade is; written before anything else of it but what it is to bring."""
     return f"{deployment_folder(stream_id, upgrade_id)}/upgrade.json"
 
 
 def upgrade_steps_prefix(stream_id: str, upgrade_id: str) -> str:
-    """All steps of an upgrade."""
     return f"{deployment_folder(stream_id, upgrade_id)}/steps/"
 
 
 def upgrade_step_key(stream_id: str, upgrade_id: str, number: int) -> str:
-    """One step of an upgrade."""
     return f"{upgrade_steps_prefix(stream_id, upgrade_id)}{number:0{NUMBER_DIGITS}d}.json"
 
 
 def approval_key(stream_id: str, upgrade_id: str) -> str:
-    """What a person said to the plan of an upgrade."""
     return f"{deployment_folder(stream_id, upgrade_id)}/approval.json"
 
 
 def upgrade_lease_key(stream_id: str, upgrade_id: str) -> str:
-    """Until when a task drives an upgrade."""
     return f"{deployment_folder(stream_id, upgrade_id)}/lease.json"
 
 
 def cancellation_key(stream_id: str, upgrade_id: str) -> str:
-    """That an upgrade is not wanted any more."""
     return f"{deployment_folder(stream_id, upgrade_id)}/cancellation.json"
 
 
 def waiting_key(stream_id: str, rehearsal_id: str) -> str:
-    """That the driver of a rehearsal waits."""
     return f"{deployment_folder(stream_id, rehearsal_id)}/waiting.json"
 
 
 def handover_key(stream_id: str, rehearsal_id: str) -> str:
-    """Which attempt the driver that waits has become."""
     return f"{deployment_folder(stream_id, rehearsal_id)}/handover.json"
 
 
 def snapshots_folder(stream_id: str) -> str:
-    """The folder whose sub-folders are a stream's snapshots."""
     return f"{stream_id}/snapshots"
-
-
-def _snapshot_folder(stream_id: str, snapshot_id: str) -> str:
-    """Of one snapshot; the position that a rehearsal forks of a running stream lies with the rehearsal."""
-    if is_rehearsal_id(snapshot_id):
-        return deployment_folder(stream_id, snapshot_id)
-    return f"{snapshots_folder(stream_id)}/{snapshot_id}"
 
 
 def manifest_key(stream_id: str, snapshot_id: str) -> str:
     """The list that makes a snapshot exist (Law 3)."""
-    return f"{_snapshot_folder(stream_id, snapshot_id)}/manifest.json"
+    return f"{snapshot_folder(stream_id, snapshot_id)}/manifest.json"
 
 
 def seal_key(stream_id: str, snapshot_id: str) -> str:
-    """The sha256 of every file of a snapshot, written some time after its manifest."""
-    return f"{_snapshot_folder(stream_id, snapshot_id)}/seal.json"
+    return f"{snapshot_folder(stream_id, snapshot_id)}/seal.json"
 
 
 def data_note_key(stream_id: str, snapshot_id: str) -> str:
-    """A copy of the manifest beside the data, where that lies in another store than the home."""
-    return f"{_snapshot_folder(stream_id, snapshot_id)}/data.json"
+    """A copy of the manifest beside the data, where these are in another store than the home."""
+    return f"{snapshot_folder(stream_id, snapshot_id)}/data.json"
 
 
 def snapshot_data_folder(stream_id: str, snapshot_id: str, query_name: str, take: int = 1) -> str:
-    """The files of one query in a snapshot (in the checkpoints store), but for those that lie in an older one."""
-    return f"{_snapshot_folder(stream_id, snapshot_id)}/{data_folder_name(take)}/{encode_query_name(query_name)}"
+    """The files of one query in a snapshot (in the checkpoints store), without those in an older one."""
+    return f"{snapshot_folder(stream_id, snapshot_id)}/{data_folder_name(take)}/{encode_query_name(query_name)}"
 
 
 def shared_data_folder(stream_id: str, place: str, query_name: str) -> str:
-    """The files of one query in what has this ``data_place``, ``checkpoint_place`` or ``gathered_place``."""
+    """The files of one query in a ``data_place``, ``checkpoint_place`` or ``gathered_place``."""
     if is_checkpoint_place(place) or is_gathered_place(place):
         return f"{stream_id}/{place}/{encode_query_name(query_name)}"
     return f"{snapshots_folder(stream_id)}/{place}/{encode_query_name(query_name)}"
 
 
 def data_place(snapshot_id: str, take: int = 1) -> str:
-    """Where the data of a snapshot lie, for the manifests of younger ones that share some of it."""
+    """The data of a snapshot, as manifests of younger ones refer to it."""
     return f"{snapshot_id}/{data_folder_name(take)}"
 
 
 def checkpoint_place(deployment_id: str) -> str:
-    """Where the checkpoints of a deployment lie, for a manifest that refers to their own files."""
+    """The checkpoints of a deployment, as a manifest refers to them."""
     return f"deployments/{deployment_id}/checkpoints"
 
 
 def gathered_place(lease_id: str) -> str:
-    """Where copies of a snapshot lie that go with a lease, for a manifest of those."""
+    """A reader's copies of a snapshot, as a manifest refers to them."""
     return f"gathered/{lease_id}"
 
 
 def is_gathered_place(place: str) -> bool:
-    """Whether this names copies that go with a lease."""
     return place.startswith("gathered/")
 
 
 def is_checkpoint_place(place: str) -> bool:
-    """Whether this names the checkpoints of a deployment, and not the data of a snapshot."""
     return place.startswith("deployments/")
 
 
 def deployment_of_place(place: str) -> str | None:
-    """The deployment whose checkpoints a ``checkpoint_place`` names; None for another place."""
+    """The deployment of a ``checkpoint_place``; None for another place."""
     return place.split("/")[1] if is_checkpoint_place(place) else None
 
 
@@ -333,39 +290,41 @@ def place_record_key(stream_id: str) -> str:
 
 
 def mirror_trial_key(stream_id: str) -> str:
-    """What is put at a mirror for a moment, to see that it comes to lie nowhere else."""
+    """An object that is put at a mirror for a moment, to check that no other place shows it."""
     return f"{stream_id}/trial.json"
 
 
 def claimed_place_key(stream_id: str, uri: str) -> str:
-    """What the home wrote as the record of a place, by its URI: another home may have the same URI, elsewhere."""
+    """What the home wrote as the record of a place, by its URI: another home may use that URI for another place."""
     return f"{stream_id}/places/{hashlib.sha256(uri.encode()).hexdigest()}.json"
 
 
 def data_folder_name(take: int) -> str:
-    """The folder of a snapshot's data; one that is begun anew behind an abandoned half has a folder of its own."""
+    """The folder of a snapshot's data; a new take after an abandoned one has a folder of its own."""
     return "data" if take == 1 else f"data-{take}"
 
 
 def take_of(folder_name: str) -> int | None:
-    """The take whose data folder this is; None for a name that is none."""
+    """The take whose data folder this is; None for another name."""
     match = re.fullmatch(r"data(?:-([1-9][0-9]{0,8}))?", folder_name)
     return None if match is None else int(match.group(1) or 1)
 
 
 def snapshot_folder(stream_id: str, snapshot_id: str) -> str:
-    """Everything that lies of one snapshot, but what it shares with others."""
-    return _snapshot_folder(stream_id, snapshot_id)
+    """Everything of one snapshot but what it shares; a rehearsal's fork of a running stream lies with the rehearsal."""
+    if is_rehearsal_id(snapshot_id):
+        return deployment_folder(stream_id, snapshot_id)
+    return f"{snapshots_folder(stream_id)}/{snapshot_id}"
 
 
 def number_of(key: str) -> int | None:
-    """The number that a numbered key (command, event, claim) ends in; None for a key that is none."""
+    """The number of a numbered key (command, event, claim); None for another key."""
     match = re.fullmatch(r"(?:.*/)?([0-9]{1,18})\.json", key)
     return int(match.group(1)) if match else None
 
 
 def query_name_of(folder_name: str) -> str:
-    """The query whose checkpoint folder has this name.
+    """The query of a checkpoint folder.
 
     Raises:
         InvalidRequestError: no query name encodes to it.

@@ -14,8 +14,7 @@ class StateLeft:
     Attributes:
         operator: Spark's name of it, e.g. ``stateStoreSave``.
         operator_id: its number in the plan.
-        rows: rows that are left.
-        reason: why they could not be flushed.
+        reason: why the rows could not be flushed.
     """
 
     operator: str
@@ -38,7 +37,7 @@ class SourceIdentity:
 
     Attributes:
         adapter: the source connector that said so; "" where none knows it.
-        what: what it reads, in that connector's words; equal for as long as offsets mean the same.
+        what: what it reads, in that connector's words; equal while offsets mean the same.
         log_folder: the number of Spark's own log of it, below ``sources/``.
         marks: ids that tell it from others of its name, when its offset was kept.
     """
@@ -51,15 +50,15 @@ class SourceIdentity:
 
 @dataclass(frozen=True)
 class SourceMove:
-    """How the position of one source was moved, on purpose, from where it stood.
+    """How the position of one source was moved on purpose.
 
     Attributes:
         source: what it reads, in words.
         from_offset: where it stood, as Spark wrote it; ``-`` for nothing read yet.
         to_offset: where it goes on.
-        passed_over: how much of its input nobody reads: a gap. None where that cannot be told.
-        read_again: how much of it is read a second time. None where that cannot be told.
-        unit: of both: ``rows``, ``files``, ``versions``; "" where neither can be told.
+        passed_over: how much of its input is never read: a gap. None where unknown.
+        read_again: how much of it is read a second time. None where unknown.
+        unit: of both: ``rows``, ``files``, ``versions``; "" where both are unknown.
     """
 
     source: str
@@ -75,17 +74,17 @@ class QueryPosition:
     """Where one query ended, or was captured.
 
     Attributes:
-        batch_id: last committed batch; None if none was ever committed.
+        batch_id: last committed batch; None for none.
         end_offsets: per source, that batch's end offset as Spark's own JSON text, ``-`` for none. In the order of the
-            plan; of sources that have names, in the order of their names.
+            plan; of named sources, in the order of their names.
         planned_batch_id: a batch that Spark had planned and not committed; the successor runs it first (1a.6).
-        watermark_at: event-time watermark (of before the flush, for a drain); None where there is none.
-        state_rows_left: rows in the state afterwards; None where nobody counted.
+        watermark_at: event-time watermark (of before the flush, for a drain); None for none.
+        state_rows_left: rows in the state afterwards; None where not counted.
         state_left: which operators hold them, for a drain.
-        rows_written_early: rows that the flush wrote; None where there was no flush.
-        rows_dropped: rows dropped as late in the attempt that ended, by Spark's count; None where nobody counted.
-        open_windows_from_at: the earliest start of a window that the flush closed early; None where unknown.
-        open_windows_until_at: the latest end of a window that the flush closed early; None where unknown.
+        rows_written_early: rows that the flush wrote; None without a flush.
+        rows_dropped: rows dropped as late in the attempt that ended, by Spark's count; None where not counted.
+        open_windows_from_at, open_windows_until_at: earliest start and latest end of the windows that the flush closed
+            early; None where unknown.
     """
 
     batch_id: int | None

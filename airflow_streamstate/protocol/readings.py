@@ -1,4 +1,4 @@
-"""Readings of state: what somebody looks at in snapshots, so that whoever comes later can remove what is left of it."""
+"""The record of a reading of state."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from airflow_streamstate.protocol.codec import Message, message
 @message
 @dataclass(frozen=True)
 class StateReading(Message):
-    """A reading of the state in snapshots; written before anything else of it.
+    """A reading of the state in snapshots; written before anything else of it, so that what is left can be removed.
 
     Attributes:
-        snapshot_ids: what is read.
         deadline_at: by then its driver has ended itself, and what is left of it may be removed.
     """
 

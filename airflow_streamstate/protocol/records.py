@@ -1,4 +1,4 @@
-"""Records that are created once: what a deployment is, which driver is an attempt, what a request became."""
+"""Records that are created once: a home, a deployment, its attempts and launches, and what a request became."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from typing import Literal, get_args
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.settings import AgentSettings
 
-# The record of a home: by it a home that is not there is told from one that lacks an object.
-
 
 @message
 @dataclass(frozen=True)
 class HomeRecord(Message):
-    """Created once, by the first deploy, before any other object of a home. Homes of earlier releases lack it until
-    the next driver is launched from them.
+    """Tells a home that cannot be reached from one that lacks an object.
+
+    The first deploy creates it before any other object of a home; homes of earlier releases get it at the next launch.
 
     Attributes:
         home_id: a uuid; another one is another home, whatever its URI.
-        created_at, created_by: when, and by whom.
     """
 
     home_id: str
@@ -33,7 +31,7 @@ StartMode = Literal["restore", "seed", "fresh"]
 OnQueryFailure = Literal["script", "degrade", "fail"]
 ON_QUERY_FAILURE: tuple[OnQueryFailure, ...] = get_args(OnQueryFailure)
 NO_SNAPSHOTS = "none"
-"""In the place of a URI: nothing is kept beside the checkpoints."""
+"""Instead of a URI: no snapshots are kept beside the checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +55,14 @@ class StartPlan:
         mode: with the state, with the offsets only, or with nothing.
         snapshot_id: what it starts from; None for fresh.
         predecessor_id: the deployment before it; None for a stream's first.
-        discard_state: the user asked to drop state that the drain could not flush (Law 16).
+        discard_state: the user allowed to drop state that the drain could not flush (Law 16).
         fresh_queries: queries that may start with nothing although the snapshot does not know them.
-        accept_lost_input: queries that may go on although input behind their offsets cannot be read any more.
+        accept_lost_input: queries that may go on although input after their offsets cannot be read any more.
         undoes: the deployment whose output after the snapshot is undone: this start goes back to an older snapshot.
             None for every other start.
-        undo_command: the user's own, with its arguments, for sinks that only he can undo; empty for none.
+        undo_command: the user's own, with its arguments, for sinks that only the user can undo; empty for none.
         accepts_duplicates: rows after the snapshot may come again, on sinks that take nothing back.
-        offsets: of a seed: by query, the offset of each of its sources that it begins at, in the order of the snapshot,
-            instead of where it stood there.
+        offsets: of a seed: by query, the offset at which each source begins instead of the snapshot's, in its order.
         begins_at: of a seed: every query begins with the input of this moment, instead.
         accept_repeated_input: queries that may read input again that was read before.
     """
@@ -97,18 +94,15 @@ class DeploymentSpec(Message):
         py_files, files, jars: more artifacts, or URIs with a scheme, word for word.
         packages: Maven coordinates.
         spark_conn_id: the Airflow connection whose spark-submit launches it; None for the local one.
-        checkpoints_uri: where its checkpoints lie.
         code_digest: one sha256 over application, py-files, files, arguments, conf, environment, packages and master.
-        version_label: the user's own name of this version ("" for none).
-        environment: variables of the driver beside those of whoever launches it; references as in ``arguments``.
-        attaches: the script is submitted itself and calls ``runtime.attach()``, instead of being run by our runner.
+        version_label: the user's own name of this version; "" for none.
+        environment: variables of the driver beside the launcher's; references as in ``arguments``.
+        attaches: the script itself is submitted and calls ``runtime.attach()``, instead of being run by our runner.
         mirrors: places that its snapshots are copied to.
-        snapshots: the URI of the place in which the data of its snapshots are kept; "none" where none are; "" for
-            beside its checkpoints.
-        on_query_failure: what a query that fails does to the others. ``script``: what the script does without us: it
-            ends where it waits for that query or for any, and goes on where it waits for another one. ``degrade``: the
-            others run on, and no wait raises before the last one has ended. ``fail``: the others are stopped, and the
-            deployment has failed.
+        snapshots: the URI of the place of its snapshots' data; "none" for none; "" for beside its checkpoints.
+        on_query_failure: what a failed query does to the others. ``script``: the script decides, as without this
+            package: it ends where it waits for that query or any. ``degrade``: the others run on, and no wait raises
+            before the last one has ended. ``fail``: the others are stopped, and the deployment has failed.
     """
 
     stream_id: str
@@ -140,19 +134,14 @@ class DeploymentSpec(Message):
 
     @property
     def identity(self) -> tuple[str, datetime]:
-        """By this it is told from one of the same id of another stream: two homes may have streams of one name, and the
-        name of one that was deleted is free."""
+        """Tells it from one of the same id in another home, or in a stream of the same name that was deleted."""
         return self.request_id, self.created_at
 
 
 @message
 @dataclass(frozen=True)
 class SnapshotPlace(Message):
-    """Whose snapshots a place holds: written there before anything else, and read to know that this is the place.
-
-    Attributes:
-        home_uri: the home of the stream.
-    """
+    """Whose snapshots a place holds: written there before anything else, and read to recognise the place."""
 
     stream_id: str
     home_uri: str
@@ -166,7 +155,7 @@ class Claim(Message):
     """The one driver that is an attempt; a second one that tries stops.
 
     Attributes:
-        oldest_protocol, newest_protocol: the range of protocol versions that this agent speaks.
+        oldest_protocol, newest_protocol: the protocol versions that this agent speaks.
     """
 
     stream_id: str
@@ -184,7 +173,7 @@ class Claim(Message):
 
 @dataclass(frozen=True)
 class SnapshotWish:
-    """A snapshot as it was first asked for, so that anybody who waits for it can ask again in the same words.
+    """The first request for a snapshot, so that any caller that waits for it can repeat it in the same words.
 
     Attributes:
         requested_at, ttl_seconds, consistent: as ``SnapshotTerms``.
@@ -207,9 +196,9 @@ class RequestRecord(Message):
     Attributes:
         verb: deploy, resume, …
         request_digest: sha256 over what was asked; the same request id with another digest is a conflict.
-        deployment_id: the deployment it is about; of a snapshot the one that was asked first.
-        command_id: the command it became, of a snapshot the first one; None where there is none.
-        snapshot: of a snapshot, how it was asked for; None for all else, and in older records.
+        deployment_id: the deployment it is about; of a snapshot the first one that was asked.
+        command_id: the command it became, of a snapshot the first one; None for none.
+        snapshot: the request for a snapshot; None for any other verb, and in older records.
     """
 
     request_id: str
@@ -226,11 +215,11 @@ class RequestRecord(Message):
 @message
 @dataclass(frozen=True)
 class LaunchRecord(Message):
-    """The durable handle of one launch, so that whoever comes later can ask for, and end, the driver.
+    """The durable handle of one launch, by which any controller can ask about the driver, and end it.
 
     Attributes:
-        rehearsal_id: the rehearsal whose driver waited to become this attempt: it was launched for that, and its folder
-            and log lie there; "" for a driver that was launched for the attempt itself.
+        rehearsal_id: the rehearsal whose driver waited to become this attempt, and where its folder and log lie; "" for
+            a driver that was launched for the attempt itself.
     """
 
     stream_id: str

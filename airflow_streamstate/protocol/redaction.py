@@ -11,14 +11,14 @@ HIDDEN = "***"
 MIN_SECRET_CHARACTERS = 4
 """Shorter values are not searched for in texts: hiding every ``1`` would hide everything."""
 MIN_LINE_CHARACTERS = 8
-"""The same of one line of several."""
+"""The same for one line of a secret of several lines."""
 
 _NAMES_TO_HIDE = (
     r"secret|passw|passphrase|pwd|token|credential|signature|authorization|sasl\.jaas"
     r"|(?:access|api|private|session|account|shared|encryption|signing|ssh|fernet|master|license)[._-]?key|(?<![a-z])(?:auth|pass|creds?)(?![a-z])"
 )
 _SECRET_NAME = re.compile(_NAMES_TO_HIDE, re.IGNORECASE)
-# Bounded, or a word of a megabyte in somebody's traceback would be gone through from each of its letters to its end.
+# Bounded: else a word of a megabyte in a traceback costs quadratic time.
 _URI_USERINFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]{0,30}://)(?P<userinfo>[^/\s?#\"']*)@", re.IGNORECASE)
 _PARAMETER = re.compile(rf"(?P<name>[?&;][^=&;\s]*(?:{_NAMES_TO_HIDE})[^=&;\s]*)=(?P<value>[^&;\s\"']*)", re.IGNORECASE)
 _JSON_PAIR = re.compile(
@@ -28,7 +28,6 @@ _JSON_PAIR = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a value under this name is to be hidden."""
     return bool(_SECRET_NAME.search(name))
 
 
@@ -45,11 +44,11 @@ def secrets_of(
     environment: Mapping[str, str] | None = None,
     looked_up: Iterable[str] = (),
 ) -> tuple[str, ...]:
-    """The secret values themselves, longest first, to take them out of texts such as log tails.
+    """The secret values, longest first, to hide them in texts such as log tails.
 
     Args:
-        conf, arguments, environment: as they were given; a reference to a secret is none itself.
-        looked_up: values that references stand for, secret whatever their names are.
+        conf, arguments, environment: as given; a reference to a secret is no secret itself.
+        looked_up: values that references stand for, secret whatever their names.
     """
     found = set(looked_up)
     for name, value in [*conf.items(), *(environment or {}).items()]:
@@ -57,11 +56,11 @@ def secrets_of(
     for argument, _, secret in named_secrets(arguments):
         found.update(_secrets_in(argument) if secret is None else (secret,))
     worth_it = {part for value in found if not is_reference(value) for part in _as_texts_have_it(value)}
-    return tuple(sorted(worth_it, key=_longest_first))
+    return tuple(sorted(worth_it, key=lambda value: (-len(value), value)))
 
 
 def _as_texts_have_it(value: str) -> Iterator[str]:
-    """A secret as a whole, without the newline of the file that it came from, and line by line, as a log has a key."""
+    """A secret without the newline of its file, and line by line, as a log shows a key."""
     yield from (whole for whole in (value, value.strip()) if len(whole) >= MIN_SECRET_CHARACTERS)
     lines = value.split("\n")
     if len(lines) > 1:
@@ -83,23 +82,16 @@ def redact_text(text: str, secrets: Iterable[str]) -> str:
 def shortened(
     text: str, secrets: Iterable[str], characters: int, *, from_end: bool = False, in_a_line: bool = False
 ) -> str:
-    """At most so many characters of a text. Its secrets are hidden before it is cut: half of one nobody recognises.
+    """At most so many characters of a text; secrets are hidden before the cut, which could leave half of one.
 
     Args:
-        text: whatever somebody else wrote.
-        secrets: as ``redact_text``.
-        characters: of its beginning.
-        from_end: of its end.
-        in_a_line: blanks and line breaks are one blank each, which a secret may hold, too.
+        from_end: keep its end instead of its beginning.
+        in_a_line: replace each run of blanks and line breaks by one blank.
     """
     text = redact_text(text, secrets)
     if in_a_line:
         text = " ".join(text.split())
     return text[-characters:] if from_end else text[:characters]
-
-
-def _longest_first(value: str) -> tuple[int, str]:
-    return -len(value), value
 
 
 def named_secrets(arguments: Iterable[str]) -> Iterator[tuple[str, str, str | None]]:
@@ -126,7 +118,7 @@ def _named_secret(argument: str) -> tuple[str, str | None]:
 
 
 def _is_name(text: str) -> bool:
-    """Whether this may be a name, and is no URI or JSON, whose secrets are told apart more finely."""
+    """Whether this may be a name, and is no URI or JSON, which have their own patterns."""
     return not any(sign in text for sign in ("://", "{", "?", "&", ";"))
 
 

@@ -1,7 +1,7 @@
-"""References to secrets: what stands in ``conf``, ``arguments`` and ``environment`` instead of a secret value.
+"""References to secrets: what ``conf``, ``arguments`` and ``environment`` hold instead of a secret value.
 
 ``secret://airflow-connection/<conn_id>[#part]``, ``secret://airflow-variable/<key>`` and ``env://NAME``. Only the
-reference is ever recorded; the value is looked up by whoever launches a driver, at each launch anew.
+reference is recorded; the launching controller looks the value up at each launch.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ class Reference:
     """Where a secret lies.
 
     Attributes:
-        text: the reference as it was given; no secret itself.
-        source: who knows it.
+        text: the reference as given; no secret itself.
         key: the connection id, the variable's key, or the name in the environment.
         part: of a connection: ``password``, ``login``, ``host``, ``port``, ``schema`` or ``extra.KEY``; else "".
     """
@@ -42,12 +41,12 @@ class Reference:
 
     @property
     def is_secret(self) -> bool:
-        """Whether what it stands for must not be shown; login, host, port and schema may, as Airflow shows them."""
+        """Whether its value must be hidden; login, host, port and schema may be shown, as Airflow shows them."""
         return self.part not in _SHOWN_PARTS
 
 
 def is_reference(text: str) -> bool:
-    """Whether this text as a whole stands for a secret; one that is malformed is none."""
+    """Whether this text as a whole stands for a secret; a malformed reference does not."""
     try:
         return parse_reference(text) is not None
     except InvalidRequestError:
@@ -55,10 +54,10 @@ def is_reference(text: str) -> bool:
 
 
 def parse_reference(text: str) -> Reference | None:
-    """The reference that this text as a whole is; None where it is an ordinary value.
+    """The reference that this text as a whole is; None for an ordinary value.
 
     Raises:
-        InvalidRequestError: it begins like a reference or holds one, and is none.
+        InvalidRequestError: it begins like a reference or contains one, and is none.
     """
     if not _BEGINS.search(text):
         return None
@@ -73,7 +72,7 @@ def parse_reference(text: str) -> Reference | None:
     elif not _BEGINS.match(text):
         # The text around it may be secret: it is not shown.
         raise InvalidRequestError(
-            "this value holds a reference to a secret among other text, where it would not be looked up",
+            "this value contains a reference to a secret among other text, where it would not be looked up",
             next_step="Make the reference the whole value, or keep the whole text as a variable and refer to that.",
         )
     raise InvalidRequestError(

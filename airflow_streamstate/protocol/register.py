@@ -16,10 +16,8 @@ class Intent:
     """A controller is about to move the register to a new deployment (1a.8: recorded before anything is fenced).
 
     Attributes:
-        request_id: whose intent it is; the same request goes on where it was.
+        request_id: of the request; the same request continues where it was.
         deployment_id: the deployment that will be current.
-        requested_at: when it was recorded.
-        requested_by: who asked.
     """
 
     request_id: str
@@ -30,11 +28,9 @@ class Intent:
 
 @dataclass(frozen=True)
 class Retirement:
-    """A stream that is not to run any more.
+    """A stream that must not run any more.
 
     Attributes:
-        retired_at: since when.
-        retired_by: who said so.
         reason: for people.
         is_deleting: everything of it is being removed; there is no way back.
     """
@@ -51,19 +47,15 @@ class StreamRegister(Message):
     """What is current in a stream.
 
     Attributes:
-        stream_id: the stream.
         fencing_token: grows with every deployment; 0 before the first.
         deployment_id: the current deployment; None before the first.
-        attempt: the current attempt of it; 0 before the first.
-        attempt_mode: what that attempt is for: to run the stream, or only to flush it (drain of a dead deployment).
+        attempt: its current attempt; 0 before the first.
+        attempt_mode: that attempt runs the stream, or only flushes it (drain of a dead deployment).
         intent: a deploy under way; None otherwise.
         write_id: unique per write, so that a writer recognises its own (Law 8).
-        updated_at: when it was written.
-        updated_by: who wrote it.
-        upgrade_id: the upgrade under way, whose steps alone move the stream; one that is over holds nobody up.
-        retirement: it is not to run any more; None while it is.
-        attempt_reason: why that attempt was asked for; "" where nothing was said, and for the first of a deployment,
-            whose reason is in its spec, unless a resume has launched it.
+        upgrade_id: the upgrade under way: only its steps move the stream, until it is over.
+        attempt_reason: why that attempt was requested; "" for no reason given, and for a deployment's first attempt,
+            whose reason is in its spec, unless a resume launched it.
     """
 
     stream_id: str

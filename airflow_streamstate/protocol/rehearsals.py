@@ -1,4 +1,4 @@
-"""Rehearsals: a version that is tried on a fork of the state before anything is stopped, and what became of that.
+"""Rehearsals: a version that is tried on a fork of the state before anything is stopped, and its verdict.
 
 Its driver may then wait, warm, to become the first attempt of the deployment that takes over.
 """
@@ -20,22 +20,22 @@ SeedTrial = Literal["never", "if_needed", "always"]
 @message
 @dataclass(frozen=True)
 class Rehearsal(Message):
-    """A version that is tried; written before anything else of it, so that whoever comes later can remove the rest.
+    """A version that is tried; written before anything else of it, so that what is left can be removed.
 
-    What runs is its ``DeploymentSpec``, under the same keys as that of a deployment.
+    Its ``DeploymentSpec`` lies under the same keys as that of a deployment.
 
     Attributes:
         deployment_id: the current deployment, which it would follow.
-        runs_batches: an empty batch is run on a fork of the state of each query; else plans are read alone.
-        deadline_at: whatever is not over by then is ended.
-        request_id: of whoever asked; the same one finds it again.
+        runs_batches: run an empty batch on a fork of each query's state; else only read the plans.
+        deadline_at: what is not over by then is ended.
+        request_id: a second request with the same id finds this rehearsal.
         request_digest: sha256 over what was asked.
         fresh_queries: queries that may start with nothing although the snapshot does not know them.
-        waits_until: its driver, where it is accepted, begins another pass of the script and waits at its first
-            ``start()`` until then; None: it ends with its verdict.
+        waits_until: until then the driver of an accepted version waits at the first ``start()`` of another pass of the
+            script; None: it ends with its verdict.
         refuses: verdicts of a plan by which the change is refused whatever Spark says: the driver runs no batch then.
-        seeds: whether the driver begins one more pass of the script in which its queries are tried as they would be
-            seeded after a drain: never; if the state does not fit; always.
+        seeds: whether another pass of the script tries its queries as they would be seeded after a drain: never; if the
+            state does not fit; always.
     """
 
     stream_id: str
@@ -56,15 +56,14 @@ class Rehearsal(Message):
 
 @dataclass(frozen=True)
 class RehearsedQuery:
-    """What became of one query of the new version.
+    """The outcome of one query of the new version.
 
     Attributes:
-        outcome: ``accepted``: it would start, and an empty batch ran on its state; ``refused``: by a rule of ours, in
-            its words; ``failed``: by Spark, in Spark's; ``not_run``: no batch was asked for, or none could be.
+        outcome: ``accepted``: it would start, and an empty batch ran on its state; ``refused`` by a rule of this
+            package; ``failed`` in Spark; ``not_run``: no batch was asked for, or none was possible.
         start: how it would start: ``restored``, ``seeded``, ``fresh``; "" where the snapshot does not know it.
-        seconds: that it took.
         error: why not; one line, no secrets.
-        notes: what a person should know of its start.
+        notes: for people, about its start.
     """
 
     outcome: QueryOutcome
@@ -77,7 +76,7 @@ class RehearsedQuery:
 @message
 @dataclass(frozen=True)
 class RehearsalVerdict(Message):
-    """What became of a rehearsal: by its driver, or by a controller where that died or hung. There is one.
+    """The one outcome of a rehearsal: from its driver, or from a controller if that died or hung.
 
     Attributes:
         outcome: ``done``: the script came to its end; ``failed``: it did not, or its driver died; ``deadline``.
@@ -85,11 +84,10 @@ class RehearsalVerdict(Message):
         error: why it is not done; one line, no secrets.
         traceback, log_tail: of a script that failed, of a driver that died.
         seconds: from the driver's first line to the end.
-        spark_version: "" where no session came to be.
-        notes: what a person should know.
+        spark_version: "" without a session.
         given_by: ``driver`` or ``controller``.
-        seeded: what became of the queries where they were tried as after a drain; {} where they were not.
-        seed_error: why that pass of the script did not come to its end; "" where it did, and where there was none.
+        seeded: the outcomes of the queries tried as after a drain; {} without such a pass.
+        seed_error: why that pass of the script did not come to its end; else "".
     """
 
     stream_id: str
@@ -110,22 +108,22 @@ class RehearsalVerdict(Message):
 
     @property
     def is_accepted(self) -> bool:
-        """Whether the script came to its end, and no query of it would be refused or failed."""
+        """Whether the script came to its end, with no query refused or failed."""
         return self.outcome == "done" and not _refused(self.queries)
 
     @property
     def is_accepted_as_seed(self) -> bool:
-        """Whether the same is so of a start after a drain; False where that was not tried."""
+        """The same for a start after a drain; False where that was not tried."""
         return self.outcome == "done" and bool(self.seeded) and not self.seed_error and not _refused(self.seeded)
 
     @property
     def can_take_over(self) -> bool:
-        """Whether its driver is good for a handover, after a stop or after a drain."""
+        """Whether its driver may take over, after a stop or after a drain."""
         return self.is_accepted or self.is_accepted_as_seed
 
     @property
     def why_not(self) -> str:
-        """What was in the way first, one line; "" where nothing was."""
+        """The first obstacle, one line; "" for none."""
         refused = (query.error for query in self.queries.values() if query.outcome in ("refused", "failed"))
         return self.error or next(refused, "")
 
@@ -140,7 +138,7 @@ class Waiting(Message):
     """The driver of a rehearsal waits at the first ``start()`` of its second pass; nothing is claimed.
 
     Attributes:
-        query_name: as the script named that query; "" where it did not.
+        query_name: as the script named that query; "" for unnamed.
     """
 
     stream_id: str
@@ -153,7 +151,7 @@ class Waiting(Message):
 @message
 @dataclass(frozen=True)
 class Handover(Message):
-    """The driver that waits is from now on this attempt, and claims it; written after its ``LaunchRecord``.
+    """The waiting driver becomes this attempt, and claims it; written after its ``LaunchRecord``.
 
     Attributes:
         launch_key: of the attempt; the driver's own launch has the key of its rehearsal.

@@ -1,6 +1,6 @@
-"""What is kept of a stream: one register that snapshots, their readers and whoever prunes change by compare-and-swap.
+"""The register of what is kept of a stream, changed by compare-and-swap.
 
-That a snapshot is taken, read, pinned or removed is decided in this one object, so two who meet are always in an order.
+That a snapshot is taken, read, pinned or removed is decided in this one object, so that two changes have an order.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ class SnapshotInProgress:
     """A snapshot that is being taken.
 
     Attributes:
-        snapshot_id: which.
         base_ids: the snapshots whose files it may refer to; none of them is removed meanwhile.
-        take: how often its id was begun anew after a partial one that was abandoned; from 1.
-        begun_at, expires_at: behind the latter it counts as abandoned.
+        take: how often its id was begun anew after an abandoned partial one; from 1.
+        begun_at, expires_at: after the latter it counts as abandoned.
     """
 
     snapshot_id: str
@@ -33,7 +32,7 @@ class SnapshotInProgress:
 
 @dataclass(frozen=True)
 class Lease:
-    """Somebody reads a snapshot; until it expires, nothing of that is removed."""
+    """A reader uses a snapshot; until the lease expires, none of its files is removed."""
 
     snapshot_id: str
     reader: str
@@ -43,7 +42,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Pin:
-    """A snapshot that is kept until somebody takes the pin away."""
+    """The snapshot is kept until a user removes the pin."""
 
     pinned_at: datetime
     pinned_by: str
@@ -55,8 +54,8 @@ class PendingDeletion:
 
     Attributes:
         condemned_at: when that was decided.
-        take: up to which its data are removed.
-        data_uri: of the place of its data; "" for with the checkpoints, or where an earlier release did not say.
+        take: its data up to this take are removed.
+        data_uri: of the place of its data; "" for beside the checkpoints, or unknown from an earlier release.
     """
 
     condemned_at: datetime
@@ -66,7 +65,7 @@ class PendingDeletion:
 
 @dataclass(frozen=True)
 class KnownGood:
-    """The last version of the stream that has been healthy."""
+    """The last version of the stream that was healthy."""
 
     deployment_id: str
     marked_at: datetime
@@ -74,12 +73,11 @@ class KnownGood:
 
 @dataclass(frozen=True)
 class SettledCustody:
-    """What an audit had found before the evidence was pruned.
+    """The result of an audit whose evidence was pruned.
 
     Attributes:
         through: the deployment up to which every beginning was audited.
-        is_whole: whether each of them was exact, but for what was asked for by name.
-        audited_at: when.
+        is_whole: each of them was exact, apart from what was allowed by name.
     """
 
     through: str
@@ -90,19 +88,19 @@ class SettledCustody:
 @message
 @dataclass(frozen=True)
 class RetentionRegister(Message):
-    """What is kept of a stream, and for whom.
+    """What is kept of a stream, and for which reader.
 
     Attributes:
-        generation: grows with every change of what may refer to a file: ``makings`` and ``condemned``. Who finds the
-            same number before and after reading the manifests has read them as of one moment.
-        newest_snapshot_id: the last one that was completed; the next one shares its files.
+        generation: grows with every change of what may refer to a file: ``makings`` and ``condemned``. A reader that
+            finds the same number before and after reading the manifests has read them as of one moment.
+        newest_snapshot_id: the last completed one; the next one shares its files.
         makings: by the id of the try.
         leases: by id.
         pins, used, condemned: by snapshot; ``used``: when it was last read.
-        halves: snapshots without a manifest that no process is known to be taking: since when that is known.
+        halves: partial snapshots without a known writer, and since when that is known.
         unused_artifacts: by digest, since when no deployment runs them.
-        known_good: the last known good version; None where none has been healthy yet.
-        settled: of beginnings whose evidence is gone; None while there are none.
+        known_good: None where none has been healthy yet.
+        settled: of beginnings whose evidence is gone; None for none.
         places: URIs at which data of snapshots may lie, beside the store of the checkpoints.
     """
 

@@ -1,4 +1,4 @@
-"""The settings of the agent and the controllers: one table, with their defaults and what each is for."""
+"""The settings of agent and controllers, with their defaults."""
 
 from __future__ import annotations
 
@@ -19,26 +19,25 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "snapshot_every_seconds": (1, 31 * _MOST_SECONDS),
     "fetch_batch_bytes": (1 << 10, 1 << 30),
 }
-"""Those that are no number of seconds between the two above."""
+"""Settings with another range than the two above."""
 
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """How the agent in a driver, and those who ask it, behave; recorded in ``spec.json``, so that every attempt, and
-    everybody who asks one, has the same.
+    """How the agent of a deployment, and the controllers that ask it, behave; recorded in ``spec.json``, so that every
+    attempt and every caller has the same.
 
     Attributes:
         command_poll_seconds: how often the agent looks for commands (0.2 on disk, 2 on S3).
-        heartbeat_seconds: how often it writes its sign of life and looks whether it was replaced.
-        lost_after_seconds: a heartbeat older than this, from a driver that nobody can ask about, means lost.
-        exit_grace_seconds: how long a script may run on after a complete stop or drain before it is ended.
-        snapshot_ttl_seconds: a request for a snapshot that is older than this when it is read is ignored.
-        snapshot_request_timeout_seconds: whoever waits for a snapshot asks again when nobody has taken his request up
-            for so long.
+        heartbeat_seconds: how often it writes its heartbeat and checks whether it was replaced.
+        lost_after_seconds: an older heartbeat, of a driver whose launcher cannot be asked, means lost.
+        exit_grace_seconds: how long a script may run on after a complete stop or drain before the driver ends it.
+        snapshot_ttl_seconds: the agent ignores a request for a snapshot that is older than this.
+        snapshot_request_timeout_seconds: a waiting caller repeats a request that was not accepted for so long.
         clock_skew_seconds: how far in the future a request may be dated.
         snapshot_every_seconds: how often the agent takes a snapshot by itself; None: never.
         fetch_batch_bytes: how much of a snapshot is fetched at a time.
-        fetch_timeout_seconds: a store that does not answer a fetch for so long is left.
+        fetch_timeout_seconds: a fetch that a store does not answer for so long is given up.
     """
 
     command_poll_seconds: float = COMMAND_POLL_SECONDS_ON_DISK
@@ -67,7 +66,7 @@ class AgentSettings:
                 )
 
     def fetching(self, batch_bytes: int | None = None, timeout_seconds: float | None = None) -> AgentSettings:
-        """The same with another way to fetch, as far as one is given.
+        """The same settings with the given ways to fetch.
 
         Raises:
             InvalidRequestError: out of its range.
@@ -80,6 +79,6 @@ class AgentSettings:
 
 
 def default_settings(home_uri: str) -> AgentSettings:
-    """The defaults for a home: polling is dear on S3 and cheap on disk."""
+    """The defaults for a home: polling is expensive on an object store and cheap on disk."""
     on_s3 = home_uri.startswith(("s3:", "gs:", "az:", "abfs:", "abfss:"))
     return AgentSettings(command_poll_seconds=COMMAND_POLL_SECONDS_ON_S3 if on_s3 else COMMAND_POLL_SECONDS_ON_DISK)

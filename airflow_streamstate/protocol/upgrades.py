@@ -1,7 +1,6 @@
-"""Upgrades: what was asked for, the steps that were taken, and what people said meanwhile.
+"""Upgrades: the request, the steps taken, and what people decided.
 
-An upgrade is one record, and a journal of steps of which each is written before the act that it is about. Whoever reads
-both can go on with it.
+An upgrade is one record and a journal of steps, each written before its act; any controller that reads both can go on.
 """
 
 from __future__ import annotations
@@ -25,22 +24,21 @@ Phase = Literal[
 ]  # fmt: skip
 OVER: frozenset[Phase] = frozenset({"upgraded", "rolled_back", "refused", "failed"})
 WAITS = "waits"
-"""Of a step: the driver that was rehearsed waits to take over."""
+"""``UpgradeStep.driver``: the rehearsed driver waits to take over."""
 BEFORE_THE_STOP: frozenset[Phase] = frozenset({"begun", "rehearsing", "planned", "waiting", "ready"})
 """Phases in which nothing has happened to the stream."""
 
 
 @dataclass(frozen=True)
 class HealthyWhen:
-    """When a new version has proven itself.
+    """When a new version counts as healthy.
 
     Attributes:
-        batches: that every query must have committed past the handover; a query that finds no input is taken for one
-            that would.
+        batches: that every query must have committed after the handover; a query without input passes.
         within_seconds: from its launch.
         caught_up: nothing may be left to read, as far as each source can tell or by a trigger that found no input, or
             no more than the version before had left. Else a version that is only slower is kept.
-        roll_back_if_slower: give a version up that cannot keep up with its input, and reads less than one in so many of
+        roll_back_if_slower: give up a version that cannot keep up with its input and reads less than one in so many of
             what the version before read in the same time; None to keep it, with a warning.
     """
 
@@ -53,23 +51,22 @@ class HealthyWhen:
 @message
 @dataclass(frozen=True)
 class Upgrade(Message):
-    """An upgrade, or a rollback, as it was asked for; written before anything else of it.
+    """An upgrade, or a rollback, as requested; written before anything else of it.
 
-    What is to run is its ``DeploymentSpec``, under the same keys as that of a deployment.
+    Its target's ``DeploymentSpec`` lies under the same keys as that of a deployment.
 
     Attributes:
-        asked: an upgrade to another version, or a rollback to the one before.
-        old_deployment_id: the deployment that was current when it was asked for.
+        old_deployment_id: the deployment that was current when it was requested.
         allow_drain: ``auto`` may drain where the state does not fit.
-        runs_batches: the rehearsal runs an empty batch of each query on a fork of its state; else plans alone count.
+        runs_batches: the rehearsal runs an empty batch of each query on a fork of its state; else only plans count.
         warm: the driver that takes over is launched before the other one is stopped, and waits; on the way back, too.
-        needs_approval: a person has to say yes to the plan first.
-        accept_hazards: a plan that is ``hazardous`` is wanted as it is.
-        rehearsal_within_seconds: how long it may take.
+        needs_approval: a person has to approve the plan first.
+        accept_hazards: a ``hazardous`` plan is accepted.
+        rehearsal_within_seconds: how long the rehearsal may take.
         way: of a rollback; None for the first that is exact.
         undo_command: undoes what a ``foreachBatch`` wrote.
         accepts_duplicates: rows may come twice on sinks that cannot be undone.
-        to_snapshot_id: of a rollback, by name: where it goes back to; None for where the current deployment had begun.
+        to_snapshot_id: of a rollback: where it goes back to; None for where the current deployment had begun.
     """
 
     stream_id: str
@@ -102,38 +99,36 @@ class Upgrade(Message):
 @message
 @dataclass(frozen=True)
 class UpgradeStep(Message):
-    """One step of an upgrade. What a later step does not say stays as an earlier one said it.
+    """One step of an upgrade. A field that a later step leaves out keeps the value of an earlier one.
 
     Attributes:
         number: from 1.
         phase: what holds from now on.
-        taken_by: whoever took it.
         text: for people, one line.
         rehearsal_id: of the version that is to come, or to come back.
-        mode: in which way the state is handed over; never ``auto``.
+        mode: how the state is handed over; never ``auto``.
         verdict, report: of the plan.
-        command_id: the order that ends the old version.
-        bad_command_id: the order that ends a new version that is given up.
+        command_id: the command that ends the old version.
+        bad_command_id: the command that ends a new version that is given up.
         snapshot_id: the handover: where the old version ended.
         new_deployment_id: the new version's.
         returned_deployment_id: the old version's, when it came back.
         way: how it comes back: ``resume``: nothing of the new version ever ran; ``handover``: it committed nothing;
             ``forward``: from its last commit; ``undo``: from the handover, with the sinks undone.
-        bad_batches: first and last batch of each query that the version that was given up committed: its output.
-        begun_batches: the batch of each query that it had begun and not committed: the version that came back runs it
-            again over the same bounds, or has undone it. Versions before this field counted it to ``bad_batches``.
-        first_beats: how the new version's queries stood when it had begun.
-        old_beats: how the old version's queries stood, and went, before it was told to end.
+        bad_batches: first and last batch of each query that the given-up version committed: its output.
+        begun_batches: the batch of each query that it had begun and not committed: the returned version runs it again
+            over the same bounds, or has undone it. Versions before this field counted it in ``bad_batches``.
+        first_beats: the new version's queries when it began.
+        old_beats: the old version's queries and their trend before it was told to end.
         gap_seconds: as earlier releases wrote ``not_running_seconds``; not written any more.
         not_running_seconds: how long no query of the stream ran while it was moved, the way back included.
-        downtimes: per query, from the last commit of one deployment to the first commit of the next, the way back
-            included; None where they could not be read.
+        downtimes: per query, the way back included; None where they could not be read.
         audit_ok: whether the chain of custody was whole at the end.
-        cancelled_by: who called it off, where that is why it comes to its end, or goes back.
-        is_decided: in the phase ``trying``: the way back is decided on, and a driver for it is to come up.
-        driver: which driver takes over: ``waits``: the one that was rehearsed, warm; else one that is launched after
-            the stop, and why none waits; "" where there is nothing to say of it.
-        warnings: what a person should know of a version that was kept, in sentences.
+        cancelled_by: the user that cancelled it, where that is why it ends, or goes back.
+        is_decided: in the phase ``trying``: the way back is decided, and a driver for it is coming up.
+        driver: ``waits``: the rehearsed driver takes over, warm; else why a new one is launched after the stop; "" for
+            no remark.
+        warnings: about a version that was kept, in sentences.
     """
 
     stream_id: str
@@ -171,7 +166,7 @@ class UpgradeStep(Message):
 @message
 @dataclass(frozen=True)
 class Approval(Message):
-    """What a person said to the plan of an upgrade; the first word counts."""
+    """A person's decision about the plan of an upgrade; the first one counts."""
 
     stream_id: str
     upgrade_id: str
@@ -185,7 +180,7 @@ class Approval(Message):
 @message
 @dataclass(frozen=True)
 class Cancellation(Message):
-    """An upgrade that is not wanted any more: before the stop nothing happens; after it, ``after_stop`` is done."""
+    """A request to cancel an upgrade: before the stop nothing happens; after it, ``after_stop`` is done."""
 
     stream_id: str
     upgrade_id: str
@@ -199,11 +194,11 @@ class Cancellation(Message):
 @message
 @dataclass(frozen=True)
 class UpgradeLease(Message):
-    """A beacon: an Airflow task drives an upgrade, until a moment that it moves on while it lives.
+    """A beacon: an Airflow task drives an upgrade until ``until_at``, which it moves on while it lives.
 
     Attributes:
         held_by: the task, or another caller that has gone on with its upgrade.
-        until_at: later than this, an upgrade that has not touched the stream holds nothing up.
+        until_at: later than this, an upgrade that has not touched the stream blocks nothing.
     """
 
     stream_id: str

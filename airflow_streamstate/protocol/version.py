@@ -1,4 +1,4 @@
-"""The version of the protocol (not of the package), and which range of it this package reads and writes."""
+"""The version of the protocol (not of the package), and the range that this package reads and writes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from airflow_streamstate.errors import UnsupportedVersionError
 OLDEST_PROTOCOL = 1
 NEWEST_PROTOCOL = 1
 PLACED_PROTOCOL = 2
-"""Of manifests alone whose files lie elsewhere than earlier releases look for them: those refuse them by name."""
+"""Only for manifests whose files are not where earlier releases look for them: those releases refuse them."""
 
 
 def version_for(claim_oldest: int, claim_newest: int) -> int:
-    """The highest version that both this package and the claiming agent know.
+    """The highest version that both this package and an agent know, from the range that its claim states.
 
-    A new controller can so drain a months-old deployment in words that its agent understands.
-
-    Args:
-        claim_oldest: oldest version the agent's claim states.
-        claim_newest: newest version the agent's claim states.
+    So a new controller can drain a months-old deployment in words that its agent understands.
 
     Raises:
         UnsupportedVersionError: the two ranges do not meet.

@@ -565,7 +565,7 @@ def undo_foreign(life: Life) -> dict[str, str]:
     rows, add = life.target.spark.sql("SELECT CAST(-1 AS BIGINT) AS v"), life.target.adds_by_hand
     said = _refused_to_go_back(life, lambda: add(rows, life.target))
     assert life.stream.events(Undoing) == []
-    return {"outcome": "refused" if "somebody else changed the table" in said else said}
+    return {"outcome": "refused" if "another writer changed the table" in said else said}
 
 
 def undo_lost(life: Life) -> dict[str, str]:

@@ -121,7 +121,7 @@ class Forgetful(RateSource):
     ("breaks", "said"),
     [
         ("says a credential", "credential"),
-        ("takes another's", "credential|another's"),
+        ("takes another's", "credential|another kind"),
         ("one identity", "one identity"),
         ("of another kind", "of another kind"),
         ("is ahead of", "is behind of|is ahead of"),

@@ -75,7 +75,7 @@ class _DeltaLog:
 
 
 class _Reach(DictReach):
-    """Of a table whose log nobody lists: a busy one holds tens of thousands of files."""
+    """Of a table whose log is never listed: a busy one holds tens of thousands of files."""
 
     def __init__(self, log: _DeltaLog) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class _Reach(DictReach):
 
 
 def test_it_keeps_what_an_connector_promises() -> None:
-    """The suite that anybody's connector can be held to."""
+    """The suite for any connector."""
     written = SinkPlace(TABLE, _Reach(_DeltaLog({QUERY_ID: 4})), QUERY_ID, 4)
     check_sink(DeltaSink(), SinkPlace(TABLE, _Reach(_DeltaLog({}, version=-1))), written)
 
@@ -106,7 +106,7 @@ def test_a_table_that_is_not_there_holds_nothing_and_no_path_cannot_tell() -> No
     assert DeltaSink().held_batches(TABLE, QUERY_ID, 0, nowhere) == HeldBatches()
 
 
-def test_a_table_whose_place_nobody_says_cannot_tell() -> None:
+def test_a_table_of_unknown_place_cannot_tell() -> None:
     """It is there, so it may hold anything: taken for empty, ids that it holds would be skipped. (Law 14)"""
     held = DeltaSink().held_batches(Sink("delta", None, "db.t", is_there=True), QUERY_ID, 0, DictReach())
     assert "does not say where it lies" in held.unknown_reason
@@ -169,9 +169,9 @@ def _wish(to_batch_id: int, *query_ids: str) -> UndoOrder:
     return UndoOrder("u-1", to_batch_id, frozenset(query_ids or (QUERY_ID,)))
 
 
-def _undo(table: _Table, wish: UndoOrder) -> FoundUndo:
-    found = DeltaSink().find_undo(TABLE, wish, table)
-    DeltaSink().undo_batches(TABLE, wish, found, table)
+def _undo(table: _Table, request: UndoOrder) -> FoundUndo:
+    found = DeltaSink().find_undo(TABLE, request, table)
+    DeltaSink().undo_batches(TABLE, request, found, table)
     return found
 
 
@@ -184,7 +184,7 @@ def _written(newest: int) -> _Table:
 
 
 def test_it_keeps_what_an_undoing_connector_promises() -> None:
-    """The suite that anybody's connector can be held to."""
+    """The suite for any connector."""
     check_undo(DeltaSink(), SinkPlace(TABLE, _written(4), QUERY_ID, 4), 1)
 
 
@@ -218,23 +218,23 @@ def test_law_14_going_back_again_leads_over_the_restore_before() -> None:
         ({"commitInfo": {"operation": "WRITE"}}, {"add": {"path": "theirs", "dataChange": True}}),
         ({"commitInfo": {"operation": "DELETE"}}, {"remove": {"path": "1.parquet", "dataChange": True}}),
         ({"commitInfo": {"operation": "SET TBLPROPERTIES"}}, {"metaData": {}}),
-        ({"txn": {"appId": "somebody-elses", "version": 9}}, {"add": {"path": "theirs", "dataChange": True}}),
+        ({"txn": {"appId": "anothers", "version": 9}}, {"add": {"path": "theirs", "dataChange": True}}),
         ({"commitInfo": {"operation": "RESTORE", "operationParameters": {"timestamp": "2026"}}}, {"metaData": {}}),
     ],
 )
-def test_law_14_what_somebody_else_changed_since_is_not_taken_back(actions: tuple[dict[str, Any], ...]) -> None:
+def test_law_14_what_another_writer_changed_since_is_not_taken_back(actions: tuple[dict[str, Any], ...]) -> None:
     """Wherever it lies above the batch; named by its version and operation."""
     table = _written(3)
     version = table.commit(*actions)
     table.batch(4)
-    with pytest.raises(InvalidRequestError, match="somebody else changed the table") as caught:
+    with pytest.raises(InvalidRequestError, match="another writer changed the table") as caught:
         _undo(table, _wish(2))
     assert caught.value.context["version"] == version
     assert table.restored == []
     assert _undo(table, _wish(3 + 1)) == FoundUndo()
 
 
-def test_the_same_rows_in_other_files_are_nobody_elses() -> None:
+def test_the_same_rows_in_other_files_are_no_other_writers() -> None:
     """``OPTIMIZE`` changes no row."""
     table = _written(3)
     moved = {"path": "x", "dataChange": False}
@@ -252,12 +252,12 @@ def test_law_14_a_history_that_does_not_reach_back_is_refused() -> None:
     gap.batch(4)
     with pytest.raises(InvalidRequestError, match="does not show that batch"):
         _undo(gap, _wish(2))
-    with pytest.raises(InvalidRequestError, match="somebody else changed"):
+    with pytest.raises(InvalidRequestError, match="another writer changed"):
         _undo(_written(1), _wish(-1))  # what made the table is not of the query
     assert gap.restored == []
 
 
-def test_who_writes_between_the_look_and_the_act_is_told() -> None:
+def test_a_write_between_the_look_and_the_act_is_told() -> None:
     """RESTORE goes back from the newest version, whatever it is."""
     table = _written(3)
     table.before_restore = lambda: str(table.commit({"add": {"path": "theirs", "dataChange": True}}))
@@ -278,5 +278,5 @@ def test_no_table_has_nothing_to_undo_and_no_place_cannot_be_undone() -> None:
     """As everywhere."""
     assert DeltaSink().find_undo(Sink("delta", None, "db.t"), _wish(2), DictReach()) == FoundUndo()
     assert DeltaSink().find_undo(TABLE, _wish(2), DictReach()) == FoundUndo()
-    with pytest.raises(InvalidRequestError, match="nobody says where"):
+    with pytest.raises(InvalidRequestError, match="its location is unknown"):
         DeltaSink().find_undo(Sink("delta", None, "db.t", is_there=True), _wish(2), DictReach())

@@ -24,7 +24,7 @@ LOG = "/data/out/_spark_metadata"
 
 
 def test_it_keeps_what_an_connector_promises() -> None:
-    """The suite that anybody's connector can be held to."""
+    """The suite for any connector."""
     files = {f"{LOG}/{number}": "v1\n{}" for number in range(5)}
     check_sink(FileSink(), SinkPlace(OUT, DictReach()), SinkPlace(OUT, DictReach(files), QUERY_ID, 4))
 
@@ -89,7 +89,7 @@ def test_nothing_is_prepared_where_nothing_is_missing() -> None:
 
 def test_a_table_that_is_yet_to_be_made_is_refused_under_ids_that_go_on() -> None:
     """Where it will lie is not known, and without its log the query would die later."""
-    with pytest.raises(InvalidRequestError, match="not there yet") as caught:
+    with pytest.raises(InvalidRequestError, match="does not exist yet") as caught:
         FileSink().prepare(Sink("json", None, "db.t"), 10, DictReach())
     assert "CREATE TABLE" in caught.value.next_step
 
@@ -97,7 +97,7 @@ def test_a_table_that_is_yet_to_be_made_is_refused_under_ids_that_go_on() -> Non
 def test_a_log_of_another_version_is_left_alone() -> None:
     """What is not known is not written over (Law 10)."""
     reach = DictReach({f"{LOG}/0": "v2\n{}"})
-    with pytest.raises(UnsupportedCheckpointError, match="not known here"):
+    with pytest.raises(UnsupportedCheckpointError, match="unknown version"):
         FileSink().prepare(OUT, 30, reach)
     assert reach.written == []
 
@@ -125,7 +125,7 @@ def test_a_path_with_a_slash_at_its_end_is_the_same_place() -> None:
     assert log_folder("s3a://bucket/out/") == log_folder("s3a://bucket/out") == "s3a://bucket/out/_spark_metadata"
 
 
-def test_a_table_of_files_whose_place_nobody_says_cannot_tell() -> None:
+def test_a_table_of_files_of_unknown_place_cannot_tell() -> None:
     """It is there, and may hold anything; under ids that go on its log cannot be made ready."""
     table = Sink("parquet", None, "db.t", is_there=True)
     assert "does not say where it lies" in FileSink().held_batches(table, None, 0, DictReach()).unknown_reason
@@ -146,7 +146,7 @@ def _written(newest: int, interval: int = 3) -> DictReach:
         merged = (batch_id + 1) % interval == 0
         name, body = (f"{batch_id}.compact", lines) if merged else (f"{batch_id}", lines[-1:])
         reach.files[f"{LOG}/{name}"] = "\n".join(("v1", *body))
-    reach.files["/data/out/theirs.json"] = "rows that somebody put there without the log"
+    reach.files["/data/out/theirs.json"] = "rows that were put there without the log"
     return reach
 
 
@@ -154,14 +154,14 @@ def _wish(to_batch_id: int, last_batch_id: int | None = None, undo_id: str = "u-
     return UndoOrder(undo_id, to_batch_id, frozenset({QUERY_ID}), last_batch_id)
 
 
-def _undo(reach: DictReach, wish: UndoOrder) -> FoundUndo:
-    found = FileSink().find_undo(OUT, wish, reach)
-    FileSink().undo_batches(OUT, wish, found, reach)
+def _undo(reach: DictReach, request: UndoOrder) -> FoundUndo:
+    found = FileSink().find_undo(OUT, request, reach)
+    FileSink().undo_batches(OUT, request, found, reach)
     return found
 
 
 def test_it_keeps_what_an_undoing_connector_promises() -> None:
-    """The suite that anybody's connector can be held to."""
+    """The suite for any connector."""
     check_undo(FileSink(), SinkPlace(OUT, _written(7), QUERY_ID, 7), 3)
 
 
@@ -208,14 +208,14 @@ class _Mortal(DictReach):
 
 def test_law_2_an_undo_that_is_cut_off_at_any_write_is_carried_on() -> None:
     """The same in the end, and the same is told; in between readers see a log as it was at some batch."""
-    whole, wish = _written(7), _wish(3, 7)
-    told = _undo(whole, wish)
+    whole, request = _written(7), _wish(3, 7)
+    told = _undo(whole, request)
     cuts = 0
     while True:
         reach = _Mortal(_written(7).files)
         reach.lives = cuts
         try:
-            _undo(reach, wish)
+            _undo(reach, request)
         except OSError:
             log = [name for name in reach.files if name.startswith(LOG)]
             newest = max(FileSink().held_batches(OUT, None, 0, reach).batch_ids)
@@ -223,24 +223,24 @@ def test_law_2_an_undo_that_is_cut_off_at_any_write_is_carried_on() -> None:
         else:
             break
         reach.lives = 10_000
-        assert _undo(reach, wish) == told
+        assert _undo(reach, request) == told
         assert reach.files == whole.files
         cuts += 1
     assert cuts == 1 + 4 + 4
-    assert _undo(whole, wish) == told
+    assert _undo(whole, request) == told
 
 
-def test_law_14_batches_that_nobody_of_ours_planned_are_somebody_elses() -> None:
+def test_law_14_batches_that_none_of_ours_planned_are_another_writers() -> None:
     """Before the undo, and between two tries of it; nothing is touched."""
     reach = _written(9)
-    with pytest.raises(InvalidRequestError, match="somebody else writes to it") as caught:
+    with pytest.raises(InvalidRequestError, match="another writer writes to it") as caught:
         _undo(reach, _wish(3, 7))
     assert caught.value.context["newest_held_batch_id"] == 9
     assert reach.files == _written(9).files
     reach = _written(7)
     _undo(reach, _wish(3, 7))
     reach.files[f"{LOG}/4"] = "v1\n" + _line("of-another.json")
-    with pytest.raises(InvalidRequestError, match="somebody else writes to it"):
+    with pytest.raises(InvalidRequestError, match="another writer writes to it"):
         _undo(reach, _wish(3, 7))
     assert f"{LOG}/4" in reach.files
     _undo(reach, _wish(3, 7, "u-2"))  # another undo takes it for what its own chain planned
@@ -248,7 +248,7 @@ def test_law_14_batches_that_nobody_of_ours_planned_are_somebody_elses() -> None
 
 
 def test_law_14_a_log_whose_entries_of_the_time_are_gone_is_refused() -> None:
-    """Spark deletes what it has merged, in time: then nobody knows which file is of which batch."""
+    """Spark deletes what it has merged, in time: then which file is of which batch is unknown."""
     reach = _written(7)
     del reach.files[f"{LOG}/0"]
     _undo(_written(7), _wish(1, 7))
@@ -268,9 +268,9 @@ def test_files_of_partitions_and_files_elsewhere() -> None:
     assert "/data/out/_undone/u-1/k=a%20b/part-1.json" in reach.files
 
 
-def test_nothing_is_undone_where_nothing_is_and_nobody_undoes_without_a_place() -> None:
+def test_nothing_is_undone_where_nothing_is_and_without_a_place_nothing_is_undone() -> None:
     """A table that is not there yet, a folder that ends with the batch, a table without a place."""
     assert _undo(_written(3), _wish(3)) == FoundUndo()
     assert FileSink().find_undo(Sink("json", None, "db.t"), _wish(3), DictReach()) == FoundUndo()
-    with pytest.raises(InvalidRequestError, match="nobody says where it lies"):
+    with pytest.raises(InvalidRequestError, match="its location is unknown"):
         FileSink().find_undo(Sink("json", None, "db.t", is_there=True), _wish(3), DictReach())

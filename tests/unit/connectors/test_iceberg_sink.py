@@ -117,7 +117,7 @@ def _batch(batch_id: int, query_id: str = sink_reach.QUERY_ID) -> dict[str, str]
 
 
 def test_it_keeps_what_an_connector_promises() -> None:
-    """The suite that anybody's connector can be held to."""
+    """The suite for any connector."""
     written = SinkPlace(TABLE, _Reach(_Table(*map(_batch, range(5)))), sink_reach.QUERY_ID, 4)
     check_sink(IcebergSink(), SinkPlace(TABLE, _Reach(_Table(named=False))), written)
 
@@ -144,7 +144,7 @@ def test_a_table_without_a_snapshot_holds_nothing() -> None:
     assert IcebergSink().held_batches(TABLE, sink_reach.QUERY_ID, 0, _Reach(_Table())).lacks(0)
 
 
-def test_a_commit_whose_end_nobody_heard_of_is_seen() -> None:
+def test_a_commit_whose_reply_was_lost_is_seen() -> None:
     """A catalog keeps the table as it was last known to it, also where a commit landed and its answer did not: taken
     for not held, a flush would be taken back, and its id skipped later with other rows. (Law 14)"""
     table = _Table(_batch(3), _batch(4))
@@ -197,7 +197,7 @@ def test_a_long_history_is_read_in_one_go() -> None:
     table = _Table(_batch(7), *others)
     assert list(IcebergSink().held_batches(TABLE, sink_reach.QUERY_ID, 7, _Reach(table)).batch_ids) == [7]
     assert table.looked_at <= LOOKS
-    assert IcebergSink().held_batches(TABLE, "nobody", 0, _Reach(_Table(*others))) == HeldBatches()
+    assert IcebergSink().held_batches(TABLE, "unheard-of", 0, _Reach(_Table(*others))) == HeldBatches()
 
 
 class _RolledBack(_Table):
@@ -242,7 +242,7 @@ def _undo(table: _RolledBack, to_batch_id: int, sink: Sink = TABLE) -> FoundUndo
 
 
 def test_it_keeps_what_an_undoing_connector_promises() -> None:
-    """The suite that anybody's connector can be held to."""
+    """The suite for any connector."""
     table = _RolledBack(*map(_batch, range(5)))
     check_undo(IcebergSink(), SinkPlace(TABLE, _Reach(table), sink_reach.QUERY_ID, 4), 1)
 
@@ -260,9 +260,9 @@ def test_law_14_the_table_is_rolled_back_to_the_snapshot_of_the_batch() -> None:
 
 
 def test_law_14_what_cannot_be_rolled_back_exactly_is_refused() -> None:
-    """Somebody else's rows; a batch that the history does not show; a branch, and what is staged."""
+    """Another writer's rows; a batch that the history does not show; a branch, and what is staged."""
     theirs = _RolledBack(_batch(0), _batch(1), {"operation": "append"}, _batch(2))
-    with pytest.raises(InvalidRequestError, match="somebody else changed") as caught:
+    with pytest.raises(InvalidRequestError, match="another writer changed") as caught:
         _undo(theirs, 0)
     assert caught.value.context["snapshot_id"] == 2
     with pytest.raises(InvalidRequestError, match="does not show that batch"):
@@ -277,7 +277,7 @@ def test_law_14_what_cannot_be_rolled_back_exactly_is_refused() -> None:
     assert _undo(_RolledBack(), 1) == FoundUndo()
 
 
-def test_who_writes_between_the_look_and_the_rollback_is_told() -> None:
+def test_a_write_between_the_look_and_the_rollback_is_told() -> None:
     """What he added is taken back with the rest."""
     table = _RolledBack(_batch(0), _batch(1))
     table.before_rollback = lambda: table.write({"operation": "append"})

@@ -6,7 +6,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from airflow_streamstate.connectors.kafka import CLUSTER, NO_TOPIC_ID, KafkaSource, format_offset, parse_offset
+from airflow_streamstate.connectors.kafka import (
+    CLUSTER,
+    NO_TOPIC_ID,
+    KafkaAdmin,
+    KafkaSource,
+    format_offset,
+    parse_offset,
+)
 from airflow_streamstate.connectors.source import Lag, LostInput, Source, Untold
 from airflow_streamstate.connectors.testing import check_open_source
 from support.fake_kafka import FakeKafka, FakeTopic
@@ -25,7 +32,7 @@ def kafka() -> FakeKafka:
     return FakeKafka(topics={"flights": FakeTopic("T1", [(0, 100), (0, 50)])})
 
 
-def test_who_keeps_the_suite_keeps_it_connected(kafka: FakeKafka) -> None:
+def test_it_keeps_the_suite_connected(kafka: FakeKafka) -> None:
     """Nothing lost, a true lag, marks that stay, closed twice."""
     opened = KafkaSource().open(FLIGHTS, kafka)
     check_open_source(opened, '{"flights":{"0":0,"1":0}}', '{"flights":{"0":100,"1":50}}', 150)
@@ -61,7 +68,7 @@ def test_servers_may_change_and_topics_may_be_told_in_any_order() -> None:
         ({"subscribe": "flights"}, "{}", False),
     ],
 )
-def test_who_reads_more_topics_reads_on(options: dict[str, str], offset: str, goes_on: bool) -> None:
+def test_a_source_of_more_topics_reads_on(options: dict[str, str], offset: str, goes_on: bool) -> None:
     """An offset can be gone on with by whatever reads all of its topics."""
     assert KafkaSource().continues(Source("kafka", options), offset) is goes_on
 
@@ -82,7 +89,7 @@ def test_a_topic_made_anew_is_told(kafka: FakeKafka, marks: dict[str, str]) -> N
     remade = [lost.part for lost in found.lost if lost.reason == "remade"]
     assert remade == (["flights[0]", "flights[1]"] if marks else ["flights[0]"])
     assert parse_offset(found.readable)["flights", 0] == 0
-    meant = "kept of the topic with the id T1, and the topic of now has T2" if marks else "ends at 7 now"
+    meant = "kept of the topic with the id T1, and the present topic has T2" if marks else "ends at 7 now"
     assert meant in found.lost[0].detail
 
 
@@ -207,7 +214,7 @@ def test_a_cluster_that_names_no_ids_tells_nothing_by_them(kafka: FakeKafka) -> 
         ({"assign": '{"a":[0,2],"b":[0]}'}, '{"a":{"0":3},"b":{"0":5}}', {"a[1]": "4"}, False),
     ],
 )
-def test_who_reads_less_keeps_the_offsets_of_what_it_reads(
+def test_a_source_that_reads_less_keeps_the_offsets_of_what_it_reads(
     options: dict[str, str], kept: str, left: dict[str, str], is_named: bool
 ) -> None:
     """What was taken out of a list was taken out by name; what fell out of a pattern, or has another one in its place,
@@ -219,7 +226,7 @@ def test_who_reads_less_keeps_the_offsets_of_what_it_reads(
     assert not KafkaSource().continues(source, offset)
 
 
-def test_who_reads_nothing_of_an_offset_or_all_of_it_does_not_read_less() -> None:
+def test_a_source_of_nothing_or_all_of_an_offset_does_not_read_less() -> None:
     """Another topic is another source; more topics read on."""
     connector, offset = KafkaSource(), '{"a":{"0":3}}'
     assert connector.narrow(Source("kafka", {"subscribe": "b"}), offset) is None
@@ -233,7 +240,7 @@ def test_a_time_is_mapped_to_offsets_by_the_broker(kafka: FakeKafka) -> None:
     found = opened.offset_at(datetime(2026, 3, 1, 10, tzinfo=UTC), '{"flights":{"0":90,"1":50}}')
     assert found == '{"flights":{"0":40,"1":50}}'
     gone = KafkaSource().open(Source("kafka", {"subscribe": "nosuch"}), kafka)
-    assert gone.offset_at(datetime(2026, 3, 1, 10, tzinfo=UTC), "-") == Untold("none of its topics is there")
+    assert gone.offset_at(datetime(2026, 3, 1, 10, tzinfo=UTC), "-") == Untold("none of its topics exists")
 
 
 def test_rows_between_two_offsets_are_a_difference_in_each_partition() -> None:
@@ -242,3 +249,18 @@ def test_rows_between_two_offsets_are_a_difference_in_each_partition() -> None:
     assert connector.between('{"t":{"0":3,"1":9}}', '{"t":{"0":5,"1":8}}') == Lag(2)
     assert connector.between('{"t":{"0":5,"1":8}}', '{"t":{"0":3,"1":9}}') == Lag(1)
     assert connector.between('{"t":{"0":5}}', '{"t":{"0":5,"1":4}}') == Lag(4)
+
+
+def test_nothing_is_asked_about_nothing_and_one_client_is_enough() -> None:
+    """No question costs no connection; several share one, until it is closed."""
+    kafka = FakeKafka(topics={"a": FakeTopic("T", [(1, 2)])})
+    admin = KafkaAdmin(kafka.jvm, {"kafka.bootstrap.servers": "x:1"})
+    assert admin.offsets([], "latest") == {}
+    assert kafka.settings == {}
+    assert admin.topics(["a", "not there"])["a"].partitions == (0,)
+    assert admin.offsets([("a", 0)], "earliest") == {("a", 0): 1}
+    assert admin.offsets([("a", 0)], "latest") == {("a", 0): 2}
+    assert admin.topic_names() == ["a"]
+    admin.close()
+    admin.close()
+    assert kafka.closed == 1

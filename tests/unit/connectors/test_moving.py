@@ -21,17 +21,17 @@ UNKNOWN = SourceMove("d", "3", "9")
         ((STILL,), "c: where it stood (3)", False, False),
         (
             (UNKNOWN,),
-            "d: nobody can tell how much is passed over, nobody can tell how much is read again (3 to 9)",
+            "d: unknown how much is passed over, unknown how much is read again (3 to 9)",
             True,
             True,
         ),
         ((SourceMove("e", "1", "2", 0, 0, "files"),), "e: nothing passed over (1 to 2)", False, False),
     ],
 )
-def test_what_nobody_can_count_is_as_good_as_some(
+def test_what_cannot_be_counted_is_as_good_as_some(
     moves: tuple[SourceMove, ...], words: str, over: bool, again: bool
 ) -> None:
-    """Nothing is passed over or read again without a word. (Law 5)"""
+    """Nothing is passed over or read again without a report. (Law 5)"""
     assert describe(moves) == (words,)
     assert (passes_over(moves), reads_again(moves)) == (over, again)
 

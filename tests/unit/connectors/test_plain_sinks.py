@@ -11,7 +11,7 @@ from support.sink_reach import DictReach
 
 
 @pytest.mark.parametrize("kind", [KafkaSink, ForeachBatchSink, MemorySink, ConsoleSink])
-def test_whoever_cannot_tell_proves_nothing(kind: type[SinkConnector]) -> None:
+def test_a_sink_that_cannot_tell_proves_nothing(kind: type[SinkConnector]) -> None:
     """Neither that a batch is there nor that it is not; and says why."""
     connector = kind()
     sink = Sink(connector.name.lower())
@@ -24,5 +24,5 @@ def test_whoever_cannot_tell_proves_nothing(kind: type[SinkConnector]) -> None:
 
 @pytest.mark.parametrize("kind", [KafkaSink, ForeachBatchSink, MemorySink, ConsoleSink, NoopSink])
 def test_each_keeps_what_an_connector_promises(kind: type[SinkConnector]) -> None:
-    """The suite that anybody's connector can be held to."""
+    """The suite for any connector."""
     check_sink(kind(), SinkPlace(Sink(kind.name.lower()), DictReach()))

@@ -75,7 +75,7 @@ def test_ours_are_installed() -> None:
     ],
 )
 def test_a_broken_connector_is_one_sentence(monkeypatch: pytest.MonkeyPatch, value: str, said: str) -> None:
-    """Whatever is wrong with what somebody brought is said, and the others are there."""
+    """Each problem of a foreign connector is reported, and the others are there."""
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or _this_module())
     found = find_connectors(
         SOURCES, SourceConnector, [point(value), point("airflow_streamstate.connectors.rate_source:RateSource", "rate")]
@@ -114,7 +114,7 @@ def test_a_package_that_cannot_be_read_hides_no_other(
 
 
 def test_others_are_asked_before_ours_and_each_once() -> None:
-    """Who knows a source better than we do is heard first; a package that lies on the path twice is one package."""
+    """A foreign connector can know a source better; a package that is on the path twice is one package."""
     ours = point("airflow_streamstate.connectors.rate_source:RateSource", "a")
     theirs = point("collections:OrderedDict", "z")
     found = find_connectors(SOURCES, object, [ours, theirs, ours])

@@ -1,4 +1,4 @@
-"""What is held, and who knows a sink."""
+"""Which batches are held, and which connector knows a sink."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_every_id_up_to_the_newest_counts_as_held() -> None:
 
 
 def test_the_first_connector_that_knows_a_sink_has_it() -> None:
-    """None where nobody does."""
+    """None where none does."""
     connectors = (NoopSink(), FileSink())
     assert connector_for(Sink("parquet", "/out"), connectors) is connectors[1]
     assert connector_for(Sink("redis"), connectors) is None

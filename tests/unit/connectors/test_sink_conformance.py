@@ -49,7 +49,7 @@ class _Boastful(NoopSink):
     ("connector", "said"),
     [
         (_Forgetful(), "does not hold 0 to 2"),
-        (_Greedy(), "another's sink"),
+        (_Greedy(), "another kind"),
         (_Eager(), "first batch of all"),
         (object(), "lacks something"),
     ],
@@ -63,15 +63,15 @@ def test_a_broken_promise_is_named(connector: FileSink, said: str) -> None:
 class _Half(FileSink):
     """Undoes all but the first of the batches."""
 
-    def undo_batches(self, sink: Sink, wish: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
-        super().undo_batches(sink, replace(wish, to_batch_id=wish.to_batch_id + 1), _less(found), reach)
+    def undo_batches(self, sink: Sink, request: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
+        super().undo_batches(sink, replace(request, to_batch_id=request.to_batch_id + 1), _less(found), reach)
 
 
 class _Silent(FileSink):
     """Names nothing."""
 
-    def find_undo(self, sink: Sink, wish: UndoOrder, reach: SinkReach) -> FoundUndo:
-        return replace(super().find_undo(sink, wish, reach), removed=())
+    def find_undo(self, sink: Sink, request: UndoOrder, reach: SinkReach) -> FoundUndo:
+        return replace(super().find_undo(sink, request, reach), removed=())
 
 
 def _less(found: FoundUndo) -> FoundUndo:

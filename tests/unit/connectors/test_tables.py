@@ -98,7 +98,7 @@ def test_a_time_is_not_mapped_where_the_form_of_an_offset_is_not_known() -> None
 
 
 def test_versions_between_two_offsets_are_counted() -> None:
-    """A part of a version counts as one; of others nobody can tell."""
+    """A part of a version counts as one; for others the number is unknown."""
     connector = TableSource()
     seven, ten = '{"reservoirVersion":7,"index":-1}', '{"reservoirVersion":10,"index":-1}'
     assert connector.between(seven, ten) == Lag(3, "versions")

@@ -31,13 +31,13 @@ def test_the_format_of_a_recorded_plan_tells(sink_format: str, means: str) -> No
     assert undo_means(sink_format, known_sinks().connectors) == means
 
 
-class _SomebodysSink(NoopSink):
+class _AnothersSink(NoopSink):
     """Skips what it knows, and cannot be undone."""
 
     skips: Skips = "batch_id"
 
 
 def test_a_sink_that_skips_and_cannot_be_undone_is_unknown() -> None:
-    """Its rows would be lost, not doubled: nobody may take it for one that takes everything again. (Law 14)"""
-    assert means_of(_SomebodysSink()) == "unknown"
-    assert not isinstance(_SomebodysSink(), UndoingSink)
+    """Its rows would be lost, not doubled: it is no sink that takes everything again. (Law 14)"""
+    assert means_of(_AnothersSink()) == "unknown"
+    assert not isinstance(_AnothersSink(), UndoingSink)

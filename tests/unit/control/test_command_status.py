@@ -92,7 +92,7 @@ def test_every_end_answers_its_command(event: Event) -> None:
 
 
 def test_what_is_no_end_answers_nothing() -> None:
-    """A command that was begun, a flush that begins, an object that could not be read, an event nobody can read."""
+    """A command that was begun, a flush that begins, an unreadable object, an unreadable event."""
     draining = said(Draining, command_id="c-1", snapshot_id=None, flush_batch_ids={})
     nameless = said(Rejected, command_id="", command_number=1, key="k", reason="no")
     assert ended_by(accepted(DRAIN), draining, nameless, None) == set()
@@ -164,7 +164,7 @@ def test_an_ordered_drain_holds_until_its_deadline_or_its_end() -> None:
 
 
 def test_a_drain_that_was_begun_holds_after_its_deadline_and_without_its_object() -> None:
-    """What was begun is ended: the event keeps the content of what somebody deleted (1a.7)."""
+    """What was begun is ended: the event keeps the content of a deleted command (1a.7)."""
     late = AT + timedelta(seconds=60)
     assert holding(slot(DRAIN), events=(accepted(DRAIN),), now=late) == (DRAIN, 3)
     assert holding(events=(accepted(DRAIN),), now=late) == (DRAIN, 7)
@@ -172,7 +172,7 @@ def test_a_drain_that_was_begun_holds_after_its_deadline_and_without_its_object(
 
 @pytest.mark.parametrize("changes", [{"stream_id": "other"}, {"deployment_id": "d-0002"}])
 def test_the_drain_of_another_never_holds(changes: dict[str, str]) -> None:
-    """Only the deployment that a notification names obeys it, whoever looks."""
+    """Only the deployment that a notification names obeys it."""
     assert holding(slot(replace(DRAIN, **changes))) is None
 
 
@@ -197,7 +197,7 @@ def test_what_comes_before_a_drain_does_not_hide_it() -> None:
 
 
 def test_a_request_takes_back_the_drains_that_were_ordered_before_it() -> None:
-    """Also one that was begun, and one whose object somebody deleted then; one that comes later holds. (Law 2)"""
+    """Also one that was begun, and one whose object was deleted then; one that comes later holds. (Law 2)"""
     later = replace(DRAIN, command_id="c-10")
     assert holding(slot(DRAIN, 3), slot(CANCEL, 5)) is None
     assert holding(slot(DRAIN, None), slot(CANCEL, 5)) is None

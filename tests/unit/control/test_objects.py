@@ -10,6 +10,7 @@ import pytest
 
 from airflow_streamstate.control.objects import AT_ONCE_TRIES, EDIT_TRIES, READ_BACK, Cells, Register, check_owner
 from airflow_streamstate.errors import (
+    ConflictError,
     MalformedMessageError,
     ObjectExistsError,
     OutcomeUnknownError,
@@ -55,20 +56,6 @@ def test_a_record_is_created_once() -> None:
     assert stored.value.write_id == "first"
 
 
-def test_nothing_is_nothing() -> None:
-    """Absence is no error where it is asked for."""
-    assert cells().read(KEY, StreamRegister) is None
-
-
-def test_a_create_whose_reply_was_lost_is_read_back() -> None:
-    """It landed, so it was a success, and nothing is written twice (Law 8)."""
-    inner = MemoryStore()
-    home, plan = with_faults(inner, at_write={1: Fault.REPLY_LOST})
-    version = home.create(KEY, register())
-    assert inner.replace(KEY, b"x", version)
-    assert [call.method for call in plan.calls] == ["create", "get"]
-
-
 def lost_before_it_landed(inner: MemoryStore, rival: StreamRegister | None) -> FaultyStore:
     """A store whose first write does not land and is told as unknown; a rival may come right after it."""
 
@@ -90,42 +77,69 @@ def lost_before_it_landed(inner: MemoryStore, rival: StreamRegister | None) -> F
     return Losing(inner, FaultPlan())
 
 
-def test_a_create_that_did_not_land_is_done_again() -> None:
+def written(store: MemoryStore | FaultyStore, how: str, value: StreamRegister, version: str) -> str:
+    """Create or replace."""
+    home = cells(store)
+    return home.create(KEY, value) if how == "create" else home.replace(KEY, value, version)
+
+
+def before(inner: MemoryStore, how: str) -> str:
+    """The version that a replace is based on."""
+    return "" if how == "create" else cells(inner).create(KEY, register())
+
+
+HOW = pytest.mark.parametrize("how", ["create", "replace"])
+
+
+@HOW
+def test_a_write_whose_reply_was_lost_is_read_back(how: str) -> None:
+    """It landed, so it was a success; nothing is written twice, and it is not taken for a rival's (Law 8)."""
+    inner, plan = MemoryStore(), FaultPlan(at_write={1: Fault.REPLY_LOST})
+    version = before(inner, how)
+    assert inner.replace(KEY, b"x", written(FaultyStore(inner, plan), how, register(2, "own"), version))
+    assert [call.method for call in plan.calls] == [how, "get"]
+
+
+@HOW
+def test_a_write_that_did_not_land_is_done_again(how: str) -> None:
     """Read back, not there: written again, once (Law 8)."""
     inner = MemoryStore()
-    home = cells(lost_before_it_landed(inner, None))
-    home.create(KEY, register())
-    assert inner.get(KEY) is not None
+    version = before(inner, how)
+    written(lost_before_it_landed(inner, None), how, register(2, "own"), version)
+    stored = cells(inner).read(KEY, StreamRegister)
+    assert stored is not None
+    assert stored.value.write_id == "own"
 
 
-def test_a_create_that_lost_its_reply_and_the_race_is_a_loss() -> None:
-    """Another's bytes are there: somebody else is the first (Law 8)."""
-    home = cells(lost_before_it_landed(MemoryStore(), register(1, "rival")))
-    with pytest.raises(ObjectExistsError, match="another writer"):
-        home.create(KEY, register(1, "own"))
+@HOW
+def test_a_write_that_lost_its_reply_and_the_race_is_a_loss(how: str) -> None:
+    """Another writer's bytes are there: read again, decide again (Law 8)."""
+    inner = MemoryStore()
+    version = before(inner, how)
+    with pytest.raises(ConflictError, match="another writer"):
+        written(lost_before_it_landed(inner, register(2, "rival")), how, register(2, "own"), version)
 
 
-def test_a_create_that_landed_late_is_a_success() -> None:
-    """The first try lands after it was looked for and before the second: our own bytes are no rival's (Law 8)."""
-    inner, own = MemoryStore(), register(1, "own")
+@HOW
+def test_a_write_that_landed_late_is_a_success(how: str) -> None:
+    """The first try lands after it was looked for and before the second: its own bytes are no rival's (Law 8)."""
+    inner, own = MemoryStore(), register(2, "own")
+    version = before(inner, how)
     store = lost_before_it_landed(inner, None)
     store.plan.meanwhile[3] = lambda: inner.put(KEY, to_bytes(own))  # 1 lost, 2 read back, 3 the second try
-    cells(store).create(KEY, own)
-    assert [call.method for call in store.plan.calls] == ["lost", "get", "create", "get"]
+    written(store, how, own, version)
+    assert [call.method for call in store.plan.calls] == ["lost", "get", how, "get"]
 
 
-def test_a_rival_that_comes_before_the_second_try_wins() -> None:
-    """Create or replace: the bytes that are there are not ours, and we are told so (Law 8)."""
+@HOW
+def test_a_rival_that_comes_before_the_second_try_wins(how: str) -> None:
+    """Its bytes are there, and the writer is told so (Law 8)."""
     inner = MemoryStore()
-    store = lost_before_it_landed(inner, None)
-    store.plan.meanwhile[3] = lambda: inner.put(KEY, to_bytes(register(1, "rival")))
-    with pytest.raises(ObjectExistsError):
-        cells(store).create(KEY, register(1, "own"))
-    version = inner.put(KEY, to_bytes(register()))
+    version = before(inner, how)
     store = lost_before_it_landed(inner, None)
     store.plan.meanwhile[3] = lambda: inner.put(KEY, to_bytes(register(2, "rival")))
-    with pytest.raises(VersionConflictError):
-        cells(store).replace(KEY, register(2, "own"), version)
+    with pytest.raises(ConflictError):
+        written(store, how, register(2, "own"), version)
 
 
 def test_an_outcome_that_stays_unknown_is_said_after_bounded_tries() -> None:
@@ -174,42 +188,6 @@ def test_a_register_that_is_gone_is_not_replaced() -> None:
         cells().replace(KEY, register(), "some version")
 
 
-def test_a_replace_whose_reply_was_lost_is_read_back() -> None:
-    """It landed, so it was a success; it is not taken for a rival's (Law 8)."""
-    inner = MemoryStore()
-    version = cells(inner).create(KEY, register())
-    home, plan = with_faults(inner, at_write={1: Fault.REPLY_LOST})
-    assert home.replace(KEY, register(2, "own"), version)
-    assert [call.method for call in plan.calls] == ["replace", "get"]
-
-
-def test_a_replace_that_did_not_land_is_done_again() -> None:
-    """Read back, the old value: written again, once (Law 8)."""
-    inner = MemoryStore()
-    version = cells(inner).create(KEY, register())
-    cells(lost_before_it_landed(inner, None)).replace(KEY, register(2, "own"), version)
-    stored = cells(inner).read(KEY, StreamRegister)
-    assert stored is not None
-    assert stored.value.write_id == "own"
-
-
-def test_a_replace_that_landed_late_is_a_success() -> None:
-    """Its own bytes are no rival's (Law 8)."""
-    inner, own = MemoryStore(), register(2, "own")
-    version = cells(inner).create(KEY, register())
-    store = lost_before_it_landed(inner, None)
-    store.plan.meanwhile[3] = lambda: inner.put(KEY, to_bytes(own))
-    cells(store).replace(KEY, own, version)
-
-
-def test_a_replace_that_lost_its_reply_and_the_race_is_a_loss() -> None:
-    """Another value is there: read again, decide again (Law 8)."""
-    inner = MemoryStore()
-    version = cells(inner).create(KEY, register())
-    with pytest.raises(VersionConflictError, match="another writer"):
-        cells(lost_before_it_landed(inner, register(2, "rival"))).replace(KEY, register(2, "own"), version)
-
-
 # what lies there
 
 
@@ -224,7 +202,7 @@ def bumped(now: StreamRegister) -> StreamRegister:
 
 
 def test_an_update_begins_a_register_and_signs_each_write() -> None:
-    """Each write has an id of its own, and says who wrote and when; where it is not to say, only the id. (Law 8)"""
+    """Each write has an id of its own, with its writer and time where the register has them. (Law 8)"""
     home = cells()
     first = edited(home).update(bumped)
     second = edited(home, by=None).update(bumped)
@@ -260,7 +238,7 @@ def test_an_edit_that_comes_too_late_is_made_again() -> None:
 
 
 def test_an_edit_whose_outcome_is_unknown_finds_its_own_work() -> None:
-    """The write has landed, and nobody else wrote: it is not made twice. (Law 8)"""
+    """The write has landed, without another writer: it is not made twice. (Law 8)"""
     inner = MemoryStore()
     home = cells(inner)
     edited(home).update(bumped)

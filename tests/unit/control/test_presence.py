@@ -231,7 +231,7 @@ def test_a_driver_knows_its_home_by_record_or_claim() -> None:
     assert control.presence.is_there()
     store.delete(layout.home_key())
     assert control.presence.is_there()
-    HomePresence(store, stream.clock).begin("somebody else")
+    HomePresence(store, stream.clock).begin("another")
     assert control.presence.is_there()
     key = layout.claim_key(STREAM, "d-0001", 1)
     store.put(key, to_bytes(replace(claim, write_id="another's")))

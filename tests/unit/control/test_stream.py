@@ -177,7 +177,7 @@ def test_a_record_of_a_newer_release_is_refused(stream: StreamControl, name: str
 
 @pytest.mark.parametrize("name", [*RECORDS, "register"])
 def test_a_record_of_another_stream_is_refused(stream: StreamControl, name: str) -> None:
-    """What was copied here from another stream speaks for nobody here (Law 7)."""
+    """A copy of another stream's record counts for nothing here (Law 7)."""
     if name == "register":
         cls, read, key = StreamRegister, StreamControl.register, layout.register_key("orders")
     else:

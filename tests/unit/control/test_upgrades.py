@@ -71,8 +71,9 @@ def test_an_upgrade_is_recorded_once(journal: UpgradeJournal) -> None:
     assert journal.ids() == [ID]
 
 
-def test_what_is_not_begun_is_not_under_way(journal: UpgradeJournal) -> None:
-    """A record without a first step, and an id that nobody knows, hold nobody up."""
+@pytest.mark.parametrize("over", sorted(OVER))
+def test_what_is_not_begun_or_over_is_not_under_way(journal: UpgradeJournal, over: Phase) -> None:
+    """An unknown id, a record without a first step, and an ended upgrade block nothing."""
     assert not journal.is_under_way(None)
     assert not journal.is_under_way(ID)
     journal.create(UPGRADE)
@@ -82,20 +83,13 @@ def test_what_is_not_begun_is_not_under_way(journal: UpgradeJournal) -> None:
         journal.need_state(ID)
     journal.take(FIRST)
     assert journal.is_under_way(ID)
-
-
-@pytest.mark.parametrize("phase", sorted(OVER))
-def test_one_that_is_over_is_not_under_way(journal: UpgradeJournal, phase: Phase) -> None:
-    """However it ended."""
-    journal.create(UPGRADE)
-    for taken in (FIRST, step(2, phase)):
-        journal.take(taken)
+    journal.take(step(2, over))
     assert journal.need_state(ID).is_over
     assert not journal.is_under_way(ID)
 
 
 def test_one_that_cannot_be_read_is_taken_for_under_way(journal: UpgradeJournal) -> None:
-    """Nobody moves a stream that a newer release may be moving (Law 7)."""
+    """No command moves a stream that a newer release may be moving (Law 7)."""
     journal.create(UPGRADE)
     journal.take(FIRST)
     store = journal._cells.store
@@ -128,7 +122,7 @@ def test_the_first_word_counts(journal: UpgradeJournal) -> None:
         ("started", "upgrade", "ada", "started"),
     ],
 )
-def test_nothing_is_called_unhealthy_because_somebody_wanted_to_go_back(
+def test_nothing_is_called_unhealthy_because_a_user_wanted_to_go_back(
     phase: Phase, asked: str, cancelled_by: str | None, name: str
 ) -> None:
     """In the steps, and in ``status``."""

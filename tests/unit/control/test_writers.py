@@ -46,13 +46,13 @@ def snapshot(spark_version: str, *names: str) -> SnapshotManifest:
     ],
 )
 def test_only_a_spark_that_committed_a_batch_wrote_anything(end: int, written_by: str) -> None:
-    """Who goes back after an upgrade that never committed goes back to what the old Spark left (Law 10)."""
+    """An upgrade that never committed goes back to what the old Spark left (Law 10)."""
     events = [started(1, "4.3.0"), query(1, 4)]
     assert spark_that_wrote(events, {"counts": end}, snapshot("4.1.4", "counts")) == written_by
 
 
 def test_the_newest_of_several_attempts_counts() -> None:
-    """State that a newer Spark wrote stays of the newer, whoever wrote the last batch."""
+    """State that a newer Spark wrote stays of the newer one, also after a batch of an older one."""
     events = [started(1, "4.0.5"), query(1, None), None, started(2, "4.10.0"), query(2, 3), started(3, "4.2.0")]
     assert spark_that_wrote([*events, query(3, 5)], {"counts": 6}, None) == "4.10.0"
     assert spark_that_wrote([*events, query(3, 3)], {"counts": 6}, None) == "4.2.0"
@@ -66,7 +66,7 @@ def test_a_query_that_was_never_started_stands_where_the_snapshot_left_it() -> N
     assert spark_that_wrote(events, {"counts": 9}, start) == "4.1.4"
 
 
-def test_where_nobody_said_which_spark_none_is_named() -> None:
+def test_where_the_spark_is_unknown_none_is_named() -> None:
     """Snapshots of before have no version, and drivers may die before they tell."""
     assert spark_that_wrote([], {"counts": 4}, snapshot("", "counts")) == ""
     assert spark_that_wrote([query(1, None)], {"counts": 4}, None) == ""
@@ -74,8 +74,9 @@ def test_where_nobody_said_which_spark_none_is_named() -> None:
 
 
 def test_a_batch_that_was_written_and_not_committed_counts() -> None:
-    """Where the sink holds it, its state is gone on from as it is (Law 10): of those that found this position, and of
-    the one that came to it, nobody knows who wrote it."""
+    """Where the sink holds it, its state is continued from (Law 10): any that found or reached this position may have
+    written it.
+    """
     start = snapshot("4.1.4", "counts")
     events = [started(1, "4.3.0"), query(1, 4), started(2, "4.2.0"), query(2, 4)]
     assert spark_that_wrote(events, {"counts": 4}, start) == "4.1.4"
@@ -85,7 +86,7 @@ def test_a_batch_that_was_written_and_not_committed_counts() -> None:
 
 
 def test_over_a_start_snapshot_that_is_lost_every_spark_that_went_on_from_it_counts() -> None:
-    """What lay there before is of none that they could not read; which one, nobody can say any more (Law 10)."""
+    """What the snapshot held was readable for all of them, but by which Spark it was written is unknown (Law 10)."""
     events = [started(1, "4.3.0"), query(1, 4), started(2, "4.2.0"), query(2, 4)]
     assert spark_that_wrote(events, {"counts": 4}, None, is_start_lost=True) == "4.3.0"
     assert spark_that_wrote(events, {"counts": 5}, None, is_start_lost=True) == "4.2.0"

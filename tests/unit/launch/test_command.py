@@ -148,9 +148,9 @@ def test_a_given_prefix_is_joined_with_the_request(tmp_path: Path) -> None:
         ({"jars": ("/no/such.jar",)}, "is not there"),
         ({"jars": ("file:/no/such.jar",)}, "is not there"),
         ({"conf": {"spark.jars": "/no/such.jar"}}, "is not there"),
-        ({"files": ("/with,comma",)}, "holds a comma"),
-        ({"folder": "/with,comma"}, "holds a comma"),
-        ({"folder": "/with#hash"}, "holds a '#'"),
+        ({"files": ("/with,comma",)}, "contains a comma"),
+        ({"folder": "/with,comma"}, "contains a comma"),
+        ({"folder": "/with#hash"}, "contains a '#'"),
     ],
     ids=str,
 )
@@ -224,6 +224,6 @@ def test_what_reaches_s3_is_brought_beside_what_the_user_brings(tmp_path: Path) 
 
 def test_a_spark_that_cannot_reach_s3_is_refused_before_it_starts(tmp_path: Path) -> None:
     """Which Hadoop it is cannot be seen: said, with the setting that helps."""
-    with pytest.raises(InvalidRequestError, match="which Hadoop"):
+    with pytest.raises(InvalidRequestError, match="the Hadoop"):
         command(tmp_path, {"SPARK_HOME": str(tmp_path / "nothing")}, needs_s3=True)
     assert "--packages" not in command(tmp_path, needs_s3=True, conf={"spark.streamstate.s3.packages": "none"}).argv

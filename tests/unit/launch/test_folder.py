@@ -88,7 +88,7 @@ def test_the_first_intent_stays(tmp_path: Path) -> None:
 
 
 def test_closing_takes_the_drivers_place(tmp_path: Path) -> None:
-    """Who closes first wins against a driver, and a driver that was first is not closed."""
+    """The first one wins: a driver that began before is not closed."""
     folder = LaunchFolder(tmp_path)
     assert folder.close({"launch_key": "k"})
     assert folder.handle() == {"launch_key": "k", "closed": True}
@@ -114,7 +114,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, body: bytes) -> None:
 
 
 def test_the_lock_is_seen(tmp_path: Path) -> None:
-    """A lock that someone holds is told apart from one that nobody does."""
+    """A held lock is told apart from a free one."""
     folder = LaunchFolder(tmp_path)
     folder.close({})
     assert folder.is_held() is False

@@ -31,7 +31,7 @@ def test_a_release_that_knew_no_references_handed_none_over(tmp_path: Path) -> N
     "text", [None, "{", "[]", "{}", '{"launch_key": "x", "secrets": 1}', '{"launch_key": "x", "secrets": ["a", 3]}']
 )
 def test_what_cannot_be_told_is_not_taken_for_none(tmp_path: Path, text: str | None) -> None:
-    """Another machine, a broken file: nobody knows what a log must not show."""
+    """Another machine, a broken file: what a log must not show is unknown."""
     if text is not None:
         (tmp_path / "driver.json").write_text(text)
     assert handed_over_secrets(handle({"folder": str(tmp_path)})) is None

@@ -54,7 +54,7 @@ def test_unknown_fields_are_ignored() -> None:
         (LaunchStatus, {**STATUS.to_json(), "exit_code": True}, "exit_code"),
         (LaunchStatus, {**STATUS.to_json(), "observed_at": "yesterday"}, "observed_at"),
         (LaunchRequest, {**REQUEST.to_json(), "arguments": "a b"}, "arguments"),
-        (LaunchRequest, {**REQUEST.to_json(), "conf": {"spark.x": 1}}, "conf"),
+        (LaunchRequest, {**REQUEST.to_json(), "conf": {"spark.x": 1}}, "conf.spark.x"),
         (LaunchRequest, {**REQUEST.to_json(), "conf": ["spark.x"]}, "conf"),
     ],
 )

@@ -30,7 +30,7 @@ def test_a_handle_without_a_folder_is_unknown_and_not_killed() -> None:
 
 
 def test_a_damaged_record_is_unknown_and_starts_nothing(tmp_path: Path) -> None:
-    """Where it cannot be read who was started, nothing is started a second time (Law 7)."""
+    """Where the started driver cannot be read, nothing is started a second time (Law 7)."""
     request = launch_request(tmp_path, "exit 0")
     folder = Path(request.folder)
     folder.mkdir(parents=True)

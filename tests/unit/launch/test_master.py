@@ -31,7 +31,7 @@ def listening() -> Iterator[int]:
 
 @pytest.fixture
 def silent() -> Iterator[int]:
-    """A port that nobody else gets, and on which nothing listens."""
+    """A reserved port on which nothing listens."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield int(held.getsockname()[1])

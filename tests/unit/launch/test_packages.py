@@ -60,6 +60,6 @@ def test_other_coordinates_can_be_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("known", [True, False])
 def test_a_spark_that_cannot_be_looked_at_is_refused(tmp_path: Path, known: bool) -> None:
     """Told before anything is started, with the setting that helps."""
-    with pytest.raises(InvalidRequestError, match="which Hadoop") as refused:
+    with pytest.raises(InvalidRequestError, match="the Hadoop") as refused:
         connector_for(tmp_path if known else None, {})
     assert SETTING in refused.value.next_step

@@ -1,4 +1,4 @@
-"""Who can tell what of a session. Its end, ``tests/contract/launch`` shows on real processes."""
+"""What can be known of a session from where. Its end, ``tests/contract/launch`` shows on real processes."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_every_code_is_given_by_a_rule_and_every_rule_gives_known_codes() -> Non
 def test_what_is_said_of_a_code_is_a_sentence() -> None:
     """Remedies are whole sentences, meanings a few lower-case words."""
     assert [code for code, known in CODES.items() if not known.remedy.endswith(".")] == []
-    assert [code for code, known in CODES.items() if known.context.endswith(".")] == []
+    assert [code for code, known in CODES.items() if known.means.endswith(".")] == []
     assert {known.verdict for known in CODES.values()} == set(VERDICTS) - {"same"}
 
 
@@ -41,7 +41,7 @@ def test_the_gravest_difference_makes_the_verdict() -> None:
 
 
 def test_a_lighter_verdict_has_its_own_remedy() -> None:
-    """Nobody is told to drain what can be restored."""
+    """No drain is advised where a restore is enough."""
     assert difference("query-dropped", "", "x", verdict="state-compatible").remedy.startswith("Nothing to do")
     assert "Drain" in difference("query-dropped", "", "x").remedy
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from airflow_streamstate.plan.columns import origin_of
 from airflow_streamstate.plan.terms import read_term
-from airflow_streamstate.plan.windows import window_of
 from support.plan_golden import golden
 
 
@@ -33,7 +32,7 @@ def test_an_origin_that_is_long_is_a_digest() -> None:
     nodes = [
         {"class": "x.Literal", "num-children": 0, "value": letter * 300, "dataType": "string"} for letter in ("a", "b")
     ]
-    terms = [read_term([node], lambda _: "", window_of) for node in nodes]
+    terms = [read_term([node], lambda _: "") for node in nodes]
     first, second = (origin_of(term, {}) for term in terms)
     assert first != second
     assert first.startswith("sha256:")

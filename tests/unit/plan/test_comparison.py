@@ -49,25 +49,6 @@ def named(name: str, text: str = "") -> QueryPlan:
     return plan(operator(), query_name=name, nodes=nodes)
 
 
-def test_a_query_under_another_name_is_found() -> None:
-    """State and positions go by names: it would begin with nothing."""
-    found = compare_deployments(
-        {"a": named("a", "x"), "b": named("b", "y")}, {"a": named("a", "x"), "c": named("c", "y")}
-    )
-    assert found.verdict == "hazardous"
-    assert {name: each.codes for name, each in found.queries.items()} == {"a": (), "c": ("query-renamed",)}
-    assert "c does what b did" in found.queries["c"].differences[0].reason
-
-
-def test_queries_that_swap_names_are_found() -> None:
-    """Both, before anything else that differs."""
-    one, other = named("a", "x"), named("b", "y")
-    found = compare_deployments({"a": one, "b": other}, {"a": other, "b": one})
-    assert [found.queries[name].codes[0] for name in "ab"] == ["queries-swapped", "queries-swapped"]
-    twins = compare_deployments({"a": one, "b": one}, {"a": one, "b": one})
-    assert twins.verdict == "same"
-
-
 def test_queries_that_come_and_go_are_found() -> None:
     """One that is new needs a word of where it begins; one that goes leaves what its state holds, if it has any."""
     found = compare_deployments({"a": named("a")}, {"a": named("a"), "b": named("b", "y")})

@@ -26,7 +26,7 @@ def test_what_changed_a_little_is_matched_by_its_sources_then_by_its_place() -> 
 
 
 def test_two_of_the_same_stay_in_their_places() -> None:
-    """Equal in all: nobody can tell them apart, and nobody need."""
+    """Equal in all: they cannot be told apart, and need not be."""
     first = operator(0)
     twice = plan(first, replace(first, operator_id=1))
     assert match_operators(twice, twice) == {0: 0, 1: 1}
@@ -47,6 +47,6 @@ def test_sources_are_matched_by_what_they_read() -> None:
 
 
 def test_an_order_with_gaps_is_an_order() -> None:
-    """Only who overtakes another has moved."""
+    """Only an item that overtakes another has moved."""
     assert not is_reordered({0: 1, 2: 3})
     assert is_reordered({0: 1, 1: 0})

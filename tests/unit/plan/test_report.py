@@ -62,7 +62,7 @@ def test_a_batch_that_fails_refuses_what_the_plans_let_through() -> None:
 
 
 def test_without_a_rehearsal_the_plans_alone_decide() -> None:
-    """``ok`` is null: nobody has tried."""
+    """``ok`` is null: nothing was tried."""
     found = report({"counts": Comparison()}, {"counts": RehearsedQuery("not_run", "restored")}, runs_batches=False)
     assert (found.outcome, found.rehearsal_ok) == ("fits", None)
 

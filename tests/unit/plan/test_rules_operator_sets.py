@@ -63,7 +63,7 @@ def test_each_difference_of_a_set_of_operators_is_told() -> None:
             f"{one} is gone: Spark refuses state that no operator asks for, or gives it to another",
         )
     ]
-    goes = f"Spark goes by places, and would give it the state of {one}"
+    goes = f"Spark goes by position, and would give it the state of {one}"
     assert describe(plan(first, second), plan(placed(second, 0), placed(first, 1))) == [
         (
             "operators-swapped",

@@ -40,7 +40,7 @@ TOPIC = PlannedSink("kafka", "kafka", "orders", "kafka", "nothing")
     ],
 )
 def test_a_sink_is_judged_by_what_it_skips(old: PlannedSink, new: PlannedSink, verdict: str, code: str | None) -> None:
-    """One that leaves out batches by their ids may hold those ids: somebody has to look."""
+    """One that skips batches by their ids may hold those ids: a person has to look."""
     found = compare(plan(sink=old), plan(sink=new))
     assert (found.verdict, found.codes) == (verdict, () if code is None else (code,))
 
@@ -69,7 +69,7 @@ def test_complete_output_is_a_matter_of_state() -> None:
     assert compare(without_state(), without_state(output_mode="update")).verdict == "state-compatible"
 
 
-HELD = "which leaves out a batch whose id it holds"
+HELD = "which skips a batch whose id it holds"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ HELD = "which leaves out a batch whose id it holds"
         (
             {"sink": FILES},
             {"sink": replace(FILES, target="/other")},
-            [f"file:parquet /out became file:parquet /other, {HELD}, whatever query it comes from"],
+            [f"file:parquet /out became file:parquet /other, {HELD}, from any query"],
         ),
         ({"sink": FILES}, {"sink": DELTA}, [f"file:parquet /out became delta /table, {HELD}, of this query"]),
         ({"sink": DELTA}, {"sink": TOPIC}, ["delta /table became kafka orders"]),

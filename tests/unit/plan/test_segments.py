@@ -40,9 +40,9 @@ def node(kind: str, text: str = "") -> PlanNode:
     ],
 )
 def test_only_what_is_asked_for_counts(below: list[PlanNode], steps: tuple[tuple[str, str], ...]) -> None:
-    """A column that nobody uses changes no state; of what is not understood, all counts."""
+    """A column that is not used changes no state; of what is not understood, all counts."""
     (found,) = stretches_of(counted(*below)).inputs[0]
-    assert found.steps == steps
+    assert found == steps
 
 
 def test_what_is_above_asks_for_aggregates() -> None:
@@ -67,7 +67,7 @@ def test_what_an_operator_above_counts_is_asked_of_the_one_below() -> None:
             for depth, (kind, text) in enumerate(zip(nodes, texts, strict=True))
         ),
     )
-    assert stretches_of(chained).inputs[1][0].steps == (("Project", "Upper(k) AS k"),)
+    assert stretches_of(chained).inputs[1][0] == (("Project", "Upper(k) AS k"),)
 
 
 def test_changes_are_told_step_by_step() -> None:

@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.plan.terms import object_name, plain_name, read_term
-from airflow_streamstate.plan.windows import window_of
+from airflow_streamstate.plan.terms import (
+    columns_of,
+    interval_ms,
+    object_name,
+    plain_name,
+    read_term,
+    short_type,
+)
 
 
 def node(kind: str, children: int = 0, **fields: Any) -> dict[str, Any]:
@@ -25,7 +31,7 @@ COLUMN = node("AttributeReference", name="v", dataType="long", exprId={"id": 7})
 
 def text_of(*nodes: dict[str, Any]) -> str:
     """Of the expression in these nodes."""
-    return read_term(nodes, lambda attribute: str(attribute["name"]), window_of).text
+    return read_term(nodes, lambda attribute: str(attribute["name"])).text
 
 
 @pytest.mark.parametrize(
@@ -57,7 +63,7 @@ def test_an_expression_is_read(nodes: tuple[dict[str, Any], ...], expected: str)
 
 
 def test_what_spark_replaced_is_told_as_the_script_had_it_without_keys() -> None:
-    """How it is replaced differs from release to release; and the key of a cipher is nobody's to read."""
+    """Its replacement differs from release to release; and the key of a cipher is hidden."""
     cipher = node("AesEncrypt", 1, input=[COLUMN], key=[literal("0123456789abcdef")], replacement=0)
     assert text_of(cipher, literal("0123456789abcdef")) == "AesEncrypt(v, ***)"
 
@@ -78,4 +84,55 @@ def test_names_lose_what_differs_each_time() -> None:
 def test_a_sum_has_the_type_that_spark_gives_it(of: str, expected: str) -> None:
     """Wider than its input, so that it does not overflow at once."""
     column = {**COLUMN, "dataType": of}
-    assert read_term([node("Sum", 1), column], lambda _: "v", window_of).type == expected
+    assert read_term([node("Sum", 1), column], lambda _: "v").type == expected
+
+
+STRUCT = {
+    "type": "struct",
+    "fields": [
+        {"name": "n", "type": "long"},
+        {"name": "tags", "type": {"type": "array", "elementType": "string"}},
+        {"name": "of", "type": {"type": "map", "keyType": "integer", "valueType": "decimal(10,2)"}},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("data_type", "expected"),
+    [
+        ("long", "bigint"),
+        ("timestamp", "timestamp"),
+        (STRUCT, "struct<n:bigint,tags:array<string>,of:map<int,decimal(10,2)>>"),
+        ({"type": "udt", "sqlType": "long"}, "bigint"),
+        ({"type": "new"}, ""),
+        (None, ""),
+        (7, ""),
+    ],
+)
+def test_a_type_has_a_short_word(data_type: object, expected: str) -> None:
+    """That of Spark's ``simpleString``; nothing for what is no type."""
+    assert short_type(data_type) == expected
+
+
+def test_the_columns_of_a_struct_are_its_ddl() -> None:
+    """As a schema is written; nothing of what is no struct."""
+    assert columns_of(STRUCT) == "n bigint, tags array<string>, of map<int,decimal(10,2)>"
+    assert columns_of("long") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("5 minutes", 300_000),
+        ("1 hour 30 seconds", 3_630_000),
+        ("interval 2 days", 172_800_000),
+        ("0.5 seconds", 500),
+        ("1 month", None),
+        ("soon", None),
+        ("", None),
+        ("5 minutes or so", None),
+    ],
+)
+def test_an_interval_in_sparks_words(text: str, expected: int | None) -> None:
+    """In milliseconds; months have no length."""
+    assert interval_ms(text) == expected

@@ -117,7 +117,7 @@ def test_no_protocol_version_is_malformed(protocol: object) -> None:
 
 @pytest.mark.parametrize("kind", ["Drain", "drainnotification", "", None, 3, ["DrainNotification"], {}, "X" * 9000])
 def test_unknown_kinds_are_refused(kind: object) -> None:
-    """An order that is not understood is never obeyed as something else (Law 7)."""
+    """A command that is not understood is never obeyed as another one (Law 7)."""
     with pytest.raises(MalformedMessageError, match="where DrainNotification belongs"):
         read_drain(drain_with(kind=kind))
 
@@ -184,7 +184,7 @@ def test_what_is_no_json_object_is_malformed(body: bytes) -> None:
 
 
 def test_settings_out_of_their_range_are_malformed_there() -> None:
-    """A record with impossible settings is damaged data, not a wrong request of whoever reads it."""
+    """A record with impossible settings is damaged data, not a wrong request of its reader."""
     raw: Any = to_json(example(DeploymentSpec))
     raw["settings"]["heartbeat_seconds"] = 0
     with pytest.raises(MalformedMessageError, match="out of its range"):
@@ -274,7 +274,7 @@ def test_times_of_other_zones_are_the_same_moment() -> None:
 
 
 def test_a_time_without_zone_is_refused() -> None:
-    """Both ways: nobody guesses whose midnight it is."""
+    """In both directions: no zone is guessed."""
     with pytest.raises(ValueError, match="no time zone"):
         parse_time("2026-03-01T10:00:00")
     with pytest.raises(ValueError, match="no time zone"):

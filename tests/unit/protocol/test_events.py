@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from airflow_streamstate.protocol import events
+from airflow_streamstate.protocol import data_events, events
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import ALL_EVENTS, TERMINAL_EVENTS
 from support.messages import KINDS
@@ -33,6 +33,12 @@ def test_every_event_says_whose_it_is_and_when() -> None:
     for cls in ALL_EVENTS:
         head = [field.name for field in fields(cls)][:5]
         assert head == ["stream_id", "deployment_id", "attempt", "at", "write_id"]
+
+
+def test_what_is_announced_and_what_is_done_say_the_same() -> None:
+    """An undo that was cut short is recognised by comparing the two (Law 1)."""
+    assert [field.name for field in fields(events.Undoing)] == [field.name for field in fields(events.Undone)]
+    assert data_events.SinkUndo not in ALL_EVENTS
 
 
 def test_what_ends_a_command_names_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -106,39 +107,45 @@ def test_the_layout_is_as_documented() -> None:
     assert layout.idempotency_key("orders", "r-1") == "orders/idempotency/r-1.json"
 
 
-def test_everything_of_a_reading_lies_below_it() -> None:
-    """Its record, its forks and its launch: nothing of a deployment or a snapshot (Law 4)."""
-    reading_id = "reading-0b8e3c525f0e"
-    own = f"{layout.readings_folder('orders')}/{reading_id}"
-    assert own == f"orders/readings/{reading_id}"
-    assert layout.reading_key("orders", reading_id) == f"{own}/reading.json"
-    assert layout.reading_fork_folder("orders", reading_id, "s-1", "a b") == f"{own}/forks/s-1/a=20b"
-    assert layout.launch_folder("orders", reading_id, "k") == f"{own}/launches/k"
-
-
-def test_everything_of_a_rehearsal_lies_below_it() -> None:
-    """Its checkpoints, its launch, and the position that it forks: nothing of a deployment or a snapshot (Law 4)."""
-    rehearsal_id = "r-0b8e3c525f0e-0001"
-    own = f"orders/rehearsals/{rehearsal_id}"
-    assert layout.rehearsal_key("orders", rehearsal_id) == f"{own}/rehearsal.json"
-    assert layout.verdict_key("orders", rehearsal_id) == f"{own}/verdict.json"
-    assert layout.waiting_key("orders", rehearsal_id) == f"{own}/waiting.json"
-    assert layout.handover_key("orders", rehearsal_id) == f"{own}/handover.json"
-    assert layout.checkpoint_folder("orders", rehearsal_id, "q") == f"{own}/checkpoints/q"
-    assert layout.launch_folder("orders", rehearsal_id, "k") == f"{own}/launches/k"
-    assert layout.manifest_key("orders", rehearsal_id) == f"{own}/manifest.json"
-    assert layout.snapshot_data_folder("orders", rehearsal_id, "q") == f"{own}/data/q"
-    assert f"{layout.rehearsals_folder('orders')}/{rehearsal_id}" == own
-
-
-def test_everything_of_an_upgrade_lies_below_it() -> None:
-    """Its steps, what people said, and the record of what it is to bring: nothing of a deployment (Law 4)."""
-    upgrade_id = "u-0b8e3c525f0e"
-    own = f"orders/upgrades/{upgrade_id}"
-    assert layout.upgrade_key("orders", upgrade_id) == f"{own}/upgrade.json"
-    assert layout.upgrade_step_key("orders", upgrade_id, 7) == f"{own}/steps/00000007.json"
-    assert layout.upgrade_steps_prefix("orders", upgrade_id) == f"{own}/steps/"
-    assert layout.approval_key("orders", upgrade_id) == f"{own}/approval.json"
-    assert layout.cancellation_key("orders", upgrade_id) == f"{own}/cancellation.json"
-    assert layout.spec_key("orders", upgrade_id) == f"{own}/spec.json"
-    assert f"{layout.upgrades_folder('orders')}/{upgrade_id}" == own
+@pytest.mark.parametrize(
+    ("own", "builders"),
+    [
+        (
+            "readings/reading-0b8e3c525f0e",
+            {
+                "reading.json": layout.reading_key,
+                "forks/s-1/q": lambda stream, own: layout.reading_fork_folder(stream, own, "s-1", "q"),
+                "launches/k": lambda stream, own: layout.launch_folder(stream, own, "k"),
+            },
+        ),
+        (
+            "rehearsals/r-0b8e3c525f0e-0001",
+            {
+                "rehearsal.json": layout.rehearsal_key,
+                "verdict.json": layout.verdict_key,
+                "waiting.json": layout.waiting_key,
+                "handover.json": layout.handover_key,
+                "manifest.json": layout.manifest_key,
+                "checkpoints/q": lambda stream, own: layout.checkpoint_folder(stream, own, "q"),
+                "data/q": lambda stream, own: layout.snapshot_data_folder(stream, own, "q"),
+            },
+        ),
+        (
+            "upgrades/u-0b8e3c525f0e",
+            {
+                "upgrade.json": layout.upgrade_key,
+                "steps/": layout.upgrade_steps_prefix,
+                "steps/00000007.json": lambda stream, own: layout.upgrade_step_key(stream, own, 7),
+                "approval.json": layout.approval_key,
+                "cancellation.json": layout.cancellation_key,
+                "spec.json": layout.spec_key,
+            },
+        ),
+    ],
+)
+def test_everything_of_a_reading_a_rehearsal_or_an_upgrade_lies_below_it(
+    own: str, builders: dict[str, Callable[[str, str], str]]
+) -> None:
+    """Nothing of a deployment, a snapshot, or another one of these (Law 4)."""
+    built = {key: build("orders", own.partition("/")[2]) for key, build in builders.items()}
+    assert built == {key: f"orders/{own}/{key}" for key in builders}

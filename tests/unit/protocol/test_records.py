@@ -10,14 +10,6 @@ from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from support.examples import example
 
 
-@pytest.mark.parametrize("mode", ["restore", "seed", "fresh"])
-def test_the_three_ways_to_start(mode: str) -> None:
-    """With the state, with the offsets only, or with nothing."""
-    raw = to_json(example(DeploymentSpec))
-    raw["start"] = {"mode": mode}
-    assert from_json(raw, key="k", expected=DeploymentSpec).start == StartPlan(mode)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("mode", ["Fresh", "", None, "latest", "auto"])
 def test_no_other_way_to_start_is_understood(mode: object) -> None:
     """An unknown start mode never becomes an empty start (Laws 5 and 7)."""

@@ -38,7 +38,7 @@ def test_secret_like_names_are_known(name: str) -> None:
      "spark.sql.streaming.stateStore.providerClass", "keyspace", "bypass", "primary_key", "spark.master"],
 )  # fmt: skip
 def test_other_names_are_shown(name: str) -> None:
-    """Hiding everything would help nobody."""
+    """Hiding everything would help no reader."""
     assert not is_secret_name(name)
 
 
@@ -130,7 +130,7 @@ def test_a_secret_of_several_lines_is_met_line_by_line() -> None:
 
 
 def test_a_text_is_cut_after_its_secrets_are_hidden() -> None:
-    """Half of a secret nobody would recognise, at neither end; nor one whose blanks were made one."""
+    """A cut secret could not be recognised, at neither end; nor one whose blanks were made one."""
     text = "key hunter2-secret and  more"
     for characters in range(len(text)):
         for from_end in (False, True):

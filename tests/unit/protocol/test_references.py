@@ -20,7 +20,7 @@ from airflow_streamstate.protocol.references import Reference, is_reference, par
         ("env://DB_PASSWORD", "env", "DB_PASSWORD", ""),
     ],
 )
-def test_a_reference_says_who_knows_the_secret(text: str, source: str, key: str, part: str) -> None:
+def test_a_reference_says_where_the_secret_is(text: str, source: str, key: str, part: str) -> None:
     """The three forms, and the password of a connection where no part is named."""
     reference = parse_reference(text)
     assert reference == Reference(text, source, key, part)  # type: ignore[arg-type]

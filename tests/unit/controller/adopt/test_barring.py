@@ -101,7 +101,7 @@ def test_nothing_is_taken_back_without_the_hold(adopting: AdoptingStage, barrier
     """Another controller may have taken the adoption meanwhile. (Law 4)"""
 
     def confirm() -> None:
-        raise ConflictError("another has gone on with this adoption")
+        raise ConflictError("another controller has gone on with this adoption")
 
     with pytest.raises(ConflictError, match="another"):
         bar(barrier, adopting.clock, 60.0, confirm=confirm)
@@ -164,7 +164,7 @@ def test_a_hold_lasts_while_the_home_is_silent(adopting: AdoptingStage) -> None:
         hold.confirm()
     holding.store.before = None
     another = holding.take()
-    with pytest.raises(ConflictError, match="another has gone on"):
+    with pytest.raises(ConflictError, match="another controller has gone on"):
         hold.confirm()
     another.confirm()
 
