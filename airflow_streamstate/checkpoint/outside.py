@@ -39,7 +39,7 @@ class Idle:
 
 
 @dataclass(frozen=True)
-class Certain:
+class OutsideCertain:
     """No batch beyond ``batch_id`` can be claimed; that one is not committed yet."""
 
     batch_id: int
@@ -55,14 +55,14 @@ class Unsure:
 
 
 @dataclass(frozen=True)
-class Placed:
+class OutsidePlaced:
     """Final: ``batch_id`` is committed, and nothing runs after it."""
 
     batch_id: int
     barrier_id: int
 
 
-OutsideStep = Idle | Certain | Unsure | Placed
+OutsideStep = Idle | OutsideCertain | Unsure | OutsidePlaced
 
 
 class OutsideBarrier:
@@ -219,8 +219,8 @@ class OutsideBarrier:
             return self._look()
         if not is_committed:
             self._is_certain = True
-            return Certain(batch_id, barrier_id)
-        return Placed(batch_id, barrier_id) if self._is_certain else Unsure(batch_id, barrier_id)
+            return OutsideCertain(batch_id, barrier_id)
+        return OutsidePlaced(batch_id, barrier_id) if self._is_certain else Unsure(batch_id, barrier_id)
 
     def _put(self, barrier_id: int, base: OffsetEntry | None) -> bool:
         entry = replace(stop_entry(base, self._mark), source_lines=(), source_keys=(), extra={}, version="v1")

@@ -13,8 +13,8 @@ import click
 
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.options import (
-    Order,
     Ordering,
+    OrderVerb,
     Seconds,
     allow_new_query_option,
     code_options,
@@ -26,14 +26,14 @@ from airflow_streamstate.cli.options import (
     script_arguments,
     stream_argument,
 )
-from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.start import HEALTHY, deploy_request, setting_option, wait_and_emit
 from airflow_streamstate.controller.adopt.requests import DEADLINE_SECONDS, AdoptRequest, read_checkpoints
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.views import DeploymentView
 
 
-@click.command(cls=Order, waits_until=HEALTHY)
+@click.command(cls=OrderVerb, waits_until=HEALTHY)
 @stream_argument
 @option(
     "--checkpoint",
@@ -63,7 +63,7 @@ from airflow_streamstate.controller.observe.views import DeploymentView
 @script_arguments
 @pass_session
 def adopt(
-    session: Session,
+    session: ShellSession,
     /,
     stream_id: str,
     foreign: tuple[str, ...],
@@ -124,7 +124,7 @@ def _ended_in_order() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _give_up(session: Session, controller: Controller, stream_id: str, *, is_alone: bool) -> None:
+def _give_up(session: ShellSession, controller: Controller, stream_id: str, *, is_alone: bool) -> None:
     if not is_alone:
         raise click.UsageError("--give-up only takes back what was begun: leave out --checkpoint and --app.")
     result = controller.adoptions.give_up(stream_id).to_json()

@@ -20,7 +20,7 @@ import click
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.options import Verb, option, pass_session
-from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.launch.command import find_java
@@ -114,7 +114,7 @@ class Check:
 @click.command(cls=Verb)
 @option("--master", metavar="URL", help="Also check this master, and where its executors keep state.")
 @pass_session
-def doctor(session: Session, master: str | None) -> int:
+def doctor(session: ShellSession, master: str | None) -> int:
     """Check this machine and the home, and say how to mend them.
 
     Checks Java, pyspark, what transformWithState needs, spark-submit, and releases that are known to fail; for a home,
@@ -265,7 +265,7 @@ def _code_version() -> str | None:
     return match.group(1) if match else None
 
 
-def _master_checks(session: Session, master: str | None) -> Iterator[Check]:
+def _master_checks(session: ShellSession, master: str | None) -> Iterator[Check]:
     if master is None:
         return
     try:
@@ -282,7 +282,7 @@ def _master_checks(session: Session, master: str | None) -> Iterator[Check]:
             yield Check("checkpoints", True, f"warning: {note}" if note else f"{master} reaches {checkpoints.root}")
 
 
-def _home_checks(session: Session) -> Iterator[Check]:
+def _home_checks(session: ShellSession) -> Iterator[Check]:
     if not session.home_uri:
         yield Check("home", True, "none given; give --home URI to check it")
         return

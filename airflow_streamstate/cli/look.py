@@ -14,7 +14,7 @@ from airflow_streamstate.cli import render
 from airflow_streamstate.cli.exits import status_of_findings, status_of_states
 from airflow_streamstate.cli.options import Verb, deployment_option, option, pass_session, stream_argument
 from airflow_streamstate.cli.render import Row, plain_table, short, shown
-from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.connectors.moving import describe
 from airflow_streamstate.controller.observe.full_disks import full_disks
 from airflow_streamstate.errors import InvalidRequestError
@@ -87,7 +87,7 @@ FOLLOW_SECONDS = 0.5
 @stream_argument
 @deployment_option
 @pass_session
-def status(session: Session, /, stream_id: str, deployment_id: str | None) -> int:
+def status(session: ShellSession, /, stream_id: str, deployment_id: str | None) -> int:
     """Show the state of STREAM, and of each of its queries.
 
     Exit status 1 if it is degraded, failed or lost.
@@ -100,7 +100,7 @@ def status(session: Session, /, stream_id: str, deployment_id: str | None) -> in
 
 @click.command(cls=Verb)
 @pass_session
-def list_(session: Session) -> int:
+def list_(session: ShellSession) -> int:
     """List all streams of this home, one line each.
 
     Exit status 1 if one of them is degraded, failed or lost, or cannot be read.
@@ -114,7 +114,7 @@ def list_(session: Session) -> int:
 @stream_argument
 @deployment_option
 @pass_session
-def events(session: Session, /, stream_id: str, deployment_id: str | None) -> None:
+def events(session: ShellSession, /, stream_id: str, deployment_id: str | None) -> None:
     """List the events of a deployment of STREAM, oldest first."""
     rows = [
         {"number": entry.number, **to_json(entry.event)}
@@ -140,7 +140,7 @@ def events(session: Session, /, stream_id: str, deployment_id: str | None) -> No
 )
 @pass_session
 def logs(
-    session: Session,
+    session: ShellSession,
     stream_id: str,
     deployment_id: str | None,
     attempt: int | None,
@@ -171,7 +171,7 @@ def logs(
         session.say(lambda console: console.print("the driver has written nothing yet"))
 
 
-def _follow(session: Session, reader: LogReader) -> None:
+def _follow(session: ShellSession, reader: LogReader) -> None:
     ended = False
     while not ended:
         ended = reader.has_ended()  # before the last read, which then gets the end of the log
@@ -184,7 +184,7 @@ def _follow(session: Session, reader: LogReader) -> None:
 @stream_argument
 @option("--since", metavar="DEPLOYMENT", help="Begin with this deployment.")
 @pass_session
-def audit(session: Session, /, stream_id: str, since: str | None) -> int:
+def audit(session: ShellSession, /, stream_id: str, since: str | None) -> int:
     """Prove from the logs alone that every deployment of STREAM began exactly where its predecessor ended.
 
     By query and source partition, with consecutive batch ids. Names the offsets of each gap (input that no deployment

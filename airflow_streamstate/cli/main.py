@@ -13,7 +13,7 @@ import click
 
 from airflow_streamstate.cli.exits import FAILED, USAGE, exit_status_of
 from airflow_streamstate.cli.options import runs_script, show_version
-from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.verbs import SECTIONS, Verbs
 from airflow_streamstate.errors import (
     DeadlineExceededError,
@@ -111,7 +111,7 @@ Exit status: 0 done, 1 failed, 2 usage, 3 timeout or deadline, 4 refused (incomp
 
 def _no_verb(context: click.Context) -> None:
     if context.invoked_subcommand is None:
-        if context.ensure_object(Session).as_json:
+        if context.ensure_object(ShellSession).as_json:
             raise click.UsageError("no verb was given", context)
         click.echo(context.get_help(), err=True)
         context.exit(USAGE)
@@ -125,7 +125,7 @@ show_version(cli)
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit status. Prints every error, without a traceback."""
     words = list(arguments)
-    session = Session.of(os.environ, as_json=_wants_json(words))
+    session = ShellSession.of(os.environ, as_json=_wants_json(words))
     try:
         _check_text(words)
         status = cli.main(args=words, prog_name="streamstate", standalone_mode=False, obj=session)

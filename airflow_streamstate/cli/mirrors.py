@@ -9,10 +9,10 @@ import click
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.exits import status_of_several
 from airflow_streamstate.cli.options import Verb, option, options, pass_session, stream_argument
-from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.controller.restore_home import Restoring
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
-from airflow_streamstate.snapshot.copy import Progress
+from airflow_streamstate.snapshot.copy import CopyProgress
 
 _fetching_options = options(
     option("--fetch-batch-bytes", type=int, metavar="N", heading="Fetch", help="How much is fetched at a time."),
@@ -32,7 +32,7 @@ _fetching_options = options(
 @_fetching_options
 @pass_session
 def mirror(
-    session: Session,
+    session: ShellSession,
     /,
     stream_id: str,
     uris: tuple[str, ...],
@@ -49,7 +49,7 @@ def mirror(
     rows = []
     with session.progress(f"mirroring {stream_id}") as report:
 
-        def tell(uri: str, snapshot_id: str, progress: Progress) -> None:
+        def tell(uri: str, snapshot_id: str, progress: CopyProgress) -> None:
             report(f"{snapshot_id} to {uri}: {progress.sentence}")
 
         for uri, done in controller.mirrors.copy(
@@ -76,7 +76,7 @@ def mirror(
 @_fetching_options
 @pass_session
 def restore(
-    session: Session,
+    session: ShellSession,
     uris: tuple[str, ...],
     stream_ids: tuple[str, ...],
     accept_duplicates: bool,
@@ -114,7 +114,7 @@ def restore(
     with session.progress("restoring") as report:
         for stream_id in wanted:
 
-            def tell(progress: Progress, stream_id: str = stream_id) -> None:
+            def tell(progress: CopyProgress, stream_id: str = stream_id) -> None:
                 report(f"{stream_id}: {progress.sentence}")
 
             try:

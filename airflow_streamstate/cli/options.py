@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from airflow_streamstate.cli.session import CHECKPOINTS_VARIABLE, HOME_VARIABLE, WORK_DIR_VARIABLE, Session
+from airflow_streamstate.cli.session import CHECKPOINTS_VARIABLE, HOME_VARIABLE, WORK_DIR_VARIABLE, ShellSession
 from airflow_streamstate.protocol.codec import parse_time
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _set(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
 
     def keep(context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
         if value:
-            setattr(context.ensure_object(Session), name, value)
+            setattr(context.ensure_object(ShellSession), name, value)
         return value
 
     return keep
@@ -100,7 +100,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, value: bo
     import importlib.metadata
 
     version = importlib.metadata.version("airflow-streamstate")
-    session = context.ensure_object(Session)
+    session = context.ensure_object(ShellSession)
     session.emit({"version": version}, lambda console: console.print(f"streamstate {version}"))
     context.exit()
 
@@ -139,7 +139,7 @@ COMMON_OPTIONS: tuple[click.Option, ...] = (
     ),
 )  # fmt: skip
 """Accepted before and after the verb, so no verb has them among its own ``params``."""
-_ORDER = "Order"
+_ORDER = "OrderVerb"
 ORDER_OPTIONS: dict[str, click.Option] = {
     "timeout": Option(
         ["--timeout", "timeout_seconds"], type=Seconds(0.1), metavar="SECONDS", heading=_ORDER,
@@ -173,7 +173,7 @@ class Shared(click.Command):
 
     def get_help(self, ctx: click.Context) -> str:
         text = super().get_help(ctx)
-        session = ctx.find_object(Session)
+        session = ctx.find_object(ShellSession)
         return json.dumps({"help": text}) if session is not None and session.as_json else text
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -229,7 +229,7 @@ class Verb(Shared):
     """A verb; a stray word before ``--`` is refused instead of passed to the script."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        session = ctx.find_object(Session)
+        session = ctx.find_object(ShellSession)
         if session is not None:
             session.verb = ctx.command_path.partition(" ")[2]
         words = list(args)
@@ -260,7 +260,7 @@ class Ordering:
         return {"reason": self.reason, "request_id": self.request_id}
 
 
-class Order(Verb):
+class OrderVerb(Verb):
     """A verb that records an order and waits for its end; its callback gets an ``Ordering`` as ``ordering``.
 
     Args:
@@ -352,7 +352,7 @@ def _complete_stream(_context: click.Context, _parameter: click.Parameter, incom
     from click.shell_completion import CompletionItem
 
     with suppress(Exception):
-        found = _context.ensure_object(Session).home().stream_ids()
+        found = _context.ensure_object(ShellSession).home().stream_ids()
         return [CompletionItem(name) for name in found if name.startswith(incomplete)]
     return []
 
@@ -361,7 +361,7 @@ stream_argument = click.argument(
     "stream_id", metavar="STREAM", callback=_set("stream_id"), shell_complete=_complete_stream
 )
 script_arguments = click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
-pass_session = click.make_pass_decorator(Session, ensure=True)
+pass_session = click.make_pass_decorator(ShellSession, ensure=True)
 expires_in_option = option(
     "--expires-in",
     "expires_in_seconds",

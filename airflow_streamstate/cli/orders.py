@@ -8,8 +8,8 @@ import click
 
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.options import (
-    Order,
     Ordering,
+    OrderVerb,
     Seconds,
     Verb,
     assume_dead_option,
@@ -20,7 +20,7 @@ from airflow_streamstate.cli.options import (
     pass_session,
     stream_argument,
 )
-from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.commands.forced_stop import ON_DEADLINE, OnDeadline
 from airflow_streamstate.controller.deploy.skips import SkipOrder, SkipView
@@ -32,7 +32,7 @@ DRAIN_DEADLINES: tuple[OnDrainDeadline, ...] = ("fail", "stop", "kill")
 _NOT_YET = {"snapshot": {"kind": None, "files": None, "bytes": None}}
 
 
-@click.command(cls=Order, waits_until="it has stopped and its snapshot is complete")
+@click.command(cls=OrderVerb, waits_until="it has stopped and its snapshot is complete")
 @stream_argument
 @deployment_option
 @option(
@@ -51,7 +51,7 @@ _NOT_YET = {"snapshot": {"kind": None, "files": None, "bytes": None}}
 @expires_in_option
 @pass_session
 def stop(
-    session: Session,
+    session: ShellSession,
     /,
     stream_id: str,
     deployment_id: str | None,
@@ -88,7 +88,7 @@ def stop(
     session.emit(result, lambda console: render.ordered(console, result, "stop"))
 
 
-@click.command(cls=Order, waits_until="it is drained and its snapshot is complete")
+@click.command(cls=OrderVerb, waits_until="it is drained and its snapshot is complete")
 @stream_argument
 @deployment_option
 @option(
@@ -133,7 +133,7 @@ def stop(
 @expires_in_option
 @pass_session
 def drain(
-    session: Session,
+    session: ShellSession,
     /,
     stream_id: str,
     mode: DrainMode,
@@ -188,7 +188,7 @@ def drain(
     help="How long its processes may take to end.",
 )
 @pass_session
-def kill(session: Session, /, stream_id: str, grace_seconds: float) -> None:
+def kill(session: ShellSession, /, stream_id: str, grace_seconds: float) -> None:
     """End the driver of STREAM at once, batch in flight or not.
 
     No row is lost: `resume` and `deploy` continue from the log.
@@ -198,7 +198,7 @@ def kill(session: Session, /, stream_id: str, grace_seconds: float) -> None:
     session.emit(result, lambda console: render.killed(console, result))
 
 
-@click.command(cls=Order, waits_until="the batch is skipped")
+@click.command(cls=OrderVerb, waits_until="the batch is skipped")
 @stream_argument
 @option("--batch", "batch_id", type=click.IntRange(min=0), required=True, metavar="N", help="The planned batch.")
 @option("--query", "query_name", metavar="NAME", help="The query, if several have a batch of this number planned.")
@@ -211,7 +211,7 @@ def kill(session: Session, /, stream_id: str, grace_seconds: float) -> None:
 )
 @assume_dead_option
 @pass_session
-def skip(session: Session, /, stream_id: str, show: bool, ordering: Ordering, **given: Any) -> None:
+def skip(session: ShellSession, /, stream_id: str, show: bool, ordering: Ordering, **given: Any) -> None:
     """Commit a planned batch of STREAM that always fails, without reading its rows, and continue after it.
 
     For a STREAM that has ended: the next attempt skips the batch before it starts the query. The state is unchanged;
@@ -238,12 +238,12 @@ def skip(session: Session, /, stream_id: str, show: bool, ordering: Ordering, **
     session.emit(result, lambda console: render.skipped(console, result))
 
 
-def wait_and_emit(session: Session, controller: Controller, order: CommandView, ordering: Ordering) -> None:
+def wait_and_emit(session: ShellSession, controller: Controller, order: CommandView, ordering: Ordering) -> None:
     """Print the end of an order, or with ``--async`` that it is recorded."""
     emit_order(session, order, wait_for(session, controller, order, ordering))
 
 
-def wait_for(session: Session, controller: Controller, order: CommandView, ordering: Ordering) -> Outcome | None:
+def wait_for(session: ShellSession, controller: Controller, order: CommandView, ordering: Ordering) -> Outcome | None:
     """The end of an order; None with ``--async``."""
     if ordering.timeout_seconds is None:
         return None
@@ -251,7 +251,7 @@ def wait_for(session: Session, controller: Controller, order: CommandView, order
         return controller.wait(WaitCondition.of(order), ordering.timeout_seconds, report).end
 
 
-def emit_order(session: Session, order: CommandView, outcome: Outcome | None) -> None:
+def emit_order(session: ShellSession, order: CommandView, outcome: Outcome | None) -> None:
     """Print an order and its end, with the same fields whether it has ended or not."""
     result: dict[str, object] = {"snapshot_id": None, "queries": {}, **_NOT_YET.get(order.verb, {}), **order.to_json()}
     result |= {} if outcome is None else outcome.to_json()

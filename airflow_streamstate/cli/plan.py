@@ -13,9 +13,9 @@ from rich.text import Text
 
 from airflow_streamstate.cli.changes import change_of, change_options, names_anything
 from airflow_streamstate.cli.exits import DONE, status_of_rehearsal
-from airflow_streamstate.cli.options import Order, Ordering, Seconds, option, pass_session, stream_argument
+from airflow_streamstate.cli.options import Ordering, OrderVerb, Seconds, option, pass_session, stream_argument
 from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
-from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.rehearsal.planning import DEADLINE_SECONDS, RecordedPlans
 from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
@@ -117,7 +117,7 @@ def _differences(console: Console, name: str, query: QueryReport) -> None:
         console.print(shown(f"  {name}: {note}"))
 
 
-@click.command(cls=Order, takes=("reason", "request-id"))
+@click.command(cls=OrderVerb, takes=("reason", "request-id"))
 @stream_argument
 @option(
     "--rehearse/--no-rehearsal",
@@ -139,7 +139,7 @@ def _differences(console: Console, name: str, query: QueryReport) -> None:
 )
 @pass_session
 def plan(
-    session: Session,
+    session: ShellSession,
     /,
     stream_id: str,
     runs_batches: bool,
@@ -174,7 +174,7 @@ def plan(
 
 
 def _rehearsed(
-    session: Session,
+    session: ShellSession,
     controller: Controller,
     request: ChangeRequest,
     request_id: str | None,
@@ -192,7 +192,7 @@ def _rehearsed(
         raise
 
 
-def _show(session: Session, controller: Controller, stream_id: str) -> int:
+def _show(session: ShellSession, controller: Controller, stream_id: str) -> int:
     found = controller.plans.recorded(stream_id)
     result = {
         "stream_id": found.stream_id,

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from airflow_streamstate.cli.session import printable
 from airflow_streamstate.connectors.moving import describe
 from airflow_streamstate.protocol.causes import cause_of, cause_of_failure, without_query_report
 from airflow_streamstate.protocol.positions import SourceMove
+from airflow_streamstate.protocol.redaction import printable
 
 Row = Mapping[str, Any]
 COLOURS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from airflow_streamstate.cli import render
-from airflow_streamstate.cli.options import Order, Ordering, Seconds, Verb, option, pass_session, stream_argument
-from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.options import Ordering, OrderVerb, Seconds, Verb, option, pass_session, stream_argument
+from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.controller.retention.deciding import KEPT_SNAPSHOTS, RetentionPolicy
 
 MAX_AGE_SECONDS = 100 * 365 * 86_400.0
@@ -31,7 +31,7 @@ MAX_AGE_SECONDS = 100 * 365 * 86_400.0
 @option("--dry-run", is_flag=True, help="Only show what would be removed, and why.")
 @pass_session
 def prune(
-    session: Session,
+    session: ShellSession,
     /,
     stream_id: str,
     keep: int | None,
@@ -55,7 +55,7 @@ def prune(
 @stream_argument
 @click.argument("snapshot_id", metavar="SNAPSHOT")
 @pass_session
-def pin(session: Session, /, stream_id: str, snapshot_id: str) -> None:
+def pin(session: ShellSession, /, stream_id: str, snapshot_id: str) -> None:
     """Protect SNAPSHOT of STREAM from pruning until it is unpinned."""
     session.controller().retention.pin(stream_id, snapshot_id)
     _say_pinned(session, stream_id, snapshot_id, is_pinned=True)
@@ -65,22 +65,22 @@ def pin(session: Session, /, stream_id: str, snapshot_id: str) -> None:
 @stream_argument
 @click.argument("snapshot_id", metavar="SNAPSHOT")
 @pass_session
-def unpin(session: Session, /, stream_id: str, snapshot_id: str) -> None:
+def unpin(session: ShellSession, /, stream_id: str, snapshot_id: str) -> None:
     """Allow the pruning of SNAPSHOT of STREAM again."""
     session.controller().retention.unpin(stream_id, snapshot_id)
     _say_pinned(session, stream_id, snapshot_id, is_pinned=False)
 
 
-def _say_pinned(session: Session, stream_id: str, snapshot_id: str, *, is_pinned: bool) -> None:
+def _say_pinned(session: ShellSession, stream_id: str, snapshot_id: str, *, is_pinned: bool) -> None:
     result = {"stream_id": stream_id, "snapshot_id": snapshot_id, "pinned": is_pinned}
     session.emit(result, lambda console: render.pinned(console, result))
 
 
-@click.command(cls=Order, takes=("reason",))
+@click.command(cls=OrderVerb, takes=("reason",))
 @stream_argument
 @option("--delete", "deletes", is_flag=True, help="Remove the whole stream. This cannot be undone.")
 @pass_session
-def retire(session: Session, /, stream_id: str, deletes: bool, ordering: Ordering) -> None:
+def retire(session: ShellSession, /, stream_id: str, deletes: bool, ordering: Ordering) -> None:
     """Mark STREAM, which has ended, as retired: only `deploy --revive` starts it again.
 
     --delete removes the whole stream, with all snapshots, pinned ones too; after an interruption the same command

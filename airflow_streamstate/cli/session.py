@@ -15,6 +15,7 @@ import click
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.redaction import printable
 
 if TYPE_CHECKING:  # rich and the controller are imported on use: `--help` needs neither
     from rich.console import Console
@@ -36,7 +37,7 @@ _ENDLESS = 100_000
 
 
 @dataclass
-class Session:
+class ShellSession:
     """One run of the command.
 
     Attributes:
@@ -55,7 +56,7 @@ class Session:
     stream_id: str = ""
 
     @classmethod
-    def of(cls, environ: Mapping[str, str], *, as_json: bool) -> Session:
+    def of(cls, environ: Mapping[str, str], *, as_json: bool) -> ShellSession:
         """A session with the home of the environment, which options may override."""
         return cls(
             environ.get(HOME_VARIABLE),
@@ -139,11 +140,6 @@ class Session:
             from airflow_streamstate.cli import render
 
             _print(lambda console: render.error(console, error), stderr=True)
-
-
-def printable(text: str) -> str:
-    """The text without characters that could act on a terminal."""
-    return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
 
 
 def _line_by_line(title: str, clock: Clock) -> Report:

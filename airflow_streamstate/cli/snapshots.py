@@ -11,8 +11,8 @@ from airflow_streamstate.cli import render
 from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.options import (
     Moment,
-    Order,
     Ordering,
+    OrderVerb,
     Seconds,
     Verb,
     expires_in_option,
@@ -22,7 +22,7 @@ from airflow_streamstate.cli.options import (
     stream_argument,
 )
 from airflow_streamstate.cli.orders import emit_order, wait_for
-from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.start import split
 from airflow_streamstate.cli.state import reader_driver_options
 from airflow_streamstate.controller.retention.pruning import KeptSnapshot
@@ -36,7 +36,7 @@ from airflow_streamstate.snapshot.checksums import content_digest
 DRIVER_OPTIONS = {"deadline_seconds": "--deadline", "packages": "--packages", "conf": "--conf", "master": "--master"}
 
 
-@click.command(cls=Order, waits_until="the snapshot is complete, and repeats the order while no driver takes it up")
+@click.command(cls=OrderVerb, waits_until="the snapshot is complete, and repeats the order while no driver takes it up")
 @stream_argument
 @option("--pin", "pins", is_flag=True, help="Protect it from pruning until `snapshot unpin`.")
 @option(
@@ -62,7 +62,7 @@ DRIVER_OPTIONS = {"deadline_seconds": "--deadline", "packages": "--packages", "c
 @expires_in_option
 @pass_session
 def create(
-    session: Session,
+    session: ShellSession,
     /,
     stream_id: str,
     pins: bool,
@@ -91,7 +91,7 @@ def create(
 @click.command(cls=Verb)
 @stream_argument
 @pass_session
-def list_(session: Session, /, stream_id: str) -> int:
+def list_(session: ShellSession, /, stream_id: str) -> int:
     """List the complete snapshots of STREAM, oldest first, with their sizes and what keeps them from pruning.
 
     Exit status 1 if a manifest is unreadable.
@@ -115,7 +115,7 @@ def list_(session: Session, /, stream_id: str) -> int:
 @reader_driver_options
 @pass_session
 def verify(
-    session: Session, /, stream_id: str, snapshot_id: str, deep: bool, packages: tuple[str, ...], **rest: Any
+    session: ShellSession, /, stream_id: str, snapshot_id: str, deep: bool, packages: tuple[str, ...], **rest: Any
 ) -> int:
     """Read every byte of SNAPSHOT, and name what is missing or altered.
 

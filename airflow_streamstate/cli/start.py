@@ -13,8 +13,8 @@ import click
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.options import (
     Moment,
-    Order,
     Ordering,
+    OrderVerb,
     accept_lost_input_option,
     allow_new_query_option,
     assume_dead_option,
@@ -31,7 +31,7 @@ from airflow_streamstate.cli.options import (
     script_arguments,
     stream_argument,
 )
-from airflow_streamstate.cli.session import Report, Session
+from airflow_streamstate.cli.session import Report, ShellSession
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.views import DeploymentView, StreamStatus
 from airflow_streamstate.controller.request.requests import DeployRequest
@@ -91,7 +91,7 @@ setting_option = option(
 )
 
 
-@click.command(cls=Order, waits_until=HEALTHY)
+@click.command(cls=OrderVerb, waits_until=HEALTHY)
 @stream_argument
 @option("--app", "application", required=True, metavar="PATH", help="The PySpark script, unmodified.")
 @option(
@@ -163,7 +163,7 @@ setting_option = option(
 @script_arguments
 @pass_session
 def deploy(
-    session: Session,
+    session: ShellSession,
     /,
     stream_id: str,
     start_mode: StartMode | None,
@@ -204,12 +204,12 @@ def deploy(
     wait_and_emit(session, controller, view, ordering, max_lag)
 
 
-@click.command(cls=Order, waits_until=HEALTHY)
+@click.command(cls=OrderVerb, waits_until=HEALTHY)
 @stream_argument
 @max_lag_option
 @assume_dead_option
 @pass_session
-def resume(session: Session, stream_id: str, assume_dead: bool, max_lag: int | None, ordering: Ordering) -> None:
+def resume(session: ShellSession, stream_id: str, assume_dead: bool, max_lag: int | None, ordering: Ordering) -> None:
     """Start the current deployment of STREAM again: its recorded code, on its own checkpoints.
 
     For a deployment that was stopped or killed, has finished or failed. After a drain use deploy.
@@ -221,7 +221,7 @@ def resume(session: Session, stream_id: str, assume_dead: bool, max_lag: int | N
     wait_and_emit(session, controller, view, ordering, max_lag)
 
 
-def deploy_request(session: Session, stream_id: str, ordering: Ordering, **given: Any) -> DeployRequest:
+def deploy_request(session: ShellSession, stream_id: str, ordering: Ordering, **given: Any) -> DeployRequest:
     """The request of the options that ``deploy`` and ``adopt`` share, with what else is given."""
     given |= {
         **lists_of(given),
@@ -232,7 +232,7 @@ def deploy_request(session: Session, stream_id: str, ordering: Ordering, **given
     return DeployRequest(stream_id=stream_id, **ordering.facts, **given)
 
 
-def _settings_of(session: Session, named: Mapping[str, str]) -> AgentSettings | None:
+def _settings_of(session: ShellSession, named: Mapping[str, str]) -> AgentSettings | None:
     if not named:
         return None
     unknown = sorted(set(named) - set(SETTINGS))
@@ -264,7 +264,7 @@ def _refuse_lag_without_wait(ordering: Ordering, max_lag: int | None) -> None:
 
 
 def wait_and_emit(
-    session: Session, controller: Controller, view: DeploymentView, ordering: Ordering, max_lag: int | None = None
+    session: ShellSession, controller: Controller, view: DeploymentView, ordering: Ordering, max_lag: int | None = None
 ) -> None:
     """Print the started deployment: with ``--async`` at once, else when it is healthy and within ``max_lag``."""
     if ordering.timeout_seconds is None:

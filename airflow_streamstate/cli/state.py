@@ -12,7 +12,7 @@ from rich.console import Console
 from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.options import Seconds, Verb, conf_option, option, options, pass_session, stream_argument
 from airflow_streamstate.cli.render import age, plain_table, shown
-from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.start import split
 from airflow_streamstate.controller.state_reader.choosing import (
     DEADLINE_SECONDS,
@@ -176,7 +176,9 @@ _snapshot_option = option("--snapshot", "snapshot_id", metavar="ID", help="The n
 @option("--key", "key_text", metavar="JSON", help="Only show rows whose key has these columns and values.")
 @_reader_options
 @pass_session
-def inspect(session: Session, /, stream_id: str, key_text: str | None, packages: tuple[str, ...], **rest: Any) -> int:
+def inspect(
+    session: ShellSession, /, stream_id: str, key_text: str | None, packages: tuple[str, ...], **rest: Any
+) -> int:
     """Show the state of STREAM in a snapshot.
 
     Operators, partitions, rows, bytes, skew, variables with their kinds, timers with the next one to fire. A Spark
@@ -208,7 +210,9 @@ def inspect(session: Session, /, stream_id: str, key_text: str | None, packages:
 )
 @_reader_options
 @pass_session
-def export(session: Session, /, stream_id: str, key_text: str | None, packages: tuple[str, ...], **rest: Any) -> int:
+def export(
+    session: ShellSession, /, stream_id: str, key_text: str | None, packages: tuple[str, ...], **rest: Any
+) -> int:
     """Write the state of STREAM in a snapshot as tables.
 
     It is read and shown as by `snapshot inspect`.
@@ -227,7 +231,7 @@ def _request(
     return ReadingRequest(stream_id=stream_id, key=key, packages=split(packages), **rest)
 
 
-def _look(session: Session, request: ReadingRequest) -> int:
+def _look(session: ShellSession, request: ReadingRequest) -> int:
     controller = session.controller()
     with session.progress(f"{request.stream_id}: reading state") as on_progress:
         result = controller.readings.look(request, on_progress)
@@ -243,7 +247,7 @@ def _look(session: Session, request: ReadingRequest) -> int:
 @click.argument("snapshot_id", metavar="SNAPSHOT")
 @_reader_options
 @pass_session
-def diff(session: Session, /, stream_id: str, packages: tuple[str, ...], **rest: Any) -> int:
+def diff(session: ShellSession, /, stream_id: str, packages: tuple[str, ...], **rest: Any) -> int:
     """Show which keys of the state of STREAM were added, changed and removed from the first SNAPSHOT to the second.
 
     By operator and variable: the number, and the first rows of each. Refused if the operators differ.

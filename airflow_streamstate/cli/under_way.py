@@ -7,8 +7,8 @@ import click
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.exits import DONE
 from airflow_streamstate.cli.options import (
-    Order,
     Ordering,
+    OrderVerb,
     deployment_option,
     expires_in_option,
     is_given,
@@ -17,7 +17,7 @@ from airflow_streamstate.cli.options import (
     stream_argument,
 )
 from airflow_streamstate.cli.orders import wait_and_emit
-from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.upgrade import OVER, WAIT_SECONDS, run_to_end
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.upgrade.views import UpgradeView
@@ -27,10 +27,10 @@ from airflow_streamstate.protocol.upgrades import AfterStop
 _ANSWER = ("timeout", "async", "reason")
 
 
-@click.command(cls=Order, waits_until=OVER, timeout_seconds=WAIT_SECONDS, takes=("timeout",))
+@click.command(cls=OrderVerb, waits_until=OVER, timeout_seconds=WAIT_SECONDS, takes=("timeout",))
 @stream_argument
 @pass_session
-def continue_(session: Session, /, stream_id: str, ordering: Ordering) -> int:
+def continue_(session: ShellSession, /, stream_id: str, ordering: Ordering) -> int:
     """Continue the upgrade or rollback of STREAM that is under way.
 
     Every step is recorded, so any machine can continue it, and several processes at once.
@@ -39,23 +39,23 @@ def continue_(session: Session, /, stream_id: str, ordering: Ordering) -> int:
     return _finish(session, controller, _under_way(controller, stream_id), ordering)
 
 
-@click.command(cls=Order, waits_until=OVER, timeout_seconds=WAIT_SECONDS, takes=_ANSWER)
+@click.command(cls=OrderVerb, waits_until=OVER, timeout_seconds=WAIT_SECONDS, takes=_ANSWER)
 @stream_argument
 @pass_session
-def approve(session: Session, /, stream_id: str, ordering: Ordering) -> int:
+def approve(session: ShellSession, /, stream_id: str, ordering: Ordering) -> int:
     """Approve the plan of the upgrade of STREAM that waits for it, and continue the upgrade."""
     return _answer(session, stream_id, ordering, is_approved=True)
 
 
-@click.command(cls=Order, waits_until=OVER, timeout_seconds=WAIT_SECONDS, takes=_ANSWER)
+@click.command(cls=OrderVerb, waits_until=OVER, timeout_seconds=WAIT_SECONDS, takes=_ANSWER)
 @stream_argument
 @pass_session
-def reject(session: Session, /, stream_id: str, ordering: Ordering) -> int:
+def reject(session: ShellSession, /, stream_id: str, ordering: Ordering) -> int:
     """Reject the plan of the upgrade of STREAM that waits for it: nothing was stopped, and STREAM runs on."""
     return _answer(session, stream_id, ordering, is_approved=False)
 
 
-@click.command(cls=Order, waits_until="it is given up", timeout_seconds=WAIT_SECONDS)
+@click.command(cls=OrderVerb, waits_until="it is given up", timeout_seconds=WAIT_SECONDS)
 @stream_argument
 @option(
     "--after-stop",
@@ -68,7 +68,7 @@ def reject(session: Session, /, stream_id: str, ordering: Ordering) -> int:
 @expires_in_option
 @pass_session
 def cancel(
-    session: Session,
+    session: ShellSession,
     /,
     stream_id: str,
     after_stop: AfterStop,
@@ -102,7 +102,7 @@ def cancel(
     return _finish(session, controller, view, ordering, after_stop)
 
 
-def _answer(session: Session, stream_id: str, ordering: Ordering, *, is_approved: bool) -> int:
+def _answer(session: ShellSession, stream_id: str, ordering: Ordering, *, is_approved: bool) -> int:
     controller = session.controller()
     view = _under_way(controller, stream_id)
     controller.upgrades.approve(stream_id, view.upgrade_id, is_approved=is_approved, reason=ordering.reason)
@@ -110,7 +110,11 @@ def _answer(session: Session, stream_id: str, ordering: Ordering, *, is_approved
 
 
 def _finish(
-    session: Session, controller: Controller, view: UpgradeView, ordering: Ordering, cancels: AfterStop | None = None
+    session: ShellSession,
+    controller: Controller,
+    view: UpgradeView,
+    ordering: Ordering,
+    cancels: AfterStop | None = None,
 ) -> int:
     if ordering.timeout_seconds is not None:
         return run_to_end(session, controller.upgrades, view, ordering.timeout_seconds, cancels)

@@ -15,8 +15,8 @@ from rich.text import Text
 from airflow_streamstate.cli.changes import change_of, change_options
 from airflow_streamstate.cli.exits import status_of_upgrade
 from airflow_streamstate.cli.options import (
-    Order,
     Ordering,
+    OrderVerb,
     Seconds,
     accept_lost_input_option,
     max_snapshot_age_option,
@@ -26,7 +26,7 @@ from airflow_streamstate.cli.options import (
     stream_argument,
 )
 from airflow_streamstate.cli.render import plain_table, shown, without_launch_folder
-from airflow_streamstate.cli.session import Report, Session
+from airflow_streamstate.cli.session import Report, ShellSession
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import (
@@ -298,7 +298,7 @@ _if_busy_option = option(
 )
 
 
-class UpgradeVerb(Order):
+class UpgradeVerb(OrderVerb):
     """A verb that begins an upgrade or a rollback. This process takes the steps, so it always waits."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
@@ -337,7 +337,7 @@ class UpgradeVerb(Order):
 @_undo_command_option
 @_if_busy_option
 @pass_session
-def upgrade(session: Session, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
+def upgrade(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
     """Upgrade STREAM: rehearse, stop or drain, start, wait until healthy; back to the old version if that fails.
 
     Omitted options stay as they are. The new version is rehearsed on a fork of the real state while the old one runs;
@@ -360,7 +360,7 @@ def upgrade(session: Session, /, stream_id: str, if_busy: str, ordering: Orderin
 @_slower_option
 @_if_busy_option
 @pass_session
-def restart(session: Session, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
+def restart(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
     """Upgrade STREAM to what it runs now, in a new driver."""
     controller = session.controller()
     change = ChangeRequest(stream_id, reason=ordering.reason)
@@ -398,7 +398,7 @@ def restart(session: Session, /, stream_id: str, if_busy: str, ordering: Orderin
 @_healthy_options
 @_if_busy_option
 @pass_session
-def rollback(session: Session, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
+def rollback(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
     """Run the version before the current deployment of STREAM again, without a lost or doubled row.
 
     If the current version has committed nothing, the version before continues from the handover. Otherwise its code is
@@ -452,7 +452,7 @@ def _words(command: str) -> tuple[str, ...]:
         ) from None
 
 
-def _calling(session: Session, view: UpgradeView, on_progress: Report) -> Report:
+def _calling(session: ShellSession, view: UpgradeView, on_progress: Report) -> Report:
     """As ``on_progress``; also says once that a person has to approve."""
     is_called = False
 
@@ -469,7 +469,7 @@ def _calling(session: Session, view: UpgradeView, on_progress: Report) -> Report
 
 
 def _begin_and_run(
-    session: Session,
+    session: ShellSession,
     controller: Controller,
     stream_id: str,
     begin: Callable[[str | None], UpgradeView],
@@ -488,7 +488,7 @@ def _begin_and_run(
 
 
 def run_to_end(
-    session: Session,
+    session: ShellSession,
     upgrades: Upgrades,
     view: UpgradeView,
     timeout_seconds: float,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from airflow_streamstate.checkpoint.file_source import files_taken, parse_file_source_offset
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.connectors.registry import SOURCES, Found, find_connectors
+from airflow_streamstate.connectors.registry import SOURCES, FoundConnectors, find_connectors
 from airflow_streamstate.connectors.source import NO_OFFSET, Lag, MeasuringConnector, SourceConnector
 from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
 from airflow_streamstate.store.base import Store
@@ -20,7 +20,7 @@ FILE = "file"
 
 
 @functools.cache
-def known_sources() -> Found[SourceConnector]:
+def known_sources() -> FoundConnectors[SourceConnector]:
     """Every source connector that can be imported here, cached."""
     return find_connectors(SOURCES, SourceConnector)  # type: ignore[type-abstract]
 

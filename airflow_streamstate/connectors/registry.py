@@ -20,7 +20,7 @@ ConnectorT = TypeVar("ConnectorT")
 
 
 @dataclass(frozen=True)
-class Found(Generic[ConnectorT]):
+class FoundConnectors(Generic[ConnectorT]):
     """The connectors of a group.
 
     Attributes:
@@ -35,7 +35,7 @@ class Found(Generic[ConnectorT]):
 
 def find_connectors(
     group: str, interface: type[ConnectorT], entry_points: Iterable[importlib.metadata.EntryPoint] | None = None
-) -> Found[ConnectorT]:
+) -> FoundConnectors[ConnectorT]:
     """Every connector of a group, created.
 
     Args:
@@ -56,7 +56,7 @@ def find_connectors(
             problems.append(f"the {kind} connector {point.name} ({point.value}) cannot be used: {_describe(error)}")
         else:
             found.append(connector)
-    return Found(tuple(found), tuple(problems))
+    return FoundConnectors(tuple(found), tuple(problems))
 
 
 def _installed(group: str, problems: list[str]) -> list[importlib.metadata.EntryPoint]:

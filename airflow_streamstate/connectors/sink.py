@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from airflow_streamstate.connectors.registry import SINKS, Found, find_connectors
+from airflow_streamstate.connectors.registry import SINKS, FoundConnectors, find_connectors
 from airflow_streamstate.protocol.data_events import RepeatMeans
 
 Skips = Literal["batch_id", "query_id_and_batch_id", "nothing", "unknown"]
@@ -165,7 +165,7 @@ def repeat_means(sink: Sink, connectors: Iterable[SinkConnector], conf: Mapping[
 
 
 @functools.cache
-def known_sinks() -> Found[SinkConnector]:
+def known_sinks() -> FoundConnectors[SinkConnector]:
     """Every sink connector that can be imported here, cached: finding them reads the metadata of all packages."""
     return find_connectors(SINKS, SinkConnector)  # type: ignore[type-abstract]
 

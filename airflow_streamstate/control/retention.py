@@ -20,7 +20,7 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.retention import (
     AbandonedSnapshot,
     KnownGood,
-    Lease,
+    LeaseRecord,
     Pin,
     RetentionRegister,
     SnapshotInProgress,
@@ -171,7 +171,7 @@ class Retention:
             now = self._clock.now()
             before = register.leases.get(lease_id)
             taken_at = now if before is None else before.taken_at
-            lease = Lease(snapshot_id, reader, taken_at, expires_at)
+            lease = LeaseRecord(snapshot_id, reader, taken_at, expires_at)
             return replace(
                 register,
                 leases={**register.leases, lease_id: lease},
@@ -251,7 +251,7 @@ def _moved(register: RetentionRegister, **changes: object) -> RetentionRegister:
     return replace(register, generation=register.generation + 1, **changes)  # type: ignore[arg-type]
 
 
-def is_held(lease: Lease, now: datetime) -> bool:
+def is_held(lease: LeaseRecord, now: datetime) -> bool:
     """Whether its reader may still read, by this clock of another machine."""
     return lease.expires_at + timedelta(seconds=CLOCKS_DIFFER_SECONDS) > now
 

@@ -30,7 +30,7 @@ from airflow_streamstate.controller.request.resolved_request import resolve_requ
 from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.controller.snapshots import Snapshots
 from airflow_streamstate.controller.state_reader.readings import Readings
-from airflow_streamstate.controller.upgrade.tools import Verbs
+from airflow_streamstate.controller.upgrade.tools import UpgradeVerbs
 from airflow_streamstate.controller.upgrade.upgrades import Upgrades, describe_holder
 from airflow_streamstate.controller.wait.condition import WaitCondition, WaitResult
 from airflow_streamstate.controller.wait.notifications import Notifications
@@ -82,7 +82,7 @@ class Controller:
         self.retention = Retaining(self._context)
         self.plans = Rehearsals(self._context)
         self.upgrades = Upgrades(
-            self._context, Verbs(self._attempts, self._deployer, self._orders, self._waits, self.plans)
+            self._context, UpgradeVerbs(self._attempts, self._deployer, self._orders, self._waits, self.plans)
         )
         self._waits.add("rehearsed", self._look_at_rehearsal)
         self._waits.add("upgrade", self._look_for_upgrade_work)

@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
-from airflow_streamstate.control.lost_register import lost_register
 from airflow_streamstate.control.presence import GuardedHome, HomePresence
-from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.control.stream import StreamControl, lost_register
 from airflow_streamstate.controller.adoption_guard import refuse_adopted
 from airflow_streamstate.errors import (
     ConflictError,

@@ -15,7 +15,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.snapshot.copy import Progress
+from airflow_streamstate.snapshot.copy import CopyProgress
 from airflow_streamstate.snapshot.mirror import (
     Mirrored,
     is_mirrored,
@@ -82,7 +82,7 @@ class Mirrors:
         *,
         batch_bytes: int | None = None,
         timeout_seconds: float | None = None,
-        on_progress: Callable[[str, str, Progress], None] = lambda _uri, _snapshot_id, _progress: None,
+        on_progress: Callable[[str, str, CopyProgress], None] = lambda _uri, _snapshot_id, _progress: None,
     ) -> Iterator[tuple[str, Mirrored]]:
         """Copy every complete snapshot of a stream to these mirrors, oldest first; yields each URI and result.
 
@@ -118,7 +118,7 @@ class Mirrors:
         spec: DeploymentSpec | None,
         settings: AgentSettings,
         mirror: Store,
-        on_progress: Callable[[str, str, Progress], None],
+        on_progress: Callable[[str, str, CopyProgress], None],
         failures: list[StreamStateError],
     ) -> Iterator[tuple[str, Mirrored]]:
         refuse_same(control, mirror, self._context.home.checkpoints)
@@ -135,7 +135,7 @@ class Mirrors:
         control: StreamControl,
         settings: AgentSettings,
         mirror: Store,
-        on_progress: Callable[[str, str, Progress], None],
+        on_progress: Callable[[str, str, CopyProgress], None],
         failures: list[StreamStateError],
     ) -> Iterator[tuple[str, Mirrored]]:
         home, lost = self._context.home, dict[str, StreamStateError]()
@@ -144,7 +144,7 @@ class Mirrors:
             if manifest is None:
                 continue
 
-            def report(progress: Progress, snapshot_id: str = snapshot_id) -> None:
+            def report(progress: CopyProgress, snapshot_id: str = snapshot_id) -> None:
                 on_progress(mirror.uri, snapshot_id, progress)
 
             try:

@@ -34,7 +34,7 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS, DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.snapshot.copy import Progress
+from airflow_streamstate.snapshot.copy import CopyProgress
 from airflow_streamstate.snapshot.copy_snapshot import copy_snapshot, sealed_in
 from airflow_streamstate.snapshot.mirror import artifact_keys, carry
 from airflow_streamstate.snapshot.placing import as_kept_in
@@ -124,7 +124,7 @@ class Restoring:
         stream_id: str,
         *,
         accept_duplicates: bool = False,
-        on_progress: Callable[[Progress], None] = lambda _progress: None,
+        on_progress: Callable[[CopyProgress], None] = lambda _progress: None,
     ) -> RestoredStream:
         """Restore one stream; idempotent.
 

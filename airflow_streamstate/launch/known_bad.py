@@ -58,7 +58,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
 
 
 @dataclass(frozen=True)
-class Found:
+class BadRelease:
     """A release that is known to fail, and the coordinates or jar by which it was recognised."""
 
     name: str
@@ -70,20 +70,20 @@ class Found:
         return f"{self.known.component} {self.release} ({self.name}): {self.known.symptom}. {self.known.remedy}"
 
 
-def known_bad_among(names: Iterable[str], spark_version: str) -> tuple[Found, ...]:
+def known_bad_among(names: Iterable[str], spark_version: str) -> tuple[BadRelease, ...]:
     """The releases among these that are known to fail, each once.
 
     Args:
         names: Maven coordinates, and names or URIs of jars.
         spark_version: of the Spark that they are used with; "" for unknown, which counts as one that they fail on.
     """
-    found: dict[tuple[str, str], Found] = {}
+    found: dict[tuple[str, str], BadRelease] = {}
     for name in names:
         for known in KNOWN_BAD:
             release = _release_of(name, known.artifact)
             fails_here = not known.sparks or not spark_version or spark_version in known.sparks
             if release in known.releases and fails_here:
-                found.setdefault((known.artifact, release), Found(name, release, known))
+                found.setdefault((known.artifact, release), BadRelease(name, release, known))
     return tuple(found.values())
 
 

@@ -134,3 +134,8 @@ def _secrets_in(text: str) -> Iterator[str]:
 def _is_plain(match: re.Match[str]) -> bool:
     """A user without a password is shown (``abfss://container@account``), but for http, where it is a token."""
     return ":" not in match["userinfo"] and not match["scheme"].lower().startswith("http")
+
+
+def printable(text: str) -> str:
+    """The text without characters that could act on a terminal."""
+    return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)

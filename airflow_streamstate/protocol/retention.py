@@ -31,7 +31,7 @@ class SnapshotInProgress:
 
 
 @dataclass(frozen=True)
-class Lease:
+class LeaseRecord:
     """A reader uses a snapshot; until the lease expires, none of its files is removed."""
 
     snapshot_id: str
@@ -111,7 +111,7 @@ class RetentionRegister(Message):
     generation: int = 0
     newest_snapshot_id: str | None = None
     makings: Mapping[str, SnapshotInProgress] = field(default_factory=dict)
-    leases: Mapping[str, Lease] = field(default_factory=dict)
+    leases: Mapping[str, LeaseRecord] = field(default_factory=dict)
     pins: Mapping[str, Pin] = field(default_factory=dict)
     used: Mapping[str, datetime] = field(default_factory=dict)
     condemned: Mapping[str, PendingDeletion] = field(default_factory=dict)

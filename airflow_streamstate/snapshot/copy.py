@@ -64,7 +64,7 @@ class FileToCopy:
 
 
 @dataclass(frozen=True)
-class Progress:
+class CopyProgress:
     """How far a copy has come."""
 
     files: int
@@ -239,7 +239,7 @@ def copy(
     batch_bytes: int = COPY_BATCH_BYTES,
     timeout_seconds: float = COPY_TIMEOUT_SECONDS,
     clock: Clock = SYSTEM_CLOCK,
-    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    on_progress: Callable[[CopyProgress], None] = lambda _progress: None,
     go_on: Callable[[], None] = lambda: None,
     is_new: bool = False,
     errors: CopyErrors | None = None,
@@ -298,7 +298,7 @@ class _Copy:
     def run(
         self,
         wanted: Sequence[FileToCopy],
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[CopyProgress], None],
         go_on: Callable[[], None],
     ) -> Copied:
         left = deque[FileToCopy]()
@@ -309,7 +309,7 @@ class _Copy:
         files, size_bytes = len(wanted), sum(one.size_bytes for one in wanted)
         files_done, bytes_done = files - len(left), size_bytes - sum(one.size_bytes for one in left)
         there = files_done, bytes_done
-        on_progress(Progress(files, files_done, size_bytes, bytes_done))
+        on_progress(CopyProgress(files, files_done, size_bytes, bytes_done))
         if not left:
             return Copied(0, 0)
         for number in range(len(self._sources)):
@@ -321,7 +321,7 @@ class _Copy:
                 self._begin(left)
                 for file in self._wait():
                     files_done, bytes_done = files_done + 1, bytes_done + file.wanted.size_bytes
-                    on_progress(Progress(files, files_done, size_bytes, bytes_done))
+                    on_progress(CopyProgress(files, files_done, size_bytes, bytes_done))
         finally:
             self._end()
         dropped = tuple((self._sources[number].uri, str(why)) for number, why in sorted(self._dropped.items()))

@@ -65,7 +65,7 @@ def _copy_all(source: Checkpoint, position: Position, target: Checkpoint, go_on:
 
 def _rewrite(source: Checkpoint, target: Checkpoint, path: str, has_checksums: bool) -> int:
     body = _read(source, path)
-    check = _Check(source, path, has_checksums, None)
+    check = _CheckpointCheck(source, path, has_checksums, None)
     check.update(body)
     check.complaint()
     target.store.put(target.key(path), at_home(body, target, source.key(path)))
@@ -81,11 +81,11 @@ def _file(
         raise _gone(key)
     # One piece is of one version of the file.
     before = source.store.head(key) if info.size_bytes > COPY_BATCH_BYTES else None
-    check = partial(_Check, source, path, has_checksums, before)
+    check = partial(_CheckpointCheck, source, path, has_checksums, before)
     return FileToCopy(key, info.size_bytes, check, target.key(path))
 
 
-class _Check:
+class _CheckpointCheck:
     """Compares one file with Spark's checksums of it, if any, and with ``head`` from before its first piece, if any."""
 
     def __init__(self, source: Checkpoint, path: str, has_checksums: bool, before: ObjectInfo | None) -> None:

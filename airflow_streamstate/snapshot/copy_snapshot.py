@@ -18,7 +18,7 @@ from airflow_streamstate.snapshot.checksums import (
     companion_of,
     is_of_bytes,
 )
-from airflow_streamstate.snapshot.copy import Copied, FileToCopy, Progress, copy
+from airflow_streamstate.snapshot.copy import Copied, CopyProgress, FileToCopy, copy
 from airflow_streamstate.snapshot.data import captured_checksums, data_files
 from airflow_streamstate.store.base import Store
 
@@ -33,7 +33,7 @@ def copy_snapshot(
     timeout_seconds: float,
     clock: Clock = SYSTEM_CLOCK,
     arrives_as: SnapshotManifest | None = None,
-    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    on_progress: Callable[[CopyProgress], None] = lambda _progress: None,
     go_on: Callable[[], None] = lambda: None,
 ) -> Copied:
     """Copy the files of a snapshot, without its manifest (Law 3). Other arguments and errors as ``copy``.
@@ -82,16 +82,18 @@ def _files(
         for entry in query.files:
             sha256 = sealed.get(name, {}).get(entry.path, "")
             if entry.path in crc32_of:
-                check = partial(_Check, entry, sha256, crc32_of[entry.path])
+                check = partial(_SnapshotCheck, entry, sha256, crc32_of[entry.path])
             else:
                 beside = there.get(companion_of(entry.path), "") if entry.spark_crc32 else ""
-                check = partial(_Check, entry, sha256, checksums=partial(captured_checksums, target, beside, entry))
+                check = partial(
+                    _SnapshotCheck, entry, sha256, checksums=partial(captured_checksums, target, beside, entry)
+                )
             files = checksum_files if entry.path in crc32_of else others
             files[keys[entry.path]] = FileToCopy(keys[entry.path], entry.size_bytes, check, there[entry.path])
     return list(checksum_files.values()), list(others.values())
 
 
-class _Check:
+class _SnapshotCheck:
     """Compares one file with all that is known of it.
 
     Args:

@@ -27,7 +27,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import deployment_id_for, order_of
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.retention import AbandonedSnapshot
-from airflow_streamstate.snapshot.copy import COPY_BATCH_BYTES, COPY_TIMEOUT_SECONDS, Progress
+from airflow_streamstate.snapshot.copy import COPY_BATCH_BYTES, COPY_TIMEOUT_SECONDS, CopyProgress
 from airflow_streamstate.snapshot.copy_snapshot import copy_snapshot, sealed_in
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.store.base import Store
@@ -59,7 +59,7 @@ def mirror_snapshot(
     *,
     batch_bytes: int = COPY_BATCH_BYTES,
     timeout_seconds: float = COPY_TIMEOUT_SECONDS,
-    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    on_progress: Callable[[CopyProgress], None] = lambda _progress: None,
     go_on: Callable[[], None] = lambda: None,
 ) -> Mirrored:
     """Copy a complete snapshot to a mirror, under a lease; calling it again continues (Law 2).

@@ -29,7 +29,7 @@ from airflow_streamstate.store.obstore import (
 from airflow_streamstate.store.obstore_errors import CREDENTIALS_AWAY, NO_CREDENTIALS
 from airflow_streamstate.store.options import AzureOptions
 from airflow_streamstate.store.s3a import SparkSettings
-from airflow_streamstate.store.server import Answer, Found, RequestFailure, ServerStore, reported
+from airflow_streamstate.store.server import Answer, FoundObject, RequestFailure, ServerStore, reported
 from airflow_streamstate.store.transfer import UPLOAD_PART_BYTES
 
 API_VERSION = "2021-12-02"
@@ -72,7 +72,7 @@ class AzureClient(ObstoreClient):
         self._signing_clock = signing_clock
         self._key = options.account_key or _said(KEY_VARIABLES)
         self._sas = "" if self._key else _said(SAS_VARIABLES).lstrip("?")
-        self._tokens = None if self._key or self._sas else _Tokens(signing_clock)
+        self._tokens = None if self._key or self._sas else _AzureTokens(signing_clock)
         with reported(self, "open"), obstore_errors():
             self.account = options.account_name or _said(ACCOUNT_VARIABLES)
             if not self.account:
@@ -116,13 +116,13 @@ class AzureClient(ObstoreClient):
     def condition_of(self, version: str) -> Mapping[str, str]:
         return {"e_tag": f'"{version}"'}
 
-    def found_in(self, headers: Mapping[str, str]) -> Found:
+    def found_in(self, headers: Mapping[str, str]) -> FoundObject:
         version = headers.get("etag", "").strip(_QUOTE)
         # For a blob that was put in blocks Azure keeps the writer's MD5, and hadoop-azure's is wrong. For one that was
         # put whole, as here, it computes its own.
         write_id = headers.get(f"x-ms-meta-{self.write_id_name}", "")
         md5 = headers.get("content-md5", "") if write_id else ""
-        return Found(
+        return FoundObject(
             size_bytes=int(headers.get("content-length") or 0),
             version=version,
             checksum=f"md5:{base64.b64decode(md5).hex()}" if md5 else f"etag:{version}",
@@ -157,7 +157,7 @@ class AzureClient(ObstoreClient):
         return f"SharedKey {self.account}:{base64.b64encode(digest).decode()}"
 
 
-class _Tokens:
+class _AzureTokens:
     """Access tokens of azure-identity's default chain, each until shortly before its end."""
 
     def __init__(self, clock: Clock) -> None:

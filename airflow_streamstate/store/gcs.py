@@ -28,7 +28,7 @@ from airflow_streamstate.store.obstore import (
 from airflow_streamstate.store.obstore_errors import CREDENTIALS_AWAY, NO_CREDENTIALS
 from airflow_streamstate.store.options import GCSOptions
 from airflow_streamstate.store.s3a import SparkSettings
-from airflow_streamstate.store.server import Answer, Found, RequestFailure, ServerStore, reported
+from airflow_streamstate.store.server import Answer, FoundObject, RequestFailure, ServerStore, reported
 from airflow_streamstate.store.transfer import UPLOAD_PART_BYTES
 
 ENDPOINT_URL = "https://storage.googleapis.com"
@@ -52,7 +52,7 @@ class GCSClient(ObstoreClient):
         self.endpoint_url = options.endpoint_url or _emulator() or None
         self.timeout_seconds = options.read_timeout_seconds
         # Another server than Google's is mostly an emulator, without credentials.
-        self._tokens = None if self.endpoint_url else _Tokens()
+        self._tokens = None if self.endpoint_url else _GoogleTokens()
         provider: Any = self._credential
         config: Any = {"base_url": self.endpoint_url or ENDPOINT_URL}
         limits = client_options(self.endpoint_url, options.connect_timeout_seconds, options.read_timeout_seconds)
@@ -79,9 +79,9 @@ class GCSClient(ObstoreClient):
             raise RequestFailure(Answer.PRECONDITION, 0, "NoGeneration", "the version is no generation")
         return {"version": version}
 
-    def found_in(self, headers: Mapping[str, str]) -> Found:
+    def found_in(self, headers: Mapping[str, str]) -> FoundObject:
         version = headers.get("x-goog-generation", "")
-        return Found(
+        return FoundObject(
             size_bytes=int(headers.get("x-goog-stored-content-length") or headers.get("content-length") or 0),
             version=version,
             checksum=_checksum_in(headers.get("x-goog-hash", "")) or f"etag:{version}",
@@ -107,7 +107,7 @@ class GCSClient(ObstoreClient):
         return self._tokens.current()
 
 
-class _Tokens:
+class _GoogleTokens:
     """Access tokens of Google's application default credentials, each until shortly before its end."""
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ from airflow_streamstate.store.server import (
     TRY_FOR_SECONDS,
     Answer,
     Condition,
-    Found,
+    FoundObject,
     RequestFailure,
     ServerClient,
 )
@@ -124,7 +124,7 @@ class ObstoreClient(ServerClient):
         """This version as obstore's condition of a put; PRECONDITION where no object can have it."""
 
     @abstractmethod
-    def found_in(self, headers: Mapping[str, str]) -> Found:
+    def found_in(self, headers: Mapping[str, str]) -> FoundObject:
         """The description of an object in its headers."""
 
     @abstractmethod
@@ -148,10 +148,10 @@ class ObstoreClient(ServerClient):
 
         return self.answered(send)
 
-    def head(self, name: str, *, checksum: bool = False) -> Found:  # noqa: ARG002 - these servers tell it anyway
+    def head(self, name: str, *, checksum: bool = False) -> FoundObject:  # noqa: ARG002 - these servers tell it anyway
         return self.answered(lambda: self.look(name))
 
-    def describe(self, name: str, *, checksum: bool = False) -> Found:
+    def describe(self, name: str, *, checksum: bool = False) -> FoundObject:
         self.get(name)
         return self.head(name, checksum=checksum)
 
@@ -232,7 +232,7 @@ class ObstoreClient(ServerClient):
 
     # one request, once
 
-    def look(self, name: str) -> Found:
+    def look(self, name: str) -> FoundObject:
         """HEAD."""
         return self.found_in(self._plain("HEAD", name, None))
 
@@ -273,7 +273,7 @@ class ObstoreClient(ServerClient):
             version = self.version_in(found.meta)
             return bytes(found.bytes()), version, str(attributes.get(self.write_id_name, ""))
 
-    def _looked_up(self, name: str) -> Found | None:
+    def _looked_up(self, name: str) -> FoundObject | None:
         try:
             return self.head(name)
         except RequestFailure:

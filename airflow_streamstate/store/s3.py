@@ -45,7 +45,7 @@ from airflow_streamstate.store.server import (
     REQUEST,
     Answer,
     Condition,
-    Found,
+    FoundObject,
     RequestFailure,
     ServerClient,
     ServerStore,
@@ -135,11 +135,11 @@ class S3Client(ServerClient):
 
         return self.answered(send)
 
-    def head(self, name: str, *, checksum: bool = False) -> Found:
+    def head(self, name: str, *, checksum: bool = False) -> FoundObject:
         mode = {"ChecksumMode": "ENABLED"} if checksum else {}
         return _found_in(self._requests.send("head_object", Key=name, **mode))
 
-    def describe(self, name: str, *, checksum: bool = False) -> Found:
+    def describe(self, name: str, *, checksum: bool = False) -> FoundObject:
         mode = {"ChecksumMode": "ENABLED"} if checksum else {}
         answer = self._requests.send("get_object", Key=name, **mode)
         answer["Body"].close()
@@ -239,9 +239,11 @@ def _write_id_in(answer: Mapping[str, Any]) -> str:
     return str(answer.get("Metadata", {}).get(WRITE_ID, ""))
 
 
-def _found_in(answer: Mapping[str, Any]) -> Found:
+def _found_in(answer: Mapping[str, Any]) -> FoundObject:
     size_bytes, version = int(answer["ContentLength"]), str(answer["ETag"])
-    return Found(size_bytes, version, checksum_in(answer), answer.get("LastModified"), write_id=_write_id_in(answer))
+    return FoundObject(
+        size_bytes, version, checksum_in(answer), answer.get("LastModified"), write_id=_write_id_in(answer)
+    )
 
 
 # Requests of boto3.

@@ -99,7 +99,7 @@ def until_answered(clock: Clock, send: Callable[[], Result]) -> Result:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundObject:
     """One object as the server describes it.
 
     Attributes:
@@ -167,11 +167,11 @@ class ServerClient(ABC):
         """So many bytes from ``start`` on, fewer where the object ends before; status 416 where none is left."""
 
     @abstractmethod
-    def head(self, name: str, *, checksum: bool = False) -> Found:
+    def head(self, name: str, *, checksum: bool = False) -> FoundObject:
         """The server's description of an object; its checksum only where it was asked for."""
 
     @abstractmethod
-    def describe(self, name: str, *, checksum: bool = False) -> Found:
+    def describe(self, name: str, *, checksum: bool = False) -> FoundObject:
         """As ``head``, by a request whose failure has a body, which tells a missing object from a missing bucket."""
 
     @abstractmethod
@@ -313,7 +313,7 @@ class ServerStore:
             found = self._unless_absent(lambda: self.client.get(name))
         return None if found is None else (StoredObject(key, found[0], found[1]), found[2])
 
-    def _head(self, key: str, *, checksum: bool = False) -> Found | None:
+    def _head(self, key: str, *, checksum: bool = False) -> FoundObject | None:
         name = self._name(key)
         with reported(self.client, "head", key):
             try:

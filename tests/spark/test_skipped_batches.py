@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_streamstate.driver.attempt.ports import Skipped
+from airflow_streamstate.driver.attempt.ports import SkippedBySink
 from support.drivers import wait_until
 
 pytest.importorskip("pyspark")
@@ -42,10 +42,10 @@ def test_rows_that_a_filter_kept_from_being_read_are_no_skipped_batch(
     first = run()
     progress = first.last_progress()
     assert (progress.batch_id, progress.input_rows) == (2, 0)
-    assert first.skipped() == Skipped()
+    assert first.skipped() == SkippedBySink()
 
     for name in ("offsets", "commits", "sources"):
         shutil.rmtree(folder / "ck" / name)
     again = run()
     assert again.query_id == first.query_id
-    assert again.skipped() == Skipped(2, (1, 2), 1)  # of a first batch nobody knows where it began
+    assert again.skipped() == SkippedBySink(2, (1, 2), 1)  # of a first batch nobody knows where it began

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.session import ShellSession
 from support.shell import VERBS, command_of, parameters_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,4 +63,4 @@ def test_every_example_can_be_typed(line: str) -> None:
     verb, *words = words
     if verb not in VERBS:
         verb, words = f"{verb} {words[0]}", words[1:]
-    command_of(verb).make_context(verb, words, obj=Session())
+    command_of(verb).make_context(verb, words, obj=ShellSession())

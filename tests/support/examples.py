@@ -65,7 +65,7 @@ from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, Rehears
 from airflow_streamstate.protocol.retention import (
     AbandonedSnapshot,
     KnownGood,
-    Lease,
+    LeaseRecord,
     PendingDeletion,
     Pin,
     RetentionRegister,
@@ -87,6 +87,7 @@ AT = datetime(2026, 3, 1, 10, 0, 5, 250_000, tzinfo=UTC)
 LATER = datetime(2026, 3, 1, 10, 30, tzinfo=UTC)
 COMMAND_ID = "0b8e3c52-5f0e-4b7a-9d3a-1c2d3e4f5a6b"
 WRITE_ID = "7d444840-9dc0-41d1-b245-5ffdce74fad2"
+LEASE_ID = "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"
 _HEAD = {"stream_id": "orders", "deployment_id": "d-0003", "attempt": 2, "at": AT, "write_id": WRITE_ID}
 _POSITION = QueryPosition(
     batch_id=41,
@@ -294,7 +295,7 @@ EXAMPLES: tuple[Message, ...] = (
     RetentionRegister(
         "orders", WRITE_ID, AT, "shell:ada", 7, "d-0003-stopped-000002",
         {COMMAND_ID: SnapshotInProgress("d-0003-live-000006", ("d-0003-stopped-000002",), 2, AT, LATER)},
-        {"1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed": Lease("d-0002-stopped-000001", "verify by shell:ada", AT, LATER)},
+        {LEASE_ID: LeaseRecord("d-0002-stopped-000001", "verify by shell:ada", AT, LATER)},
         {"d-0001-live-000004": Pin(AT, "airflow prune_orders.pin")},
         {"d-0002-stopped-000001": LATER},
         {"d-0001-live-000003": PendingDeletion(AT, take=2, data_uri="s3://second/streams")},

@@ -42,10 +42,10 @@ from airflow_streamstate.connectors.undoing import FoundUndo, UndoMeans, UndoOrd
 from airflow_streamstate.driver.attempt.ports import (
     AnalyzedPlan,
     OperatorRows,
-    Progress,
+    QueryProgress,
     QueryRun,
     QuerySource,
-    Skipped,
+    SkippedBySink,
     WriterFacts,
 )
 from airflow_streamstate.protocol.data_events import RepeatMeans
@@ -211,10 +211,10 @@ class SimulatedStartable:
         run.live()
         return run
 
-    def run_seed_batch(self, checkpoint_uri: str) -> Progress | None:
+    def run_seed_batch(self, checkpoint_uri: str) -> QueryProgress | None:
         return self.run_trial_batch(checkpoint_uri)
 
-    def run_trial_batch(self, checkpoint_uri: str, within_seconds: float | None = None) -> Progress | None:
+    def run_trial_batch(self, checkpoint_uri: str, within_seconds: float | None = None) -> QueryProgress | None:
         run = SimulatedRun(self, Checkpoint(self.store, checkpoint_uri), "once", SimulatedSink("append"))
         while not run.has_ended():
             run.step(in_haste=True)
@@ -316,8 +316,8 @@ class SimulatedRun:
         self._in_trigger = False
         self._initialised = False
         self._failure: str | None = None
-        self._progress: Progress | None = None
-        self._reports: dict[int, Progress] = {}
+        self._progress: QueryProgress | None = None
+        self._reports: dict[int, QueryProgress] = {}
         self._triggered_at = self._clock.now()
         self._idle_triggers = 0
         self._dropped_rows = 0
@@ -376,10 +376,10 @@ class SimulatedRun:
     def failure(self) -> str | None:
         return self._failure if self._has_ended else None
 
-    def last_progress(self) -> Progress | None:
+    def last_progress(self) -> QueryProgress | None:
         return self._progress
 
-    def progress_of(self, batch_id: int) -> Progress | None:
+    def progress_of(self, batch_id: int) -> QueryProgress | None:
         return self._reports.get(batch_id)
 
     def dropped_rows(self) -> int | None:
@@ -388,8 +388,10 @@ class SimulatedRun:
     def idle_triggers(self) -> int:
         return self._idle_triggers
 
-    def skipped(self) -> Skipped:
-        return Skipped(len(self._skipped), tuple(self._skipped[-10:]), self._skipped[0] if self._skipped else None)
+    def skipped(self) -> SkippedBySink:
+        return SkippedBySink(
+            len(self._skipped), tuple(self._skipped[-10:]), self._skipped[0] if self._skipped else None
+        )
 
     @property
     def trigger(self) -> Trigger:
@@ -568,10 +570,10 @@ class SimulatedRun:
         self._end_trigger()
         self._batch = self._result = None
 
-    def _report(self, batch: _Batch, result: _Result) -> Progress:
+    def _report(self, batch: _Batch, result: _Result) -> QueryProgress:
         has_state = self._plan.window_ms is not None
         took_ms = round((self._clock.now() - self._triggered_at).total_seconds() * 1000)
-        return Progress(
+        return QueryProgress(
             batch_id=batch.batch_id,
             input_rows=result.input_rows,
             output_rows=len(result.output),

@@ -7,7 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.checkpoint.outside import Certain, Idle, OutsideBarrier, OutsideStep, Placed, Unsure
+from airflow_streamstate.checkpoint.outside import (
+    Idle,
+    OutsideBarrier,
+    OutsideCertain,
+    OutsidePlaced,
+    OutsideStep,
+    Unsure,
+)
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import DeadlineExceededError, UnavailableError
 
@@ -29,7 +36,7 @@ def bar(
     go_on: Callable[[], None] = lambda: None,
     confirm: Callable[[], None] = lambda: None,
     report: Report = lambda _: None,
-) -> Placed:
+) -> OutsidePlaced:
     """Put the barrier and wait until the batch in flight is committed and no batch comes after it.
 
     A batch that takes too long counts as failed: the barrier is taken back, so that the query can be started again, and
@@ -54,7 +61,7 @@ def bar(
         go_on()
         step = _look(barrier)
         now = clock.monotonic_seconds()
-        if isinstance(step, Placed):
+        if isinstance(step, OutsidePlaced):
             return step
         timer.note(step, now)
         report(_words(step, last))
@@ -62,10 +69,10 @@ def bar(
             if timer.seconds >= SETTLE_SECONDS:
                 barrier.settle()
         elif now >= deadline:
-            if isinstance(step, Certain):
+            if isinstance(step, OutsideCertain):
                 last = _take_back(barrier, step.batch_id, confirm)
             raise step.error if isinstance(step, _Unreadable) else _too_late(step, deadline_seconds, last)
-        elif isinstance(step, Certain) and timer.is_over(barrier.checkpoint):
+        elif isinstance(step, OutsideCertain) and timer.is_over(barrier.checkpoint):
             last = _take_back(barrier, step.batch_id, confirm)
         clock.sleep(POLL_SECONDS)
 

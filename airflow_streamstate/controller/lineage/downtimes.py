@@ -74,7 +74,7 @@ def downtimes(
     A deployment that committed nothing of a query ends no downtime, unless it is the last one that started it.
     ``events``: of all of them; ``signs``: the last heartbeat of each that has one.
     """
-    reader = _Reader(home, control, events, signs)
+    reader = _PhaseReader(home, control, events, signs)
     left: dict[str, _Ran] = {}
     lasting: dict[str, Downtime] = {}
     found: list[Downtime] = []
@@ -110,7 +110,7 @@ class _Ran:
     last: Mapping[str, datetime] = field(default_factory=dict)
 
 
-class _Reader:
+class _PhaseReader:
     def __init__(
         self, home: Home, control: StreamControl, events: Sequence[Event], signs: Mapping[str, Heartbeat]
     ) -> None:

@@ -361,7 +361,7 @@ def lineage_of(
     if since is not None:
         control.spec(since)
     connectors = find_connectors(SOURCES, SourceConnector).connectors  # type: ignore[type-abstract]
-    reader = _Reader(home, control, connectors, _settled(control), every_entry=every_entry)
+    reader = _LogReader(home, control, connectors, _settled(control), every_entry=every_entry)
     ids = [one for one in control.deployment_ids() if through is None or order_of(one) <= order_of(through)]
     return reader.read(ids[ids.index(since) :] if since is not None else ids)
 
@@ -373,7 +373,7 @@ def _settled(control: StreamControl) -> SettledCustody | None:
         return None  # then the report names the missing evidence
 
 
-class _Reader:
+class _LogReader:
     """Reads the chain, and collects the findings."""
 
     def __init__(

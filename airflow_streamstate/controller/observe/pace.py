@@ -20,7 +20,7 @@ LEVEL_BATCHES = 2
 
 
 @dataclass(frozen=True)
-class Pace:
+class ReadPace:
     """The pace of a query over all its sources of one unit.
 
     Attributes:
@@ -58,9 +58,9 @@ class Slower:
     factor: float | None
 
 
-def paces_of(query: QueryBeat) -> Mapping[str, Pace]:
+def paces_of(query: QueryBeat) -> Mapping[str, ReadPace]:
     """The pace of a query by unit; sources without a known trend are left out."""
-    found: dict[str, Pace] = {}
+    found: dict[str, ReadPace] = {}
     for lag in query.lags:
         if lag.trend is None or lag.behind is None:
             continue
@@ -113,7 +113,7 @@ def _is_level(lag: SourceLag) -> bool:
     return not _pace_of(lag.unit, trend).falls_behind and trend.least * trend.batches <= LEVEL_BATCHES * trend.read
 
 
-def _slower(pace: Pace, before: Pace | None) -> Slower | None:
+def _slower(pace: ReadPace, before: ReadPace | None) -> Slower | None:
     if not pace.falls_behind or (before is not None and pace.least <= before.least):
         return None
     was = None if before is None else before.read_per_second
@@ -130,12 +130,12 @@ def _slower(pace: Pace, before: Pace | None) -> Slower | None:
     return Slower(text, factor)
 
 
-def _pace_of(unit: str, trend: LagTrend) -> Pace:
-    return Pace(unit, trend.read_per_second, trend.came_per_second, trend.least_before, trend.least)
+def _pace_of(unit: str, trend: LagTrend) -> ReadPace:
+    return ReadPace(unit, trend.read_per_second, trend.came_per_second, trend.least_before, trend.least)
 
 
-def _together(one: Pace, other: Pace) -> Pace:
-    return Pace(
+def _together(one: ReadPace, other: ReadPace) -> ReadPace:
+    return ReadPace(
         one.unit,
         _sum(one.read_per_second, other.read_per_second),
         _sum(one.came_per_second, other.came_per_second),

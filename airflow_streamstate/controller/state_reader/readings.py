@@ -294,7 +294,7 @@ def _body(store: Store, files: dict[str, str], path: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _WantedReading:
     """What one reading reads."""
 
     manifest: SnapshotManifest
@@ -389,7 +389,7 @@ class Readings:
                 if reading is None or is_late(reading.deadline_at, other_clock):
                     self._remove(control, reading_id)
 
-    def _wanted(self, control: StreamControl, request: ReadingRequest) -> _Wanted:
+    def _wanted(self, control: StreamControl, request: ReadingRequest) -> _WantedReading:
         if request.snapshot_id is None:
             manifests = Snapshots(self._context).all(request.stream_id)
             manifest = newest_with_state(manifests, request.stream_id, request.query_name)
@@ -397,13 +397,13 @@ class Readings:
             manifest = control.need_manifest(request.snapshot_id)
         queries = queries_with_state(manifest, request.query_name)
         if request.since_snapshot_id is None:
-            return _Wanted(manifest, queries)
+            return _WantedReading(manifest, queries)
         since = control.need_manifest(request.since_snapshot_id)
         check_pair(since, manifest)
         queries_with_state(since, request.query_name)
-        return _Wanted(manifest, queries, since)
+        return _WantedReading(manifest, queries, since)
 
-    def _shared(self, request: ReadingRequest, wanted: _Wanted) -> tuple[list[str], dict[str, str]]:
+    def _shared(self, request: ReadingRequest, wanted: _WantedReading) -> tuple[list[str], dict[str, str]]:
         if wanted.since is None:
             return [name for name, query in wanted.queries.items() if is_stateful(query)], {}
         return shared_queries(queries_with_state(wanted.since, request.query_name), wanted.queries)
@@ -412,7 +412,7 @@ class Readings:
         self,
         control: StreamControl,
         request: ReadingRequest,
-        wanted: _Wanted,
+        wanted: _WantedReading,
         verb: Verb,
         about: Mapping[str, Any],
         on_progress: Report | None,
@@ -450,7 +450,7 @@ class Readings:
         said.pop("age_seconds", None)
         return StateExport(export_uri(request.out, sorted(kept)), request.format, request.overwrite, said)
 
-    def _record(self, control: StreamControl, request: ReadingRequest, wanted: _Wanted) -> StateReading:
+    def _record(self, control: StreamControl, request: ReadingRequest, wanted: _WantedReading) -> StateReading:
         now = self._clock.now()
         ids = (wanted.manifest.snapshot_id, *((wanted.since.snapshot_id,) if wanted.since is not None else ()))
         reading = StateReading(
@@ -468,7 +468,7 @@ class Readings:
     def _order(
         self,
         request: ReadingRequest,
-        wanted: _Wanted,
+        wanted: _WantedReading,
         names: list[str],
         verb: Verb,
         export: StateExport | None,

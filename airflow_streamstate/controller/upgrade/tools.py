@@ -59,7 +59,7 @@ Next = Wait | Act
 
 
 @dataclass(frozen=True)
-class Verbs:
+class UpgradeVerbs:
     """The verbs of the controller that the steps of an upgrade call."""
 
     attempts: Attempts
@@ -72,7 +72,9 @@ class Verbs:
 class Tools:
     """The verbs in the name of one upgrade, and its records."""
 
-    def __init__(self, context: ControllerContext, verbs: Verbs, upgrade: Upgrade, control: StreamControl) -> None:
+    def __init__(
+        self, context: ControllerContext, verbs: UpgradeVerbs, upgrade: Upgrade, control: StreamControl
+    ) -> None:
         self.context = context
         self.upgrade = upgrade
         self.control = control

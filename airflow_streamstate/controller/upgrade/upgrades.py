@@ -22,7 +22,7 @@ from airflow_streamstate.controller.upgrade.backward import next_backward
 from airflow_streamstate.controller.upgrade.ends import clear_up
 from airflow_streamstate.controller.upgrade.forward import claim, next_forward
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
-from airflow_streamstate.controller.upgrade.tools import Act, Tools, Verbs, Wait, target_record
+from airflow_streamstate.controller.upgrade.tools import Act, Tools, UpgradeVerbs, Wait, target_record
 from airflow_streamstate.controller.upgrade.views import Telling, UpgradeView
 from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.errors import (
@@ -119,7 +119,7 @@ _BACKWARD = frozenset({"unhealthy", "trying", "returning", "returned"})
 class Upgrades:
     """The upgrades and rollbacks of the streams of one home."""
 
-    def __init__(self, context: ControllerContext, verbs: Verbs) -> None:
+    def __init__(self, context: ControllerContext, verbs: UpgradeVerbs) -> None:
         self._context = context
         self._verbs = verbs
         self._home = context.home

@@ -18,7 +18,7 @@ from airflow_streamstate.protocol.events import Draining, QueryStarted
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 
 
-class Pace:
+class HeartbeatPace:
     """The mean time from one commit to the next, over the last batches that were seen."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class HeartbeatWriter:
         self._earlier: tuple[Heartbeat, ...] | None = None
         self._first: dict[str, FirstBatch] = {}
         self._alive: set[str] = set()
-        self._paces: dict[str, Pace] = {}
+        self._paces: dict[str, HeartbeatPace] = {}
         self._audit = Audit(attempt)
         self._lag = LagLook(attempt)
 
@@ -117,7 +117,7 @@ class HeartbeatWriter:
             watermark_at=progress.watermark_at,
             input_rows_per_second=progress.input_rows_per_second,
             processed_rows_per_second=progress.processed_rows_per_second,
-            batch_seconds=self._paces.setdefault(query.name, Pace()).batch_seconds(
+            batch_seconds=self._paces.setdefault(query.name, HeartbeatPace()).batch_seconds(
                 progress.batch_id, progress.committed_at
             ),
         )

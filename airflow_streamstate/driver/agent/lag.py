@@ -21,7 +21,7 @@ from airflow_streamstate.connectors.source import (
 )
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
-from airflow_streamstate.driver.attempt.ports import Progress
+from airflow_streamstate.driver.attempt.ports import QueryProgress
 from airflow_streamstate.driver.attempt.source_book import KnownSource, SourceBook
 from airflow_streamstate.driver.start.offset_override import begins_elsewhere
 from airflow_streamstate.errors import StreamStateError
@@ -289,7 +289,7 @@ class LagLook:
             return False  # its plan does not show them
         return self._attempt.clock.monotonic_seconds() >= self._quiet_until_seconds.get(query.name, 0.0)
 
-    def _ask(self, query: LogicalQuery, progress: Progress | None, idle_triggers: int) -> None:
+    def _ask(self, query: LogicalQuery, progress: QueryProgress | None, idle_triggers: int) -> None:
         clock = self._attempt.clock
         began = clock.monotonic_seconds()
         try:
@@ -314,7 +314,7 @@ class LagLook:
         batch_id: int,
         offsets: Sequence[str],
         lags: tuple[SourceLag, ...],
-        progress: Progress | None,
+        progress: QueryProgress | None,
         idle_triggers: int,
     ) -> None:
         """Keep the answers; a trend begins with the first batch of this attempt."""
@@ -381,7 +381,7 @@ def _of_unit(lag: Lag | None, unit: str) -> int | None:
 
 
 def _committed(
-    query: LogicalQuery, progress: Progress | None
+    query: LogicalQuery, progress: QueryProgress | None
 ) -> tuple[int | None, tuple[str, ...], tuple[dict[str, str], ...]]:
     """The last committed batch, its offsets and source metrics: by the last progress, else by the log."""
     if progress is not None:

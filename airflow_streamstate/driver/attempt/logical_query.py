@@ -9,7 +9,7 @@ from __future__ import annotations
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
 from airflow_streamstate.driver.attempt.attempt import Attempt
-from airflow_streamstate.driver.attempt.ports import Progress, QueryRun, Skipped, StartableQuery
+from airflow_streamstate.driver.attempt.ports import QueryProgress, QueryRun, SkippedBySink, StartableQuery
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.downtimes import QueryEnd
 
@@ -73,9 +73,9 @@ class LogicalQuery:
         self._stopped_run: QueryRun | None = None
         self._vain_waits = 0
         self._failure: str | None = None
-        self._last_progress: Progress | None = None
+        self._last_progress: QueryProgress | None = None
         self._dropped_before: int | None = None
-        self._skipped_before = Skipped()
+        self._skipped_before = SkippedBySink()
         self._planned_ids: dict[QueryRun, int | None] = {}
 
     @property
@@ -227,7 +227,7 @@ class LogicalQuery:
         """Whether Spark runs nothing of it, whatever the script sees."""
         return self.view.has_ended()
 
-    def last_progress(self) -> Progress | None:
+    def last_progress(self) -> QueryProgress | None:
         """The last progress of any of its runs."""
         found = self.run.last_progress() if self.run is not None else None
         if found is not None:
@@ -240,7 +240,7 @@ class LogicalQuery:
         known = [count for count in counts if count is not None]
         return self._dropped_before if not known else sum(known) + (self._dropped_before or 0)
 
-    def skipped(self) -> Skipped:
+    def skipped(self) -> SkippedBySink:
         """Batches of this attempt that advanced offsets and read nothing, over all its runs.
 
         Without a batch that was planned before a start: a sink that holds it skips it rightly.
@@ -250,10 +250,10 @@ class LogicalQuery:
             its = run.skipped()
             count = its.count - (planned_id is not None and its.first == planned_id)
             newest = tuple(batch_id for batch_id in its.newest if batch_id != planned_id)
-            found = Skipped(found.count + count, (*found.newest, *newest)[-SHOWN_BATCHES:])
+            found = SkippedBySink(found.count + count, (*found.newest, *newest)[-SHOWN_BATCHES:])
         return found
 
-    def progress_of(self, batch_id: int) -> Progress | None:
+    def progress_of(self, batch_id: int) -> QueryProgress | None:
         """The progress of a batch of this attempt; None where Spark has none any more."""
         return next((found for run in self.runs if (found := run.progress_of(batch_id)) is not None), None)
 

@@ -34,7 +34,7 @@ class OperatorRows:
 
 
 @dataclass(frozen=True)
-class Progress:
+class QueryProgress:
     """The last progress that a query reported.
 
     Attributes:
@@ -77,7 +77,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Skipped:
+class SkippedBySink:
     """Batches that advanced offsets and read no row.
 
     Attributes:
@@ -135,9 +135,9 @@ class QueryRun(Protocol):
     def was_ended_by_script(self) -> bool:
         """Whether it ended because the script stopped Spark."""
 
-    def last_progress(self) -> Progress | None: ...
+    def last_progress(self) -> QueryProgress | None: ...
 
-    def progress_of(self, batch_id: int) -> Progress | None:
+    def progress_of(self, batch_id: int) -> QueryProgress | None:
         """The progress of an executed batch; None where Spark has none any more (it keeps a hundred)."""
 
     def dropped_rows(self) -> int | None:
@@ -146,7 +146,7 @@ class QueryRun(Protocol):
     def idle_triggers(self) -> int:
         """How many triggers of this run found no input, as far as known."""
 
-    def skipped(self) -> Skipped:
+    def skipped(self) -> SkippedBySink:
         """Batches of this run that advanced offsets and read no row, as when a sink skips a batch.
 
         Spark keeps a hundred reports, so the caller has to ask often enough.
@@ -249,13 +249,13 @@ class StartableQuery(Protocol):
     def start_available(self, checkpoint_uri: str) -> QueryRun:
         """Start with ``Trigger.AvailableNow`` and the script's sink: reads what is there now, and ends."""
 
-    def run_seed_batch(self, checkpoint_uri: str) -> Progress | None:
+    def run_seed_batch(self, checkpoint_uri: str) -> QueryProgress | None:
         """Run the planned batch 0 of a seed into a ``noop`` sink, and wait for its end: creates the plan's empty state.
 
         Returns its progress.
         """
 
-    def run_trial_batch(self, checkpoint_uri: str, within_seconds: float | None = None) -> Progress | None:
+    def run_trial_batch(self, checkpoint_uri: str, within_seconds: float | None = None) -> QueryProgress | None:
         """Run the planned batch of a fork (``checkpoint.trial_batches``) into a ``noop`` sink, and wait for its end.
 
         The script's own sink and ``foreachBatch`` are not called. Raises what Spark raises.

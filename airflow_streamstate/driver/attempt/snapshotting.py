@@ -13,7 +13,7 @@ from airflow_streamstate.control.source_history import identities_taken_over, id
 from airflow_streamstate.control.writers import newest_spark, spark_that_wrote
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.lost_checkpoint import need_checkpoint
-from airflow_streamstate.driver.attempt.ports import Progress
+from airflow_streamstate.driver.attempt.ports import QueryProgress
 from airflow_streamstate.driver.attempt.reporting import UNTIL_TAKEN
 from airflow_streamstate.errors import (
     DeadlineExceededError,
@@ -185,7 +185,7 @@ def _lines_at(checkpoint: Checkpoint, batch_id: int) -> tuple[str, ...]:
     return entry.source_lines if entry is not None else ()
 
 
-def _state_rows(progress: Progress | None, known: QuerySnapshot | None) -> dict[int, int]:
+def _state_rows(progress: QueryProgress | None, known: QuerySnapshot | None) -> dict[int, int]:
     """Rows in the state after the batches for which they were counted."""
     found = {}
     before = known.position if known is not None and not known.drained else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from airflow_streamstate.connectors.registry import SOURCES, Found, find_connectors
+from airflow_streamstate.connectors.registry import SOURCES, FoundConnectors, find_connectors
 from airflow_streamstate.connectors.source import NO_OFFSET, Lag, OpenSource, Preflight, Source, SourceConnector
 from airflow_streamstate.driver.attempt.ports import QuerySource, StartableQuery
 from airflow_streamstate.driver.attempt.reporting import MAX_REASON_CHARACTERS, Reporter
@@ -151,7 +151,7 @@ class SourceBook:
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
-        self._found: Found[SourceConnector] | None = None
+        self._found: FoundConnectors[SourceConnector] | None = None
         self._queries: dict[str, tuple[KnownSource, ...]] = {}
         self._startables: dict[str, StartableQuery] = {}
         self._told: set[str] = set()
@@ -333,7 +333,7 @@ class SourceBook:
     def _identified(self, connector: SourceConnector, planned: Source) -> str | None:
         return self._guarded("identifying a source", lambda: _text_or_none(connector.identify(planned)))
 
-    def _connectors(self) -> Found[SourceConnector]:
+    def _connectors(self) -> FoundConnectors[SourceConnector]:
         if self._found is None:
             self._found = find_connectors(SOURCES, SourceConnector)  # type: ignore[type-abstract]
             for problem in self._found.problems:

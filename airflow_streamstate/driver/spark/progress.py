@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from airflow_streamstate.driver.attempt.ports import OperatorRows, Progress, Skipped
+from airflow_streamstate.driver.attempt.ports import OperatorRows, QueryProgress, SkippedBySink
 from airflow_streamstate.driver.spark.jvm import jvm_answers
 from airflow_streamstate.protocol.codec import parse_time
 
@@ -46,7 +46,7 @@ def looks_skipped(raw: Mapping[str, Any]) -> bool:
     )
 
 
-def parse_progress(executed: Mapping[str, Any], newest: Mapping[str, Any]) -> Progress:
+def parse_progress(executed: Mapping[str, Any], newest: Mapping[str, Any]) -> QueryProgress:
     """The progress of an executed batch, with the current rates.
 
     Args:
@@ -56,7 +56,7 @@ def parse_progress(executed: Mapping[str, Any], newest: Mapping[str, Any]) -> Pr
     operators = [operator for operator in executed.get("stateOperators") or () if isinstance(operator, Mapping)]
     output_rows = (executed.get("sink") or {}).get("numOutputRows")
     watermark = (executed.get("eventTime") or {}).get("watermark")
-    return Progress(
+    return QueryProgress(
         batch_id=int(executed["batchId"]),
         input_rows=_count(executed.get("numInputRows")),
         # Spark reports -1 for a sink that does not count.
@@ -127,9 +127,9 @@ class Reports:
         return self._dropped_rows
 
     @property
-    def skipped(self) -> Skipped:
+    def skipped(self) -> SkippedBySink:
         """Batches that moved offsets and read nothing, of all that was counted."""
-        return Skipped(self._skipped, tuple(self._newest_skipped), self._first_skipped)
+        return SkippedBySink(self._skipped, tuple(self._newest_skipped), self._first_skipped)
 
     def count(self, newest: dict[str, Any], *, is_last: bool = False) -> None:
         """Count what was executed since the last time.

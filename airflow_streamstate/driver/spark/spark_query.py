@@ -27,8 +27,8 @@ from airflow_streamstate.driver.attempt.ports import (
     AnalyzedPlan,
     NotWatchedError,
     OperatorRows,
-    Progress,
-    Skipped,
+    QueryProgress,
+    SkippedBySink,
     WriterFacts,
 )
 from airflow_streamstate.driver.spark.jvm import (
@@ -288,7 +288,7 @@ class SparkQueryRun:
     def failure(self) -> str | None:
         return self._failure
 
-    def last_progress(self) -> Progress | None:
+    def last_progress(self) -> QueryProgress | None:
         with self._guard:
             self._look()
             if self._executed is None:
@@ -300,7 +300,7 @@ class SparkQueryRun:
             progress = replace(progress, output_rows=rows)
         return progress
 
-    def progress_of(self, batch_id: int) -> Progress | None:
+    def progress_of(self, batch_id: int) -> QueryProgress | None:
         with self._guard:
             reports = self._reports.after(batch_id - 1)
         found = next((one for one in reversed(reports) if int(one["batchId"]) == batch_id), None)
@@ -319,7 +319,7 @@ class SparkQueryRun:
             self._reports.count(self._executed)
             return None if self._reports.has_missed_batches else self._reports.dropped_rows
 
-    def skipped(self) -> Skipped:
+    def skipped(self) -> SkippedBySink:
         with self._guard:
             self._look()
             if self._executed is not None:
@@ -411,7 +411,7 @@ class SparkWriter:
         self.runs.append(run)
         return run
 
-    def run_seed_batch(self, checkpoint_uri: str) -> Progress | None:
+    def run_seed_batch(self, checkpoint_uri: str) -> QueryProgress | None:
         with jvm_answers():
             jwriter = self._into_nothing(SEED_QUERY_NAME, checkpoint_uri)
             with whole_state(self._jdf.sparkSession()):
@@ -419,7 +419,7 @@ class SparkWriter:
             jquery.awaitTermination()
         return SparkQueryRun(jquery).last_progress()
 
-    def run_trial_batch(self, checkpoint_uri: str, within_seconds: float | None = None) -> Progress | None:
+    def run_trial_batch(self, checkpoint_uri: str, within_seconds: float | None = None) -> QueryProgress | None:
         with jvm_answers():
             jquery = self._into_nothing(REHEARSAL_QUERY_NAME, checkpoint_uri).start()
             if within_seconds is None:

@@ -184,7 +184,7 @@ def _paths(key_type: Any, prefix: str = "") -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _WantedState:
     """A column of a key, and its wanted value."""
 
     path: tuple[str, ...]
@@ -220,7 +220,7 @@ class _Wanted:
             return False
 
 
-def _condition(spark: Any, pairs: Iterable[_Wanted]) -> Any:
+def _condition(spark: Any, pairs: Iterable[_WantedState]) -> Any:
     """The rows whose key has these values."""
     condition = F.lit(True)
     for wanted in pairs:
@@ -240,10 +240,10 @@ def _condition(spark: Any, pairs: Iterable[_Wanted]) -> Any:
     return condition
 
 
-def _wanted_columns(kind: Any, wanted: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[_Wanted] | None:
+def _wanted_columns(kind: Any, wanted: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[_WantedState] | None:
     """The wanted value of each column; None where the key lacks one of them."""
     fields = {field.name: field.dataType for field in kind.fields}
-    found: list[_Wanted] = []
+    found: list[_WantedState] = []
     for name, value in wanted.items():
         if name not in fields:
             return None
@@ -254,5 +254,5 @@ def _wanted_columns(kind: Any, wanted: Mapping[str, Any], path: tuple[str, ...] 
                 return None
             found += inner
         else:
-            found.append(_Wanted((*path, name), fields[name], value))
+            found.append(_WantedState((*path, name), fields[name], value))
     return found

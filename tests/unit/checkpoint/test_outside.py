@@ -6,7 +6,7 @@ import pytest
 
 from airflow_streamstate.checkpoint.entries import BarrierMark
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.checkpoint.outside import Certain, Idle, OutsideBarrier, Placed, Unsure
+from airflow_streamstate.checkpoint.outside import Idle, OutsideBarrier, OutsideCertain, OutsidePlaced, Unsure
 from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, UnsupportedCheckpointError
 from support.checkpoints import (
     CONF,
@@ -36,9 +36,9 @@ def test_it_is_put_above_a_batch_that_was_planned_before_our_eyes(checkpoint: Ch
     commit_batch(checkpoint, 3)
     assert barrier.step() == Idle(4)
     plan_batch(checkpoint, 4)
-    assert barrier.step() == Certain(4, 5)
+    assert barrier.step() == OutsideCertain(4, 5)
     commit_batch(checkpoint, 4)
-    assert barrier.step() == Placed(4, 5)
+    assert barrier.step() == OutsidePlaced(4, 5)
 
 
 def test_it_names_no_source(checkpoint: Checkpoint) -> None:
@@ -92,7 +92,7 @@ def test_over_a_committed_batch_it_is_not_certain(checkpoint: Checkpoint) -> Non
     checkpoint.store.after = once(lambda: commit_batch(checkpoint, 3), "create", "offsets/4")
     assert barrier.step() == Unsure(3, 4)
     barrier.settle()
-    assert barrier.step() == Placed(3, 4)
+    assert barrier.step() == OutsidePlaced(3, 4)
 
 
 def test_a_query_that_goes_on_over_it_is_told(checkpoint: Checkpoint) -> None:
@@ -136,7 +136,7 @@ def test_offset_log_2_has_no_barrier_below_batch_2() -> None:
     assert checkpoint.position().barriers == ()
     commit_batch(checkpoint, 0)
     checkpoint.store.put(checkpoint.offset_key(1), body)
-    assert barrier.step() == Certain(1, 2), "batch 2 is the first that it can start from"
+    assert barrier.step() == OutsideCertain(1, 2), "batch 2 is the first that it can start from"
 
 
 def test_a_barrier_that_removed_nothing_puts_nothing_back(checkpoint: Checkpoint) -> None:

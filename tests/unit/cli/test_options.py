@@ -8,7 +8,7 @@ import click
 import pytest
 
 from airflow_streamstate.cli.options import Seconds
-from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.session import ShellSession
 from support.shell import VERBS, Desk, parameters_of, shell
 
 
@@ -74,7 +74,7 @@ def test_checkpoints_may_lie_elsewhere(desk: Desk, monkeypatch: pytest.MonkeyPat
 
 def test_the_work_folder_may_lie_elsewhere() -> None:
     """--work-dir, or STREAMSTATE_WORK_DIR, names the folder of drivers' code and logs; a URI is none."""
-    said = Session.of({"STREAMSTATE_HOME": "/h", "STREAMSTATE_WORK_DIR": "/srv/launches"}, as_json=False)
+    said = ShellSession.of({"STREAMSTATE_HOME": "/h", "STREAMSTATE_WORK_DIR": "/srv/launches"}, as_json=False)
     assert said.home().launch_path("a") == Path("/srv/launches/a")
     answer = shell("list", "--home", "/h", "--work-dir", "s3://bucket/x", "--json")
     assert (answer.status, answer.error["context"]["work_dir"]) == (2, "s3://bucket/x")

@@ -6,19 +6,19 @@ import contextlib
 import io
 import json
 
-from airflow_streamstate.cli.session import Session
+from airflow_streamstate.cli.session import ShellSession
 from support.fake_clock import FakeClock
 from support.shell import Desk, Terminal, shell
 
 
-def _printed(session: Session, value: dict[str, object]) -> str:
+def _printed(session: ShellSession, value: dict[str, object]) -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         session.emit(value, lambda console: console.print("for people"))
     return out.getvalue()
 
 
-def _progress(session: Session, stderr: io.StringIO, *texts: str) -> str:
+def _progress(session: ShellSession, stderr: io.StringIO, *texts: str) -> str:
     with contextlib.redirect_stderr(stderr), session.progress("orders d-0001") as report:
         for text in texts:
             report(text)
@@ -27,7 +27,7 @@ def _progress(session: Session, stderr: io.StringIO, *texts: str) -> str:
 
 def test_json_survives_every_terminal() -> None:
     """The one line of JSON is ASCII, whatever a name or an argument holds."""
-    text = _printed(Session(as_json=True), {"name": "café \udcff [/red] \x1b[31m\n"})
+    text = _printed(ShellSession(as_json=True), {"name": "café \udcff [/red] \x1b[31m\n"})
     assert text.isascii()
     assert text.count("\n") == 1
     assert json.loads(text)["name"].startswith("café")
@@ -35,33 +35,33 @@ def test_json_survives_every_terminal() -> None:
 
 def test_a_person_gets_no_json() -> None:
     """Without --json the result is text."""
-    assert _printed(Session(), {"name": "x"}) == "for people\n"
+    assert _printed(ShellSession(), {"name": "x"}) == "for people\n"
 
 
 def test_into_a_pipe_nothing_is_cut_or_filled_up() -> None:
     """Each line of a listing stays one line, without blanks at its end."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        Session().emit({}, lambda console: console.print("x" * 500, "y"))
+        ShellSession().emit({}, lambda console: console.print("x" * 500, "y"))
     assert out.getvalue() == f"{'x' * 500} y\n"
 
 
 def test_progress_is_silent_with_json() -> None:
     """stdout is one object, and stderr stays for what went wrong."""
-    assert _progress(Session(as_json=True), io.StringIO(), "one", "two") == ""
+    assert _progress(ShellSession(as_json=True), io.StringIO(), "one", "two") == ""
 
 
 def test_progress_into_a_pipe_tells_news_only() -> None:
     """An age that grows by a second is no news; a new state is."""
     texts = ("running; heartbeat 1 s ago", "running; heartbeat 2 s ago", "stopping; heartbeat 2 s ago")
-    lines = _progress(Session(), io.StringIO(), *texts).splitlines()
+    lines = _progress(ShellSession(), io.StringIO(), *texts).splitlines()
     assert lines == ["orders d-0001: running; heartbeat 1 s ago", "orders d-0001: stopping; heartbeat 2 s ago"]
 
 
 def test_counts_that_grow_are_news_every_five_seconds() -> None:
     """A line per file would bury a log; what is counted, when it changes, is told at once."""
     clock, stderr = FakeClock(), io.StringIO()
-    with contextlib.redirect_stderr(stderr), Session(clock=clock).progress("orders") as report:
+    with contextlib.redirect_stderr(stderr), ShellSession(clock=clock).progress("orders") as report:
         for files in range(12):
             report(f"s-1: {files} of 12 files")
             clock.sleep(1.0)
@@ -72,7 +72,7 @@ def test_counts_that_grow_are_news_every_five_seconds() -> None:
 
 def test_progress_on_a_terminal_is_one_line_that_goes_away() -> None:
     """However long and hostile a text is, it neither wraps nor acts on the terminal."""
-    text = _progress(Session(), Terminal(), "[/red] " + "long " * 200 + "\x1b[2J\n")
+    text = _progress(ShellSession(), Terminal(), "[/red] " + "long " * 200 + "\x1b[2J\n")
     assert "\x1b[2J\n" not in text
     assert "\x1b[2J " not in text.replace("\x1b[2K", "")
     assert "[/red]" in text
@@ -82,7 +82,7 @@ def test_an_error_for_a_person_is_a_sentence_facts_blocks_and_the_next_step() ->
     """Texts of many lines stand below the sentence, not in it."""
     err = io.StringIO()
     with contextlib.redirect_stderr(err):
-        Session().fail(
+        ShellSession().fail(
             {
                 "type": "DeploymentFailedError",
                 "message": "the deployment failed",
@@ -99,8 +99,8 @@ def test_what_is_said_before_the_result_goes_to_stderr() -> None:
     """stdout holds the result alone."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        Session().say(lambda console: console.print("it starts"))
-        Session(as_json=True).say(lambda console: console.print("it starts"))
+        ShellSession().say(lambda console: console.print("it starts"))
+        ShellSession(as_json=True).say(lambda console: console.print("it starts"))
     assert (out.getvalue(), err.getvalue()) == ("", "it starts\n")
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.control.adoption import adoption_register
-from airflow_streamstate.control.lost_register import lost_register
-from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.control.stream import StreamControl, lost_register
 from airflow_streamstate.errors import MalformedMessageError, StreamNotFoundError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.adoptions import Adoption, AdoptionStatus

@@ -18,7 +18,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.snapshot import copy as copying
-from airflow_streamstate.snapshot.copy import FileToCopy, GivenUpError, InOrder, Progress, copy, is_there
+from airflow_streamstate.snapshot.copy import CopyProgress, FileToCopy, GivenUpError, InOrder, copy, is_there
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
@@ -81,7 +81,7 @@ def test_everything_arrives_in_pieces_from_every_place() -> None:
         assert first_is_asked.wait(20)
 
     first.before, second.before = first_waits, second_waits
-    said: list[Progress] = []
+    said: list[CopyProgress] = []
     assert bring([first, second], target, timeout_seconds=30, on_progress=said.append) == []
     assert bodies_of(target) == BODIES
     assert max(size for _, _, size in first.asked + second.asked) <= 101
@@ -157,7 +157,7 @@ def test_a_fetch_goes_on_where_it_was_cut_short() -> None:
     class CutError(Exception):
         """The process is killed here."""
 
-    def cut(progress: Progress) -> None:
+    def cut(progress: CopyProgress) -> None:
         if progress.files_done == 3:
             raise CutError
 
@@ -398,4 +398,4 @@ def give_up() -> None:
 
 def test_progress_has_words() -> None:
     """For people."""
-    assert Progress(3, 1, 2_000, 1_000).sentence == "1 of 3 files, 1,000 of 2,000 bytes"
+    assert CopyProgress(3, 1, 2_000, 1_000).sentence == "1 of 3 files, 1,000 of 2,000 bytes"

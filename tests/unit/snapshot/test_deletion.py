@@ -16,7 +16,7 @@ from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError, Una
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.retention import (
     AbandonedSnapshot,
-    Lease,
+    LeaseRecord,
     PendingDeletion,
     Pin,
     RetentionRegister,
@@ -31,7 +31,7 @@ from airflow_streamstate.snapshot.deletion import (
     has_data,
     held_in,
 )
-from airflow_streamstate.snapshot.leases import SnapshotLease, leased
+from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.sharing import Bases
 from airflow_streamstate.snapshot.verify import verify
@@ -375,7 +375,7 @@ def test_each_snapshot_that_the_register_keeps_has_its_reason() -> None:
     register = replace(
         REGISTER,
         makings={"m": SnapshotInProgress("s-5", ("s-1", "s-2", "s-3"), 1, AT, LATER)},
-        leases={"a": Lease("s-2", "ada", AT, LATER), "b": Lease("s-4", "bob", AT, AT)},
+        leases={"a": LeaseRecord("s-2", "ada", AT, LATER), "b": LeaseRecord("s-4", "bob", AT, AT)},
         pins={"s-3": Pin(AT, "ada")},
     )
     over = AT + timedelta(seconds=CLOCKS_DIFFER_SECONDS)
@@ -542,8 +542,8 @@ def test_what_is_forgotten_in_its_time() -> None:
     """Leases that are over, uses of what is not there, pins of what never came; and the rest stays. (Law 7)"""
     shelf = shelf_with(1)
     now = shelf.clock.now()
-    held = Lease(IDS[0], "ada", AT, now)
-    over = Lease(IDS[0], "bob", AT, now - timedelta(seconds=CLOCKS_DIFFER_SECONDS))
+    held = LeaseRecord(IDS[0], "ada", AT, now)
+    over = LeaseRecord(IDS[0], "bob", AT, now - timedelta(seconds=CLOCKS_DIFFER_SECONDS))
     old = now - timedelta(seconds=REMEMBERED_SECONDS)
     change(
         shelf,

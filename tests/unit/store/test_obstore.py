@@ -22,7 +22,7 @@ from airflow_streamstate.store.obstore import (
     moment_in,
     obstore_errors,
 )
-from airflow_streamstate.store.server import Answer, Found, RequestFailure, ServerStore
+from airflow_streamstate.store.server import Answer, FoundObject, RequestFailure, ServerStore
 from airflow_streamstate.store.transfer import put_pieces
 from support.fake_clock import FakeClock
 from support.object_stores import object_client
@@ -62,9 +62,9 @@ class _SlowCopies(ObstoreClient):
 
     def order_copy(self, source: str, target: str) -> None: ...
 
-    def look(self, name: str) -> Found:
+    def look(self, name: str) -> FoundObject:
         self.looks -= 1
-        return Found(1, "v", "md5:00", None, is_copied=self.looks <= 0)
+        return FoundObject(1, "v", "md5:00", None, is_copied=self.looks <= 0)
 
 
 def test_a_copy_is_made_when_the_server_says_so() -> None:
@@ -93,7 +93,7 @@ class _Parts(_SlowCopies):
         super().__init__(looks=0)
         self.failures, self.taken = failures, taken
         self.write_ids: list[str] = []
-        self.there = Found(3, "v-there", "etag:there", None, write_id="another's")
+        self.there = FoundObject(3, "v-there", "etag:there", None, write_id="another's")
 
     def send_parts(self, name: str, parts: Iterable[bytes], write_id: str, part_bytes: int) -> str:
         self.write_ids.append(write_id)
@@ -106,7 +106,7 @@ class _Parts(_SlowCopies):
             raise failure
         return "v-put"
 
-    def look(self, name: str) -> Found:
+    def look(self, name: str) -> FoundObject:
         return self.there
 
 
@@ -141,7 +141,7 @@ class TestParts:
         class Mine(_Parts):
             """The put has landed."""
 
-            def look(self, name: str) -> Found:
+            def look(self, name: str) -> FoundObject:
                 return replace(self.there, write_id=self.write_ids[-1])
 
         assert put_25(Mine([failure])) == "v-there"

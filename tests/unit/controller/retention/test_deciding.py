@@ -17,7 +17,7 @@ from airflow_streamstate.controller.retention.deciding import (
 )
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.retention import Lease, Pin, RetentionRegister, SnapshotInProgress
+from airflow_streamstate.protocol.retention import LeaseRecord, Pin, RetentionRegister, SnapshotInProgress
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 NOW = AT + timedelta(days=10)
@@ -67,7 +67,7 @@ def test_what_is_held_stays() -> None:
     register = replace(
         REGISTER,
         pins={"s-1": Pin(AT, "ada")},
-        leases={"a": Lease("s-2", "verify by bob", AT, later), "b": Lease("s-3", "dead", AT, before)},
+        leases={"a": LeaseRecord("s-2", "verify by bob", AT, later), "b": LeaseRecord("s-3", "dead", AT, before)},
         makings={"m": SnapshotInProgress("s-9", ("s-4",), 1, AT, before)},
     )
     assert gone(RetentionPolicy(keep=0), register) == ["s-3", "s-5"]

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_streamstate.driver.agent.heartbeats import HeartbeatWriter, Pace
+from airflow_streamstate.driver.agent.heartbeats import HeartbeatPace, HeartbeatWriter
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
@@ -228,7 +228,7 @@ def test_a_batch_that_was_committed_before_its_start_could_be_told_is_dated() ->
 
 def test_the_time_of_a_batch_is_the_mean_of_the_last_ones() -> None:
     """Also of those between two signs of life; a batch that is seen again, or without a time, adds nothing."""
-    pace = Pace()
+    pace = HeartbeatPace()
     assert pace.batch_seconds(3, START_AT) is None
     assert pace.batch_seconds(3, START_AT + timedelta(seconds=99)) is None
     assert pace.batch_seconds(7, START_AT + timedelta(seconds=10)) == 2.5
@@ -240,7 +240,7 @@ def test_the_time_of_a_batch_is_the_mean_of_the_last_ones() -> None:
 
 def test_a_pace_of_one_batch_that_two_threads_have_seen_is_not_known() -> None:
     """Both threads of the agent may take it in at once."""
-    pace = Pace()
+    pace = HeartbeatPace()
     pace._seen += [(5, START_AT), (5, START_AT)]
     assert pace.batch_seconds(5, START_AT) is None
     assert pace.batch_seconds(7, START_AT + timedelta(seconds=3)) == 1.5

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from airflow_streamstate.driver.attempt.ports import Skipped
+from airflow_streamstate.driver.attempt.ports import SkippedBySink
 from airflow_streamstate.driver.spark.progress import LOOKS, REMEMBERED, Reports
 
 
@@ -62,10 +62,10 @@ def test_batches_that_moved_and_read_nothing_are_counted_once() -> None:
     reports = Reports(query)
     query.count(reports)
     query.count(reports)
-    assert reports.skipped == Skipped(17, tuple(range(10, 20)), 3)
+    assert reports.skipped == SkippedBySink(17, tuple(range(10, 20)), 3)
     query.reports += [_report(20, rows=0), _report(21), _report(22, rows=0, moved=False)]
     query.count(reports)
-    assert reports.skipped == Skipped(18, tuple(range(11, 21)), 3)
+    assert reports.skipped == SkippedBySink(18, tuple(range(11, 21)), 3)
 
 
 def test_a_batch_without_input_whose_offsets_stand_is_no_skip() -> None:
@@ -73,7 +73,7 @@ def test_a_batch_without_input_whose_offsets_stand_is_no_skip() -> None:
     query = _Query(_report(0, rows=0, moved=False))
     reports = Reports(query)
     query.count(reports)
-    assert reports.skipped == Skipped()
+    assert reports.skipped == SkippedBySink()
 
 
 def test_what_read_rows_and_drops_none_is_not_read_whole() -> None:
@@ -121,11 +121,11 @@ def test_a_batch_whose_plan_ran_was_not_skipped() -> None:
 
     reports = Reports(query, ran)
     query.count(reports)
-    assert reports.skipped == Skipped(1, (2,), 2)
+    assert reports.skipped == SkippedBySink(1, (2,), 2)
     verdicts[3] = True
     query.count(reports)
     assert asked == [{1, 2, 3, 4}, {3, 4}]
-    assert reports.skipped == Skipped(1, (2,), 2)
+    assert reports.skipped == SkippedBySink(1, (2,), 2)
 
 
 def test_a_batch_of_which_nobody_can_tell_is_suspected_in_the_end() -> None:
@@ -133,9 +133,9 @@ def test_a_batch_of_which_nobody_can_tell_is_suspected_in_the_end() -> None:
     query = _Query(_report(1, rows=0))
     reports = Reports(query, lambda *_: {})
     for _ in range(LOOKS):
-        assert reports.skipped == Skipped()
+        assert reports.skipped == SkippedBySink()
         query.count(reports)
-    assert reports.skipped == Skipped(1, (1,), 1)
+    assert reports.skipped == SkippedBySink(1, (1,), 1)
     reports = Reports(query, lambda *_: {})
     reports.count(query.reports[-1], is_last=True)
-    assert reports.skipped == Skipped(1, (1,), 1)
+    assert reports.skipped == SkippedBySink(1, (1,), 1)
