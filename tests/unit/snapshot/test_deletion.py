@@ -31,7 +31,7 @@ from airflow_streamstate.snapshot.deletion import (
     has_data,
     held_in,
 )
-from airflow_streamstate.snapshot.leases import leased
+from airflow_streamstate.snapshot.leases import SnapshotLease, leased
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.sharing import Bases
 from airflow_streamstate.snapshot.verify import verify
