@@ -137,7 +137,7 @@ def test_a_check_refuses_what_a_launch_would_refuse_and_begins_nothing(launcher:
         ({"master": "nonsense"}, "not a master"),
         ({"conf": {"typo": "1"}}, "does not begin with"),
         ({"jars": (str(tmp_path / "nosuch.jar"),)}, "is not there"),
-        ({"spark_submit": (str(tmp_path / "nosuch"),)}, "is not there"),
+        ({"spark_submit": (str(tmp_path / "nosuch"),)}, "does not exist"),
     ):
         with pytest.raises(InvalidRequestError, match=words):
             launcher.check(replace(request, **changes))
