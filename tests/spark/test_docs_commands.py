@@ -132,6 +132,7 @@ def feed(folder: Path, number: int) -> None:
     new.rename(folder / new.name)
 
 
+@pytest.mark.named
 def test_the_lines_are_run_in_one_life(desk: Desk) -> None:
     """Each ends as a reader expects, on real Spark and one home."""
     files = 0
