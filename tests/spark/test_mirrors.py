@@ -34,7 +34,7 @@ def test_a_stream_goes_on_from_its_mirrors(desk: Desk, tmp_path: Path) -> None:
     words = [word for mirror in mirrors for word in ("--mirror", mirror)]
     stream.feed(3)
     first = stream.deploy(*words).json["deployment_id"]
-    live = stream.done("snapshot").json["snapshot_id"]
+    live = stream.done("snapshot create").json["snapshot_id"]
 
     wait_until(lambda: is_mirrored(live, mirrors), "the live snapshot to be at both mirrors", 120)
     stream.feed(3)
@@ -71,7 +71,7 @@ def test_what_was_written_behind_the_last_copy_is_taken_out_again(desk: Desk, tm
     stream, mirror = S3Stream(desk.base), tmp_path / "second"
     stream.feed(3)
     first = stream.deploy("--mirror", mirror).json["deployment_id"]
-    live = stream.done("snapshot").json["snapshot_id"]
+    live = stream.done("snapshot create").json["snapshot_id"]
     wait_until(lambda: is_mirrored(live, [mirror]), "the live snapshot to be at its mirror", 120)
     stream.feed(4)
     stream.wait_until_read(LocalStore(desk.home), first)

@@ -37,7 +37,7 @@ def test_a_stream_lives_with_its_snapshots_at_another_place(desk: Desk, tmp_path
     stream, disk = S3Stream(desk.base), tmp_path / "disk"
     stream.feed(3)
     assert stream.deploy("--snapshots", disk).json["deployment_id"] == "d-0001"
-    live = stream.done("snapshot").json["snapshot_id"]
+    live = stream.done("snapshot create").json["snapshot_id"]
     assert data_of(disk, live)
     wait_until(lambda: data_of(desk.home, live) == [], "what was linked on the way goes behind the manifest")
     assert shell("snapshot", "verify", "flights", live, "--deep", "--deadline", 240).status == 0

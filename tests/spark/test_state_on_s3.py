@@ -29,7 +29,7 @@ def test_state_is_read_from_a_copy_and_exported_beside_the_home(desk: Desk, real
     stream = S3Stream(desk.base)
     stream.feed(3)
     stream.deploy()
-    first = stream.done("snapshot").json["snapshot_id"]
+    first = stream.done("snapshot create").json["snapshot_id"]
     stream.feed(3)
     second = stream.done("stop").json["snapshot_id"]
     home = s3_store(BUCKET, desk.base.name, options_for(real_url))
