@@ -323,3 +323,33 @@ def test_journals_of_two_deployments_are_apart() -> None:
     other = Journal(Cells(store, FakeClock()), "orders", "d-00010")
     assert other.commands() == []
     assert list(other.events()) == []
+
+
+def test_cleaning_up_twice_is_cleaning_up_once() -> None:
+    """Absence is success (Law 2)."""
+    own = journal()
+    own.write_command(drain(), 1)
+    (slot,) = own.commands()
+    own.delete_command(slot)
+    own.delete_command(slot)
+    assert own.commands() == []
+
+
+def test_only_new_events_are_fetched() -> None:
+    """Whoever has read up to a number asks for what is new."""
+    store = MemoryStore()
+    own = journal(store)
+    for n in range(1, 6):
+        own.append(noted(str(n)))
+    plan = FaultPlan()
+    assert [entry.number for entry in journal(FaultyStore(store, plan)).events(after=3)] == [4, 5]
+    assert [call.method for call in plan.calls] == ["list_objects", "get", "get"]
+
+
+def test_the_number_after_is_taken_at_one_write() -> None:
+    """The one writer of the events, who knows the last number, needs one call."""
+    store = MemoryStore()
+    journal(store).append(noted("first"))
+    plan = FaultPlan()
+    assert journal(FaultyStore(store, plan)).append(noted("second"), after=1) == 2
+    assert [call.method for call in plan.calls] == ["create"]

@@ -454,15 +454,18 @@ def test_killed_at_any_write_it_is_made_again(number: int, fault: Fault) -> None
     capture_again_is_whole(shelf)
 
 
-@pytest.mark.parametrize("number", range(1, MANIFEST_WRITE + 1))
-def test_a_full_disk_at_any_write_makes_no_snapshot(number: int) -> None:
-    """The error says that the disk is full, nothing exists, and with space again the same call works (Law 3)."""
-    shelf = shelf_with(2)
-    faulty = Shelf(FaultyStore(shelf.checkpoints, FaultPlan(at_write={number: Fault.NO_SPACE})), clock=shelf.clock)
+def fails_on_a_full_disk(shelf: Shelf, number: int, fault: Fault) -> None:
+    faulty = Shelf(FaultyStore(shelf.checkpoints, FaultPlan(at_write={number: fault})), clock=shelf.clock)
     with pytest.raises(UnavailableError, match="the disk is full"):
         faulty.capture()
     assert shelf.control.manifest(SNAPSHOT) is None
     capture_again_is_whole(shelf)
+
+
+@pytest.mark.parametrize("number", range(1, MANIFEST_WRITE + 1))
+def test_a_full_disk_at_any_write_makes_no_snapshot(number: int) -> None:
+    """The error says that the disk is full, nothing exists, and with space again the same call works (Law 3)."""
+    fails_on_a_full_disk(shelf_with(2), number, Fault.NO_SPACE)
 
 
 def test_a_half_made_snapshot_of_an_older_position_does_not_get_into_the_new_one() -> None:
@@ -700,3 +703,21 @@ def test_a_server_copies_in_one_list_and_its_checksums_are_kept(kind: str) -> No
     assert again == files
     for entry in again:  # it lies where it lay, so an entity tag of the key goes on, too
         assert entry.checksum == store.checksum_of(shelf.data_key(entry.path))
+
+
+@pytest.mark.parametrize("number", [1, 2, WRITES // 2, MANIFEST_WRITE])
+def test_a_half_written_file_on_a_full_disk_is_no_file(number: int, tmp_path: Path) -> None:
+    """Half of a write stays under a temporary name, and is not taken for anything (Law 3)."""
+    shelf = Shelf(LocalStore(tmp_path, fsync=False))
+    run_stateful(shelf.checkpoint(), 2)
+    fails_on_a_full_disk(shelf, number, Fault.HALF_WRITTEN)
+
+
+def test_a_disk_that_stays_full_keeps_being_told() -> None:
+    """No space for any write at all: the same clear error each time, and never a snapshot."""
+    shelf = shelf_with(2)
+    faulty = Shelf(FaultyStore(shelf.checkpoints, FaultPlan(every_write=Fault.NO_SPACE)), clock=shelf.clock)
+    for _ in range(3):
+        with pytest.raises(UnavailableError, match="the disk is full"):
+            faulty.capture()
+    assert shelf.control.manifest(SNAPSHOT) is None

@@ -18,6 +18,7 @@ from airflow_streamstate.errors import (
     InvalidRequestError,
     SnapshotNotFoundError,
     StreamStateError,
+    UnavailableError,
 )
 from airflow_streamstate.protocol.events import Drained, Failed
 from airflow_streamstate.protocol.positions import StateLeft
@@ -234,3 +235,23 @@ def test_checkpoints_of_a_deploy_at_the_same_time_are_not_those_of_another_strea
             break
     assert said
     assert not [words for words in said if "another stream of this name" in words]
+
+
+def test_what_is_launched_is_the_pinned_code(stage: Stage) -> None:
+    """The driver runs the bytes that were deployed, whatever lies at the old path by now. (Law 15)"""
+    stage.deploy("print('v1')\n")
+    stage.script("print('something else')\n")
+    request = stage.launcher.requests["d-0001-a0001"]
+    assert request.application != str(stage.folder / "job.py")
+    with open(request.application) as file:  # noqa: PTH123
+        assert file.read() == "print('v1')\n"
+
+
+def test_a_crash_between_register_and_launch_is_mended_by_the_retry(stage: Stage) -> None:
+    """A deployment that is current and was never launched is launched by the same request. (Laws 1 and 2)"""
+    stage.launcher.refusal = UnavailableError("the machine is busy")
+    with pytest.raises(UnavailableError):
+        stage.deploy(request_id="r-1")
+    assert stage.controller.status(STREAM).state == "launching"
+    assert stage.deploy(request_id="r-1").attempt == 1
+    assert list(stage.launcher.requests) == ["d-0001-a0001"]

@@ -681,3 +681,21 @@ def test_a_bad_version_that_began_with_nothing_is_not_stopped_for_a_way_back_tha
     view = upgraded.advance(view)
     assert (view.outcome, orders(upgraded)) == ("failed", 0)
     assert "--accept-lost-input counts" in view.state.last.text
+
+
+def test_a_batch_that_runs_while_it_is_ended_turns_the_handover_into_forward(upgraded: UpgradeStage) -> None:
+    """It was found to have run nothing, and ran a batch before it obeyed: from the handover other batches would run
+    under ids that the sink may hold (Law 14)."""
+    view = upgraded.to_started()
+    upgraded.stage.come_to_life("d-0002", queries=("counts",))
+    upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
+    view = upgraded.advance(view)
+    assert (view.state.phase, view.state.last.way) == ("returning", "handover")
+    keep_plan(upgraded.stage.control, "d-0002", "counts")
+    upgraded.stage.run_batches(4, deployment_id="d-0002")
+    upgraded.stops("d-0002")
+    view = upgraded.advance(view)
+    assert view.state.phase == "trying"
+    view = upgraded.rehearsed(view)
+    assert (view.state.last.way, view.state.last.bad_batches) == ("forward", {"counts": (4, 4)})
+    assert upgraded.stage.spec("d-0003").start.snapshot_id == "d-0002-stopped-000001"

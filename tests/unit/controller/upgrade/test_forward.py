@@ -383,3 +383,45 @@ def test_the_upgrade_waits_for_an_old_driver_of_unknown_state(upgraded: UpgradeS
     assert (view.state.phase, view.waits_for) == (phase, "it is unknown whether the old driver lives")
     upgraded.stage.launcher.states["d-0001-a0001"] = "gone"
     assert upgraded.advance(view).state.phase == "started"
+
+
+def test_a_rehearsal_that_hangs_is_ended_at_its_deadline(upgraded: UpgradeStage) -> None:
+    """And the upgrade is refused."""
+    before = upgraded.outside()
+    view = upgraded.begin(rehearsal_within_seconds=50.0)
+    upgraded.advance(view)
+    upgraded.stage.clock.advance(70.0)
+    view = upgraded.advance(view)
+    assert view.outcome == "refused"
+    assert "deadline" in view.state.last.text
+    assert upgraded.outside() == before
+    rehearsal_id = view.state.last.rehearsal_id
+    assert upgraded.stage.launcher.states[f"{rehearsal_id}-a0001"] == "gone"
+
+
+def test_an_upgrade_to_nothing_is_one_by_name(upgraded: UpgradeStage) -> None:
+    """Mode fresh: whatever the plan says, it starts with nothing (Law 5)."""
+    view = upgraded.begin(mode="fresh")
+    upgraded.advance(view)
+    rehearsal_id = str(upgraded.upgrades.view(STREAM, view.upgrade_id).state.last.rehearsal_id)
+    assert upgraded.stage.control.spec(rehearsal_id).start.mode == "fresh"
+    view = upgraded.rehearsed(view, plan=with_an_aggregate_more())
+    upgraded.stops()
+    view = upgraded.advance(view)
+    assert upgraded.stage.spec("d-0002").start.mode == "fresh"
+
+
+def test_an_old_driver_that_is_lost_in_its_stop_is_waited_for(upgraded: UpgradeStage) -> None:
+    """It is told when it can be; what nobody can ask about is not taken for ended."""
+    view = upgraded.begin(needs_approval=True)
+    upgraded.advance(view)
+    view = upgraded.rehearsed(view)
+    upgraded.upgrades.approve(STREAM, view.upgrade_id, is_approved=True)
+    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+    tools.take(state, "ready")
+    state = upgraded.upgrades.view(STREAM, view.upgrade_id).state
+    tools.take(state, "stopping")
+    upgraded.stage.launcher.states["d-0001-a0001"] = "unknown"
+    upgraded.stage.clock.advance(600.0)
+    view = upgraded.advance(view)
+    assert (view.state.phase, view.waits_for) == ("stopping", "it is unknown whether the old driver lives")

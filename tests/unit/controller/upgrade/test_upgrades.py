@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
+from airflow_streamstate.protocol import layout
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
 from support.upgrade_stage import UpgradeStage
@@ -225,3 +227,26 @@ def test_settle_leaves_no_version_between_two(upgraded: UpgradeStage) -> None:
     upgraded.stops()
     assert upgraded.upgrades.settle(STREAM, view.upgrade_id, 1.0).state.phase == "started"
     assert upgraded.stage.control.need_register().value.deployment_id == "d-0002"
+
+
+def test_of_two_that_were_recorded_at_once_the_claim_decides(upgraded: UpgradeStage, tmp_path: Path) -> None:
+    """Both had seen a stream that nobody held: the second is refused, told whose it lost to, and stays so."""
+    (tmp_path / "twin").mkdir()
+    twin = UpgradeStage(Stage(tmp_path / "twin")).runs()
+    counted = FaultPlan()
+    controller_of(twin, counted).upgrades.begin(twin.request("x = 3\n"), "up-2")
+    at = max(call.number for call in counted.calls if call.writes and call.key == layout.register_key(STREAM))
+    request = upgraded.request("x = 3\n")
+
+    def first_begins() -> None:
+        upgraded.begin("up-1", text="x = 3\n")
+
+    other = controller_of(upgraded, FaultPlan(meanwhile={at: first_begins}))
+    with pytest.raises(ConflictError, match="under way"):
+        other.upgrades.begin(request, "up-2")
+    first = upgraded.upgrades.under_way(STREAM)
+    assert first is not None
+    assert (first.state.upgrade.request_id, upgraded.held_by()) == ("up-1", first.upgrade_id)
+    again = upgraded.upgrades.begin(upgraded.request("x = 3\n"), "up-2")
+    assert again.outcome == "refused"
+    assert first.upgrade_id in again.state.last.text

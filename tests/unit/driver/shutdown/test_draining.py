@@ -8,10 +8,12 @@ import pytest
 
 from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Draining, Rejected
 from airflow_streamstate.protocol.records import StartPlan
+from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import (
     STREAM,
     SimulatedDriver,
@@ -292,3 +294,20 @@ def test_a_driver_killed_within_the_flush_is_finished_by_the_next_attempt(
     assert plan.sink.counts() == counts_of(plan, 40)
     assert [event.attempt for event in stream.events_of(Draining)] == [1]
     assert stream.commands() == []
+
+
+def test_a_drain_goes_on_through_an_outage_of_the_store() -> None:
+    """The store is away for a minute in the middle: the drain waits, and is exact."""
+    for moment in (10.05, 10.3, 10.7, 11.0):
+        stream, plan = SimulatedStream(), make_plan(40)
+        stream.deploy()
+        faults = FaultPlan()
+        store = FaultyStore(stream.checkpoints, faults)
+        many = dict.fromkeys(range(1, 20_000), Fault.UNAVAILABLE)
+        stream.clock.after(moment, lambda faults=faults, many=many: faults.at.update(many))
+        stream.clock.after(70.0, faults.at.clear)
+        stream.order_at(10.0, DrainNotification)
+        driver = SimulatedDriver(stream, checkpoints=store, control=StreamControl(store, STREAM, stream.clock))
+        assert driver.run(waiting_script(plan)) == 0
+        assert stream.kinds()[-1] == "Drained"
+        assert plan.sink.counts() == counts_of(plan, 40)

@@ -94,3 +94,26 @@ def test_a_pending_drain_that_cannot_work_is_rejected_and_the_job_runs(stream: S
     assert stream.kinds()[-1] == "Stopped"
     assert plan.sources[0].reads
     assert stream.commands() == []
+
+
+def test_an_expired_notification_does_not_keep_the_job_from_running() -> None:
+    """Past its deadline when it is read: the queries run as if it had not been there."""
+    stream, plan = SimulatedStream(), make_plan()
+    stream.deploy()
+    stream.order(DrainNotification, within_seconds=1.0)
+    stream.clock.advance(5.0)
+    stream.order_at(10.0, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    assert "Expired" in stream.kinds()
+    assert plan.sources[0].reads
+
+
+def test_a_notification_of_another_deployment_does_not_close_the_latch() -> None:
+    """Only the deployment that an order names obeys it."""
+    stream, plan = SimulatedStream(), make_plan()
+    stream.deploy()
+    foreign = replace(make_command(DrainNotification, stream.clock, "d-0001"), deployment_id="d-0007")
+    stream.control.journal("d-0001").write_command(foreign, NEWEST_PROTOCOL)
+    stream.order_at(5.0, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    assert plan.sources[0].reads
