@@ -187,7 +187,7 @@ def test_loops_end_with_a_drain_and_do_not_spin(tmp_path: Path) -> None:
         assert [(row["k"], row["count"]) for row in stream.output()] == [("a", 2)]
         rounds = int(driver.log.partition("rounds after the end: ")[2].split()[0])
         assert rounds <= 20
-        assert any("it is ended" in event.text for event in stream.events(Noted))
+        assert any("the driver ends it" in event.text for event in stream.events(Noted))
 
 
 FAILING = (
