@@ -17,11 +17,22 @@ from airflow_streamstate.cli.options import (
     options,
     script_arguments,
 )
-from airflow_streamstate.cli.start import LISTS, lists_of
+from airflow_streamstate.cli.start import LISTS, code_of, lists_of
 from airflow_streamstate.controller.request.changes import ChangeRequest
 
 _OF_A_CHANGE = frozenset(
-    {"application", "arguments", "conf", "environment", "master", *LISTS, "fresh_queries", "accept_lost_input"}
+    {
+        "application",
+        "modules",
+        "working_folder",
+        "arguments",
+        "conf",
+        "environment",
+        "master",
+        *LISTS,
+        "fresh_queries",
+        "accept_lost_input",
+    }
     | {"discard_state", "on_query_failure"}
 )
 change_options = options(
@@ -45,7 +56,7 @@ def names_anything(given: Mapping[str, Any]) -> bool:
 def change_of(stream_id: str, given: Mapping[str, Any], ordering: Ordering) -> ChangeRequest:
     """The request; omitted options leave the stream as it is. Raises InvalidRequestError for an invalid one."""
     named = {name: given[name] for name in _OF_A_CHANGE if given.get(name)}
-    named |= lists_of(named)
+    named |= {**lists_of(named), **code_of(named)}
     if "application" in named:
         named["application"] = Path(named["application"])
     return ChangeRequest(

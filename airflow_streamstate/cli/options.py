@@ -461,7 +461,21 @@ code_options = options(
         multiple=True,
         metavar="PATH",
         heading=_CODE,
-        help="Python files and zips, with commas or repeated; pinned.",
+        help="Python files, folders, zips, eggs and wheels, with commas or repeated; pinned.",
+    ),
+    option(
+        "--modules",
+        multiple=True,
+        metavar="PATTERN",
+        heading=_CODE,
+        help="What is pinned of the script's folder, as 'lib/*.py', in place of what the script imports from there. "
+        "Repeatable.",
+    ),
+    option(
+        "--working-folder",
+        metavar="FOLDER",
+        heading=_CODE,
+        help="The folder that drivers run in. By default that of the version before; for a new stream the current one.",
     ),
     option(
         "--files",
@@ -478,4 +492,4 @@ code_options = options(
         help="Accept literal values under secret-like names, and record them.",
     ),
 )
-"""What the driver gets beside the script: configuration, environment, packages, jars and files."""
+"""What the driver gets beside the script: configuration, environment, packages, jars, files and its folder."""

@@ -225,6 +225,7 @@ def deploy_request(session: ShellSession, stream_id: str, ordering: Ordering, **
     """The request of the options that ``deploy`` and ``adopt`` share, with what else is given."""
     given |= {
         **lists_of(given),
+        **code_of(given),
         "application": Path(given["application"]),
         "settings": _settings_of(session, given["settings"]),
         "on_query_failure": given["on_query_failure"] or "script",
@@ -256,6 +257,15 @@ def lists_of(given: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """The given options among ``LISTS``, split; ``--py-files`` and ``--files`` as paths."""
     found = {name: split(given[name]) for name in LISTS if name in given}
     return {name: tuple(map(Path, parts)) if name in _PATHS else parts for name, parts in found.items()}
+
+
+def code_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """``--modules`` and ``--working-folder`` as a request has them; None where they are not given."""
+    folder = given.get("working_folder")
+    return {
+        "modules": given.get("modules") or None,
+        "working_folder": None if folder is None else Path(folder).expanduser().absolute(),
+    }
 
 
 def _refuse_lag_without_wait(ordering: Ordering, max_lag: int | None) -> None:

@@ -8,29 +8,20 @@ import os
 import tempfile
 from pathlib import Path
 
-from airflow_streamstate.errors import DataError, InvalidRequestError, ObjectExistsError
+from airflow_streamstate.errors import DataError, ObjectExistsError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.records import Artifact
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import disk_errors
 
 
-def pin(home: Store, stream_id: str, path: Path) -> Artifact:
-    """Copy a local file into the home under its digest, unless it is there already.
+def pin(home: Store, stream_id: str, name: str, body: bytes) -> Artifact:
+    """Keep a file in the home under its digest, unless it is there already.
 
-    Raises:
-        InvalidRequestError: it is no readable file.
+    Args:
+        name: under which ``materialise`` places it; may have folders.
     """
-    try:
-        body = path.read_bytes()
-    except OSError as error:
-        raise InvalidRequestError(
-            "this file cannot be read",
-            path=str(path),
-            reason=error.strerror or type(error).__name__,
-            next_step="Give the path of a file that exists on this machine.",
-        ) from None
-    artifact = Artifact(name=path.name, sha256=hashlib.sha256(body).hexdigest())
+    artifact = Artifact(name=name, sha256=hashlib.sha256(body).hexdigest())
     key = layout.artifact_key(stream_id, artifact.sha256, artifact.name)
     if home.head(key) is None:
         with contextlib.suppress(ObjectExistsError):  # the same bytes, pinned at the same moment
@@ -55,7 +46,7 @@ def materialise(home: Store, stream_id: str, artifact: Artifact, folder: Path) -
         )
     target = folder / artifact.name
     with disk_errors("materialise", artifact.name, folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         if not target.is_file() or hashlib.sha256(target.read_bytes()).hexdigest() != artifact.sha256:
             _write_whole(target, stored.body)
     return target

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.journal import Journal
@@ -34,7 +35,13 @@ from airflow_streamstate.protocol.ids import (
 )
 from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSeal, SnapshotSlot
 from airflow_streamstate.protocol.readings import StateReading
-from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord, RequestRecord
+from airflow_streamstate.protocol.records import (
+    Claim,
+    DeploymentSpec,
+    FoundModule,
+    LaunchRecord,
+    RequestRecord,
+)
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict, Waiting
 from airflow_streamstate.store.base import Store
@@ -151,6 +158,22 @@ class StreamControl:
                 next_step="`streamstate status` shows the current one.",
             )
         return spec
+
+    def create_found_module(self, found: FoundModule) -> None:
+        self.cells.create(layout.found_module_key(self.stream_id, found.deployment_id, found.module.name), found)
+
+    def found_module_keys(self, deployment_id: str) -> list[str]:
+        """The records of the modules that drivers of this deployment found, sorted."""
+        prefix = layout.found_modules_prefix(self.stream_id, deployment_id)
+        return sorted(info.key for info in self.cells.store.list_objects(prefix))
+
+    def with_found_modules(self, spec: DeploymentSpec) -> DeploymentSpec:
+        """The spec with the modules that its drivers found, too; raises DataError where a record cannot be read."""
+        keys = self.found_module_keys(spec.deployment_id)
+        found = (self._record(key, FoundModule, deployment_id=spec.deployment_id) for key in keys)
+        known = {module.name for module in spec.modules}
+        new = tuple(each.module for each in found if each is not None and each.module.name not in known)
+        return replace(spec, modules=(*spec.modules, *new)) if new else spec
 
     def _record(self, key: str, kind: type[AnyMessage], **ids: object) -> AnyMessage | None:
         return self.cells.value(key, kind, stream_id=self.stream_id, **ids)

@@ -257,6 +257,8 @@ class Restoring:
             for one in found.holders:
                 carry(one.home, control.home, key)
         for one in found.holders:
+            for info in one.home.list_objects(layout.found_modules_prefix(control.stream_id, deployment_id)):
+                carry(one.home, control.home, info.key)
             for info in one.home.list_objects(layout.plans_prefix(control.stream_id, deployment_id)):
                 carry(one.home, control.home, info.key)
             for info in one.home.list_objects(layout.events_prefix(control.stream_id, deployment_id)):

@@ -19,7 +19,9 @@ class DriverConfig:
     Attributes:
         checkpoints_uri: where Spark's checkpoints lie: a folder of this machine, or on S3.
         launch_key: names this driver.
-        application: local path of the script.
+        application: local path of the script, its modules beside it.
+        script_path: where the script was deployed from, its ``__file__``; None for ``application``.
+        modules: paths of the modules below the folder of ``application``.
         secrets: resolved secrets, removed from everything that the driver prints or records.
         reading: which state of snapshots to read (``snapshot.state_order``); None for a driver that runs its script.
         s3_endpoint_url, s3_region, s3_profile_name: how to reach a home on S3; None for boto3's usual chain.
@@ -39,6 +41,8 @@ class DriverConfig:
     secrets: tuple[str, ...] = ()
     s3_profile_name: str | None = None
     reading: Mapping[str, Any] | None = None
+    script_path: str | None = None
+    modules: tuple[str, ...] = ()
 
     @property
     def s3_options(self) -> S3Options:
@@ -73,6 +77,8 @@ class DriverConfig:
             secrets=_texts(raw, "secrets"),
             s3_profile_name=_optional_text(raw, "s3_profile_name"),
             reading=_optional_object(raw, "reading"),
+            script_path=_optional_text(raw, "script_path"),
+            modules=_texts(raw, "modules"),
         )
 
 

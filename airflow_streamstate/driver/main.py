@@ -24,6 +24,7 @@ from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
 from airflow_streamstate.driver.attempt.reporting import say_to_driver_log
 from airflow_streamstate.driver.config import DriverConfig, read_driver_config
+from airflow_streamstate.driver.pinned_modules import FoundModules, PinnedModules
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing, oversee
 from airflow_streamstate.driver.script import keep_surroundings, origins_of, run_script
@@ -115,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say_to_driver_log("usage: runner.py -- DRIVER_JSON")
         return USAGE_STATUS
     secrets: tuple[str, ...] = ()
+    os.environ.pop("PYTHONSAFEPATH", None)  # meant for the executors' processes, which have it from the JVM
     try:
         config = with_own_credentials(read_driver_config(Path(given[0])))
         secrets = config.secrets
@@ -143,8 +145,10 @@ def run_driver(config: DriverConfig, clock: Clock) -> int:
         StreamStateError: the driver cannot become this attempt. The script has not run.
     """
     supervisor, agent = begin_attempt(config, clock)
+    found = FoundModules(clock)
+    found.belong_to(supervisor.attempt)
     try:
-        return supervisor.script_ended(_run_script(config, supervisor, clock))
+        return supervisor.script_ended(_run_script(config, supervisor, found, clock))
     finally:
         agent.stop()
 
@@ -184,22 +188,26 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
         open_place=partial(open_store, options=config.s3_options, clock=clock),
     )
     rehearsing = Rehearsing(attempt, rehearsal, _spark_words)
+    found = FoundModules(clock)
+    found.belong_to(attempt)
     hide_in_uncaught(attempt.reporter.redacted)
     put_back = keep_surroundings()
     os.environ[REHEARSAL_VARIABLE] = "1"
     threading.Thread(target=oversee, args=(rehearsing, end_process), name="streamstate-oversee", daemon=True).start()
-    status = rehearsing.script_ended(_run_script(config, rehearsing, clock))
+    status = rehearsing.script_ended(_run_script(config, rehearsing, found, clock))
     if rehearsing.begins_seeds():
         put_back()
         os.environ[REHEARSAL_VARIABLE] = "1"
-        status = rehearsing.script_ended(_run_script(config, rehearsing, clock, is_again=True))
+        status = rehearsing.script_ended(_run_script(config, rehearsing, found, clock, is_again=True))
     if not rehearsing.goes_on():
         return status
     put_back()
-    return _run_waiting(config, clock, attempt, rehearsal)
+    return _run_waiting(config, clock, attempt, rehearsal, found)
 
 
-def _run_waiting(config: DriverConfig, clock: Clock, attempt: RehearsedAttempt, rehearsal: Rehearsal) -> int:
+def _run_waiting(
+    config: DriverConfig, clock: Clock, attempt: RehearsedAttempt, rehearsal: Rehearsal, found: FoundModules
+) -> int:
     """The pass that waits for a handover, in the same process and JVM."""
     agents: list[Agent] = []
 
@@ -209,12 +217,13 @@ def _run_waiting(config: DriverConfig, clock: Clock, attempt: RehearsedAttempt, 
         )
         supervisor, agent = _become_attempt(this, attempt.control, attempt.checkpoints, clock)
         agents.append(agent)
+        found.belong_to(supervisor.attempt)
         return supervisor
 
     waiting = WaitingDriver(attempt, rehearsal, become, end_process)
     threading.Thread(target=oversee, args=(waiting, end_process), name="streamstate-oversee", daemon=True).start()
     try:
-        return waiting.script_ended(_run_script(config, waiting, clock, is_again=True))
+        return waiting.script_ended(_run_script(config, waiting, found, clock, is_again=True))
     finally:
         for agent in agents:
             agent.stop()
@@ -227,7 +236,12 @@ def _spark_words(error: BaseException) -> str:
 
 
 def _run_script(
-    config: DriverConfig, supervisor: Supervisor | Rehearsing | WaitingDriver, clock: Clock, *, is_again: bool = False
+    config: DriverConfig,
+    supervisor: Supervisor | Rehearsing | WaitingDriver,
+    found: FoundModules,
+    clock: Clock,
+    *,
+    is_again: bool = False,
 ) -> ScriptFailure | None:
     OF_THIS_PROCESS.begin()
     try:
@@ -243,7 +257,11 @@ def _run_script(
         if is_child_of_jvm(os.environ) and any(jvm_is_gone(origin) for origin in origins_of(error)):
             clock.sleep(LOST_JVM_SECONDS)
 
-    return run_script(config.application, config.arguments, before_report, supervisor.attempt.reporter.redacted)
+    if config.script_path is not None:
+        placed, folder = Path(config.application).parent, Path(config.script_path).resolve().parent
+        PinnedModules(placed, folder, config.modules, found.keep).install()
+    redacted = supervisor.attempt.reporter.redacted
+    return run_script(config.application, config.arguments, before_report, redacted, config.script_path)
 
 
 def intercept(supervisor: Supervisor | Rehearsing | WaitingDriver, clock: Clock, *, is_again: bool = False) -> None:

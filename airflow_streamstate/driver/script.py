@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
+from airflow_streamstate.driver.pinned_modules import show_source
 from airflow_streamstate.driver.shutdown.finishing import ScriptFailure, refusal_in
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
@@ -29,6 +30,7 @@ def run_script(
     arguments: Sequence[str],
     before_report: Callable[[BaseException], None] = lambda _error: None,
     redacted: Callable[[str], str] = lambda text: text,
+    script_path: str | None = None,
 ) -> ScriptFailure | None:
     """Run a script until its last line and its threads have ended; None where python would exit with 0.
 
@@ -36,18 +38,21 @@ def run_script(
 
     Args:
         before_report: called with an error before it is printed; need not return.
+        script_path: the ``__file__`` of the script, where it lay when it was deployed; None for ``application``.
     """
+    shown = application if script_path is None else script_path
     try:
         source = Path(application).read_bytes()
     except OSError as error:
         text = f"can't open file '{application}': [Errno {error.errno}] {error.strerror}"
         print(f"{sys.executable}: {text}", file=sys.stderr)
         return ScriptFailure(error=text, traceback="", exit_status=MISSING_STATUS)
-    module = _become_main(application, arguments)
+    show_source(shown, source)
+    module = _become_main(shown, arguments)
     failure: ScriptFailure | None = None
     try:
         # dont_inherit: the `from __future__` of this file must not apply to the script.
-        code = compile(source, application, "exec", dont_inherit=True)
+        code = compile(source, shown, "exec", dont_inherit=True)
         exec(code, module.__dict__)  # noqa: S102  running the script is the purpose
     except SystemExit as error:
         failure = _exit_failure(error, redacted)
@@ -85,8 +90,16 @@ def _become_main(application: str, arguments: Sequence[str]) -> types.ModuleType
     _STARTERS.append(sys.modules.get("__main__"))
     sys.modules["__main__"] = module
     sys.argv = [application, *arguments]
-    sys.path[0] = str(Path(application).resolve().parent)
+    _put_first_on_path(str(Path(application).resolve().parent))
     return module
+
+
+def _put_first_on_path(folder: str) -> None:
+    """In place of the folder of the script that started this process, which is not there in Python's safe path."""
+    if sys.flags.safe_path and len(_STARTERS) == 1:
+        sys.path.insert(0, folder)
+    else:
+        sys.path[0] = folder
 
 
 def _exit_failure(error: SystemExit, redacted: Callable[[str], str]) -> ScriptFailure | None:

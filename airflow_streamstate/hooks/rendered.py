@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError
@@ -21,6 +22,12 @@ def optional_text(value: object) -> str | None:
     """A text that may be missing: native rendering gives None, plain rendering ``None`` or an empty text."""
     text = str(value).strip() if value is not None else ""
     return None if text in ("", "None") else text
+
+
+def optional_path(value: object) -> Path | None:
+    """A path that may be missing, as ``optional_text``."""
+    text = optional_text(value)
+    return None if text is None else Path(text)
 
 
 def texts(value: object, field: str) -> tuple[str, ...]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.launch.driver_zip import RUNNER_NAME, ZIP_NAME
+from airflow_streamstate.launch.driver_zip import RUNNER_NAME, ZIP_NAME, zip_bytes
 from airflow_streamstate.launch.interface import LaunchRequest
-from airflow_streamstate.launch.master import check_master, is_asked, is_on_this_machine
+from airflow_streamstate.launch.master import check_master, is_asked, is_in_process, is_on_this_machine
 from airflow_streamstate.launch.packages import EXCLUDES, connector_for
 from airflow_streamstate.launch.spark_home import (
     SparkSubmit,
@@ -72,6 +72,9 @@ DRIVER_CONFIG = "driver.json"
 DRIVER_VARIABLE = "STREAMSTATE_DRIVER"
 """Where a script that attaches finds its configuration."""
 PROPERTIES = "spark.properties"
+MODULES_ZIP = "modules.zip"
+"""The script's modules, for the Python processes of executors."""
+COMPILED = (".so", ".pyd")
 
 # Spark puts these on an executor's command line. It passes its own secret by the environment, and the excluded names
 # only look like secrets.
@@ -104,6 +107,9 @@ def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> Drive
     submit, options = _checked(request, environ, is_code_there=True)
     master = request.master or options.master
     folder = Path(request.folder)
+    # Executors in this process import from the driver's own folder, those of a cluster from a zip.
+    zipped = {} if is_in_process(master) or not request.modules else {MODULES_ZIP: _modules_zip(request)}
+    py_files = (str(folder / ZIP_NAME), *options.py_files, *(str(folder / name) for name in zipped))
     argv = (
         *submit.prefix,
         *(("--master", request.master) if request.master else ()),
@@ -111,7 +117,7 @@ def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> Drive
         # A properties file of the prefix stays in force below ours.
         *("--extra-properties-file" if options.has_properties_file else "--properties-file", str(folder / PROPERTIES)),
         *(() if options.has_properties_file else ("--load-spark-defaults",)),
-        *("--py-files", ",".join((str(folder / ZIP_NAME), *options.py_files))),
+        *("--py-files", ",".join(py_files)),
         *(("--files", ",".join(options.files)) if options.files else ()),
         *(("--packages", ",".join(options.packages)) if options.packages else ()),
         *(("--jars", ",".join(options.jars)) if options.jars else ()),
@@ -127,6 +133,7 @@ def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> Drive
         **request.driver_config,
         "application": request.application,
         "arguments": list(request.arguments),
+        "modules": list(request.modules),
         "launch_key": request.launch_key,
     }
     return DriverCommand(
@@ -135,8 +142,10 @@ def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> Drive
             **environ,
             **_environment(submit, environ, on_this_machine=is_on_this_machine(master)),
             **({DRIVER_VARIABLE: str(folder / DRIVER_CONFIG)} if request.attaches else {}),
+            **_import_paths(request, environ),
         },
         files={
+            **zipped,
             PROPERTIES: format_properties(conf),
             DRIVER_CONFIG: json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n",
         },
@@ -172,6 +181,7 @@ def _checked(
 ) -> tuple[SparkSubmit, SubmitOptions]:
     submit, options = _spark_submit(request, environ)
     check_master(request.master or options.master)
+    _check_modules(request.master or options.master, request.modules)
     if request.needs_s3:
         options = _with_connector(options, home_of(submit, environ))
     _check_conf(options.conf)
@@ -220,6 +230,34 @@ def _environment(submit: SparkSubmit, environ: Mapping[str, str], *, on_this_mac
     if on_this_machine and not environ.get("SPARK_LOCAL_IP"):
         added["SPARK_LOCAL_IP"] = "127.0.0.1"  # Spark listens on every interface otherwise
     return added
+
+
+def _modules_zip(request: LaunchRequest) -> bytes:
+    folder = Path(request.application).parent
+    return zip_bytes((name, (folder / name).read_bytes()) for name in request.modules)
+
+
+def _import_paths(request: LaunchRequest, environ: Mapping[str, str]) -> dict[str, str]:
+    """Where Python processes on this machine find the script's modules: as pinned, not in their current folder."""
+    if not request.modules:
+        return {}
+    paths = (str(Path(request.application).parent), environ.get("PYTHONPATH", ""))
+    return {"PYTHONPATH": ":".join(filter(None, paths)), "PYTHONSAFEPATH": "1"}
+
+
+def is_compiled(name: str) -> bool:
+    """Whether this is a compiled module, which Python imports from a folder only, never from a zip."""
+    return name.endswith(COMPILED)
+
+
+def _check_modules(master: str, modules: Sequence[str]) -> None:
+    compiled = list(filter(is_compiled, modules))
+    if compiled and not is_in_process(master):
+        raise InvalidRequestError(
+            "the script imports a compiled module of its own folder, which cannot be sent to executors",
+            compiled=compiled[:5],
+            next_step="Install it into the Python of driver and executors.",
+        )
 
 
 def _check_conf(conf: Mapping[str, str]) -> None:
@@ -275,7 +313,11 @@ def _check_files(request: LaunchRequest, options: SubmitOptions, *, is_code_ther
             "the script is not there", application=request.application, next_step="Correct the path of the script."
         )
     if request.working_folder is not None and not Path(request.working_folder).is_dir():
-        raise InvalidRequestError("the working folder is not there", working_folder=request.working_folder)
+        raise InvalidRequestError(
+            "the folder that the drivers of this deployment run in is not on this machine",
+            working_folder=request.working_folder,
+            next_step="Make it again, or name another one with `streamstate upgrade STREAM --working-folder FOLDER`.",
+        )
     for what in ("py_files", "files", "jars"):
         own = () if is_code_there else getattr(request, what) if what != "jars" else ()
         for item in getattr(options, what):

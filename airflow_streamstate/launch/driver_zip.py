@@ -12,7 +12,7 @@ import importlib.metadata
 import importlib.resources
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
@@ -58,9 +58,14 @@ def write_runner(target: Path) -> None:
 
 
 def driver_zip_bytes() -> bytes:
+    return zip_bytes((*_sources(importlib.resources.files(PACKAGE)), *_metadata()))
+
+
+def zip_bytes(entries: Iterable[tuple[str, bytes]]) -> bytes:
+    """A zip of these names and bodies; the same for the same entries, in whatever order they come."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, body in sorted((*_sources(importlib.resources.files(PACKAGE)), *_metadata())):
+        for name, body in sorted(entries):
             entry = zipfile.ZipInfo(name, _OLDEST_ZIP_TIME)
             entry.create_system = 3
             entry.external_attr = 0o100644 << 16

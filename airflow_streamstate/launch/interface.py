@@ -45,6 +45,7 @@ class LaunchRequest(_Plain):
     Attributes:
         launch_key: names the driver; the same key twice is the same driver (Law 2).
         application: absolute local path of the script.
+        modules: what the script imports from its own folder, by their paths below that of ``application``.
         master: Spark's master URL; "" where ``spark_submit`` names it.
         environment: environment variables that are added to the launcher's own, or replace them.
         py_files, files, jars: local paths or URIs.
@@ -62,6 +63,7 @@ class LaunchRequest(_Plain):
     launch_key: str
     application: str
     arguments: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
     master: str
     conf: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)

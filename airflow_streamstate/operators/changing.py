@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.hooks.rendered import one_of, optional_text, text_mapping, texts, yes_or_no
+from airflow_streamstate.hooks.rendered import one_of, optional_path, optional_text, text_mapping, texts, yes_or_no
 from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.operators.masking import MasksSecrets
 from airflow_streamstate.protocol.records import ON_QUERY_FAILURE
@@ -25,6 +25,8 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         "master",
         "spark_conn_id",
         "py_files",
+        "modules",
+        "working_folder",
         "files",
         "packages",
         "jars",
@@ -55,6 +57,8 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         allow_literal_secrets: bool | str = False,
         version_label: str | None = None,
         on_query_failure: str | None = None,
+        modules: Sequence[str] | str | None = None,
+        working_folder: str | Path | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -74,15 +78,16 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         self.allow_literal_secrets = allow_literal_secrets
         self.version_label = version_label
         self.on_query_failure = on_query_failure
+        self.modules = modules
+        self.working_folder = None if working_folder is None else str(working_folder)
         self._built = True
 
     def change(self) -> ChangeRequest:
         """The rendered change; raises InvalidRequestError if a field is invalid."""
-        application = optional_text(self.application)
         py_files, files = self._listed("py_files"), self._listed("files")
         return ChangeRequest(
             stream_id=str(self.stream_id),
-            application=None if application is None else Path(application),
+            application=optional_path(self.application),
             arguments=self._listed("arguments"),
             conf=text_mapping(self.conf, "conf"),
             environment=text_mapping(self.environment, "environment"),
@@ -90,6 +95,8 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
             spark_conn_id=optional_text(self.spark_conn_id),
             py_files=None if py_files is None else tuple(map(Path, py_files)),
             files=None if files is None else tuple(map(Path, files)),
+            modules=self._listed("modules") or None,
+            working_folder=optional_path(self.working_folder),
             packages=self._listed("packages"),
             jars=self._listed("jars"),
             fresh_queries=texts(self.allow_new_queries, "allow_new_queries"),

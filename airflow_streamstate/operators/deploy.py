@@ -13,6 +13,7 @@ from airflow_streamstate.controller.request.resolved_request import resolve_requ
 from airflow_streamstate.hooks.rendered import (
     as_moment,
     one_of,
+    optional_path,
     optional_seconds,
     optional_text,
     text_mapping,
@@ -52,7 +53,11 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         (templated)
     :param allow_literal_secrets: accept literal values under secret-like names, and record them in the home. Rendered
         fields hide them. By default they are refused. (templated)
-    :param py_files: Python files and zips for the script. (templated)
+    :param py_files: Python files, folders, zips, eggs and wheels for the script. (templated)
+    :param modules: patterns below the script's folder: what is pinned of it, in place of what the script imports from
+        there. (templated)
+    :param working_folder: absolute folder that drivers run in; by default that of the version before, for a new stream
+        the current folder of the task. (templated)
     :param files: files beside the script. (templated)
     :param packages: Maven coordinates. (templated)
     :param jars: jars. (templated)
@@ -92,6 +97,8 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         "environment",
         "allow_literal_secrets",
         "py_files",
+        "modules",
+        "working_folder",
         "files",
         "packages",
         "jars",
@@ -141,6 +148,8 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         attaches: bool | str = False,
         snapshots: str = "",
         on_query_failure: str = "script",
+        modules: Sequence[str] | str | None = None,
+        working_folder: str | Path | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -170,6 +179,8 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         self.attaches = attaches
         self.snapshots = snapshots
         self.on_query_failure = on_query_failure
+        self.modules = modules
+        self.working_folder = None if working_folder is None else str(working_folder)
         self._built = True
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
@@ -195,6 +206,8 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
             conf=text_mapping(self.conf, "conf"),
             py_files=tuple(Path(path) for path in texts(self.py_files, "py_files")),
             files=tuple(Path(path) for path in texts(self.files, "files")),
+            modules=texts(self.modules, "modules") or None,
+            working_folder=optional_path(self.working_folder),
             packages=texts(self.packages, "packages"),
             jars=texts(self.jars, "jars"),
             start=one_of(optional_text(self.start), (None, *START_MODES), "start"),

@@ -35,7 +35,10 @@ class PlanUpgradeOperator(ChangingOperator):
     :param environment: variables for the driver that override the current ones. (templated)
     :param master: Spark's master. (templated)
     :param spark_conn_id: an Airflow connection of type ``spark`` through which the driver is started. (templated)
-    :param py_files: Python files and zips for the script; None: unchanged. (templated)
+    :param py_files: Python files, folders, zips, eggs and wheels for the script; None: unchanged. (templated)
+    :param modules: with ``application``: patterns below its folder: what is pinned of it, in place of what the script
+        imports from there. (templated)
+    :param working_folder: absolute folder that drivers run in; None: unchanged. (templated)
     :param files: files beside the script; None: unchanged. (templated)
     :param packages: Maven coordinates; None: unchanged. (templated)
     :param jars: jars; None: unchanged. (templated)

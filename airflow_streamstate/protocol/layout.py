@@ -79,6 +79,17 @@ def spec_key(stream_id: str, deployment_id: str) -> str:
     return f"{deployment_folder(stream_id, deployment_id)}/spec.json"
 
 
+def found_modules_prefix(stream_id: str, deployment_id: str) -> str:
+    """What a script loaded from its own folder, beside the modules of its ``DeploymentSpec``."""
+    return f"{deployment_folder(stream_id, deployment_id)}/modules/"
+
+
+def found_module_key(stream_id: str, deployment_id: str, name: str) -> str:
+    """One module, by a digest of its path below the script's folder."""
+    digest = hashlib.sha256(name.encode()).hexdigest()[:32]
+    return f"{found_modules_prefix(stream_id, deployment_id)}{digest}.json"
+
+
 def claim_key(stream_id: str, deployment_id: str, attempt: int) -> str:
     return f"{deployment_folder(stream_id, deployment_id)}/claims/{attempt:0{NUMBER_DIGITS}d}.json"
 

@@ -39,7 +39,7 @@ class Artifact:
     """A file that a deployment runs, pinned by digest (Law 15).
 
     Attributes:
-        name: its file name, as the script knows it.
+        name: its file name, as the script knows it; of a module beside the script its path below the script's folder.
         sha256: hex digest of its bytes.
     """
 
@@ -92,9 +92,15 @@ class DeploymentSpec(Message):
         master: Spark's master URL.
         conf: Spark's configuration, as given; references as in ``arguments``.
         py_files, files, jars: more artifacts, or URIs with a scheme, word for word.
+        modules: what the script imports from its own folder.
+        script_path: where the script lay when it was deployed, absolute: its ``__file__``. "" for where it is placed,
+            as in the records of older releases.
+        working_folder: the current folder of its drivers, absolute; "" for that of the process that launches them, as
+            in the records of older releases.
         packages: Maven coordinates.
         spark_conn_id: the Airflow connection whose spark-submit launches it; None for the local one.
-        code_digest: one sha256 over application, py-files, files, arguments, conf, environment, packages and master.
+        code_digest: one sha256 over application, modules, py-files, files, arguments, conf, environment, packages and
+            master.
         version_label: the user's own name of this version; "" for none.
         environment: variables of the driver beside the launcher's; references as in ``arguments``.
         attaches: the script itself is submitted and calls ``runtime.attach()``, instead of being run by our runner.
@@ -131,11 +137,31 @@ class DeploymentSpec(Message):
     mirrors: tuple[str, ...] = ()
     snapshots: str = ""
     on_query_failure: OnQueryFailure = "script"
+    modules: tuple[Artifact, ...] = ()
+    script_path: str = ""
+    working_folder: str = ""
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """All files that it runs."""
+        return (self.application, *self.modules, *self.py_files, *self.files)
 
     @property
     def identity(self) -> tuple[str, datetime]:
         """Tells it from one of the same id in another home, or in a stream of the same name that was deleted."""
         return self.request_id, self.created_at
+
+
+@message
+@dataclass(frozen=True)
+class FoundModule(Message):
+    """A module of the script's folder that its driver found when the script loaded it; pinned from then on (Law 15)."""
+
+    stream_id: str
+    deployment_id: str
+    module: Artifact
+    found_at: datetime
+    write_id: str
 
 
 @message

@@ -148,9 +148,10 @@ def carry_records(
     Raises:
         ConflictError: the mirror has another stream of this name.
     """
-    spec = control.spec(deployment_id)
+    spec = control.with_found_modules(control.spec(deployment_id))
     refuse_another(control, mirror, spec)
     for prefix in (
+        layout.found_modules_prefix(control.stream_id, deployment_id),
         layout.events_prefix(control.stream_id, deployment_id),
         layout.plans_prefix(control.stream_id, deployment_id),
     ):
@@ -166,8 +167,7 @@ def carry_records(
 
 def artifact_keys(spec: DeploymentSpec) -> list[str]:
     """The keys of the files that a deployment runs."""
-    pinned = (spec.application, *spec.py_files, *spec.files)
-    return [layout.artifact_key(spec.stream_id, artifact.sha256, artifact.name) for artifact in pinned]
+    return [layout.artifact_key(spec.stream_id, artifact.sha256, artifact.name) for artifact in spec.artifacts]
 
 
 def carry(source: Store, target: Store, key: str) -> None:

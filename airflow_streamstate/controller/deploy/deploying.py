@@ -44,7 +44,7 @@ from airflow_streamstate.controller.observe.observation import Observation, pend
 from airflow_streamstate.controller.observe.snapshot_age import refuse_old_end
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.controller.request.resolved_request import ResolvedRequest
+from airflow_streamstate.controller.request.resolved_request import ResolvedRequest, in_working_folder
 from airflow_streamstate.controller.wait.notifications import retire_commands
 from airflow_streamstate.errors import (
     ConflictError,
@@ -199,6 +199,8 @@ class Deploying:
             StreamStateError: as ``Controller.deploy``.
         """
         predecessor = self._observe_predecessor(stored)
+        self._resolved = in_working_folder(self._resolved, None if predecessor is None else predecessor.spec)
+        self._wanted = self._spec(StartPlan(mode="fresh"))
         if predecessor is not None and self._request.start != "fresh":
             self._home.check_place(predecessor.spec)
             if not self._undoes:

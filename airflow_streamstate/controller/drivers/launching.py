@@ -115,7 +115,7 @@ class Drivers:
             materialise(self._home.home, spec.stream_id, artifact, folder)
 
         try:
-            request = self._request(spec, attempt, secrets, place)
+            request = self._request(self._whole(control, spec, attempt), attempt, secrets, place)
             handle = self._launch(request)
         except InvalidRequestError as error:
             self.close(control, spec.deployment_id, attempt, f"its launch was refused: {error.message}")
@@ -214,6 +214,10 @@ class Drivers:
             return there is not None and there.pid == 0
         return True
 
+    def _whole(self, control: StreamControl, spec: DeploymentSpec, attempt: int) -> DeploymentSpec:
+        """The spec with what earlier attempts found; a first one has none."""
+        return spec if attempt == 1 else control.with_found_modules(spec)
+
     def _launch(self, request: LaunchRequest) -> LaunchHandle:
         return LAUNCH.call(self._clock, lambda: self._launcher.launch(request), OutcomeUnknownError)
 
@@ -240,9 +244,15 @@ class Drivers:
             place(artifact, folder / _CODE / kind)
             return str(folder / _CODE / kind / artifact.name)
 
+        def module(artifact: Artifact) -> str:
+            place(artifact, folder / _CODE)
+            return artifact.name
+
         return LaunchRequest(
             launch_key=launch_key,
             application=code(spec.application, ""),
+            modules=tuple(map(module, spec.modules)),
+            working_folder=spec.working_folder or None,
             arguments=secrets.arguments,
             master=spec.master,
             # Written to a file for its owner alone, since it holds secrets; the deployment's own settings win.
@@ -277,6 +287,7 @@ class Drivers:
             "stream_id": spec.stream_id,
             "deployment_id": spec.deployment_id,
             "attempt": attempt,
+            "script_path": spec.script_path or None,
             "s3_endpoint_url": None if s3 is None else s3.endpoint_url,
             "s3_region": None if s3 is None else s3.region,
             "s3_profile_name": None if s3 is None else s3.profile_name,

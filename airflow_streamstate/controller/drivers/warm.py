@@ -24,8 +24,8 @@ ATTEMPT = 1
 MARGIN_SECONDS = 5.0
 """A driver gets no attempt in the last seconds of its wait: it may be about to end."""
 _RUNS = (
-    "application", "arguments", "master", "conf", "py_files", "files", "packages", "jars", "spark_conn_id",
-    "environment", "checkpoints_uri",
+    "application", "arguments", "master", "conf", "modules", "py_files", "files", "packages", "jars", "spark_conn_id",
+    "environment", "checkpoints_uri", "script_path", "working_folder",
 )  # fmt: skip
 
 

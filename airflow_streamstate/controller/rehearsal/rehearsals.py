@@ -219,7 +219,7 @@ class Rehearsals:
                 ),
             )
         try:
-            spec = request.applied_to(Version.of(seen.spec), self._home.guarded).as_spec(
+            spec = request.applied_to(Version.of(control.with_found_modules(seen.spec)), self._home.guarded).as_spec(
                 stream_id=seen.stream_id,
                 deployment_id=rehearsal.rehearsal_id,
                 fencing_token=seen.spec.fencing_token,

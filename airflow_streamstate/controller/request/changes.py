@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_streamstate.control.artifacts import pin
+from airflow_streamstate.controller.request.code_files import CodeFile
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.resolved_request import (
     ResolvedRequest,
     Return,
     absolute_jar,
     check_attaches,
-    digest_of_file,
+    code_files,
     digests_of,
 )
+from airflow_streamstate.controller.request.script_modules import modules_beside
 from airflow_streamstate.controller.request.version import Version, digest_of
+from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.records import Artifact, OnQueryFailure, StartMode
 from airflow_streamstate.store.base import Store
 
@@ -56,6 +59,8 @@ class ChangeRequest:
 
     Attributes:
         arguments, py_files, files, packages, jars: replace those of the current deployment.
+        modules: with ``application``, as in ``DeployRequest``.
+        working_folder: replaces that of the current deployment.
         conf, environment: merged into those of the current deployment, key by key.
         master, spark_conn_id: one replaces the other.
         version_label: None for that of the current version, or for none with a new script.
@@ -81,10 +86,18 @@ class ChangeRequest:
     allow_literal_secrets: bool = False
     version_label: str | None = None
     on_query_failure: OnQueryFailure | None = None
+    modules: tuple[str, ...] | None = None
+    working_folder: Path | None = None
     reason: str = ""
 
     def __post_init__(self) -> None:
         self.as_deploy_request()
+        if self.modules is not None and self.application is None:
+            raise InvalidRequestError(
+                "modules are those of a new script, and no script is given",
+                modules=list(self.modules),
+                next_step="Give the script, too.",
+            )
 
     def as_deploy_request(self) -> DeployRequest:
         given: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
@@ -96,11 +109,18 @@ class ChangeRequest:
     @property
     def digest(self) -> str:
         asked: dict[str, object] = {**vars(self), "conf": dict(self.conf), "environment": dict(self.environment)}
-        asked["application"] = None if self.application is None else asdict(digest_of_file(self.application))
+        asked["application"] = None
+        if self.application is not None:
+            asked["application"] = asdict(CodeFile(self.application.name, self.application).artifact)
+            asked["modules"] = [asdict(file.artifact) for file in modules_beside(self.application, self.modules)]
+        if not asked["modules"]:
+            del asked["modules"]
+        if self.working_folder is not None:
+            asked["working_folder"] = str(self.working_folder)
         for what in ("py_files", "files"):
             paths = getattr(self, what)
             asked[what] = None if paths is None else [asdict(found) for found in digests_of(paths, what)]
-        for name in ("version_label", "on_query_failure"):
+        for name in ("version_label", "on_query_failure", "working_folder"):
             if asked[name] is None:  # keeps the digests that earlier releases recorded
                 del asked[name]
         return digest_of({"verb": "change", **asked})
@@ -126,6 +146,8 @@ def pinned(
     """
     own: dict[str, Any] = {name: value for name, value in vars(version).items() if name != "code_digest"}
     own["application"], own["master"] = Path(version.application.name), version.master or None
+    own["working_folder"] = Path(version.working_folder) if version.working_folder else None
+    del own["modules"], own["script_path"]
     for what in ("py_files", "files"):
         own[what] = tuple(Path(artifact.name) for artifact in own[what])
     request = DeployRequest(
@@ -149,10 +171,13 @@ def changed(before: Version, request: ChangeRequest, home: Store) -> Version:
     Raises:
         InvalidRequestError: a file cannot be read, or two files of one kind have the same name.
     """
-    application = before.application
+    application, modules, script_path = before.application, before.modules, before.script_path
     if request.application is not None:
         check_attaches(request.application, attaches=before.attaches)
-        application = pin(home, request.stream_id, request.application)
+        application = _pin(home, request, CodeFile(request.application.name, request.application))
+        beside = modules_beside(request.application, request.modules)
+        modules = tuple(_pin(home, request, file) for file in beside)
+        script_path = str(request.application.absolute())
     master, spark_conn_id = request.master, request.spark_conn_id
     if master is None and spark_conn_id is None:
         master, spark_conn_id = before.master, before.spark_conn_id
@@ -173,6 +198,9 @@ def changed(before: Version, request: ChangeRequest, home: Store) -> Version:
         spark_conn_id=spark_conn_id,
         version_label=version_label,
         on_query_failure=request.on_query_failure or before.on_query_failure,
+        modules=modules,
+        script_path=script_path,
+        working_folder=before.working_folder if request.working_folder is None else str(request.working_folder),
     )
     return version.digested()
 
@@ -181,5 +209,8 @@ def _pinned(home: Store, request: ChangeRequest, what: str, before: tuple[Artifa
     paths: tuple[Path, ...] | None = getattr(request, what)
     if paths is None:
         return before
-    digests_of(paths, what)  # refuses two of one name
-    return tuple(pin(home, request.stream_id, path) for path in paths)
+    return tuple(_pin(home, request, file) for file in code_files(paths, what))
+
+
+def _pin(home: Store, request: ChangeRequest, file: CodeFile) -> Artifact:
+    return pin(home, request.stream_id, file.name, file.read())

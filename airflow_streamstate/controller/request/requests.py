@@ -32,7 +32,10 @@ class DeployRequest:
         conf: Spark's configuration; a value may be a reference to a secret.
         environment: additional variables of the driver; a value may be a reference to a secret.
         allow_literal_secrets: values under secret-like names may be recorded in the home as they are.
-        py_files, files: local files, pinned like the script.
+        py_files, files: local files, pinned like the script; ``py_files`` are modules, zips, eggs, wheels, or folders.
+        modules: globs below the script's folder: what is pinned of it; None for what the script imports from there.
+        working_folder: absolute folder in which its drivers run; None for that of the version before, or of a first
+            version for the current folder.
         packages: Maven coordinates.
         jars: local paths or URIs; not pinned.
         start: None: the snapshot at the predecessor's end decides; a stream's first deployment starts fresh.
@@ -91,6 +94,8 @@ class DeployRequest:
     snapshots: str = ""
     revives: bool = False
     on_query_failure: OnQueryFailure = "script"
+    modules: tuple[str, ...] | None = None
+    working_folder: Path | None = None
 
     @property
     def begins_elsewhere(self) -> bool:
@@ -105,6 +110,12 @@ class DeployRequest:
         check_plain_uris(jars=self.jars, packages=self.packages, master=(self.master or "",))
         check_local_paths(application=(self.application,), py_files=self.py_files, files=self.files)
         check_max_age(self.max_snapshot_age_seconds)
+        if self.working_folder is not None and not self.working_folder.is_absolute():
+            raise InvalidRequestError(
+                "the working folder must be an absolute path",
+                working_folder=str(self.working_folder),
+                next_step="Give the whole path: it is the same wherever a driver is launched from.",
+            )
         if self.request_id is not None:
             check_id(self.request_id, "request id")
         if self.snapshot_id is not None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from airflow_streamstate.control.artifacts import pin
+from airflow_streamstate.controller.request.code_files import CodeFile, py_file
 from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.script_modules import folder_of, modules_beside
 from airflow_streamstate.controller.request.version import Version, digest_of
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.records import NO_SNAPSHOTS, Artifact
+from airflow_streamstate.protocol.records import NO_SNAPSHOTS, Artifact, DeploymentSpec
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
@@ -112,12 +113,19 @@ class ResolvedRequest:
         if self.is_pinned:
             return
         request, version = self.request, self.version
-        paths = (request.application, *request.py_files, *request.files)
-        for path, artifact in zip(paths, (version.application, *version.py_files, *version.files), strict=True):
-            if pin(home, request.stream_id, path) != artifact:
+        modules = (CodeFile(each.name, folder_of(request.application) / each.name) for each in version.modules)
+        files = (
+            CodeFile(request.application.name, request.application),
+            *modules,
+            *code_files(request.py_files, "py_files"),
+            *code_files(request.files, "files"),
+        )
+        pinned = (version.application, *version.modules, *version.py_files, *version.files)
+        for file, artifact in zip(files, pinned, strict=True):
+            if pin(home, request.stream_id, file.name, file.read()) != artifact:
                 raise InvalidRequestError(
                     "this file was changed while it was being deployed",
-                    path=str(path),
+                    path=str(file.path),
                     next_step="Deploy again when nothing writes it.",
                 )
 
@@ -129,7 +137,7 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
         InvalidRequestError: a file cannot be read, or two files of one kind have the same name.
     """
     request = replace(request, snapshots=checked_place(request))
-    application = digest_of_file(request.application)
+    application = CodeFile(request.application.name, request.application).artifact
     check_attaches(request.application, attaches=request.attaches)
     version = Version(
         application=application,
@@ -138,6 +146,9 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
         conf=request.conf,
         py_files=digests_of(request.py_files, "py_files"),
         files=digests_of(request.files, "files"),
+        modules=tuple(file.artifact for file in modules_beside(request.application, request.modules)),
+        script_path=str(request.application.absolute()),
+        working_folder="" if request.working_folder is None else str(request.working_folder),
         packages=request.packages,
         settings=request.settings,
         spark_conn_id=request.spark_conn_id,
@@ -174,7 +185,31 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
         asked["snapshots"] = request.snapshots
     if request.on_query_failure != "script":
         asked["on_query_failure"] = request.on_query_failure
+    if request.working_folder is not None:
+        asked["working_folder"] = str(request.working_folder)
     return ResolvedRequest(request, version, digest_of(asked))
+
+
+def in_working_folder(resolved: ResolvedRequest, before: DeploymentSpec | None) -> ResolvedRequest:
+    """The request with a working folder: its own, else that of the version before, else the current folder.
+
+    Args:
+        before: the version that it follows; None for the first one of a stream.
+
+    Raises:
+        InvalidRequestError: the current folder is gone.
+    """
+    if resolved.version.working_folder or (before is not None and before.working_folder):
+        folder = resolved.version.working_folder or str(before and before.working_folder)
+    else:
+        try:
+            folder = str(Path.cwd())
+        except OSError:
+            raise InvalidRequestError(
+                "the current folder is gone, so drivers cannot run in it",
+                next_step="Change to a folder that exists, or name one with --working-folder.",
+            ) from None
+    return replace(resolved, version=replace(resolved.version, working_folder=folder))
 
 
 def _settings_asked(settings: AgentSettings) -> dict[str, object]:
@@ -195,30 +230,24 @@ def check_attaches(script: Path, *, attaches: bool) -> None:
         )
 
 
-def digests_of(paths: tuple[Path, ...], what: str) -> tuple[Artifact, ...]:
-    """Files of one kind as they will be pinned; raises as ``digest_of_file``, and where two have the same name."""
-    artifacts = tuple(digest_of_file(path) for path in paths)
-    names = [artifact.name for artifact in artifacts]
+def code_files(paths: tuple[Path, ...], what: str) -> tuple[CodeFile, ...]:
+    """Files of one kind, ``py_files`` or ``files``.
+
+    Raises:
+        InvalidRequestError: two have the same name, or one is no file of its kind.
+    """
+    files = tuple(py_file(path) if what == "py_files" else CodeFile(path.name, path) for path in paths)
+    names = [file.name for file in files]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidRequestError(
             "two files of this kind have the same name", kind=what, names=twice, next_step="Rename one of them."
         )
-    return artifacts
+    return files
 
 
-def digest_of_file(path: Path) -> Artifact:
-    """A file as it will be pinned; raises InvalidRequestError where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256")
-    except OSError as error:
-        raise InvalidRequestError(
-            "this file cannot be read",
-            path=str(path),
-            reason=error.strerror or type(error).__name__,
-            next_step="Give the path of a file that exists on this machine.",
-        ) from None
-    return Artifact(name=path.name, sha256=digest.hexdigest())
+def digests_of(paths: tuple[Path, ...], what: str) -> tuple[Artifact, ...]:
+    """Files of one kind as they will be pinned; raises as ``code_files``, and where one cannot be read."""
+    return tuple(file.artifact for file in code_files(paths, what))
 
 
 def absolute_jar(jar: str) -> str:

@@ -33,6 +33,9 @@ class Version:
     mirrors: tuple[str, ...] = ()
     snapshots: str = ""
     on_query_failure: OnQueryFailure = "script"
+    modules: tuple[Artifact, ...] = ()
+    script_path: str = ""
+    working_folder: str = ""
     code_digest: str = ""
 
     @classmethod
@@ -57,6 +60,8 @@ class Version:
             code["environment"] = dict(self.environment)
         if self.attaches:
             code["attaches"] = True
+        if self.modules:
+            code["modules"] = [asdict(artifact) for artifact in self.modules]
         return replace(self, code_digest=digest_of(code))
 
     def as_spec(

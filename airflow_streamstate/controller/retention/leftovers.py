@@ -325,10 +325,10 @@ class Leftovers:
         upgrades = UpgradeJournal(self._control).ids()
         for owner in (*kept, *upgrades, *self._control.rehearsal_ids()):
             try:
-                spec = self._control.spec(owner)
+                spec = self._control.with_found_modules(self._control.spec(owner))
             except DeploymentNotFoundError:
                 continue
             except DataError:
                 return None
-            found |= {artifact.sha256 for artifact in (spec.application, *spec.py_files, *spec.files)}
+            found |= {artifact.sha256 for artifact in spec.artifacts}
         return found

@@ -222,7 +222,9 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
         is_over = now == "drained" or (now not in ALIVE and _cannot_resume(tools, seen, commands))
         if not seen.is_current or is_over:
             request_id = return_request_id_for(tools.upgrade.upgrade_id, "anew")
-            old = tools.pinned(Version.of(seen.spec), None if now == "drained" else "restore")
+            old = tools.pinned(
+                Version.of(tools.control.with_found_modules(seen.spec)), None if now == "drained" else "restore"
+            )
             view = tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.deploy(old, request_id))
             tools.take(state, "returned", state.last.text, returned_deployment_id=view.deployment_id)
             return

@@ -141,7 +141,7 @@ class Tools:
 
     def old_version(self) -> Version:
         """The code and settings of the old version."""
-        return Version.of(self.control.spec(self.upgrade.old_deployment_id))
+        return Version.of(self.control.with_found_modules(self.control.spec(self.upgrade.old_deployment_id)))
 
     def pinned(
         self,

@@ -255,7 +255,7 @@ class Upgrades:
     def _target_record(
         self, control: StreamControl, upgrade: Upgrade, target: Callable[[Version], Version]
     ) -> DeploymentSpec:
-        old = control.spec(upgrade.old_deployment_id)
+        old = control.with_found_modules(control.spec(upgrade.old_deployment_id))
         return target_record(upgrade, target(Version.of(old)), old)
 
     def _first_step(self, tools: Tools) -> None:

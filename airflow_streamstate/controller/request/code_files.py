@@ -1,0 +1,129 @@
+"""The local files that a version runs: read, and turned into what is pinned (Law 15)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.launch.command import is_compiled
+from airflow_streamstate.launch.driver_zip import zip_bytes
+from airflow_streamstate.protocol.records import Artifact
+
+_ARCHIVES = (".zip", ".egg", ".whl")
+_SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
+MAX_FILES = 2_000
+MAX_BYTES = 100_000_000
+
+
+@dataclass(frozen=True)
+class CodeFile:
+    """A local file as it will be pinned.
+
+    Attributes:
+        name: under which it is placed for the driver; of a module its path below the script's folder.
+        path: of the file, or of a folder that becomes a zip.
+    """
+
+    name: str
+    path: Path
+
+    @cached_property
+    def artifact(self) -> Artifact:
+        """Its name and digest; raises InvalidRequestError as ``read``."""
+        return Artifact(name=self.name, sha256=hashlib.sha256(self.read()).hexdigest())
+
+    def read(self) -> bytes:
+        """Its bytes now.
+
+        Raises:
+            InvalidRequestError: it cannot be read, or is too large a folder.
+        """
+        if self.path.is_dir() and self.name.endswith(".zip"):
+            found = ((path.relative_to(self.path).as_posix(), path) for path in _files_below(self.path))
+            return zip_bytes((name, CodeFile(name, path).read()) for name, path in found)
+        try:
+            return self.path.read_bytes()
+        except OSError as error:
+            raise InvalidRequestError(
+                "this file cannot be read",
+                path=str(self.path),
+                reason=error.strerror or type(error).__name__,
+                next_step="Give the path of a file that exists on this machine.",
+            ) from None
+
+
+def py_file(path: Path) -> CodeFile:
+    """An item of ``py_files``: a module, a zip, an egg, a wheel, or a folder whose content is importable.
+
+    A folder and a wheel are pinned as zips, the only archives that Spark gives to every Python process.
+
+    Raises:
+        InvalidRequestError: it is none of these, a damaged archive, or holds compiled modules.
+    """
+    name = path.name
+    if path.is_dir():
+        _refuse_compiled(path, (found.name for found in _files_below(path)))
+        return CodeFile(f"{name or path.absolute().name}.zip", path)
+    if path.suffix in _ARCHIVES and path.is_file():
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+        except (OSError, zipfile.BadZipFile):
+            raise InvalidRequestError(
+                "this archive of Python code cannot be read as a zip",
+                path=str(path),
+                next_step="Build it again, or give the folder instead.",
+            ) from None
+        if path.suffix == ".whl":
+            _refuse_compiled(path, names)
+            name = f"{name}.zip"
+    return CodeFile(name, path)
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """The files below a folder, without hidden ones and caches; links to folders are not followed."""
+    found: list[Path] = []
+    size = 0
+    for where, folders, names in os.walk(folder):
+        folders[:] = sorted(each for each in folders if is_shown(each))
+        for name in sorted(filter(is_shown, names)):
+            path = Path(where, name)
+            found.append(path)
+            size += path.stat().st_size if path.exists() else 0
+        if len(found) > MAX_FILES or size > MAX_BYTES:
+            raise too_large(folder, [path.relative_to(folder).as_posix() for path in found])
+    return found
+
+
+def is_shown(name: str) -> bool:
+    """Whether a file or folder of this name may hold code: not hidden, no cache, no installed packages."""
+    return not name.startswith(".") and not name.endswith(".pyc") and name not in _SKIPPED_FOLDERS
+
+
+def too_large(folder: Path, names: list[str]) -> InvalidRequestError:
+    """The refusal of a folder with more than ``MAX_FILES`` or ``MAX_BYTES``."""
+    tops = sorted({name.partition("/")[0] for name in names})
+    return InvalidRequestError(
+        f"this folder is too large to be pinned: it holds more than {MAX_FILES:,} files, or"
+        f" {MAX_BYTES // 1_000_000} MB",
+        folder=str(folder),
+        holds=tops[:20],
+        next_step="Name what the script needs, for example --modules 'jobs/*.py'; repeat it for more.",
+    )
+
+
+def _refuse_compiled(path: Path, names: Iterable[str]) -> None:
+    compiled = sorted(filter(is_compiled, names))
+    if compiled:
+        raise InvalidRequestError(
+            "this holds a compiled module, which Python cannot import from a zip",
+            path=str(path),
+            compiled=compiled[:5],
+            next_step="Install it into the Python of driver and executors.",
+        )

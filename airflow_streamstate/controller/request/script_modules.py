@@ -1,0 +1,214 @@
+"""The modules beside a script: what it imports from its own folder, found without running it.
+
+Python puts the script's folder first on its path; so a name that is a module there is that module. Imports are read
+from the syntax tree, with those of the modules that are found. What code decides to import while it runs is found by
+the driver (``driver.pinned_modules``).
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator
+from importlib.machinery import all_suffixes
+from pathlib import Path, PurePosixPath
+
+from airflow_streamstate.controller.request.code_files import (
+    MAX_BYTES,
+    MAX_FILES,
+    CodeFile,
+    is_shown,
+    too_large,
+)
+from airflow_streamstate.errors import InvalidRequestError
+
+_SUFFIXES = tuple(suffix for suffix in all_suffixes() if not suffix.endswith(".pyc"))
+_BY_NAME = ("import_module", "__import__", "find_spec", "run_module")
+"""Functions whose first argument names a module."""
+
+
+def modules_beside(script: Path, patterns: tuple[str, ...] | None = None) -> tuple[CodeFile, ...]:
+    """The modules that a script imports from its own folder, sorted by their path below it.
+
+    Args:
+        patterns: globs below the folder of the script, in place of what it imports; None for what it imports.
+
+    Raises:
+        InvalidRequestError: the script cannot be read; a pattern matches nothing, or leaves the folder; what is found
+            is too large.
+    """
+    folder = folder_of(script)
+    found = _imported(script, folder) if patterns is None else _matched(folder, patterns)
+    size = sum((folder / name).stat().st_size for name in found)
+    if len(found) > MAX_FILES or size > MAX_BYTES:
+        raise too_large(folder, sorted(found))
+    return tuple(CodeFile(name, folder / name) for name in sorted(found))
+
+
+def data_beside(script: Path, modules: tuple[CodeFile, ...]) -> tuple[str, ...]:
+    """Files and folders in the script's folder that its code names in a text, and that are no modules; sorted.
+
+    Only where the code asks for its own place (``__file__``): such a path begins in the folder of the script.
+    """
+    folder = folder_of(script)
+    found: set[str] = set()
+    for path in (script, *(module.path for module in modules)):
+        tree = _tree_of(path)
+        if tree is None or not any(isinstance(node, ast.Name) and node.id == "__file__" for node in ast.walk(tree)):
+            continue
+        for text in _texts_in(tree):
+            name = PurePosixPath(text.strip("/"))
+            if _is_below(folder, name) and name.suffix != ".py":
+                found.add(name.as_posix())
+    return tuple(sorted(found))
+
+
+def folder_of(script: Path) -> Path:
+    """The folder that Python puts first on its path for this script: that of the file that a link leads to."""
+    return script.resolve().parent
+
+
+def _imported(script: Path, folder: Path) -> set[str]:
+    """Paths below the folder, from the script's imports and those of what is found."""
+    found: set[str] = set()
+    waiting = [(script, "")]
+    while waiting:
+        path, package = waiting.pop()
+        tree = _tree_of(path)
+        for name in () if tree is None else set(_names_in(tree, package)):
+            for file, of_package in _files_of(folder, name):
+                if file not in found:
+                    found.add(file)
+                    waiting.append((folder / file, of_package))
+                    if len(found) > MAX_FILES:
+                        raise too_large(folder, sorted(found))
+    return found
+
+
+def _tree_of(path: Path) -> ast.Module | None:
+    """The syntax tree; None for a compiled module, and for code that Python itself will refuse."""
+    if path.suffix != ".py" and path.name.endswith(_SUFFIXES):
+        return None
+    source = CodeFile(path.name, path).read()
+    try:
+        with warnings.catch_warnings(action="ignore"):  # an invalid escape is the script's own matter
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _names_in(tree: ast.Module, package: str) -> Iterator[str]:
+    """The dotted names of modules that this code may import; ``package``: of the module itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(node.module or "", node.level, package)
+            if base is not None:
+                yield from filter(None, (base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)))
+        elif isinstance(node, ast.Call) and node.args and _called(node.func) in _BY_NAME:
+            first = node.args[0]
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                yield first.value if not first.value.startswith(".") else f"{package}{first.value}"
+
+
+def _called(function: ast.expr) -> str:
+    return (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
+
+
+def _absolute(module: str, level: int, package: str) -> str | None:
+    if level == 0:
+        return module
+    parts = package.split(".") if package else []
+    if level > len(parts):
+        return None  # beyond the top package: Python refuses it
+    return ".".join(filter(None, (*parts[: len(parts) - level + 1], module)))
+
+
+def _files_of(folder: Path, name: str) -> Iterator[tuple[str, str]]:
+    """The files of a dotted name below the folder, each with the package that its relative imports begin at.
+
+    Of a package that is the whole package, since it may import its modules by any way.
+    """
+    parts = name.split(".")
+    if not all(part.isidentifier() for part in parts):
+        return
+    top = folder / parts[0]
+    module = next(
+        (folder / f"{parts[0]}{suffix}" for suffix in _SUFFIXES if (folder / f"{parts[0]}{suffix}").is_file()), None
+    )
+    if top.is_dir() and (_has_init(top) or module is None):
+        yield from _files_of_package(folder, PurePosixPath(parts[0]))
+        # A link to a folder is followed where an import leads through it.
+        for depth in range(2, len(parts) + 1):
+            inner = PurePosixPath(*parts[:depth])
+            if (folder / inner).is_symlink() and (folder / inner).is_dir():
+                yield from _files_of_package(folder, inner)
+    elif module is not None:
+        yield module.name, ""
+
+
+def _has_init(package: Path) -> bool:
+    return any((package / f"__init__{suffix}").is_file() for suffix in _SUFFIXES)
+
+
+def _files_of_package(folder: Path, package: PurePosixPath) -> Iterator[tuple[str, str]]:
+    waiting = [package]
+    count = 0
+    while waiting:
+        current = waiting.pop()
+        for item in sorted((folder / current).iterdir()):
+            if not is_shown(item.name):
+                continue
+            if item.is_dir() and not item.is_symlink() and item.name.isidentifier():
+                waiting.append(current / item.name)
+            elif item.name.endswith(_SUFFIXES) and item.is_file():
+                count += 1
+                if count > MAX_FILES:
+                    raise too_large(folder / package, [])
+                yield (current / item.name).as_posix(), ".".join(current.parts)
+
+
+def _matched(folder: Path, patterns: tuple[str, ...]) -> set[str]:
+    found: set[str] = set()
+    for pattern in patterns:
+        if PurePosixPath(pattern).is_absolute() or ".." in PurePosixPath(pattern).parts:
+            raise InvalidRequestError(
+                "modules are named by their path below the script's folder",
+                modules=pattern,
+                folder=str(folder),
+                next_step="Use a pattern such as helpers.py or 'lib/*.py'; --py-files takes what lies elsewhere.",
+            )
+        matches = {path for path in folder.glob(pattern) if is_shown(path.name)}
+        files = {path for path in matches if path.is_file()}
+        for package in matches - files:
+            names = (
+                PurePosixPath(name) for name, _ in _files_of_package(folder, PurePosixPath(package.relative_to(folder)))
+            )
+            files |= {folder / name for name in names}
+        if not files:
+            raise InvalidRequestError(
+                "no file of the script's folder matches this",
+                modules=pattern,
+                folder=str(folder),
+                next_step="Correct the pattern, or leave it out: what the script imports is found by itself.",
+            )
+        found |= {path.relative_to(folder).as_posix() for path in files}
+    return found
+
+
+def _texts_in(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and 0 < len(node.value) < 256:
+            yield node.value
+
+
+def _is_below(folder: Path, name: PurePosixPath) -> bool:
+    if not name.parts or ".." in name.parts or not all(map(is_shown, name.parts)):
+        return False
+    try:
+        return (folder / name).exists()
+    except (OSError, ValueError):
+        return False
