@@ -55,8 +55,8 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
 
     The parameters of ``PlanUpgradeOperator`` describe the change: ``application``, ``arguments``, ``conf``,
     ``environment``, ``master``, ``spark_conn_id``, ``py_files``, ``modules``, ``working_folder``, ``files``,
-    ``packages``, ``jars``, ``allow_new_queries``, ``accept_lost_input``, ``allow_state_loss``, ``allow_literal_secrets``,
-    ``version_label``, ``on_query_failure``.
+    ``packages``, ``jars``, ``allow_new_queries``, ``accept_lost_input``, ``allow_state_loss``,
+    ``allow_literal_secrets``, ``version_label``, ``on_query_failure``.
     """
 
     template_fields: Sequence[str] = tuple(

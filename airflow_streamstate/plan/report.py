@@ -210,7 +210,12 @@ def report_of(
         spark_version=verdict.spark_version,
         seed_ok=verdict.is_accepted_as_seed if verdict.seeded or verdict.seed_error else None,
         seed_error=verdict.seed_error or _failed_query(verdict.seeded) or "",
-        notes=(*notes, *verdict.notes, *((START_ONE,) if verdict.outcome == "done" and not queries else ())),
+        notes=(
+            *rehearsal.notes,
+            *notes,
+            *verdict.notes,
+            *((START_ONE,) if verdict.outcome == "done" and not queries else ()),
+        ),
     )
 
 

@@ -36,6 +36,7 @@ class Rehearsal(Message):
         refuses: verdicts of a plan by which the change is refused whatever Spark says: the driver runs no batch then.
         seeds: whether another pass of the script tries its queries as they would be seeded after a drain: never; if the
             state does not fit; always.
+        notes: for people, about what was asked.
     """
 
     stream_id: str
@@ -52,6 +53,7 @@ class Rehearsal(Message):
     waits_until: datetime | None = None
     refuses: tuple[str, ...] = ()
     seeds: SeedTrial = "never"
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ from airflow_streamstate.protocol.records import (
     Artifact,
     Claim,
     DeploymentSpec,
+    FoundModule,
     HomeRecord,
     LaunchRecord,
     RequestRecord,
@@ -274,7 +275,9 @@ EXAMPLES: tuple[Message, ...] = (
         version_label="v3",
         environment={"DB_PASSWORD": "secret://airflow-connection/orders_db#password", "TZ": "UTC"},
         attaches=True, snapshots="s3://second/streams", on_query_failure="degrade",
+        modules=(Artifact("lib/rules.py", "78" * 32),), script_path="/srv/jobs/job.py", working_folder="/srv",
     ),
+    FoundModule("orders", "d-0003", Artifact("plugins/euro.py", "9a" * 32), AT, WRITE_ID),
     SnapshotPlace("orders", "/srv/streams", AT, WRITE_ID),
     Claim("orders", "d-0003", 2, "d-0003-a0002", "worker-1", 4711, 1, 1, "0.1.0", WRITE_ID, AT),
     RequestRecord(
@@ -310,6 +313,7 @@ EXAMPLES: tuple[Message, ...] = (
         "orders", "r-0b8e3c525f0e-0001", "d-0003", True, AT, LATER, "airflow plan_upgrade.plan", "af-0123456789",
         "56" * 32, WRITE_ID, fresh_queries=("raw",), waits_until=LATER,
         refuses=("hazardous", "needs-drain"), seeds="if_needed",
+        notes=("the script names settings.json in its own folder",),
     ),
     HomeRecord("9c1185a5-c5e9-4fc5-8ec5-7b8e36a5d0b1", AT, "ada (shell)"),
     Adoption(

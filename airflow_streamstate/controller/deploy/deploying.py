@@ -45,6 +45,7 @@ from airflow_streamstate.controller.observe.snapshot_age import refuse_old_end
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.resolved_request import ResolvedRequest, in_working_folder
+from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.wait.notifications import retire_commands
 from airflow_streamstate.errors import (
     ConflictError,
@@ -231,6 +232,8 @@ class Deploying:
             self._withdraw_intent(self._held or stored)
             raise
         spec = self._create_spec(start.plan)
+        before = None if predecessor is None else Version.of(predecessor.spec)
+        start = replace(start, notes=(*start.notes, *self._resolved.notes(before)))
         if place:
             start = replace(start, notes=(*start.notes, place))
         on_start(DeploymentView(spec.stream_id, spec.deployment_id, 1, "launching", spec.start, start.notes))

@@ -216,6 +216,7 @@ class Rehearsals:
                     waits_until=None if waits_seconds is None else now + timedelta(seconds=waits_seconds),
                     refuses=refuses,
                     seeds=seeds,
+                    notes=request.notes(Version.of(seen.spec)),
                 ),
             )
         try:

@@ -19,6 +19,7 @@ from airflow_streamstate.controller.request.resolved_request import (
     digests_of,
 )
 from airflow_streamstate.controller.request.script_modules import modules_beside
+from airflow_streamstate.controller.request.script_paths import notes_on_paths
 from airflow_streamstate.controller.request.version import Version, digest_of
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.records import Artifact, OnQueryFailure, StartMode
@@ -51,6 +52,9 @@ class Change(Protocol):
 
     def applied_to(self, before: Version, home: Store) -> Version:
         """The version that would run, its files pinned; raises InvalidRequestError as ``digest``."""
+
+    def notes(self, before: Version) -> tuple[str, ...]:
+        """For people, on the paths that the new version names (``script_paths``)."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,15 @@ class ChangeRequest:
 
     def applied_to(self, before: Version, home: Store) -> Version:
         return changed(before, self, home)
+
+    def notes(self, before: Version) -> tuple[str, ...]:
+        script = self.application or Path(before.script_path)
+        if not script.is_file():
+            return ()
+        folder = before.working_folder if self.working_folder is None else str(self.working_folder)
+        arguments = before.arguments if self.arguments is None else self.arguments
+        modules = modules_beside(script, self.modules)
+        return notes_on_paths(script, modules, arguments, folder, before.working_folder)
 
     @property
     def digest(self) -> str:

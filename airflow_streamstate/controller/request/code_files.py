@@ -44,10 +44,10 @@ class CodeFile:
         Raises:
             InvalidRequestError: it cannot be read, or is too large a folder.
         """
-        if self.path.is_dir() and self.name.endswith(".zip"):
-            found = ((path.relative_to(self.path).as_posix(), path) for path in _files_below(self.path))
-            return zip_bytes((name, CodeFile(name, path).read()) for name, path in found)
         try:
+            if self.name.endswith(".zip") and self.path.is_dir():
+                found = ((path.relative_to(self.path).as_posix(), path) for path in _files_below(self.path))
+                return zip_bytes((name, CodeFile(name, path).read()) for name, path in found)
             return self.path.read_bytes()
         except OSError as error:
             raise InvalidRequestError(

@@ -9,6 +9,7 @@ from airflow_streamstate.control.artifacts import pin
 from airflow_streamstate.controller.request.code_files import CodeFile, py_file
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.script_modules import folder_of, modules_beside
+from airflow_streamstate.controller.request.script_paths import notes_on_paths
 from airflow_streamstate.controller.request.version import Version, digest_of
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS, Artifact, DeploymentSpec
@@ -103,6 +104,15 @@ class ResolvedRequest:
 
     def applied_to(self, before: Version, home: Store) -> Version:  # noqa: ARG002 - nothing stays as before
         return self.version
+
+    def notes(self, before: Version | None) -> tuple[str, ...]:
+        """As ``Change.notes``; ``before``: None for a first version."""
+        if self.is_pinned:
+            return ()
+        request, folder = self.request, self.version.working_folder
+        modules = modules_beside(request.application, request.modules)
+        was = "" if before is None else before.working_folder
+        return notes_on_paths(request.application, modules, request.arguments, folder, was)
 
     def pin(self, home: Store) -> None:
         """Copy the files into the home, by their digests (Law 15).

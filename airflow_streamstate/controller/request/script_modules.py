@@ -45,24 +45,6 @@ def modules_beside(script: Path, patterns: tuple[str, ...] | None = None) -> tup
     return tuple(CodeFile(name, folder / name) for name in sorted(found))
 
 
-def data_beside(script: Path, modules: tuple[CodeFile, ...]) -> tuple[str, ...]:
-    """Files and folders in the script's folder that its code names in a text, and that are no modules; sorted.
-
-    Only where the code asks for its own place (``__file__``): such a path begins in the folder of the script.
-    """
-    folder = folder_of(script)
-    found: set[str] = set()
-    for path in (script, *(module.path for module in modules)):
-        tree = _tree_of(path)
-        if tree is None or not any(isinstance(node, ast.Name) and node.id == "__file__" for node in ast.walk(tree)):
-            continue
-        for text in _texts_in(tree):
-            name = PurePosixPath(text.strip("/"))
-            if _is_below(folder, name) and name.suffix != ".py":
-                found.add(name.as_posix())
-    return tuple(sorted(found))
-
-
 def folder_of(script: Path) -> Path:
     """The folder that Python puts first on its path for this script: that of the file that a link leads to."""
     return script.resolve().parent
@@ -74,7 +56,7 @@ def _imported(script: Path, folder: Path) -> set[str]:
     waiting = [(script, "")]
     while waiting:
         path, package = waiting.pop()
-        tree = _tree_of(path)
+        tree = syntax_tree_of(path)
         for name in () if tree is None else set(_names_in(tree, package)):
             for file, of_package in _files_of(folder, name):
                 if file not in found:
@@ -85,7 +67,7 @@ def _imported(script: Path, folder: Path) -> set[str]:
     return found
 
 
-def _tree_of(path: Path) -> ast.Module | None:
+def syntax_tree_of(path: Path) -> ast.Module | None:
     """The syntax tree; None for a compiled module, and for code that Python itself will refuse."""
     if path.suffix != ".py" and path.name.endswith(_SUFFIXES):
         return None
@@ -197,18 +179,3 @@ def _matched(folder: Path, patterns: tuple[str, ...]) -> set[str]:
             )
         found |= {path.relative_to(folder).as_posix() for path in files}
     return found
-
-
-def _texts_in(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and 0 < len(node.value) < 256:
-            yield node.value
-
-
-def _is_below(folder: Path, name: PurePosixPath) -> bool:
-    if not name.parts or ".." in name.parts or not all(map(is_shown, name.parts)):
-        return False
-    try:
-        return (folder / name).exists()
-    except (OSError, ValueError):
-        return False

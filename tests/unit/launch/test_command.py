@@ -63,6 +63,7 @@ def test_arguments_and_configuration_travel_in_files(tmp_path: Path) -> None:
         "arguments": ["--password", "hunter2"],
         "home_uri": "/home",
         "launch_key": "d-0001-a0001",
+        "modules": [],
     }
     assert properties(built) == ["spark.app.name=job.py", "spark.secret=hunter3", "spark.ui.enabled=false"]
 
@@ -143,7 +144,7 @@ def test_a_given_prefix_is_joined_with_the_request(tmp_path: Path) -> None:
         ({"application": "/no/such/job.py"}, "the script is not there"),
         ({"application": "job.py"}, "must be an absolute path"),
         ({"log_path": "driver.log"}, "must be an absolute path"),
-        ({"working_folder": "/no/such/folder"}, "the working folder is not there"),
+        ({"working_folder": "/no/such/folder"}, "run in is not on this machine"),
         ({"py_files": ("/no/such.zip",)}, "is not there"),
         ({"jars": ("/no/such.jar",)}, "is not there"),
         ({"jars": ("file:/no/such.jar",)}, "is not there"),

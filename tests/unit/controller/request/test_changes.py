@@ -53,6 +53,7 @@ def test_what_is_named_is_new_and_pinned(stage: Stage) -> None:
     assert after.jars[0].endswith("/x.jar")
     assert after.code_digest != before.code_digest
     same = {"application", "arguments", "conf", "environment", "py_files", "packages", "jars", "master", "code_digest"}
+    same |= {"script_path"}
     assert replace(after, **{name: getattr(before, name) for name in same}) == before
 
 

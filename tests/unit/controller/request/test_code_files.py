@@ -1,0 +1,74 @@
+"""Items of ``py_files``: modules, zips, eggs, wheels and folders."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.controller.request.code_files import CodeFile, py_file
+from airflow_streamstate.errors import InvalidRequestError
+
+
+def zipped(path: Path, *names: str) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(name, "x = 1\n")
+    return path
+
+
+def test_a_folder_becomes_a_zip_of_what_is_importable(tmp_path: Path) -> None:
+    """Equal content makes equal bytes, wherever it lies; hidden files and caches are left out. (Law 15)"""
+    for place in ("a", "b"):
+        folder = tmp_path / place / "shared"
+        (folder / "pack" / "__pycache__").mkdir(parents=True)
+        (folder / "pack" / "__init__.py").write_text("")
+        (folder / "pack" / "table.json").write_text("{}")
+        (folder / "pack" / "__pycache__" / "x.pyc").write_bytes(b"x")
+        (folder / ".git").mkdir()
+        (folder / ".git" / "config").write_text("secret")
+    first, second = py_file(tmp_path / "a" / "shared"), py_file(tmp_path / "b" / "shared")
+    assert first.artifact == second.artifact
+    assert first.name == "shared.zip"
+    with zipfile.ZipFile(io.BytesIO(first.read())) as archive:
+        assert archive.namelist() == ["pack/__init__.py", "pack/table.json"]
+
+
+def test_archives_keep_their_bytes(tmp_path: Path) -> None:
+    """A wheel gets the ending by which Spark gives it to every Python process."""
+    for name, placed in (("a.zip", "a.zip"), ("b.egg", "b.egg"), ("c-1-py3-none-any.whl", "c-1-py3-none-any.whl.zip")):
+        path = zipped(tmp_path / name, "mod.py")
+        assert py_file(path).name == placed
+        assert py_file(path).read() == path.read_bytes()
+    module = tmp_path / "mod.py"
+    module.write_text("x = 1\n")
+    assert (py_file(module).name, py_file(module).read()) == ("mod.py", b"x = 1\n")
+
+
+def test_what_cannot_be_imported_from_a_zip_is_refused(tmp_path: Path) -> None:
+    """A damaged archive, a wheel and a folder with a compiled module, and what is not there."""
+    (tmp_path / "bad.whl").write_bytes(b"no zip")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "fast.so").write_bytes(b"\x7fELF")
+    wheel = zipped(tmp_path / "c-1-cp311-cp311-linux_x86_64.whl", "c/fast.so")
+    for path, fact in (
+        (tmp_path / "bad.whl", "cannot be read as a zip"),
+        (tmp_path / "folder", "compiled module"),
+        (wheel, "compiled module"),
+    ):
+        with pytest.raises(InvalidRequestError, match=fact):
+            py_file(path)
+    with pytest.raises(InvalidRequestError, match="cannot be read"):
+        py_file(tmp_path / "gone.py").read()
+
+
+@pytest.mark.parametrize("name", ["missing.py", ".", "job.py/inside"])
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
+    """The error names the path and the reason."""
+    (tmp_path / "job.py").write_text("print(1)\n")
+    with pytest.raises(InvalidRequestError) as caught:
+        CodeFile("job.py", tmp_path / name).read()
+    assert caught.value.context["path"] == str(tmp_path / name)
+    assert caught.value.context["reason"]
