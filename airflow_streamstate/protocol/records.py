@@ -97,7 +97,7 @@ class DeploymentSpec(Message):
         code_digest: one sha256 over application, py-files, files, arguments, conf, environment, packages and master.
         version_label: the user's own name of this version; "" for none.
         environment: variables of the driver beside the launcher's; references as in ``arguments``.
-        attaches: the script itself is submitted and calls ``runtime.attach()``, instead of being run by our runner.
+        attaches: the script itself is submitted and calls ``driver.attach()``, instead of being run by our runner.
         mirrors: places that its snapshots are copied to.
         snapshots: the URI of the place of its snapshots' data; "none" for none; "" for beside its checkpoints.
         on_query_failure: what a failed query does to the others. ``script``: the script decides, as without this
