@@ -33,24 +33,29 @@ NOT_RUN = "not run"
 Lives = dict[tuple[str, str, str, str, str], dict[str, Any]]
 
 HEAD = """\
-# Which Spark, and from which to which
+# Spark versions
 
 <!-- written by docs/compatibility.py from docs/compatibility.json; edit those -->
 
-Every cell is a stream with four queries: windows, rows seen before (`dropDuplicatesWithinWatermark`), an outer
-stream-stream join, and values, lists and event-time timers of `transformWithState` (RocksDB only). *maps and clocks*
-are two others: maps with event-time timers; and timers of the wall clock, with values and maps that live for a month or
-a second. *exact* means: over fresh start, stop, restore, drain and seed each row came out once, what was removed from
-state, or had lived its time, stayed removed, and each timer that was set rang once, with the right total. A day says
-when; *not run* says that it was not.
+The tables say what was tried on which Spark, and between which versions of Spark a stream can move.
 
-Our environment and Spark's are two: `SPARK_HOME` (or an Airflow Spark connection) names the Spark that runs the driver,
-and nothing of this package need be installed there. `pyspark-client` is not needed in either.
+Each cell is one stream with four queries: windows, `dropDuplicatesWithinWatermark`, an outer stream-stream join, and
+`transformWithState` with values, lists and event-time timers (RocksDB only). The row *maps and clocks* has two other
+queries of `transformWithState`: maps with event-time timers, and processing-time timers with values and maps that
+expire.
+
+- *exact*: over fresh start, stop, restore, drain and seed each row came out once, removed and expired state stayed
+  removed, and each timer fired once, with the right total;
+- *refused*: the controller or the driver refuses it before anything is changed;
+- *not there*: this Spark does not have the format; *not run*: not tried.
+
+The date is the day of the run. A driver runs on the Spark that `SPARK_HOME` or an Airflow Spark connection names. This
+package need not be installed there, and neither environment needs `pyspark-client`.
 """
 MOVES = """\
-## From one to another
+## Moves between versions
 
-A stream is stopped (or drained) on the Spark of the row, and goes on on the Spark of the column.
+A stream is stopped or drained on the Spark of the row, and deployed on the Spark of the column.
 """
 TAIL = """\
 ## What is refused, and when
@@ -84,7 +89,7 @@ Names (`.name("orders")`, with `spark.sql.streaming.queryEvolution.enableSourceE
 finds offsets by them.
 
 - **A seed**: a source more starts where its options say, one less is left at its offset, both are told. Each
-  other one keeps its position, in whatever order they stand; under another name too, where an
+  other one keeps its position, in whatever order they stand; under another name too, where a
   [connector](../how-to/connectors.md) knows what it is. Another source under a name that is known is refused.
   Of two sources that read the same, each keeps the position of its name;
   where the names are new, the order of the plan says which is which.

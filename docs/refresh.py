@@ -11,10 +11,13 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 from airflow_streamstate import errors
+from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.observation import markdown_table
+from airflow_streamstate.plan import model
 from airflow_streamstate.protocol.settings import AgentSettings
 
 DOCS = Path(__file__).resolve().parent
@@ -52,11 +55,22 @@ def table_of_errors() -> str:
     )
 
 
+def meanings_of(cls: type) -> dict[str, str]:
+    """What the docstring of a class says of each field."""
+    attributes = (inspect.getdoc(cls) or "").partition("Attributes:\n")[2]
+    said = re.findall(r"^    (\w+(?:, \w+)*): (.*?)(?=^    \w+(?:, \w+)*: |\Z)", attributes, re.DOTALL | re.MULTILINE)
+    return {name: " ".join(meaning.split()).replace("``", "`") for names, meaning in said for name in names.split(", ")}
+
+
+def table_of_fields(cls: type) -> str:
+    """Each field of a message with what its docstring says."""
+    meanings = meanings_of(cls)
+    return rows(("field", "meaning"), ((f"`{field.name}`", meanings[field.name]) for field in dataclasses.fields(cls)))
+
+
 def table_of_settings() -> str:
     """Each setting of the agent with its default and what its docstring says."""
-    attributes = (inspect.getdoc(AgentSettings) or "").partition("Attributes:\n")[2]
-    said = re.findall(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", attributes, re.DOTALL | re.MULTILINE)
-    meanings = {name: " ".join(meaning.split()) for name, meaning in said}
+    meanings = meanings_of(AgentSettings)
     defaults = {
         field.name: "off" if field.default is None else str(field.default).removesuffix(".0")
         for field in dataclasses.fields(AgentSettings)
@@ -65,9 +79,36 @@ def table_of_settings() -> str:
     return rows(("setting", "default", "meaning"), body)
 
 
+def table_of_client() -> str:
+    """Each method of the client with its arguments and the first line of its docstring."""
+    methods = [
+        (name, method)
+        for name, method in vars(Controller).items()
+        if inspect.isfunction(method) and not name.startswith("_")
+    ]
+    body = (
+        (f"`{name}({', '.join(list(inspect.signature(method).parameters)[1:])})`", summary_of(method))
+        for name, method in methods
+    )
+    return rows(("method", "what it does"), body)
+
+
+def summary_of(thing: object) -> str:
+    """The first paragraph of a docstring in one line, without what it raises."""
+    words = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split()).replace("``", "`")
+    return re.sub(r" (Raises|Arguments and errors) .*", "", words)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "errors": table_of_errors,
     "settings": table_of_settings,
+    "client": table_of_client,
+    "plan": partial(table_of_fields, model.QueryPlan),
+    "plan_sources": partial(table_of_fields, model.PlannedSource),
+    "plan_operators": partial(table_of_fields, model.StateOperator),
+    "plan_inputs": partial(table_of_fields, model.OperatorInput),
+    "plan_sink": partial(table_of_fields, model.PlannedSink),
+    "plan_state": partial(table_of_fields, model.StateLayout),
     "states": markdown_table,
 }
 

@@ -78,7 +78,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         while the stream runs. (templated)
     :param on_query_failure: what a failed query does to the others: ``fail`` stops them and ends the deployment,
         ``degrade`` lets them run on, ``script`` leaves it to the script. (templated)
-    :param attaches: the script calls ``runtime.attach()`` and is submitted itself. (templated)
+    :param attaches: the script calls ``attach()`` and is submitted itself. (templated)
     :param spark_conn_id: an Airflow connection of type ``spark`` through which the driver is started. (templated)
     :param settings: settings of the agent in the driver.
     :param wait_until: ``healthy``: each query has committed a batch, or found no input; ``caught_up``: also no input is

@@ -97,7 +97,7 @@ class OperatorInput:
 
     Attributes:
         digest: of all that is below, down to its sources; equal for equal inputs.
-        text: the same for people, one line.
+        text: the same in one line, for people.
         columns: of the incoming rows.
         sources: the numbers of the sources below (``QueryPlan.sources``), ascending.
         operators: the ids of the next stateful operators below, ascending.
@@ -118,22 +118,25 @@ class StateOperator:
 
     Attributes:
         operator_id: Spark's number of it, by which it finds its state.
+        kind: e.g. ``aggregate``, ``session_window``, ``stream_join`` (``OperatorKind``).
         spark_name: its name in the metadata of its state, e.g. ``stateStoreSave``.
         inputs: what feeds it: one, for a join two, left before right.
         path: its place in the plan, for people: the kinds of the nodes from the top, ``Project > Aggregate``.
         keys: of its state, windows included; of a join: of both sides, left before right.
-        windows: among the keys.
-        aggregates: of an aggregation.
+        windows: among the keys: kind, column of the time, length or gap, slide, offset.
+        aggregates: of an aggregation, each function once.
         join_type: ``Inner``, ``LeftOuter``, ``RightOuter``, ``FullOuter``, ``LeftSemi``; "" where it is no join.
         condition: of a join, whole; "" for none.
-        function: the name of the user's function or processor; "" for none, or where the plan does not say.
-        output_mode: of an operator that has its own; "" for none.
+        function: the name of the user's function; "" for none, or where the plan does not say.
+        output_mode: of an operator that has its own; "" for others.
         time_mode: of a ``transformWithState``: ``NoTime``, ``ProcessingTime`` or ``EventTime``; "" for others.
-        timeout: of an operator with a timeout: ``NoTimeout``, ``ProcessingTimeTimeout`` or ``EventTimeTimeout``.
+        timeout: of an operator with a timeout: ``NoTimeout``, ``ProcessingTimeTimeout`` or ``EventTimeTimeout``; ""
+            for others.
         limit: of a limit: its rows; None for others.
         state_schema: of the user's state (``applyInPandasWithState``), DDL; "" where unknown.
-        has_initial_state: of an operator that can be given some.
-        variables: of a ``transformWithState``; None while unknown.
+        has_initial_state: whether the script gives it an initial state.
+        variables: of a ``transformWithState``: name, kind (``value``, ``list``, ``map``, ``timer``), whether values
+            expire, schemas; None while unknown.
         key_schema, value_schema: from the checkpoint; "" where unknown.
     """
 
@@ -176,7 +179,7 @@ class PlannedSource:
         columns: of its rows.
         name: given by the script, by which Spark finds its offset; "" for none.
         path: its place in the plan, for people.
-        sends_once: why it cannot read anything twice, by its connector; else "".
+        sends_once: why it cannot send a row twice, in its connector's words; "" where it can.
     """
 
     format: str
@@ -199,10 +202,10 @@ class PlannedSink:
         format: lower case; of a table: its provider, "" where unknown.
         target: path, table or topic; "" for none. No secrets.
         adapter: the sink connector that knows it; "" for none.
-        skips: by what it recognises and skips a repeated batch: ``batch_id``, ``query_id_and_batch_id``, ``nothing`` or
-            ``unknown``.
+        skips: by what the sink recognises a repeated batch and skips it: ``batch_id``, ``query_id_and_batch_id``,
+            ``nothing`` or ``unknown``.
         options: those that decide what is written, names in lower case; no secrets.
-        partitioned_by: columns.
+        partitioned_by: the columns of ``partitionBy``.
     """
 
     kind: str
@@ -257,17 +260,20 @@ class QueryPlan:
     """What one query does.
 
     Attributes:
-        spark_version: that made it.
+        query_name: its name in the deployment.
+        spark_version: of the driver that made the plan.
         output_mode: ``append``, ``update`` or ``complete``.
-        trigger: as the writer says, e.g. ``processing_time``.
+        trigger: ``default`` where the script sets none, else ``processing_time``, ``once`` or ``available_now``; no
+            interval.
         sources: in the order of the lines of the offset log.
-        watermarks: in the order of the plan, from the top down.
-        operators: in the order of their ids: number i is the one with id i.
+        sink: where the rows go.
+        watermarks: column and delay of each, in the order of the plan, from the top down.
+        operators: those with state, in the order of their ids: number i is the one with id i.
         state: how their state is kept.
-        settings: those of the session that change results or state, effective values (``plan.settings``).
-        pinned: the same from the checkpoint's log of a query that goes on, which take precedence; {} for a fresh one.
-        nodes: the tree, the node before its children, left to right.
-        columns: of the written rows.
+        settings: those of the session that change results or state, effective values.
+        pinned: the same settings as the checkpoint's own log has them; they win. Empty before the first batch.
+        nodes: Spark's analyzed plan, normalised, the node before its children, left to right.
+        columns: of the written rows: name and type.
         reading: version of the normalisation.
     """
 

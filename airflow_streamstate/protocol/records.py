@@ -103,7 +103,7 @@ class DeploymentSpec(Message):
             master.
         version_label: the user's own name of this version; "" for none.
         environment: variables of the driver beside the launcher's; references as in ``arguments``.
-        attaches: the script itself is submitted and calls ``runtime.attach()``, instead of being run by our runner.
+        attaches: the script itself is submitted and calls ``driver.attach()``, instead of being run by our runner.
         mirrors: places that its snapshots are copied to.
         snapshots: the URI of the place of its snapshots' data; "none" for none; "" for beside its checkpoints.
         on_query_failure: what a failed query does to the others. ``script``: the script decides, as without this
