@@ -7,10 +7,12 @@ no offset names. That is harmless: the next start reads on from the batch's offs
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from airflow_streamstate.checkpoint.log import delete_with_crc
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.store.base import Store
 
@@ -95,6 +97,33 @@ def files_taken(store: Store, folder: str, last: int, after: int = -1) -> list[F
             raise DataError("a file of a file source's log is missing", key=key)
         found += parse_file_source_log(stored.body, key=key)
     return [entry for entry in found if entry.log_offset > after]
+
+
+def cut_files(store: Store, folder: str, last: int, after: int, share: float) -> tuple[int, int]:
+    """Take files out of a fork's log, so that a batch from offset ``after`` to ``last`` reads a share of them.
+
+    The first files stay, at least one.
+
+    Returns:
+        How many stay, and how many there were.
+
+    Raises:
+        DataError: as ``files_taken``.
+    """
+    taken = files_taken(store, folder, last, after)
+    kept = {entry.path for entry in taken[: max(1, math.ceil(len(taken) * share))]}
+    left_out = {entry.path for entry in taken} - kept
+    for name in [info.key[len(folder) + 1 :] for info in store.list_objects(f"{folder}/")]:
+        number, _ = parse_log_name(name) or (-1, False)
+        stored = store.get(f"{folder}/{name}") if number > after else None
+        if stored is None:
+            continue
+        entries = parse_file_source_log(stored.body, key=f"{folder}/{name}")
+        left = [entry for entry in entries if entry.log_offset <= after or entry.path not in left_out]
+        if len(left) < len(entries):
+            delete_with_crc(store, f"{folder}/{name}")
+            store.create(f"{folder}/{name}", format_file_source_log(left))
+    return len(kept), len(taken)
 
 
 def format_file_source_log(entries: Iterable[FileSourceEntry]) -> bytes:

@@ -1,4 +1,4 @@
-"""Trial batches on a fork that no other query uses: an empty batch, a flush, and the last batch a second time.
+"""Trial batches on a fork that no other query uses: an empty batch, a flush, and committed batches a second time.
 
 An empty batch repeats the last offsets as the entry of the next batch. Started with ``Trigger.Once``, Spark runs just
 that batch: it reads nothing, and opens the state of every operator of the plan or fails.
@@ -6,12 +6,19 @@ that batch: it reads nothing, and opens the state of every operator of the plan 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from airflow_streamstate.checkpoint.entries import OffsetEntry, flush_entry, format_offset_entry, unmarked
-from airflow_streamstate.checkpoint.log import Checkpoint, delete_with_crc
+from airflow_streamstate.checkpoint.files import files_of
+from airflow_streamstate.checkpoint.fork import fork
+from airflow_streamstate.checkpoint.log import Checkpoint, Position, delete_with_crc
 from airflow_streamstate.errors import DataError
+from airflow_streamstate.store.transfer import keys_below
+
+MOST_BACK = 100
+"""Spark keeps that many batches by default."""
 
 
 def plan_empty_batch(fork: Checkpoint) -> int:
@@ -28,33 +35,94 @@ def plan_flush(fork: Checkpoint, batch_timestamp_ms: int | None = None) -> int:
     return _plan(fork, lambda last: flush_entry(last, batch_timestamp_ms))
 
 
-def plan_last_again(fork: Checkpoint) -> int | None:
-    """Plan the last batch that read anything again, above the committed empty batch of this fork; returns its id.
+@dataclass(frozen=True)
+class ReadBatch:
+    """A committed batch that read something.
 
-    Its rows enter the state a second time, so the fork is of no use after it.
+    Attributes:
+        before: the source lines at its beginning; () for a first batch.
+        entry: its entry in the offset log, without a mark of ours.
+    """
 
-    Returns:
-        None where the log does not reach back far enough, or nothing was ever read.
+    batch_id: int
+    before: tuple[str, ...]
+    entry: OffsetEntry
+
+
+def newest_read_batches(checkpoint: Checkpoint, count: int) -> list[ReadBatch]:
+    """The newest committed batch that read something, and those right before it: at most ``count``, ascending.
+
+    Works while the query runs on. Fewer where the log does not reach back far enough; none where nothing was read.
 
     Raises:
         DataError: the log is damaged.
     """
-    position = fork.position()
-    if position.batch_id is None or position.planned is not None or position.barriers:
+    committed = checkpoint.position().batch_id
+    if committed is None:
+        return []
+    found: list[ReadBatch] = []
+    for batch_id in range(committed, max(committed - MOST_BACK, -1), -1):
+        batch = _read_batch(checkpoint, batch_id)
+        if batch is None:
+            break
+        if found or batch.entry.source_lines != batch.before:
+            found.insert(0, batch)
+        if len(found) == count:
+            break
+    return found
+
+
+def _read_batch(checkpoint: Checkpoint, batch_id: int) -> ReadBatch | None:
+    entry = checkpoint.read_offset(batch_id)
+    before = checkpoint.read_offset(batch_id - 1) if batch_id else None
+    if entry is None or (before is None and batch_id) or not checkpoint.is_committed(batch_id):
         return None
-    newest = fork.read_offset(position.batch_id)
-    for batch_id in reversed([number for number in fork.offset_ids() if number < position.batch_id]):
-        last, before = fork.read_offset(batch_id), fork.read_offset(batch_id - 1) if batch_id > 0 else None
-        if newest is None or last is None or before is None:
-            return None
-        if last.source_lines != before.source_lines:
-            key = fork.offset_key(position.batch_id)
-            delete_with_crc(fork.store, key)
-            fork.store.create(key, format_offset_entry(replace(newest, source_lines=before.source_lines)))
-            again = replace(unmarked(last), batch_timestamp_ms=newest.batch_timestamp_ms)
-            fork.store.create(fork.offset_key(position.next_batch_id), format_offset_entry(again))
-            return position.next_batch_id
-    return None
+    return ReadBatch(batch_id, () if before is None else before.source_lines, unmarked(entry))
+
+
+def fork_before(source: Checkpoint, first: ReadBatch, target: Checkpoint, query_id: str) -> None:
+    """Build ``target`` as the checkpoint was right before a batch; ``plan_again`` then plans that batch.
+
+    Raises:
+        ObjectMissingError: a file is not there any more.
+        ConflictError, DataError: as ``fork``.
+    """
+    position = Position(first.batch_id - 1 if first.batch_id else None)
+    # What a source logged later is not read: the bounds of a planned batch are those of its entry.
+    keys = {*files_of(source, position), *keys_below(source.store, source.key("sources/"))}
+    files = {key.removeprefix(f"{source.prefix}/"): key for key in keys}
+    # Spark ends a running query when another one starts with the same id.
+    fork(source.store, files, target, {"metadata": json.dumps({"id": query_id}).encode()})
+
+
+def plan_again(trial: Checkpoint, batch: ReadBatch, source_lines: Sequence[str]) -> int:
+    """Plan a batch over these bounds as the next one of a fork that stands right before it; returns its id."""
+    trial.store.create(
+        trial.offset_key(batch.batch_id),
+        format_offset_entry(replace(batch.entry, source_lines=tuple(source_lines))),
+    )
+    return batch.batch_id
+
+
+def plan_upon(trial: Checkpoint, batch: ReadBatch, source_lines: Sequence[str]) -> int:
+    """Plan a batch over these bounds above the committed batch of a fork that stands elsewhere, as a seed does; returns
+    its id.
+
+    Its rows are read into the state of that fork, with the watermark of when the batch ran.
+
+    Raises:
+        DataError: nothing is committed there.
+    """
+    position = trial.position()
+    newest = None if position.batch_id is None else trial.read_offset(position.batch_id)
+    if position.batch_id is None or newest is None:
+        raise DataError("there is no committed batch to go on from", checkpoint=trial.prefix)
+    key = trial.offset_key(position.batch_id)
+    delete_with_crc(trial.store, key)
+    trial.store.create(key, format_offset_entry(replace(newest, source_lines=batch.before)))
+    again = replace(newest, source_lines=tuple(source_lines), batch_watermark_ms=batch.entry.batch_watermark_ms)
+    trial.store.create(trial.offset_key(position.next_batch_id), format_offset_entry(again))
+    return position.next_batch_id
 
 
 def _plan(fork: Checkpoint, entry_over: Callable[[OffsetEntry], OffsetEntry]) -> int:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from airflow_streamstate.cli.changes import change_of, change_options, names_anything
+from airflow_streamstate.cli.changes import change_of, change_options, names_anything, rehearsed_options
 from airflow_streamstate.cli.exits import DONE, status_of_rehearsal
 from airflow_streamstate.cli.options import Ordering, OrderVerb, Seconds, option, pass_session, stream_argument
 from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
@@ -20,7 +20,7 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.rehearsal.planning import DEADLINE_SECONDS, RecordedPlans
 from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
 from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.plan.report import PlanReport, QueryReport, to_markdown
+from airflow_streamstate.plan.report import PlanReport, QueryReport, ran_again, to_markdown
 from airflow_streamstate.plan.tree import plan_tree_text
 
 _COLOURS = {"same": "green", "state-compatible": "green", "needs-drain": "yellow", "hazardous": "red"}
@@ -30,7 +30,7 @@ _OUTCOMES = {
     "failed": ("red", "failed in its rehearsal"),
     "deadline": ("red", "was not rehearsed in time"),
 }
-_TRIED = {"accepted": "accepted", "refused": "refused", "failed": "refused by Spark", "not_run": "not run"}
+_TRIED = {"accepted": "accepted", "refused": "refused", "failed": "failed in Spark", "not_run": "not run"}
 _OUTCOMES_OF_PLANS = {
     "failed": ("red", "failed before its plans were known"),
     "deadline": ("red", "was not planned in time"),
@@ -113,7 +113,7 @@ def _differences(console: Console, name: str, query: QueryReport) -> None:
         console.print(shown(f"      -> {each.remedy}"))
     for advice in query.advice:
         console.print(shown(f"  {name}: {advice.code}: {advice.text}"))
-    for note in query.rehearsed.notes if query.rehearsed is not None else ():
+    for note in () if query.rehearsed is None else (*ran_again(query.rehearsed), *query.rehearsed.notes):
         console.print(shown(f"  {name}: {note}"))
 
 
@@ -123,9 +123,10 @@ def _differences(console: Console, name: str, query: QueryReport) -> None:
     "--rehearse/--no-rehearsal",
     "runs_batches",
     default=True,
-    help="Run an empty batch of each query on a fork of its state, without a sink; or only compare the plans. The "
-    "script runs once in both, with STREAMSTATE_REHEARSAL=1 in its environment.",
+    help="Run an empty batch of each query on a fork of its state, then its newest batches with their rows, without a "
+    "sink; or only compare the plans. The script runs once in both, with STREAMSTATE_REHEARSAL=1 in its environment.",
 )
+@rehearsed_options
 @change_options
 @option("--markdown", "as_markdown", is_flag=True, help="Print the report as Markdown, for a pull request.")
 @option(
@@ -143,6 +144,8 @@ def plan(
     /,
     stream_id: str,
     runs_batches: bool,
+    rehearse_batches: int,
+    rehearse_rows: int,
     as_markdown: bool,
     deadline_seconds: float,
     ordering: Ordering,
@@ -151,7 +154,8 @@ def plan(
     """Say whether a change of STREAM fits, before anything is stopped.
 
     Omitted options stay as in the current deployment. The new script runs once in its own driver: each query is
-    compared with the running one, and tried with an empty batch on a fork of its state. The stream, its checkpoints,
+    compared with the running one, and tried on a fork of its state: with an empty batch, and with the rows of the last
+    batch. The stream, its checkpoints,
     its positions and its sinks are not touched, and the rehearsal's files are removed.
 
     Exit status 0 if the change is `same` or `state-compatible` and its rehearsal succeeded, 4 if it does not fit, 1 if
@@ -164,7 +168,14 @@ def plan(
         return _show(session, controller, stream_id)
     request = change_of(stream_id, change, ordering)
     report = _rehearsed(
-        session, controller, request, ordering.request_id, runs_batches=runs_batches, seconds=deadline_seconds
+        session,
+        controller,
+        request,
+        request_id=ordering.request_id,
+        runs_batches=runs_batches,
+        batches=rehearse_batches,
+        rows=rehearse_rows,
+        deadline_seconds=deadline_seconds,
     )
     if as_markdown and not session.as_json:
         click.echo(to_markdown(report), nl=False)
@@ -173,17 +184,9 @@ def plan(
     return status_of_rehearsal(report.outcome)
 
 
-def _rehearsed(
-    session: ShellSession,
-    controller: Controller,
-    request: ChangeRequest,
-    request_id: str | None,
-    *,
-    runs_batches: bool,
-    seconds: float,
-) -> PlanReport:
-    view = controller.plans.begin(request, request_id=request_id, runs_batches=runs_batches, deadline_seconds=seconds)
-    session.say(lambda console: rehearsing(console, view, runs_batches=runs_batches))
+def _rehearsed(session: ShellSession, controller: Controller, request: ChangeRequest, **terms: Any) -> PlanReport:
+    view = controller.plans.begin(request, **terms)
+    session.say(lambda console: rehearsing(console, view, runs_batches=terms["runs_batches"]))
     try:
         with session.progress(f"{view.stream_id} {view.rehearsal_id}") as on_progress:
             return controller.plans.wait(view, on_progress)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from airflow_streamstate.cli.changes import change_of, change_options
+from airflow_streamstate.cli.changes import change_of, change_options, rehearsed_options
 from airflow_streamstate.cli.exits import status_of_upgrade
 from airflow_streamstate.cli.options import (
     Ordering,
@@ -325,6 +325,7 @@ class UpgradeVerb(OrderVerb):
 @option("--needs-approval", is_flag=True, help="Wait until a person approves the plan: `approve`, `reject`.")
 @_warm_option
 @option("--rehearse/--no-rehearsal", "runs_batches", default=True, heading="Rehearsal", help="As in `plan`.")
+@rehearsed_options
 @_rehearsal_deadline_option
 @option(
     "--accept-hazards",
@@ -427,7 +428,7 @@ def rollback(session: ShellSession, /, stream_id: str, if_busy: str, ordering: O
 def _of_an_upgrade(given: dict[str, Any]) -> dict[str, Any]:
     names = ("mode", "allow_drain", "accept_hazards", "runs_batches", "warm", "needs_approval")
     return {
-        **{name: given[name] for name in names},
+        **{name: given[name] for name in (*names, "rehearse_batches", "rehearse_rows")},
         "rehearsal_within_seconds": given["rehearsal_within_seconds"],
         "undo_command": _words(given["undo_command"]),
         "healthy_when": _healthy_when(given),

@@ -8,6 +8,7 @@ compacted records count, too.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -232,6 +233,12 @@ class KafkaSource:
         """In rows; a partition that the first offset lacks counts from its first row."""
         one, other = parse_offset(first), parse_offset(second)
         return Lag(sum(max(0, at - one.get(part, 0)) for part, at in other.items()))
+
+    def part_way(self, first: str, second: str, share: float) -> str:
+        """The same share of each partition, rounded up."""
+        one, other = parse_offset(first), parse_offset(second)
+        starts = {part: min(one.get(part, 0), at) for part, at in other.items()}
+        return format_offset({part: at + math.ceil((other[part] - at) * share) for part, at in starts.items()})
 
     def open(self, source: Source, spark: SparkDoor) -> OpenKafka:
         return OpenKafka(source, spark.jvm)

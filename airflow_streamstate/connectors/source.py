@@ -218,6 +218,19 @@ class MeasuringConnector(Protocol):
 
 
 @runtime_checkable
+class DividingConnector(Protocol):
+    """Also implemented by a connector that knows an offset between two others."""
+
+    def part_way(self, first: str, second: str, share: float) -> str:
+        """An offset that covers this share of what the second covers and the first does not: some of it, if there is
+        any.
+
+        Raises:
+            ValueError: one of them is no offset of this kind of source.
+        """
+
+
+@runtime_checkable
 class SendingOnceConnector(Protocol):
     """Also implemented by the connector of a source that reads nothing twice: no start continues from an offset of it.
 

@@ -6,8 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from airflow_streamstate.controller.rehearsal.planning import REHEARSED_BATCHES, REHEARSED_ROWS
 from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.hooks.rendered import one_of, optional_path, optional_text, text_mapping, texts, yes_or_no
+from airflow_streamstate.hooks.rendered import (
+    one_of,
+    optional_path,
+    optional_text,
+    text_mapping,
+    texts,
+    whole_number,
+    yes_or_no,
+)
 from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.operators.masking import MasksSecrets
 from airflow_streamstate.protocol.records import ON_QUERY_FAILURE
@@ -27,6 +36,8 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         "py_files",
         "modules",
         "working_folder",
+        "rehearse_batches",
+        "rehearse_rows",
         "files",
         "packages",
         "jars",
@@ -59,6 +70,8 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         on_query_failure: str | None = None,
         modules: Sequence[str] | str | None = None,
         working_folder: str | Path | None = None,
+        rehearse_batches: int | str = REHEARSED_BATCHES,
+        rehearse_rows: int | str = REHEARSED_ROWS,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -80,6 +93,8 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         self.on_query_failure = on_query_failure
         self.modules = modules
         self.working_folder = None if working_folder is None else str(working_folder)
+        self.rehearse_batches = rehearse_batches
+        self.rehearse_rows = rehearse_rows
         self._built = True
 
     def change(self) -> ChangeRequest:
@@ -108,6 +123,12 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
                 optional_text(self.on_query_failure), (None, *ON_QUERY_FAILURE), "on_query_failure"
             ),
             reason=str(self.reason),
+        )
+
+    def rehearsed(self) -> tuple[int, int]:
+        """How many batches and rows of them the rehearsal runs again."""
+        return whole_number(self.rehearse_batches, "rehearse_batches"), whole_number(
+            self.rehearse_rows, "rehearse_rows"
         )
 
     def _listed(self, name: str) -> tuple[str, ...] | None:

@@ -50,7 +50,11 @@ class PlanUpgradeOperator(ChangingOperator):
     :param version_label: your own name of the new version; None: none for another script. (templated)
     :param on_query_failure: what a failed query does to the others, as in ``DeployStreamOperator``; None: unchanged.
         (templated)
-    :param rehearse: run the empty batches; false compares only the plans, for which the script runs, too. (templated)
+    :param rehearse: run batches on a fork of the state; false compares only the plans, for which the script runs, too.
+        (templated)
+    :param rehearse_batches: so many of the newest batches of each query run again, with their rows and without a sink.
+        (templated)
+    :param rehearse_rows: about so many rows of these batches, at most. (templated)
     :param deadline_seconds: when the rehearsal is ended. The task waits until then, and has no ``timeout_seconds``.
         (templated)
     :param fail_unless_it_fits: fail the task if the verdict is neither ``same`` nor ``state-compatible``, or the
@@ -81,10 +85,13 @@ class PlanUpgradeOperator(ChangingOperator):
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         request, deadline_seconds = self.change(), as_seconds(self.deadline_seconds, "deadline_seconds")
+        batches, rows = self.rehearsed()
         view = hook.client.plans.begin(
             request,
             request_id=request_id_of(context, request.digest),
             runs_batches=yes_or_no(self.rehearse, "rehearse"),
+            batches=batches,
+            rows=rows,
             deadline_seconds=deadline_seconds,
         )
         self._begun = (view.stream_id, view.rehearsal_id)

@@ -41,7 +41,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     :param allow_drain: ``auto`` may drain: open windows are written early. (templated)
     :param accept_hazards: accept a ``hazardous`` plan; a query that also needs a drain still needs ``allow_drain``.
         (templated)
-    :param rehearse: run the empty batches; false compares only the plans. (templated)
+    :param rehearse: run batches on a fork of the state; false compares only the plans. (templated)
     :param warm: launch the next driver while the other one still runs, also on the way back; false if there is no room
         for two. (templated)
     :param needs_approval: wait until a person approves the plan with ``streamstate approve STREAM``. (templated)
@@ -56,7 +56,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     The parameters of ``PlanUpgradeOperator`` describe the change: ``application``, ``arguments``, ``conf``,
     ``environment``, ``master``, ``spark_conn_id``, ``py_files``, ``modules``, ``working_folder``, ``files``,
     ``packages``, ``jars``, ``allow_new_queries``, ``accept_lost_input``, ``allow_state_loss``,
-    ``allow_literal_secrets``, ``version_label``, ``on_query_failure``.
+    ``allow_literal_secrets``, ``version_label``, ``on_query_failure``, ``rehearse_batches``, ``rehearse_rows``.
     """
 
     template_fields: Sequence[str] = tuple(
@@ -115,12 +115,15 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         return one_of(self.on_kill_action, AFTER_STOP, "on_kill_action")
 
     def _request(self) -> UpgradeRequest:
+        batches, rows = self.rehearsed()
         return UpgradeRequest(
             change=self.change(),
             mode=one_of(self.mode, MODES, "mode"),
             allow_drain=yes_or_no(self.allow_drain, "allow_drain"),
             accept_hazards=yes_or_no(self.accept_hazards, "accept_hazards"),
             runs_batches=yes_or_no(self.rehearse, "rehearse"),
+            rehearse_batches=batches,
+            rehearse_rows=rows,
             warm=yes_or_no(self.warm, "warm"),
             needs_approval=yes_or_no(self.needs_approval, "needs_approval"),
             healthy_when=replace(

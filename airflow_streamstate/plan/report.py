@@ -165,7 +165,12 @@ def _query_json(query: QueryReport) -> dict[str, object]:
         "advice": [asdict(each) for each in query.advice],
         "rehearsal": None
         if tried is None
-        else {**asdict(tried), "error": tried.error or None, "notes": list(tried.notes)},
+        else {
+            **asdict(tried),
+            "error": tried.error or None,
+            "notes": list(tried.notes),
+            "batch_ids": list(tried.batch_ids),
+        },
     }
 
 
@@ -258,7 +263,7 @@ def _decide(
 def _failed_query(queries: Mapping[str, RehearsedQuery]) -> str | None:
     for name, query in queries.items():
         if query.outcome in ("refused", "failed"):
-            return f"query {name} was {'refused' if query.outcome == 'refused' else 'refused by Spark'}: {query.error}"
+            return f"query {name} {'was refused' if query.outcome == 'refused' else 'failed in Spark'}: {query.error}"
     return None
 
 
@@ -289,6 +294,9 @@ def to_markdown(report: PlanReport) -> str:
                 f" {_cell(each.remedy)}",
             ]
         lines += [f"- *{each.code}* in `{_cell(name)}`: {_cell(each.text)}" for each in query.advice]
+        tried = query.rehearsed
+        told = () if tried is None else (*ran_again(tried), *tried.notes)
+        lines += [f"- `{_cell(name)}`: {_cell(text)}" for text in told]
     lines += [f"- {_cell(note)}" for note in report.notes]
     for title, text in (("traceback", report.traceback), ("end of the log", report.log_tail)):
         if text:
@@ -314,10 +322,20 @@ def _rehearsed(report: PlanReport) -> str:
 def _tried(rehearsed: RehearsedQuery | None) -> str:
     if rehearsed is None:
         return "not started"
-    words = {"accepted": "accepted", "refused": "refused", "failed": "refused by Spark", "not_run": "not run"}
+    words = {"accepted": "accepted", "refused": "refused", "failed": "failed in Spark", "not_run": "not run"}
     start = f", {rehearsed.start}" if rehearsed.start else ""
     error = f": {_cell(rehearsed.error)}" if rehearsed.error else ""
     return f"{words[rehearsed.outcome]}{start}{error}"
+
+
+def ran_again(tried: RehearsedQuery) -> tuple[str, ...]:
+    """A sentence on the batches that ran again with their rows; none where none did."""
+    ids = tried.batch_ids
+    if not ids:
+        return ()
+    batches = f"batch {ids[0]}" if len(ids) == 1 else f"batches {ids[0]} to {ids[-1]}"
+    out = "" if tried.rows_out is None else f", {tried.rows_out:,} out"
+    return (f"{batches} ran again with {tried.rows_in or 0:,} rows{out}, in {tried.batch_seconds:.1f} s",)
 
 
 def _cell(text: str) -> str:

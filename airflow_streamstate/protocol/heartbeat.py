@@ -94,6 +94,7 @@ class QueryBeat:
         batches_since_snapshot: committed batches after that; None for no snapshot.
         input_rows_per_second, processed_rows_per_second: Spark's own rates; None before the first progress.
         batch_seconds: from one commit to the next, over the last batches of this attempt; None before there were two.
+        read_batch_id, read_rows: the newest batch of this attempt that read rows, and how many; None for none.
     """
 
     batch_id: int | None
@@ -113,6 +114,8 @@ class QueryBeat:
     snapshot_id: str | None = None
     batches_since_snapshot: int | None = None
     batch_seconds: float | None = None
+    read_batch_id: int | None = None
+    read_rows: int | None = None
 
 
 @message

@@ -37,6 +37,8 @@ class Rehearsal(Message):
         seeds: whether another pass of the script tries its queries as they would be seeded after a drain: never; if the
             state does not fit; always.
         notes: for people, about what was asked.
+        batches: how many of the newest batches that read something are run again, over the state of before them.
+        rows: about so many rows of these, at most.
     """
 
     stream_id: str
@@ -54,6 +56,8 @@ class Rehearsal(Message):
     refuses: tuple[str, ...] = ()
     seeds: SeedTrial = "never"
     notes: tuple[str, ...] = ()
+    batches: int = 0
+    rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,9 @@ class RehearsedQuery:
         start: how it would start: ``restored``, ``seeded``, ``fresh``; "" where the snapshot does not know it.
         error: why not; one line, no secrets.
         notes: for people, about its start.
+        batch_ids: committed batches that ran again with their rows; empty for none.
+        rows_in, rows_out: of these; None where none ran, or where Spark does not tell.
+        batch_seconds: that these took.
     """
 
     outcome: QueryOutcome
@@ -73,6 +80,10 @@ class RehearsedQuery:
     seconds: float = 0.0
     error: str = ""
     notes: tuple[str, ...] = ()
+    batch_ids: tuple[int, ...] = ()
+    rows_in: int | None = None
+    rows_out: int | None = None
+    batch_seconds: float = 0.0
 
 
 @message

@@ -67,6 +67,7 @@ class Upgrade(Message):
         undo_command: undoes what a ``foreachBatch`` wrote.
         accepts_duplicates: rows may come twice on sinks that cannot be undone.
         to_snapshot_id: of a rollback: where it goes back to; None for where the current deployment had begun.
+        rehearse_batches, rehearse_rows: as ``batches`` and ``rows`` of ``Rehearsal``.
     """
 
     stream_id: str
@@ -94,6 +95,8 @@ class Upgrade(Message):
     undo_command: tuple[str, ...] = ()
     accepts_duplicates: bool = False
     to_snapshot_id: str | None = None
+    rehearse_batches: int = 0
+    rehearse_rows: int = 0
 
 
 @message

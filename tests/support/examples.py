@@ -238,7 +238,7 @@ EXAMPLES: tuple[Message, ...] = (
                 SourceLag("rate rowspersecond=5", untold="it makes up rows as time passes"),
             ),
             lags_at=LATER, is_idle=True, snapshot_id="d-0003-live-000006", batches_since_snapshot=3,
-            batch_seconds=2.045,
+            batch_seconds=2.045, read_batch_id=40, read_rows=512,
         ),
         "raw": QueryBeat(None, None, is_active=False),
     }, {"counts per minute": FirstBatch(17, LATER, AT, AT, {"addBatch": 812, "walCommit": 41}, 120)}),
@@ -313,7 +313,7 @@ EXAMPLES: tuple[Message, ...] = (
         "orders", "r-0b8e3c525f0e-0001", "d-0003", True, AT, LATER, "airflow plan_upgrade.plan", "af-0123456789",
         "56" * 32, WRITE_ID, fresh_queries=("raw",), waits_until=LATER,
         refuses=("hazardous", "needs-drain"), seeds="if_needed",
-        notes=("the script names settings.json in its own folder",),
+        notes=("the script names settings.json in its own folder",), batches=2, rows=5_000,
     ),
     HomeRecord("9c1185a5-c5e9-4fc5-8ec5-7b8e36a5d0b1", AT, "ada (shell)"),
     Adoption(
@@ -331,7 +331,9 @@ EXAMPLES: tuple[Message, ...] = (
                 "failed", "restored", 1.25, "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema …",
                 ("source kafka orders is new: it starts where its options say",),
             ),
-            "raw": RehearsedQuery("accepted", "seeded", 0.5),
+            "raw": RehearsedQuery(
+                "accepted", "seeded", 0.5, batch_ids=(40, 41), rows_in=1024, rows_out=96, batch_seconds=0.25
+            ),
         },
         "ModuleNotFoundError: No module named 'rules'", 14.75, "driver", LATER, WRITE_ID,
         traceback="Traceback …\nModuleNotFoundError: No module named 'rules'", log_tail="…", spark_version="4.2.0",
@@ -348,7 +350,7 @@ EXAMPLES: tuple[Message, ...] = (
         rehearsal_within_seconds=90.0, discard_state=True,
         fresh_queries=("raw",), accept_lost_input=("counts per minute",), way="forward",
         undo_command=("undo.sh", "--batch"), accepts_duplicates=True,
-        to_snapshot_id="d-0003-live-000004",
+        to_snapshot_id="d-0003-live-000004", rehearse_batches=2, rehearse_rows=5_000,
     ),
     UpgradeStep(
         "orders", "u-0b8e3c525f0e", 7, "returned", LATER, "airflow upgrade.upgrade", WRITE_ID, "it falls behind",

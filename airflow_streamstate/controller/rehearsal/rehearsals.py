@@ -29,8 +29,11 @@ from airflow_streamstate.controller.idempotency import check_same_request, reque
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.rehearsal.planning import (
     DEADLINE_SECONDS,
+    REHEARSED_BATCHES,
+    REHEARSED_ROWS,
     RecordedPlans,
     brought_by,
+    check_rehearsed,
     compare_plans,
     current_plans,
     known_bad,
@@ -166,6 +169,8 @@ class Rehearsals:
         request_id: str | None = None,
         *,
         runs_batches: bool = True,
+        batches: int = REHEARSED_BATCHES,
+        rows: int = REHEARSED_ROWS,
         deadline_seconds: float = DEADLINE_SECONDS,
         waits_seconds: float | None = None,
         refuses: tuple[str, ...] = (),
@@ -179,6 +184,8 @@ class Rehearsals:
         Args:
             request_id: the same for every retry of this request; None for a new request.
             runs_batches: run an empty batch of each query on a fork of its state; else read its plan alone.
+            batches: of each query run so many of its newest batches again, with their rows; 0 for none.
+            rows: about so many rows of these, at most.
             deadline_seconds: when the rehearsal must be over, from now.
             waits_seconds: how long from now the driver of an accepted rehearsal waits to be handed over
                 (``is_waiting``); None: it does not wait.
@@ -192,6 +199,7 @@ class Rehearsals:
             SnapshotNotFoundError: the snapshot that it would start from is gone.
             IncompatibleUpgradeError, InputLostError: a deploy could not start from what the current deployment left.
         """
+        check_rehearsed(batches, rows)
         request_id = request_id_or_new(request_id, self._clock)
         control = self._home.need_stream(request.stream_id)
         seen = self._context.observer.observe(request.stream_id)
@@ -206,6 +214,8 @@ class Rehearsals:
                     rehearsal_id=self._next_id(control, request_id),
                     deployment_id=seen.deployment_id,
                     runs_batches=runs_batches,
+                    batches=batches if runs_batches else 0,
+                    rows=rows,
                     created_at=now,
                     deadline_at=now + timedelta(seconds=deadline_seconds),
                     requested_by=self._context.requested_by,

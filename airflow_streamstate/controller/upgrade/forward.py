@@ -154,6 +154,8 @@ def _rehearse(tools: Tools, state: UpgradeState) -> None:
             tools.target(upgrade.mode),
             request_id=tools.request_id("plan"),
             runs_batches=upgrade.runs_batches,
+            batches=upgrade.rehearse_batches,
+            rows=upgrade.rehearse_rows,
             deadline_seconds=upgrade.rehearsal_within_seconds,
             waits_seconds=upgrade.rehearsal_within_seconds + STAY_SECONDS if upgrade.warm else None,
             refuses=refuses,

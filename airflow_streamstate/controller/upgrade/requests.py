@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 
 from airflow_streamstate.controller.observe.pace import NOISE
 from airflow_streamstate.controller.observe.snapshot_age import check_max_age
+from airflow_streamstate.controller.rehearsal.planning import REHEARSED_BATCHES, REHEARSED_ROWS, check_rehearsed
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.request.literal_secrets import check_secrets
 from airflow_streamstate.controller.request.version import digest_of
@@ -31,6 +32,7 @@ class UpgradeRequest:
         allow_drain: ``auto`` may drain.
         accept_hazards: accept a ``hazardous`` plan; a difference that needs a drain still needs it.
         runs_batches: rehearse with an empty batch of each query; else compare the plans alone.
+        rehearse_batches, rehearse_rows: how many of the newest batches the rehearsal runs again, and how many rows.
         warm: launch the driver that takes over before the other one is stopped; on the way back as well.
         needs_approval: wait for a person to approve the plan.
         healthy_when: when the new version counts as healthy; else it is rolled back.
@@ -50,6 +52,8 @@ class UpgradeRequest:
     healthy_when: HealthyWhen = field(default_factory=HealthyWhen)
     rehearsal_within_seconds: float = 300.0
     undo_command: tuple[str, ...] = ()
+    rehearse_batches: int = REHEARSED_BATCHES
+    rehearse_rows: int = REHEARSED_ROWS
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -65,6 +69,7 @@ class UpgradeRequest:
         check_healthy_when(self.healthy_when)
         check_seconds("rehearsal_within_seconds", self.rehearsal_within_seconds)
         check_undo_command(self.undo_command)
+        check_rehearsed(self.rehearse_batches, self.rehearse_rows)
 
     @property
     def stream_id(self) -> str:
@@ -75,6 +80,8 @@ class UpgradeRequest:
     def digest(self) -> str:
         """Over the whole request. Raises InvalidRequestError where a file cannot be read."""
         asked = {**vars(self), "change": self.change.digest, "healthy_when": _asked_of(self.healthy_when)}
+        if (self.rehearse_batches, self.rehearse_rows) == (REHEARSED_BATCHES, REHEARSED_ROWS):
+            del asked["rehearse_batches"], asked["rehearse_rows"]  # as in the digests of earlier releases
         return digest_of({"verb": "upgrade", **asked})
 
 

@@ -156,6 +156,8 @@ class Upgrades:
                 allow_drain=request.allow_drain,
                 accept_hazards=request.accept_hazards,
                 runs_batches=request.runs_batches,
+                rehearse_batches=request.rehearse_batches,
+                rehearse_rows=request.rehearse_rows,
                 warm=request.warm,
                 needs_approval=request.needs_approval,
                 healthy_when=request.healthy_when,

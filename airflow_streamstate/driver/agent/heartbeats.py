@@ -109,8 +109,12 @@ class HeartbeatWriter:
                 snapshot_id=behind.snapshot_id,
                 batches_since_snapshot=behind.batches_since_snapshot,
             )
+        if before is not None:
+            beat = replace(beat, read_batch_id=before.read_batch_id, read_rows=before.read_rows)
         if progress is None:
             return beat
+        if progress.input_rows:
+            beat = replace(beat, read_batch_id=progress.batch_id, read_rows=progress.input_rows)
         return replace(
             beat,
             state_rows=sum(operator.rows for operator in progress.state),

@@ -13,10 +13,11 @@ from typing import Protocol
 from airflow_streamstate.checkpoint.guards import STATE_FORMAT, guard_state_format
 from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
 from airflow_streamstate.checkpoint.repair import repair_before_start
-from airflow_streamstate.checkpoint.trial_batches import plan_empty_batch, plan_last_again
+from airflow_streamstate.checkpoint.trial_batches import plan_empty_batch
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import StartableQuery
+from airflow_streamstate.driver.rehearsal.batches_again import BatchFailedError, RanAgain, run_batches_again
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.warming import WARM_SECONDS, warm
 from airflow_streamstate.driver.shutdown.finishing import ScriptFailure
@@ -51,9 +52,6 @@ MAX_TRACEBACK_CHARACTERS = 8_000
 RETRY_SECONDS = 1.0
 _NO_REFUSALS = (UnavailableError, OutcomeUnknownError)
 Words = Callable[[BaseException], str]
-WARM_BATCH_SECONDS = 30.0
-"""At most so long the last batch of the old version is run again."""
-MIN_WARM_SECONDS = 2.0
 SOURCES_UNKNOWN = "how many sources it has cannot be told, so no batch was run"
 
 
@@ -111,27 +109,6 @@ def run_empty_batch(
         return "not_run", (*built.remarks, SOURCES_UNKNOWN)
     describe_sources(attempt, name, startable, {}, count)
     return "accepted", built.remarks
-
-
-def run_last_again(attempt: Attempt, name: str, startable: StartableQuery, within_seconds: float) -> None:
-    """Warm the JVM by running the last batch that read rows once more, above the empty one; failures are logged.
-
-    Skipped for unknown sources, for sources that clean up what was read, and where less than ``MIN_WARM_SECONDS`` are
-    left.
-    """
-    within_seconds = min(within_seconds, WARM_BATCH_SECONDS)
-    if within_seconds < MIN_WARM_SECONDS:
-        return
-    known = attempt.sources.look_up(name, startable)
-    cleanups = {source.planned.options.get("cleansource", "off").strip().lower() for source in known}
-    if any(source.connector is None for source in known) or cleanups != {"off"}:
-        return
-    checkpoint = attempt.checkpoint_of(name)
-    try:
-        if plan_last_again(checkpoint) is not None:
-            startable.run_trial_batch(attempt.uri_of(checkpoint), within_seconds)
-    except Exception as error:
-        attempt.reporter.say(f"query {name} could not be warmed by its last batch: {type(error).__name__}: {error}")
 
 
 def _refuse_held_batches(startable: StartableQuery) -> None:
@@ -243,14 +220,34 @@ class Rehearsing:
                 outcome, notes = run_empty_batch(attempt, name, startable, built)
             except Exception as problem:
                 outcome, error = self._judged(problem)
+        ran = RanAgain()
+        if outcome == "accepted" and built is not None:
+            outcome, error = self._with_rows(name, startable, built, ran)
         seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
         may_wait = self._rehearsal.waits_until is not None and not self._plan_refuses
         if may_wait and outcome in ("accepted", "not_run"):
-            if built is not None and built.how == "restored" and outcome == "accepted":
-                run_last_again(attempt, name, startable, self._left_seconds() / 4)
             warm(attempt, name, startable, min(WARM_SECONDS, self._left_seconds() / 4))
         attempt.sources.close(name)
-        return RehearsedQuery(outcome, start, seconds, self._line(error), tuple(map(self._line, notes)))
+        return RehearsedQuery(
+            outcome,
+            start,
+            seconds,
+            self._line(error),
+            tuple(map(self._line, (*notes, *ran.notes))),
+            batch_ids=tuple(ran.batch_ids),
+            rows_in=ran.rows_in if ran.batch_ids else None,
+            rows_out=ran.rows_out if ran.batch_ids else None,
+            batch_seconds=round(ran.seconds, 3),
+        )
+
+    def _with_rows(self, name: str, startable: StartableQuery, built: Built, ran: RanAgain) -> tuple[QueryOutcome, str]:
+        """The outcome of an accepted query when committed batches run again with their rows, and the error."""
+        if self._rehearsal.batches and built.how != "fresh":
+            try:
+                run_batches_again(self.attempt, name, startable, self._rehearsal, self._left_seconds() / 2, ran)
+            except Exception as problem:
+                return self._judged(problem)
+        return "accepted", ""
 
     def _left_seconds(self) -> float:
         return (self._rehearsal.deadline_at - self.attempt.clock.now()).total_seconds()
@@ -270,6 +267,8 @@ class Rehearsing:
         self._plan_refuses = self._plan_refuses or bool(verdicts & set(self._rehearsal.refuses))
 
     def _judged(self, problem: Exception) -> tuple[QueryOutcome, str]:
+        if isinstance(problem, BatchFailedError):
+            return "failed", str(problem)
         if not isinstance(problem, StreamStateError):
             return "failed", self._words(problem)
         return "failed" if isinstance(problem, _NO_REFUSALS) else "refused", str(problem)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from airflow_streamstate.checkpoint.file_source import (
     FileSourceEntry,
+    cut_files,
     files_taken,
     format_file_source_log,
     is_file_source_log,
@@ -121,3 +124,18 @@ def test_missing_file_of_the_log_is_named() -> None:
     checkpoint.store.delete(checkpoint.key("sources/0/3"))
     with pytest.raises(DataError):
         files_taken(checkpoint.store, checkpoint.key("sources/0"), 5)
+
+
+@pytest.mark.parametrize(("last", "after"), [(4, 3), (9, 7), (12, 8), (4, -1)])
+def test_a_share_of_the_files_of_a_batch_stays_in_the_log(last: int, after: int) -> None:
+    """The first ones, at least one, also where the log was compacted meanwhile; older files stay listed."""
+    checkpoint = memory_checkpoint()
+    write_source_log(checkpoint, last)
+    folder = checkpoint.key("sources/0")
+    before = files_taken(checkpoint.store, folder, last)
+    there = last - after
+    assert cut_files(checkpoint.store, folder, last, after, 0.5) == (math.ceil(there / 2), there)
+    left = files_taken(checkpoint.store, folder, last)
+    assert left == [*before[: after + 1], *before[after + 1 : after + 1 + math.ceil(there / 2)]]
+    assert cut_files(checkpoint.store, folder, last, after, 0.0)[0] == 1
+    assert len(files_taken(checkpoint.store, folder, last, after)) == 1

@@ -8,9 +8,25 @@ import pytest
 
 from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS, drain_entry, format_offset_entry, stop_entry
 from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
-from airflow_streamstate.checkpoint.trial_batches import plan_empty_batch, plan_flush, plan_last_again
+from airflow_streamstate.checkpoint.trial_batches import (
+    fork_before,
+    newest_read_batches,
+    plan_again,
+    plan_empty_batch,
+    plan_flush,
+    plan_upon,
+)
 from airflow_streamstate.errors import DataError
-from support.checkpoints import barrier_mark, commit_batch, memory_checkpoint, plan_batch, run_batches
+from support.checkpoints import (
+    barrier_mark,
+    commit_batch,
+    memory_checkpoint,
+    plan_batch,
+    run_batches,
+    write_hdfs_state,
+    write_operator_metadata,
+    write_source_log,
+)
 
 
 def entry_of(checkpoint: Checkpoint, batch_id: int) -> bytes:
@@ -69,29 +85,87 @@ def test_a_flush_is_what_a_drain_would_run() -> None:
     assert entry.batch_timestamp_ms == 99
 
 
-def test_the_last_batch_that_read_anything_is_planned_again() -> None:
-    """Above an empty one, which now ends where that batch had begun; what is linked from elsewhere is not written."""
-    fork = run_batches(memory_checkpoint(), 4)
-    plan_empty_batch(fork)
-    commit_batch(fork, 5)
-    before = {number: entry_of(fork, number) for number in range(5)}
-    third, fourth = fork.read_offset(3), fork.read_offset(4)
-    assert plan_last_again(fork) == 6
-    empty, again = fork.read_offset(5), fork.read_offset(6)
-    assert (empty.source_lines, again.source_lines) == (third.source_lines, fourth.source_lines)
-    assert again.batch_watermark_ms == fourth.batch_watermark_ms
-    assert {number: entry_of(fork, number) for number in range(5)} == before
+def idle_batch(checkpoint: Checkpoint, batch_id: int) -> None:
+    """A committed batch that reads nothing, as Spark runs one to move its watermark."""
+    before = checkpoint.read_offset(batch_id - 1)
+    assert before is not None
+    checkpoint.store.create(checkpoint.offset_key(batch_id), format_offset_entry(before))
+    commit_batch(checkpoint, batch_id)
 
 
-@pytest.mark.parametrize("reaches", [0, 1])
-def test_where_its_beginning_is_not_known_nothing_is_planned(reaches: int) -> None:
-    """The first batch of all, or a log whose older entries are purged."""
-    fork = run_batches(memory_checkpoint(), reaches)
-    plan_empty_batch(fork)
-    commit_batch(fork, reaches + 1)
-    for number in range(reaches):
-        fork.store.delete(fork.offset_key(number))
-    before = fork.offset_ids()
-    assert plan_last_again(fork) is None
-    assert fork.offset_ids() == before
-    assert plan_last_again(memory_checkpoint()) is None
+def test_the_newest_batches_that_read_something_are_found() -> None:
+    """Behind batches without input; with the bounds of each, and without a mark of ours."""
+    checkpoint = run_batches(memory_checkpoint(), 4)
+    idle_batch(checkpoint, 5)
+    plan_batch(checkpoint, 6)
+    (last,) = newest_read_batches(checkpoint, 1)
+    assert (last.batch_id, last.before) == (4, ('{"logOffset":3}',))
+    assert last.entry == checkpoint.read_offset(4)
+    assert [batch.batch_id for batch in newest_read_batches(checkpoint, 3)] == [2, 3, 4]
+    all_of_them = newest_read_batches(checkpoint, 100)
+    assert [batch.batch_id for batch in all_of_them] == [0, 1, 2, 3, 4]
+    assert all_of_them[0].before == ()
+
+
+def test_where_nothing_was_read_or_the_log_is_purged_there_is_less() -> None:
+    """No batch, batches without input alone, and a log that does not reach back."""
+    assert newest_read_batches(memory_checkpoint(), 2) == []
+    checkpoint = run_batches(memory_checkpoint(), 3)
+    for number in (0, 1):
+        checkpoint.store.delete(checkpoint.offset_key(number))
+        checkpoint.store.delete(checkpoint.commit_key(number))
+    assert [batch.batch_id for batch in newest_read_batches(checkpoint, 9)] == [3]
+
+
+def test_a_fork_stands_right_before_a_batch_and_runs_it_as_it_was() -> None:
+    """With the state of before it, a query id of its own, and nothing of that batch or later ones. (Rule 1a.6)"""
+    source = run_batches(memory_checkpoint(), 5)
+    write_operator_metadata(source)
+    write_hdfs_state(source, range(1, 7))
+    write_source_log(source, 5)
+    (batch,) = newest_read_batches(source, 1)
+    target = Checkpoint(source.store, "trial/counts")
+    before = {info.key for info in source.store.list_objects("")}
+    fork_before(source, batch, target, "an-id-of-its-own")
+    assert target.query_id() == "an-id-of-its-own"
+    assert target.position().batch_id == 4
+    kept = [key for key in keys_of(target, "state/0/0/") if key.endswith(".delta")]
+    assert sorted(kept) == [f"trial/counts/state/0/0/{version}.delta" for version in range(1, 6)]
+    assert target.store.get(target.key("sources/0/5")) is not None
+    assert plan_again(target, batch, batch.entry.source_lines) == 5
+    assert entry_of(target, 5) == entry_of(source, 5)
+    assert target.position().planned_id == 5
+    assert {info.key for info in source.store.list_objects("") if not info.key.startswith("trial/")} == before
+
+
+def test_a_first_batch_runs_again_over_no_state() -> None:
+    """Its fork has the query's metadata and the logs of its sources alone."""
+    source = run_batches(memory_checkpoint(), 0)
+    write_source_log(source, 0)
+    (batch,) = newest_read_batches(source, 1)
+    target = Checkpoint(source.store, "trial/counts")
+    fork_before(source, batch, target, "own")
+    assert target.position().batch_id is None
+    assert plan_again(target, batch, batch.entry.source_lines) == 0
+    assert target.position().planned_id == 0
+
+
+def test_a_batch_is_planned_upon_a_fork_that_stands_elsewhere() -> None:
+    """Above its committed batch, which then ends where that batch began; what is linked from elsewhere is not
+    written."""
+    source = run_batches(memory_checkpoint(), 4)
+    (batch,) = newest_read_batches(source, 1)
+    seed = run_batches(memory_checkpoint("seed/counts"), 7)
+    assert plan_upon(seed, batch, batch.entry.source_lines) == 8
+    newest, again = seed.read_offset(7), seed.read_offset(8)
+    assert newest is not None
+    assert again is not None
+    assert newest.source_lines == batch.before
+    assert (again.source_lines, again.batch_watermark_ms) == (batch.entry.source_lines, batch.entry.batch_watermark_ms)
+    assert again.conf == newest.conf
+    with pytest.raises(DataError, match="no committed batch"):
+        plan_upon(memory_checkpoint("empty/counts"), batch, batch.entry.source_lines)
+
+
+def keys_of(checkpoint: Checkpoint, below: str) -> list[str]:
+    return [info.key for info in checkpoint.store.list_objects(checkpoint.key(below))]

@@ -27,7 +27,7 @@ def upgrade(desk: Desk, word: str, *words: object) -> Answer:
     ("word", "reason"),
     [
         ("needs-drain", "a drain was not allowed"),
-        ("refused", "refused by Spark"),
+        ("refused", "failed in Spark"),
         ("fails", "No module named 'rules'"),
         ("dies", "ended without a verdict"),
     ],

@@ -251,6 +251,15 @@ def test_rows_between_two_offsets_are_a_difference_in_each_partition() -> None:
     assert connector.between('{"t":{"0":5}}', '{"t":{"0":5,"1":4}}') == Lag(4)
 
 
+def test_a_share_of_a_batch_is_the_same_share_of_each_partition() -> None:
+    """Rounded up, never beyond its end, and never before its beginning; a new partition begins at its first row."""
+    connector = KafkaSource()
+    before, after = '{"t":{"0":10,"1":7}}', '{"t":{"0":20,"1":7,"2":3}}'
+    assert connector.part_way(before, after, 0.25) == '{"t":{"0":13,"1":7,"2":1}}'
+    assert connector.part_way(before, after, 1.0) == after
+    assert connector.part_way('{"t":{"0":30}}', '{"t":{"0":20}}', 0.5) == '{"t":{"0":20}}'
+
+
 def test_nothing_is_asked_about_nothing_and_one_client_is_enough() -> None:
     """No question costs no connection; several share one, until it is closed."""
     kafka = FakeKafka(topics={"a": FakeTopic("T", [(1, 2)])})

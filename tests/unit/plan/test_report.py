@@ -57,7 +57,7 @@ def test_a_batch_that_fails_refuses_what_the_plans_let_through() -> None:
     tried = {"counts": RehearsedQuery("failed", "restored", 0.5, "[SOME_CLASS] it says")}
     found = report({"counts": Comparison()}, tried)
     assert (found.verdict, found.outcome, found.rehearsal_ok) == ("same", "refused", False)
-    assert found.reason == found.error == "query counts was refused by Spark: [SOME_CLASS] it says"
+    assert found.reason == found.error == "query counts failed in Spark: [SOME_CLASS] it says"
     assert isinstance(found.as_error(), IncompatibleUpgradeError)
 
 
@@ -119,7 +119,7 @@ def test_the_markdown_says_it_all_and_nothing_breaks_out_of_a_cell() -> None:
     tried = {"a|b": RehearsedQuery("failed", "restored", 0.5, "[X] <b>no</b> | pipe\nnext")}
     text = to_markdown(report({"a|b": comparison}, tried, notes=("a note",), traceback="T\n```\nx"))
     assert "### `orders`: the change does not fit (`needs-drain`)" in text
-    assert "| `a\\|b` | needs-drain | refused by Spark, restored: [X] &lt;b>no&lt;/b> \\| pipe next |" in text
+    assert "| `a\\|b` | needs-drain | failed in Spark, restored: [X] &lt;b>no&lt;/b> \\| pipe next |" in text
     assert "**aggregate-added** (needs-drain)" in text
     assert f"- *{code}* in `a\\|b`: it grows \\| without bound" in text
     assert "- a note" in text

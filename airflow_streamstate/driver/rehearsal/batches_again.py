@@ -1,0 +1,253 @@
+"""Runs the newest committed batches again through the new version, with their rows and into no sink.
+
+The fork stands before these batches, so their rows meet the state that they met then. Where a drain lies in between, or
+that state is gone, they are read into the state of the rehearsal's own fork.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from airflow_streamstate.checkpoint.file_source import cut_files, parse_file_source_offset
+from airflow_streamstate.checkpoint.fork import wipe
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.trial_batches import (
+    ReadBatch,
+    fork_before,
+    newest_read_batches,
+    plan_again,
+    plan_upon,
+)
+from airflow_streamstate.connectors.source import NO_OFFSET, DividingConnector, MeasuringConnector
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.ports import StartableQuery
+from airflow_streamstate.driver.attempt.source_book import KnownSource
+from airflow_streamstate.errors import DataError, ObjectMissingError, StreamStateError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.causes import cause_in
+from airflow_streamstate.protocol.rehearsals import Rehearsal
+
+FORK_TRIES = 5
+NOTHING_READ = "no batch has read rows yet: an empty batch alone was run"
+
+
+class BatchFailedError(Exception):
+    """A batch that the old version had committed fails in the new one; the text is one line for people."""
+
+
+@dataclass
+class RanAgain:
+    """What ran; filled as it runs.
+
+    Attributes:
+        rows_out: None where Spark does not tell.
+    """
+
+    batch_ids: list[int] = field(default_factory=list)
+    rows_in: int = 0
+    rows_out: int | None = 0
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+
+def run_batches_again(
+    attempt: Attempt, name: str, startable: StartableQuery, rehearsal: Rehearsal, within_seconds: float, ran: RanAgain
+) -> None:
+    """Run the batches that the rehearsal asks for, as far as their rows are there.
+
+    Args:
+        within_seconds: a batch that is not over by then is stopped, and noted.
+        ran: what ran and what did not, also where it raises.
+
+    Raises:
+        BatchFailedError: a batch fails with its rows.
+        UnavailableError: the store does not answer.
+    """
+    folder = layout.checkpoint_folder(attempt.stream_id, rehearsal.deployment_id, name)
+    trial = _Trial(attempt, name, startable, rehearsal, Checkpoint(attempt.checkpoints, folder), ran)
+    try:
+        trial.run(attempt.clock.monotonic_seconds() + within_seconds)
+    finally:
+        trial.clear()
+
+
+class _Trial:
+    def __init__(
+        self,
+        attempt: Attempt,
+        name: str,
+        startable: StartableQuery,
+        rehearsal: Rehearsal,
+        old: Checkpoint,
+        ran: RanAgain,
+    ) -> None:
+        self._attempt = attempt
+        self._name = name
+        self._startable = startable
+        self._rehearsal = rehearsal
+        self._old = old
+        self._ran = ran
+        self._sources = attempt.sources.look_up(name, startable)
+        folder = layout.trial_folder(attempt.stream_id, attempt.deployment_id, name)
+        self._fork = Checkpoint(attempt.checkpoints, folder)
+        self._is_before = True
+
+    def clear(self) -> None:
+        """Remove the fork that was made for this."""
+        if not self._is_before:
+            return
+        with suppress(StreamStateError):  # the end of the rehearsal removes it, too
+            wipe(self._fork)
+
+    def run(self, until_seconds: float) -> None:
+        batches = self._forked()
+        if not batches:
+            self._ran.notes.append(NOTHING_READ)
+            return
+        why_not = self._why_not(batches)
+        if why_not:
+            self._ran.notes.append(f"{why_not}: an empty batch alone was run")
+            return
+        for batch in batches:
+            left_rows = self._rehearsal.rows - self._ran.rows_in
+            left_seconds = until_seconds - self._attempt.clock.monotonic_seconds()
+            if left_rows <= 0 or left_seconds <= 0:
+                bound = f"{self._rehearsal.rows:,} rows" if left_rows <= 0 else "its time"
+                self._ran.notes.append(f"batch {batch.batch_id} was not run again: {bound} had passed")
+                return
+            lines, is_cut = self._cut(batch, left_rows)
+            if not self._run(batch, lines, left_seconds) or is_cut:
+                return
+
+    def _forked(self) -> list[ReadBatch]:
+        """The batches, with the fork standing before the first; in place of it the rehearsal's own fork, where that
+        cannot be."""
+        attempt = self._attempt
+        wipe(self._fork)  # of a trial that died
+        is_drained = attempt.spec.start.mode == "seed"
+        for number in range(FORK_TRIES):
+            batches = newest_read_batches(self._old, 1 if is_drained else self._rehearsal.batches)
+            if not batches or is_drained:
+                break
+            try:
+                fork_before(self._old, batches[0], self._fork, attempt.clock.new_uuid())
+                return batches
+            except ObjectMissingError:
+                wipe(self._fork)  # a running query has moved on, or Spark has cleaned up
+                if number == FORK_TRIES - 1:
+                    break
+        if batches:
+            self._is_before = False
+            self._fork, batches = attempt.checkpoint_of(self._name), batches[-1:]
+            if not is_drained:
+                self._ran.notes.append(
+                    f"the state of before batch {batches[0].batch_id} is not there any more: its rows were read into"
+                    " the newest state"
+                )
+        return batches
+
+    def _why_not(self, batches: Sequence[ReadBatch]) -> str:
+        """Why these batches cannot run in the new version; "" where they can."""
+        first = batches[0]
+        ids = f"batch {first.batch_id}" if len(batches) == 1 else f"batches {first.batch_id} to {batches[-1].batch_id}"
+        if self._startable.facts.sources_count != len(first.entry.source_lines):
+            return f"the new version reads other sources than {ids}"
+        if not self._is_before and not first.before:
+            return f"{ids} is the first of all, and begins at no offset"
+        for number, line in enumerate(first.before[: len(self._sources)]):
+            known = self._attempt.sources.preflight(self._name, number, line, {})
+            if known is not None and known.lost:
+                return f"the source does not have the rows of {ids} any more"
+        return ""
+
+    def _cut(self, batch: ReadBatch, most_rows: int) -> tuple[tuple[str, ...], bool]:
+        """The end of the batch with about so many rows, and whether that is not all of it."""
+        rows = self._rows_of(batch)
+        lines = batch.entry.source_lines
+        if rows is None or rows <= most_rows:
+            return lines, False
+        share = most_rows / rows
+        cut = tuple(self._part_of(number, batch, line, share) for number, line in enumerate(lines))
+        is_cut = cut != lines or any("files" in note for note in self._ran.notes)
+        if not is_cut:
+            self._ran.notes.append(
+                f"batch {batch.batch_id} has {rows:,} rows, and its sources cannot be read in part: all were read"
+            )
+        elif cut != lines:
+            self._ran.notes.append(f"batch {batch.batch_id} has {rows:,} rows: about {most_rows:,} of them were read")
+        return cut, is_cut
+
+    def _part_of(self, number: int, batch: ReadBatch, line: str, share: float) -> str:
+        before = batch.before[number] if number < len(batch.before) else NO_OFFSET
+        known = self._sources[number] if number < len(self._sources) else None
+        last, after = parse_file_source_offset(line), parse_file_source_offset(before)
+        if known is not None and last is not None:
+            folder = self._fork.key(f"sources/{known.source.log_folder}")
+            kept, there = cut_files(self._fork.store, folder, last, -1 if after is None else after, share)
+            self._ran.notes.append(f"batch {batch.batch_id} read {there} files: {kept} of them were read again")
+            return line
+        if known is None or not isinstance(known.connector, DividingConnector):
+            return line
+        try:
+            return known.connector.part_way(before, line, share)
+        except Exception as error:
+            self._attempt.reporter.say(f"query {self._name}: an offset cannot be divided: {type(error).__name__}")
+            return line
+
+    def _rows_of(self, batch: ReadBatch) -> int | None:
+        """How many rows the batch read, by its offsets, or as its driver said; None where neither tells."""
+        counts = [self._rows_between(number, batch) for number in range(len(batch.entry.source_lines))]
+        known = [count for count in counts if count is not None]
+        if known and len(known) == len(counts):
+            return sum(known)
+        beat = self._attempt.control.heartbeat(self._rehearsal.deployment_id)
+        query = None if beat is None else beat.queries.get(self._name)
+        return query.read_rows if query is not None and query.read_batch_id == batch.batch_id else None
+
+    def _rows_between(self, number: int, batch: ReadBatch) -> int | None:
+        known: KnownSource | None = self._sources[number] if number < len(self._sources) else None
+        if known is None or not isinstance(known.connector, MeasuringConnector) or number >= len(batch.before):
+            return None
+        try:
+            lag = known.connector.between(batch.before[number], batch.entry.source_lines[number])
+        except Exception:
+            return None
+        return lag.behind if lag is not None and lag.unit == "rows" else None
+
+    def _run(self, batch: ReadBatch, lines: Sequence[str], within_seconds: float) -> bool:
+        """Run one batch; whether the next one may follow."""
+        attempt, ran = self._attempt, self._ran
+        plan = plan_again if self._is_before else plan_upon
+        batch_id = plan(self._fork, batch, lines)
+        begun = attempt.clock.monotonic_seconds()
+        try:
+            progress = self._startable.run_trial_batch(attempt.uri_of(self._fork), within_seconds)
+        except StreamStateError:
+            raise
+        except Exception as error:
+            gone = attempt.sources.explain(str(error))
+            if gone:
+                ran.notes.append(f"the source does not have the rows of batch {batch.batch_id} any more ({gone})")
+                return False
+            raise BatchFailedError(
+                f"batch {batch.batch_id} of {self._rehearsal.deployment_id}, run again with its rows, fails:"
+                f" {cause_in(str(error)) or type(error).__name__}"
+            ) from error
+        ran.seconds += attempt.clock.monotonic_seconds() - begun
+        if not self._is_committed(batch_id):
+            ran.notes.append(f"batch {batch.batch_id} was not over within {within_seconds:.0f} s, and was stopped")
+            return False
+        ran.batch_ids.append(batch.batch_id)
+        if progress is not None:
+            ran.rows_in += progress.input_rows
+            out = progress.output_rows
+            ran.rows_out = None if ran.rows_out is None or out is None else ran.rows_out + out
+        return True
+
+    def _is_committed(self, batch_id: int) -> bool:
+        try:
+            return self._fork.is_committed(batch_id)
+        except DataError:
+            return False

@@ -1,0 +1,116 @@
+"""A stream that has ended, and the rehearsal of what is to come after it, with simulated queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
+from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
+from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing
+from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Drained, Stopped
+from airflow_streamstate.protocol.ids import rehearsal_id_for
+from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, SeedTrial
+from support.simulated_driver import STREAM, SimulatedStream, do_at_once, waiting_script
+from support.simulated_query import SimulatedPlan, SimulatedStartable
+
+REHEARSAL = rehearsal_id_for("request", 1)
+SECRET = "correct-horse"
+
+
+@dataclass
+class Stage:
+    """A stream that has ended, and the rehearsal of what is to come after it."""
+
+    stream: SimulatedStream = field(default_factory=SimulatedStream)
+
+    def stopped(self, plan: SimulatedPlan, name: str = "counts", at_seconds: float = 2.1) -> str:
+        """A first deployment, stopped; its snapshot."""
+        self.stream.deploy()
+        self.stream.order_at(at_seconds, StopRequest)
+        assert self.stream.run(waiting_script(plan, names=(name,))) == 0
+        return self.stream.events_of(Stopped)[0].snapshot_id
+
+    def drained(self, plan: SimulatedPlan, at_seconds: float = 2.1) -> str:
+        """A first deployment, drained; its snapshot."""
+        self.stream.deploy()
+        self.stream.order_at(at_seconds, DrainNotification)
+        assert self.stream.run(waiting_script(plan)) == 0
+        return self.stream.events_of(Drained)[0].snapshot_id
+
+    def rehearsing(
+        self,
+        snapshot_id: str | None,
+        *,
+        runs_batches: bool = True,
+        control: Any = None,
+        waits_seconds: float | None = None,
+        refuses: tuple[str, ...] = (),
+        seeds: SeedTrial = "never",
+        batches: int = 0,
+        rows: int = 1_000,
+        **start: Any,
+    ) -> Rehearsing:
+        """The rehearsal of a version that would start from this snapshot."""
+        clock = self.stream.clock
+        own = control or self.stream.control
+        spec = replace(
+            self.stream.control.spec("d-0001"),
+            deployment_id=REHEARSAL,
+            arguments=("--password", SECRET),
+            start=StartPlan(
+                start.pop("mode", "fresh" if snapshot_id is None else "restore"), snapshot_id, "d-0001", **start
+            ),
+        )
+        rehearsal = Rehearsal(
+            STREAM, REHEARSAL, "d-0001", runs_batches, clock.now(), clock.now() + timedelta(seconds=100), "tests",
+            "request", "0" * 64, "w",
+            waits_until=None if waits_seconds is None else clock.now() + timedelta(seconds=waits_seconds),
+            refuses=refuses,
+            seeds=seeds,
+            batches=batches,
+            rows=rows,
+        )  # fmt: skip
+        attempt = RehearsedAttempt(
+            own, self.stream.checkpoints, spec, 1, clock, lambda key: key, self.stream.said.append, do_at_once
+        )
+        attempt.note_spark(self.stream.spark_version)
+        return Rehearsing(attempt, rehearsal, lambda error: f"{type(error).__name__}: {error}")
+
+    def rehearsed(self, plan: SimulatedPlan, snapshot_id: str | None, name: str = "counts", **asked: Any) -> Rehearsing:
+        """The rehearsal of a script that starts this one query, at its end."""
+        rehearsing = self.rehearsing(snapshot_id, **asked)
+        self.start(rehearsing, plan, name)
+        rehearsing.script_ended(None)
+        return rehearsing
+
+    @property
+    def recorded(self) -> list[str]:
+        """The queries whose plan is recorded."""
+        return list(recorded_plans(self.stream.control, REHEARSAL))
+
+    def start(self, rehearsing: Rehearsing, plan: SimulatedPlan, name: str = "counts") -> LogicalQuery:
+        """The script's ``start()``."""
+        return rehearsing.start_query(name, None, self.startable(plan))
+
+    def startable(self, plan: SimulatedPlan) -> SimulatedStartable:
+        """The script's writer."""
+        return SimulatedStartable(self.stream.checkpoints, self.stream.clock, plan)
+
+    @property
+    def verdict(self) -> RehearsalVerdict:
+        found = self.stream.control.verdict(REHEARSAL)
+        assert found is not None
+        return found
+
+    def outside(self) -> dict[str, bytes]:
+        """Everything outside of the rehearsal's keys, but for the record of the last reads of snapshots."""
+        own = (f"{layout.deployment_folder(STREAM, REHEARSAL)}/", layout.retention_key(STREAM))
+        store = self.stream.checkpoints
+        found = [info.key for info in store.list_objects("") if not info.key.startswith(own)]
+        return {key: stored.body for key in found if (stored := store.get(key)) is not None}

@@ -1,0 +1,114 @@
+"""Committed batches that a rehearsal runs again with their rows, with simulated queries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.rehearsals import RehearsedQuery
+from support.rehearsal_stage import REHEARSAL, Stage
+from support.simulated_driver import STREAM, make_plan
+from support.simulated_query import SimulatedPlan
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """A stage before its first deployment."""
+    return Stage()
+
+
+@pytest.fixture
+def plan() -> SimulatedPlan:
+    """A count per window."""
+    return make_plan()
+
+
+def old_checkpoint(stage: Stage) -> Checkpoint:
+    return Checkpoint(stage.stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", "counts"))
+
+
+def rehearsed(stage: Stage, plan: SimulatedPlan, snapshot_id: str, **asked: Any) -> RehearsedQuery:
+    """The outcome of the one query; two batches are asked for, unless ``batches`` says otherwise."""
+    stage.rehearsed(plan, snapshot_id, **{"batches": 2, "rows": 1_000, **asked})
+    return stage.verdict.queries["counts"]
+
+
+def test_the_last_batches_run_again_with_their_rows(stage: Stage, plan: SimulatedPlan) -> None:
+    """Over their own bounds, into no sink, on a fork that is gone afterwards; nothing else is touched. (Law 4)"""
+    snapshot_id = stage.stopped(plan)
+    written, before = list(plan.sink.batches), stage.outside()
+    found = rehearsed(stage, plan, snapshot_id)
+    last = old_checkpoint(stage).position().batch_id
+    assert last is not None
+    assert (found.outcome, found.batch_ids) == ("accepted", (last - 1, last))
+    assert found.rows_in
+    assert plan.sink.batches == written
+    assert stage.outside() == before
+    trial = layout.trial_folder(STREAM, REHEARSAL, "counts")
+    assert list(stage.stream.checkpoints.list_objects(f"{trial}/")) == []
+
+
+def test_a_version_that_fails_on_a_row_is_refused(stage: Stage, plan: SimulatedPlan) -> None:
+    """An empty batch of it runs; the batch with rows does not, and the script's own error is told."""
+    snapshot_id = stage.stopped(plan)
+    last = old_checkpoint(stage).position().batch_id
+    assert last is not None
+    broken = replace(plan, fails_on_rows_of={last})
+    assert rehearsed(stage, broken, snapshot_id, batches=0).outcome == "accepted"
+
+
+def test_a_version_that_fails_on_a_row_is_named_with_its_batch(stage: Stage, plan: SimulatedPlan) -> None:
+    """The first batch that ran before it is told, too."""
+    snapshot_id = stage.stopped(plan)
+    last = old_checkpoint(stage).position().batch_id
+    assert last is not None
+    found = rehearsed(stage, replace(plan, fails_on_rows_of={last}), snapshot_id)
+    assert (found.outcome, found.batch_ids) == ("failed", (last - 1,))
+    assert (
+        found.error == f"batch {last} of d-0001, run again with its rows, fails: batch {last} failed: division by zero"
+    )
+
+
+def test_rows_are_bounded(stage: Stage, plan: SimulatedPlan) -> None:
+    """No batch begins once so many rows were read; what did not run is told."""
+    snapshot_id = stage.stopped(plan)
+    last = old_checkpoint(stage).position().batch_id
+    found = rehearsed(stage, plan, snapshot_id, rows=1)
+    assert found.batch_ids == (int(last or 0) - 1,)
+    assert found.notes == (f"batch {last} was not run again: 1 rows had passed",)
+
+
+def test_without_the_state_of_before_the_rows_go_into_the_newest(stage: Stage, plan: SimulatedPlan) -> None:
+    """Spark has cleaned up meanwhile; the verdict says so."""
+    snapshot_id = stage.stopped(plan)
+    checkpoint = old_checkpoint(stage)
+    last = checkpoint.position().batch_id
+    for info in list(checkpoint.store.list_objects(checkpoint.key("state/"))):
+        if info.key.endswith((".delta", ".snapshot", ".zip")):
+            checkpoint.store.delete(info.key)
+    found = rehearsed(stage, plan, snapshot_id)
+    assert (found.outcome, found.batch_ids) == ("accepted", (last,))
+    assert found.notes == (f"the state of before batch {last} is not there any more: its rows were read into the newest"
+                           " state",)  # fmt: skip
+
+
+def test_a_version_after_a_drain_gets_rows_too(stage: Stage, plan: SimulatedPlan) -> None:
+    """Its seed holds no state, and reads the last batch that read anything."""
+    snapshot_id = stage.drained(plan)
+    found = rehearsed(stage, plan, snapshot_id, mode="seed")
+    assert (found.outcome, found.start) == ("accepted", "seeded")
+    assert len(found.batch_ids) == 1
+    assert found.rows_in
+
+
+def test_a_stream_that_has_read_nothing_runs_an_empty_batch_alone(stage: Stage) -> None:
+    """And says so."""
+    plan = make_plan(rows=0)
+    snapshot_id = stage.stopped(plan)
+    found = rehearsed(stage, plan, snapshot_id)
+    assert found.outcome == "accepted"
+    assert found.batch_ids == ()
