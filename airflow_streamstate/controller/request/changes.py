@@ -18,7 +18,7 @@ from airflow_streamstate.controller.request.resolved_request import (
     code_files,
     digests_of,
 )
-from airflow_streamstate.controller.request.script_modules import modules_beside
+from airflow_streamstate.controller.request.script_modules import modules_beside, script_path_of
 from airflow_streamstate.controller.request.script_paths import notes_on_paths
 from airflow_streamstate.controller.request.version import Version, digest_of
 from airflow_streamstate.errors import InvalidRequestError
@@ -190,7 +190,7 @@ def changed(before: Version, request: ChangeRequest, home: Store) -> Version:
         application = _pin(home, request, CodeFile(request.application.name, request.application))
         beside = modules_beside(request.application, request.modules)
         modules = tuple(_pin(home, request, file) for file in beside)
-        script_path = str(request.application.absolute())
+        script_path = script_path_of(request.application)
     master, spark_conn_id = request.master, request.spark_conn_id
     if master is None and spark_conn_id is None:
         master, spark_conn_id = before.master, before.spark_conn_id

@@ -8,7 +8,7 @@ from pathlib import Path
 from airflow_streamstate.control.artifacts import pin
 from airflow_streamstate.controller.request.code_files import CodeFile, py_file
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.controller.request.script_modules import folder_of, modules_beside
+from airflow_streamstate.controller.request.script_modules import folder_of, modules_beside, script_path_of
 from airflow_streamstate.controller.request.script_paths import notes_on_paths
 from airflow_streamstate.controller.request.version import Version, digest_of
 from airflow_streamstate.errors import InvalidRequestError
@@ -157,7 +157,7 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
         py_files=digests_of(request.py_files, "py_files"),
         files=digests_of(request.files, "files"),
         modules=tuple(file.artifact for file in modules_beside(request.application, request.modules)),
-        script_path=str(request.application.absolute()),
+        script_path=script_path_of(request.application),
         working_folder="" if request.working_folder is None else str(request.working_folder),
         packages=request.packages,
         settings=request.settings,

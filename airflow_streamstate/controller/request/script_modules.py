@@ -8,6 +8,7 @@ the driver (``driver.pinned_modules``).
 from __future__ import annotations
 
 import ast
+import os
 import warnings
 from collections.abc import Iterator
 from importlib.machinery import all_suffixes
@@ -43,6 +44,11 @@ def modules_beside(script: Path, patterns: tuple[str, ...] | None = None) -> tup
     if len(found) > MAX_FILES or size > MAX_BYTES:
         raise too_large(folder, sorted(found))
     return tuple(CodeFile(name, folder / name) for name in sorted(found))
+
+
+def script_path_of(script: Path) -> str:
+    """The absolute path of a script, without ``..``; links stay, as they do in ``__file__``."""
+    return os.path.abspath(script)  # noqa: PTH100 - ``Path`` follows links where it removes ``..``
 
 
 def folder_of(script: Path) -> Path:
