@@ -55,13 +55,13 @@ def addresses_of(master: str) -> tuple[tuple[str, int], ...]:
 
 def is_in_process(master: str) -> bool:
     """Whether the executors are the driver's own process."""
-    return master.startswith("local")
+    return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def is_on_this_machine(master: str) -> bool:
     """Whether the whole job runs on this machine: in one process, or on a cluster on loopback."""
     addresses = addresses_of(master)
-    return is_in_process(master) or bool(addresses and all(_LOOPBACK.fullmatch(host) for host, _ in addresses))
+    return master.startswith("local") or bool(addresses and all(_LOOPBACK.fullmatch(host) for host, _ in addresses))
 
 
 def check_master_answers(master: str, conf: Mapping[str, str]) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.launch.command import DriverCommand, build_command
+from airflow_streamstate.launch.command import MODULES_ZIP, DriverCommand, build_command
 from support.launches import launch_request
 
 
@@ -92,6 +94,38 @@ def test_a_master_on_this_machine_keeps_spark_on_loopback(tmp_path: Path, master
     environment = command(tmp_path, master=master).environment
     assert environment.get("SPARK_LOCAL_IP") == ("127.0.0.1" if added else None)
     assert ("PYSPARK_PYTHON" in environment) is added
+
+
+def with_modules(tmp_path: Path, *names: str, **changes: Any) -> DriverCommand:
+    """A script with these modules beside it."""
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"x = {name!r}\n")
+    return command(tmp_path, {"PYTHONPATH": "/theirs"}, modules=names, **changes)
+
+
+def test_python_on_this_machine_imports_the_scripts_modules_as_they_were_pinned(tmp_path: Path) -> None:
+    """From the folder of the launch, and not from the current folder, which holds what was changed since. (Law 15)"""
+    built = with_modules(tmp_path, "helpers.py", "lib/fast.so")
+    assert built.environment["PYTHONPATH"] == f"{tmp_path}:/theirs"
+    assert built.environment["PYTHONSAFEPATH"] == "1"
+    assert json.loads(built.files["driver.json"])["modules"] == ["helpers.py", "lib/fast.so"]
+    assert MODULES_ZIP not in built.files
+    assert "PYTHONSAFEPATH" not in command(tmp_path, {}).environment
+
+
+@pytest.mark.parametrize("master", ["spark://h:1", "local-cluster[2,1,512]", "yarn"])
+def test_executors_elsewhere_get_the_scripts_modules_as_a_zip(tmp_path: Path, master: str) -> None:
+    """Behind the driver's own zip and the user's files; equal modules make equal bytes."""
+    built = with_modules(tmp_path, "lib/rules.py", "helpers.py", master=master)
+    assert option(built, "--py-files").split(",")[-1].endswith(f"/{MODULES_ZIP}")
+    with zipfile.ZipFile(io.BytesIO(built.files[MODULES_ZIP])) as archive:
+        assert archive.namelist() == ["helpers.py", "lib/rules.py"]
+        assert archive.read("helpers.py") == b"x = 'helpers.py'\n"
+    again = with_modules(tmp_path, "helpers.py", "lib/rules.py", master=master)
+    assert again.files[MODULES_ZIP] == built.files[MODULES_ZIP]
+    with pytest.raises(InvalidRequestError, match="cannot be sent to executors"):
+        with_modules(tmp_path, "fast.cpython-311.so", master=master)
 
 
 def test_the_users_environment_comes_before_ours(tmp_path: Path) -> None:
