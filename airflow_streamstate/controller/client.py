@@ -23,7 +23,7 @@ from airflow_streamstate.controller.idempotency import request_id_or_new
 from airflow_streamstate.controller.mirrors import Mirrors
 from airflow_streamstate.controller.observe.logs import LogReader
 from airflow_streamstate.controller.observe.observation import ALIVE
-from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, Outcome, StreamStatus
+from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, StreamStatus
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.resolved_request import resolve_request
@@ -383,21 +383,3 @@ class Controller:
         if holder is not None:
             return WaitResult("pending", last_seen=describe_holder(holder))
         return WaitResult("done", {"stream_id": condition.stream_id}, last_seen="no upgrade holds the stream")
-
-    def outcome_of_command(self, stream_id: str, deployment_id: str, command_id: str) -> Outcome | None:
-        """The outcome of a command; None while it is under way. Every end is an outcome, none an error."""
-        seen = self._observer.observe(stream_id, deployment_id)
-        end = self._watching.command_end(seen, command_id)
-        return None if end is None else self._watching.outcome(seen, end, command_id)
-
-    def drain_outcome(self, stream_id: str, deployment_id: str) -> Outcome | None:
-        """The outcome of any drain of this deployment; None while one may still come."""
-        seen = self._observer.observe(stream_id, deployment_id)
-        end = self._watching.drain_end(seen)
-        return None if end is None else self._watching.outcome(seen, end)
-
-    def end_outcome(self, stream_id: str, deployment_id: str) -> Outcome | None:
-        """How a deployment ended; None while it has not."""
-        seen = self._observer.observe(stream_id, deployment_id)
-        end = self._watching.end_of(seen)
-        return None if end is None else self._watching.outcome(seen, end)

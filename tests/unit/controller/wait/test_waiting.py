@@ -154,7 +154,10 @@ def test_a_failure_is_told_without_secrets_by_wait_status_and_outcome(stage: Sta
     stage.say(Failed, error="bad hunter2-hunter2", traceback="Traceback hunter2-hunter2")
     with pytest.raises(DeploymentFailedError) as failed:
         stage.controller.wait(healthy(), 5)
-    status, outcome = stage.controller.status(STREAM), stage.controller.end_outcome(STREAM, "d-0001")
+    status, outcome = (
+        stage.controller.status(STREAM),
+        stage.controller.look(WaitCondition("finished", STREAM, "d-0001")).end,
+    )
     assert str(failed.value.context["log_tail"]).splitlines()[0] == "line 21"
     assert (failed.value.context["error"], status.error, outcome.reason) == ("bad ***",) * 3
     assert (failed.value.context["traceback"], status.traceback, outcome.traceback) == ("Traceback ***",) * 3
