@@ -21,7 +21,7 @@ from airflow_streamstate.controller.observe.views import CommandView, Outcome
 from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.controller.wait.watching import Watching
-from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.errors import ConflictError, DataError, InvalidRequestError
 from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.positions import SourceMove
@@ -135,6 +135,7 @@ class Skips:
         on_view(view)
         if not seen.is_unlaunched:  # all refusals come before the first record
             self._context.drivers.check(seen.spec, seen.attempt + 1)
+            self._context.drivers.check_pinned(seen.spec)
             self._context.endings.prove(control, seen, assume_dead=order.assume_dead)
         if record is None:
             self._attempts.record_request(control, request_id, "skip", digest, seen, command_id)
@@ -176,7 +177,7 @@ class Skips:
         """
         try:
             self._attempts.move(control, seen, "run", assume_dead=order.assume_dead, reason=order.reason)
-        except (ConflictError, InvalidRequestError):
+        except (ConflictError, DataError, InvalidRequestError):
             now = control.need_register().value
             if now.deployment_id == seen.deployment_id and now.attempt > seen.attempt:
                 return False
