@@ -15,7 +15,7 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.deploy.deploying import OnStart
-from airflow_streamstate.controller.deploy.starts import Starts
+from airflow_streamstate.controller.deploy.skips import Skips
 from airflow_streamstate.controller.drivers.launching import SparkConnections
 from airflow_streamstate.controller.drivers.secrets import LookUp
 from airflow_streamstate.controller.home import Home
@@ -76,7 +76,7 @@ class Controller:
         self.snapshot_requests = SnapshotRequests(self._context, self._attempts, self._watching, self._waits)
         self.notifications = Notifications(self._context)
         self.snapshots = Snapshots(self._context)
-        self.starts = Starts(self._context, self._attempts, self._watching)
+        self.skips = Skips(self._context, self._attempts, self._watching)
         self.readings = Readings(self._context)
         self.mirrors = Mirrors(self._context)
         self.retention = Retaining(self._context)

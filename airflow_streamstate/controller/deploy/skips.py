@@ -14,7 +14,7 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused, decide_resume
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints
-from airflow_streamstate.controller.idempotency import check_same_request
+from airflow_streamstate.controller.idempotency import check_same_request, request_id_or_new
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome
 from airflow_streamstate.controller.observe.views import CommandView, Outcome
@@ -94,16 +94,20 @@ class Skips:
         """
         return self._look(self._context.observer.observe(order.stream_id), order, None)
 
-    def skip(self, order: SkipOrder, request_id: str, on_view: Callable[[SkipView], None]) -> CommandView:
-        """Record the order and start the attempt that carries it out. Idempotent by request id.
+    def skip(
+        self, order: SkipOrder, request_id: str | None = None, on_view: Callable[[SkipView], None] = lambda _: None
+    ) -> CommandView:
+        """Start an attempt that commits a batch without its rows, for a batch that always fails.
 
         Args:
+            request_id: the same for all tries of one request; None for a new one.
             on_view: gets the skipped input before anything is recorded.
 
         Raises:
             StreamNotFoundError, InvalidRequestError: as ``look``.
             ConflictError: the stream runs, is drained or lost, or a drain of it is not finished.
         """
+        request_id = request_id_or_new(request_id, self._context.clock)
         control = self._context.home.control(order.stream_id)
         command_id = str(uuid.uuid5(_NAMESPACE, f"{order.stream_id}/{request_id}"))
         asked = {"batch_id": order.batch_id, "query_name": order.query_name, "accepts_written": order.accepts_written}
