@@ -15,7 +15,7 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.deploy.deploying import OnStart
-from airflow_streamstate.controller.deploy.starts import Starts
+from airflow_streamstate.controller.deploy.skips import Skips
 from airflow_streamstate.controller.drivers.launching import SparkConnections
 from airflow_streamstate.controller.drivers.secrets import LookUp
 from airflow_streamstate.controller.home import Home
@@ -23,7 +23,7 @@ from airflow_streamstate.controller.idempotency import request_id_or_new
 from airflow_streamstate.controller.mirrors import Mirrors
 from airflow_streamstate.controller.observe.logs import LogReader
 from airflow_streamstate.controller.observe.observation import ALIVE
-from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, Outcome, StreamStatus
+from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, StreamStatus
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.resolved_request import resolve_request
@@ -76,7 +76,7 @@ class Controller:
         self.snapshot_requests = SnapshotRequests(self._context, self._attempts, self._watching, self._waits)
         self.notifications = Notifications(self._context)
         self.snapshots = Snapshots(self._context)
-        self.starts = Starts(self._context, self._attempts, self._watching)
+        self.skips = Skips(self._context, self._attempts, self._watching)
         self.readings = Readings(self._context)
         self.mirrors = Mirrors(self._context)
         self.retention = Retaining(self._context)
@@ -383,21 +383,3 @@ class Controller:
         if holder is not None:
             return WaitResult("pending", last_seen=describe_holder(holder))
         return WaitResult("done", {"stream_id": condition.stream_id}, last_seen="no upgrade holds the stream")
-
-    def outcome_of_command(self, stream_id: str, deployment_id: str, command_id: str) -> Outcome | None:
-        """The outcome of a command; None while it is under way. Every end is an outcome, none an error."""
-        seen = self._observer.observe(stream_id, deployment_id)
-        end = self._watching.command_end(seen, command_id)
-        return None if end is None else self._watching.outcome(seen, end, command_id)
-
-    def drain_outcome(self, stream_id: str, deployment_id: str) -> Outcome | None:
-        """The outcome of any drain of this deployment; None while one may still come."""
-        seen = self._observer.observe(stream_id, deployment_id)
-        end = self._watching.drain_end(seen)
-        return None if end is None else self._watching.outcome(seen, end)
-
-    def end_outcome(self, stream_id: str, deployment_id: str) -> Outcome | None:
-        """How a deployment ended; None while it has not."""
-        seen = self._observer.observe(stream_id, deployment_id)
-        end = self._watching.end_of(seen)
-        return None if end is None else self._watching.outcome(seen, end)

@@ -272,8 +272,7 @@ def intercept(supervisor: Supervisor | Rehearsing | WaitingDriver, clock: Clock,
         ImportError: there is no pyspark.
     """
     refuse_connect_environment(os.environ)
-    from airflow_streamstate.driver.spark.interception import Interception
-    from airflow_streamstate.driver.spark.session import RehearsedInterception, forget_session
+    from airflow_streamstate.driver.spark.interception import Interception, RehearsedInterception, forget_session
 
     if is_again:
         forget_session()

@@ -149,12 +149,13 @@ class Attempts:
         """Prove the observed attempt ended, then move the register to the next one (1a.8).
 
         Raises:
-            InvalidRequestError: the next attempt could not be launched; nothing was changed.
+            InvalidRequestError, DataError: the next attempt could not be launched; nothing was changed.
             ConflictError: the driver runs or its state is unknown, another writer moved the register, or the stream
                 is retired.
         """
         refuse_retired(seen.register)
         self._drivers.check(seen.spec, seen.attempt + 1)
+        self._drivers.check_pinned(seen.spec)
         self._context.endings.prove(control, seen, assume_dead=assume_dead)
         self._update_register(
             control, seen, attempt=seen.attempt + 1, attempt_mode=mode, intent=None, attempt_reason=reason

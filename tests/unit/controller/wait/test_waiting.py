@@ -12,7 +12,7 @@ from airflow_streamstate.errors import (
     ExpiredError,
 )
 from airflow_streamstate.protocol.events import Expired, Failed, Fenced, Finished, Ignored, Rejected, Stopped
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
 from support.sim_stage import STREAM, Stage
 
 
@@ -154,7 +154,10 @@ def test_a_failure_is_told_without_secrets_by_wait_status_and_outcome(stage: Sta
     stage.say(Failed, error="bad hunter2-hunter2", traceback="Traceback hunter2-hunter2")
     with pytest.raises(DeploymentFailedError) as failed:
         stage.controller.wait(healthy(), 5)
-    status, outcome = stage.controller.status(STREAM), stage.controller.end_outcome(STREAM, "d-0001")
+    status, outcome = (
+        stage.controller.status(STREAM),
+        stage.controller.look(WaitCondition("finished", STREAM, "d-0001")).end,
+    )
     assert str(failed.value.context["log_tail"]).splitlines()[0] == "line 21"
     assert (failed.value.context["error"], status.error, outcome.reason) == ("bad ***",) * 3
     assert (failed.value.context["traceback"], status.traceback, outcome.traceback) == ("Traceback ***",) * 3
@@ -222,3 +225,14 @@ def test_a_drain_that_was_overtaken_by_a_stop_is_not_reached(stage: Stage) -> No
     stage.say(Stopped, snapshot_id="s-1", queries={})
     with pytest.raises(ConflictError):
         stage.controller.wait(WaitCondition.of(order), 60)
+
+
+def test_the_end_of_a_wait_for_catching_up_says_what_is_missing(stage: Stage) -> None:
+    """And that the work goes on. (Law 6)"""
+    running(stage, "counts")
+    stage.run_batches(3)
+    lag = SourceLag("rate", untold="it makes up rows as time passes")
+    stage.beat(counts=QueryBeat(4, None, is_active=True, lags=(lag,)))
+    with pytest.raises(DeadlineExceededError, match=r"\(caught up\) did not come in time; the work goes on") as late:
+        stage.controller.wait(WaitCondition("caught_up", STREAM, "d-0001"), 3)
+    assert "rate: it makes up rows as time passes" in str(late.value.context["last_seen"])
