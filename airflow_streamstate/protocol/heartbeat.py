@@ -94,6 +94,7 @@ class QueryBeat:
         batches_since_snapshot: committed batches after that; None for no snapshot.
         input_rows_per_second, processed_rows_per_second: Spark's own rates; None before the first progress.
         batch_seconds: from one commit to the next, over the last batches of this attempt; None before there were two.
+        run_has_ended: its trigger (``once``, ``availableNow``) has ended its last run, without a failure.
     """
 
     batch_id: int | None
@@ -113,6 +114,7 @@ class QueryBeat:
     snapshot_id: str | None = None
     batches_since_snapshot: int | None = None
     batch_seconds: float | None = None
+    run_has_ended: bool = False
 
 
 @message
