@@ -37,8 +37,9 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     """Deploy a script as the next version of a stream, from the last snapshot of the version before.
 
     Idempotent: a retry, or a cleared task, finds the deployment that it began. If that deployment failed before its
-    first commit, or with ``wait_until="finished"`` at any time, the retry starts its next attempt; if a newer deployment is current, the task fails with a conflict
-    that names it. A task that is cleared after a change of the script, its arguments or its configuration deploys anew.
+    first commit, or with ``wait_until="finished"`` at any time, the retry starts its next attempt; if a newer
+    deployment is current, the task fails with a conflict that names it. A task that is cleared after a change of the
+    script, its arguments or its configuration deploys anew.
 
     Returns ``{stream_id, deployment_id, attempt, state, start: {mode, snapshot_id}}``.
 

@@ -52,12 +52,18 @@ def _names_in(tree: ast.Module) -> Iterator[str]:
 def _calls_in(node: ast.AST, named: set[str]) -> Iterator[tuple[int, str]]:
     """Line and trigger of each such call, in the order of the text."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            if child.name not in named and not child.decorator_list:
-                continue
+        if _is_foreign(child, named):
+            continue
         if isinstance(child, ast.Call) and isinstance(child.func, ast.Attribute) and child.func.attr == "trigger":
             yield from ((child.lineno, trigger) for trigger in _asked_of(child))
         yield from _calls_in(child, named)
+
+
+def _is_foreign(node: ast.AST, named: set[str]) -> bool:
+    """Whether it is a function that nothing names, and that no decorator can have registered."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    return node.name not in named and not node.decorator_list
 
 
 def _asked_of(call: ast.Call) -> Iterator[str]:
