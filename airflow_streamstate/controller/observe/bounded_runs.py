@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from airflow_streamstate.controller.observe.observation import Observation
-from airflow_streamstate.protocol.events import QueryFailed, QueryStarted
+from airflow_streamstate.protocol.events import Accepted, QueryFailed, QueryStarted
 
 ENDS_BY_ITSELF = frozenset({"once", "available_now"})
 """As in ``QueryStarted.trigger``."""
@@ -27,6 +27,8 @@ def ended_runs(seen: Observation) -> frozenset[str]:
 
 def repeated_runs(seen: Observation) -> frozenset[str]:
     """Queries with such a trigger that the script has started again in this attempt, after a run that did not fail."""
-    ends = Counter(event.query_name for event in seen.of_kind(QueryStarted))
-    ends.subtract(event.query_name for event in seen.of_kind(QueryFailed))
-    return frozenset(name for name in bounded_queries(seen) if ends[name] > 1)
+    if next(seen.of_kind(Accepted), None) is not None:
+        return frozenset()  # the driver starts a query again, too: after a drain that was called off, or a skip
+    starts = Counter(event.query_name for event in seen.of_kind(QueryStarted))
+    starts.subtract(event.query_name for event in seen.of_kind(QueryFailed))
+    return frozenset(name for name in bounded_queries(seen) if starts[name] > 1)
