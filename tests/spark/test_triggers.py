@@ -18,6 +18,8 @@ from support.shell import Desk, desk_with, shell
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
 
 ENDS_BY_ITSELF = SCRIPT.replace('trigger(processingTime="100 milliseconds")', "trigger(availableNow=True)")
+TIDIES_UP = f"{ENDS_BY_ITSELF}\nimport time\ntime.sleep(4)\n"
+"""Runs on for some signs of life after its query has ended."""
 
 
 @pytest.fixture
@@ -38,9 +40,9 @@ def test_each_run_is_an_attempt_and_one_run_is_enough_for_an_upgrade(desk: Desk)
     """From version to version and through a last drain each row is counted once, however many batches were wanted of
     the new version (Laws 2, 5, 9)."""
     stream = S3Stream(desk.base)
-    stream.app.write_text(ENDS_BY_ITSELF)
+    stream.app.write_text(TIDIES_UP)
     stream.feed(2)
-    stream.deploy()
+    stream.deploy("--setting", "heartbeat_seconds=1")
     wait_until(lambda: finished(1), "the end of the first run", 120)
     stream.feed(1, rows=5)
     stream.done("resume")
@@ -52,7 +54,7 @@ def test_each_run_is_an_attempt_and_one_run_is_enough_for_an_upgrade(desk: Desk)
 
     stream.feed(1)
     second = desk.base / "job_v2.py"
-    second.write_text(ENDS_BY_ITSELF + '\nprint("the second version")\n')
+    second.write_text(ENDS_BY_ITSELF)
     answer = stream.done("upgrade", "--app", second, "--healthy-batches", "50").json
     assert (answer["outcome"], answer["mode"], answer["audit_ok"]) == ("upgraded", "restore", True)
     assert answer["warnings"] == []
