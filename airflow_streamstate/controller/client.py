@@ -102,7 +102,9 @@ class Controller:
 
     # deploy and resume
 
-    def deploy(self, request: DeployRequest, on_start: OnStart = lambda _: None) -> DeploymentView:
+    def deploy(
+        self, request: DeployRequest, on_start: OnStart = lambda _: None, *, until_finished: bool = False
+    ) -> DeploymentView:
         """Make a script the current deployment of its stream, and launch it; does not wait for it.
 
         The same request id finds the same deployment, and goes on with it where the first call was cut short. Where
@@ -110,6 +112,8 @@ class Controller:
 
         Args:
             on_start: called with how the deployment starts, before the register moves and anything is launched.
+            until_finished: a call with the same request id launches the next attempt of a failed one also where it had
+                committed batches, until an attempt has finished.
 
         Raises:
             InvalidRequestError: the request is wrong.
@@ -119,11 +123,20 @@ class Controller:
             DataError: a checkpoint of the current deployment is damaged.
         """
         return self._deployer.deploy(
-            resolve_request(request), request_id_or_new(request.request_id, self.clock), on_start
+            resolve_request(request),
+            request_id_or_new(request.request_id, self.clock),
+            on_start,
+            until_finished=until_finished,
         )
 
     def resume(
-        self, stream_id: str, *, request_id: str | None = None, assume_dead: bool = False, reason: str = ""
+        self,
+        stream_id: str,
+        *,
+        request_id: str | None = None,
+        assume_dead: bool = False,
+        reason: str = "",
+        until_finished: bool = False,
     ) -> DeploymentView:
         """Start the next attempt of the current deployment: its recorded code, on its own checkpoints.
 
@@ -131,13 +144,18 @@ class Controller:
             request_id: the same for every retry of this request; None for a new request.
             assume_dead: treat a driver of unknown state as dead.
             reason: kept in the register, and in the attempt's ``Claimed`` event.
+            until_finished: as for ``deploy``.
 
         Raises:
             StreamNotFoundError: there is no such stream.
             ConflictError: the stream runs, is drained, or is being deployed.
         """
         return self._attempts.resume(
-            stream_id, request_id_or_new(request_id, self.clock), assume_dead=assume_dead, reason=reason
+            stream_id,
+            request_id_or_new(request_id, self.clock),
+            assume_dead=assume_dead,
+            reason=reason,
+            until_finished=until_finished,
         )
 
     def running_same_code(self, request: DeployRequest) -> bool:

@@ -180,7 +180,13 @@ def check_timeout(timeout: float | None, *, zero_is_allowed: bool) -> None:
 
 POLL_SECONDS = 0.1
 PACE_SECONDS = 0.5
-_GUARDED_TRIGGERS = {"default": "processingTime", "processing_time": "processingTime", "available_now": "availableNow"}
+_GUARDED_TRIGGERS = {
+    "default": "processingTime",
+    "processing_time": "processingTime",
+    "available_now": "availableNow",
+    "real_time": "realTime",
+}
+"""By the trigger's name in the facts, pyspark's name, which a script has."""
 _SPARKS_STOP = SparkContext.stop
 _SPARKS_GET = StreamingQueryManager.get
 Start = Callable[[DataStreamWriter, str | None, str | None], StreamingQuery]

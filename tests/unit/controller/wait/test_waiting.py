@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition
@@ -78,6 +80,22 @@ def test_behind_the_planned_batch_a_query_commits_one_of_its_own_or_none_was_due
     stage.beat(counts=beat)
     seen = stage.controller.look(healthy())
     assert (None if seen == PENDING else seen.need_result()["proofs"]) == (None if proof is None else {"counts": proof})
+
+
+def test_a_run_that_ended_without_input_proves_its_query_beside_one_that_runs(stage: Stage) -> None:
+    """Its script waits for the other one; what comes after its end is the next attempt's. (Law 6)"""
+    running(stage, "steady")
+    stage.start_query("nightly", batch_id=4, trigger="available_now")
+    behind = (SourceLag("file /in", 7, "files"),)
+    steady = QueryBeat(9, stage.clock.now(), True, is_idle=True)
+    nightly = QueryBeat(4, None, is_active=False, lags=behind)
+    stage.beat(steady=steady, nightly=nightly)
+    assert not is_healthy(stage)
+    stage.beat(steady=steady, nightly=replace(nightly, run_has_ended=True))
+    proofs = stage.controller.wait(healthy(), 5).status.proofs
+    assert proofs["nightly"] == "no batch was due: it has ended by itself, and found no input"
+    caught_up = replace(healthy(), wanted="caught_up")
+    assert stage.controller.wait(caught_up, 5).status.queries["nightly"].batch_id == 4
 
 
 def test_a_degraded_deployment_will_not_become_healthy(stage: Stage) -> None:
