@@ -101,6 +101,31 @@ def monitor():
 threading.Thread(target=monitor).start()
 query.awaitTermination()
 """,
+    "threads of all kinds": """
+from concurrent.futures import ThreadPoolExecutor
+
+queries = []
+
+
+def run():
+    queries.append(start())
+    queries[0].awaitTermination()
+
+
+def monitor():
+    while True:
+        if queries:
+            print("progress", queries[0].lastProgress and queries[0].lastProgress.batchId, flush=True)
+            print("status", queries[0].status["message"], len(queries[0].recentProgress), flush=True)
+        time.sleep(1)
+
+
+ThreadPoolExecutor(2).submit(run)
+threading.Thread(target=monitor).start()
+threading.Thread(target=monitor, daemon=True).start()
+while True:
+    time.sleep(60)
+""",
     "stopped by the script": """
 query = start()
 while not os.path.exists(base + "/enough"):

@@ -385,7 +385,7 @@ class Rehearsing:
             return None
         now = clock.monotonic_seconds()
         if asked_at is None:
-            self._note(f"the script ran on for {grace:g} s after its last start; it was ended")
+            self._note(f"the script did not end in {grace:g} s after its last start; it was asked to")
             self._asked_at_seconds = self._ask_at_seconds = asked_at = now
         if now - asked_at < END_SECONDS and not is_late:
             if now >= self._ask_at_seconds:
