@@ -106,6 +106,8 @@ def _doubts(
     for name in _started(seen):
         query, before = queries[name], old_beats.get(name)
         committed = _committed(query, handover, name)
+        if (committed > 0 or query.idle_triggers > 0) and _has_ended_by_its_trigger(seen, name, query):
+            continue  # it has read what there was, and no more batches come
         took_seconds, bound = query.batch_seconds, ""
         if took_seconds is None and committed > 0:
             took_seconds, bound = _least_batch_seconds(seen, name, query, committed, wanted), "at least "
@@ -115,6 +117,11 @@ def _doubts(
         still_seconds = _stands_still(seen, query, before, wanted) if committed > 0 else 0.0
         still = f"; it stands still: nothing was committed for {still_seconds:.0f} s" if still_seconds else ""
         yield _Doubt(f"query {name} {doubt.text}{still}", doubt.is_fatal or bool(still))
+
+
+def _has_ended_by_its_trigger(seen: Observation, name: str, query: QueryBeat) -> bool:
+    trigger = next((event.trigger for event in seen.of_kind(QueryStarted) if event.query_name == name), "")
+    return not query.is_active and trigger in ("once", "available_now")
 
 
 def _least_batch_seconds(
