@@ -70,10 +70,15 @@ class ScriptEnd:
         return not thread.daemon or self._runs_lines_in(_frame_of(thread))
 
     def _leave_lines(self, _number: int, frame: types.FrameType | None) -> None:
-        # In the middle of a call to the JVM, its answer would be taken for that of the main thread's next call.
-        is_in_call = any(str(each.f_globals.get("__name__", "")).startswith(_IN_A_CALL) for each in _frames(frame))
-        if self._runs_lines_in(frame) and not is_in_call:
-            raise SystemExit(0)
+        own = next((each for each in _frames(frame) if each.f_globals is self._namespace), None)
+        if own is None:
+            return
+        if any(str(each.f_globals.get("__name__", "")).startswith(_IN_A_CALL) for each in _frames(frame)):
+            # The answer of the JVM would be taken for that of the main thread's next call: end it behind this one.
+            own.f_trace = _leave_line
+            sys.settrace(lambda *_: None)
+            return
+        raise SystemExit(0)
 
     def _runs_lines_in(self, frame: types.FrameType | None) -> bool:
         """Whether functions of the script itself are running, or its last line has not been reached."""
@@ -84,6 +89,11 @@ def script_threads() -> list[threading.Thread]:
     """The living threads that are neither the main one, nor the current one, nor this package's."""
     own = (threading.current_thread(), threading.main_thread())
     return [thread for thread in threading.enumerate() if thread not in own and not thread.name.startswith(OWN_THREADS)]
+
+
+def _leave_line(_frame: types.FrameType, _event: str, _argument: object) -> None:
+    sys.settrace(None)
+    raise SystemExit(0)
 
 
 def _frame_of(thread: threading.Thread) -> types.FrameType | None:
