@@ -107,9 +107,11 @@ class SupervisedQuery(StreamingQuery):  # type: ignore[misc]  # pyspark is not l
         self._logical.stop()
 
     def processAllAvailable(self) -> None:  # noqa: N802
-        if not self._runs:
+        if self._logical.ended:
+            self.raise_failure()
+            self._logical.wait_in_vain()
             return
-        while True:
+        while self._runs:
             run = self._logical.run
             try:
                 super().processAllAvailable()
