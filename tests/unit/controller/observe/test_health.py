@@ -232,29 +232,6 @@ def test_a_run_that_has_ended_beside_a_query_that_runs_needs_no_batches(
         assert decide_health(stage.seen("d-0002"), handover, WANTED, {}, 10.0) == verdict
 
 
-@pytest.mark.parametrize(
-    ("trigger", "beat", "verdict"),
-    [
-        ("available_now", {"batch_id": 4}, Healthy),
-        ("once", {"batch_id": 4}, Healthy),
-        ("available_now", {"batch_id": 3, "idle_triggers": 1}, Healthy),  # there was nothing to read
-        ("available_now", {"batch_id": 3}, NotYet),
-        ("available_now", {"batch_id": 4, "is_active": True}, NotYet),
-        ("default", {"batch_id": 4}, NotYet),  # the script has stopped it
-    ],
-)
-def test_a_query_that_ends_by_its_trigger_has_proven_itself(
-    stage: Stage, handover: SnapshotManifest, trigger: str, beat: dict[str, Any], verdict: type
-) -> None:
-    """Fewer batches than wanted, and input that came after its end, are nothing against it while others run on."""
-    stage.come_to_life("d-0002", queries=("other",))
-    stage.start_query("counts", "d-0002", trigger=trigger)
-    lags = (SourceLag("file /in", 7, "files"),)
-    ended = QueryBeat(**{"committed_at": stage.clock.now(), "is_active": False, "lags": lags, **beat})
-    stage.beat("d-0002", counts=ended, other=QueryBeat(9, stage.clock.now(), is_active=True))
-    assert isinstance(decide_health(stage.seen("d-0002"), handover, WANTED, {}, 10.0), verdict)
-
-
 def rate(per_second: float | None) -> tuple[int | None, float | None]:
     """A count and its seconds, as in a trend."""
     return (None, None) if per_second is None else (round(per_second * 100), 100.0)
