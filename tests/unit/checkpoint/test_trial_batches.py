@@ -83,6 +83,18 @@ def test_the_last_batch_that_read_anything_is_planned_again() -> None:
     assert {number: entry_of(fork, number) for number in range(5)} == before
 
 
+def test_a_batch_is_planned_again_at_the_time_of_the_newest() -> None:
+    """Batches that read nothing lie between: processing time never goes back, so no timer is set in the past."""
+    fork = run_batches(memory_checkpoint(), 4)
+    fourth = fork.read_offset(4)
+    fork.store.put(fork.offset_key(5), format_offset_entry(replace(fourth, batch_timestamp_ms=99)))
+    commit_batch(fork, 5)
+    plan_empty_batch(fork)
+    commit_batch(fork, 6)
+    assert plan_last_again(fork) == 7
+    assert fork.read_offset(7) == replace(fourth, batch_timestamp_ms=99)
+
+
 @pytest.mark.parametrize("reaches", [0, 1])
 def test_where_its_beginning_is_not_known_nothing_is_planned(reaches: int) -> None:
     """The first batch of all, or a log whose older entries are purged."""
