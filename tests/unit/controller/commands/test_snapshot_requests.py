@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import (
     ConflictError,
@@ -17,6 +19,7 @@ from airflow_streamstate.errors import (
     DeploymentFailedError,
     InvalidRequestError,
 )
+from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import SnapshotTerms
 from airflow_streamstate.protocol.events import Accepted, Failed, Rejected, SnapshotReady
 from support.asked_stream import LAST_BATCH, REQUEST, AskedStream
@@ -84,7 +87,7 @@ def test_a_driver_that_died_behind_its_manifest_has_answered(tmp_path: Path, the
     (kept,) = asked.taken()
     getattr(asked, then)()
     outcome = asked.look()
-    assert (outcome.snapshot_id, outcome.deployment_id) == (kept.snapshot_id, "d-0001")
+    assert (outcome.snapshot_id, outcome.deployment_id, outcome.state) == (kept.snapshot_id, "d-0001", "running")
     view = asked.stage.controller.snapshot(STREAM, request_id=REQUEST)
     assert view.outcome.snapshot_id == kept.snapshot_id
     asked.polls()
@@ -141,6 +144,38 @@ def test_a_date_of_the_users_stays_and_a_late_request_ends_the_wait(asked: Asked
         asked.stage.controller.wait(WaitCondition("snapshot", STREAM, "", request_id=REQUEST), 600)
     assert "time to live" in str(ignored.value.context["reason"])
     assert asked.taken() == []
+    view = asked.stage.controller.snapshot(STREAM, request_id=REQUEST, terms=SnapshotTerms(at, 60.0))
+    assert (view.outcome.outcome, view.number, view.key) == ("ignored", None, None)
+
+
+def test_a_repeated_request_is_told_by_its_command(asked: AskedStream) -> None:
+    """By the object where it lies; by the driver's word, once one has begun it. (Law 2)"""
+    first = asked.stage.controller.snapshot(STREAM, request_id=REQUEST)
+    (slot,) = asked.stage.control.journal("d-0001").commands()
+    assert (first.deployment_id, first.state, first.verb, first.outcome) == ("d-0001", "running", "snapshot", None)
+    assert (first.number, first.key, first.request_id) == (slot.number, slot.key, REQUEST)
+    assert asked.stage.another_controller().snapshot(STREAM, request_id=REQUEST) == first
+    asked.stage.say(Accepted, command_id=first.command_id, command_number=7, command=to_json(slot.command))
+    begun = asked.stage.another_controller().snapshot(STREAM, request_id=REQUEST)
+    assert begun == replace(first, number=7, key=None)
+
+
+@pytest.mark.parametrize(
+    ("terms", "more"),
+    [
+        (SnapshotTerms(), {}),
+        (SnapshotTerms(datetime(2026, 3, 1, tzinfo=UTC)), {"requested_at": "2026-03-01T00:00:00.000Z"}),
+        (SnapshotTerms(ttl_seconds=5), {"ttl_seconds": 5}),
+        (SnapshotTerms(consistent=True), {"consistent": True}),
+    ],
+)
+def test_a_request_of_an_earlier_release_is_the_same_request(
+    asked: AskedStream, terms: SnapshotTerms, more: dict[str, object]
+) -> None:
+    """The digest of its terms is recorded, and what earlier releases recorded stays valid. (Law 2)"""
+    asked.ask(terms=terms)
+    plain = {"verb": "snapshot", "mode": "default", "deployment_id": None, **more}
+    assert asked.stage.control.request(REQUEST).request_digest == digest_of(plain)
 
 
 def test_one_id_is_one_request(asked: AskedStream) -> None:
@@ -159,6 +194,7 @@ def test_one_id_is_one_request(asked: AskedStream) -> None:
         SnapshotTerms(datetime(2026, 3, 1, tzinfo=UTC).replace(tzinfo=None)),
         SnapshotTerms(ttl_seconds=0),
         SnapshotTerms(ttl_seconds=float("nan")),
+        SnapshotTerms(ttl_seconds=float("inf")),
     ],
 )
 def test_terms_that_cannot_be_meant_are_refused(asked: AskedStream, terms: SnapshotTerms) -> None:

@@ -76,7 +76,7 @@ def test_what_runs_is_not_retired(stage: Stage) -> None:
         retire(stage)
     stage.end(state="unknown")
     stage.clock.sleep(600)
-    with pytest.raises(ConflictError, match="it is unknown"):
+    with pytest.raises(ConflictError, match="it is unknown whether this stream has ended"):
         retire(stage, deletes=True)
     assert stage.control.need_register().value.retirement is None
 
