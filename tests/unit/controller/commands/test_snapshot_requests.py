@@ -23,7 +23,7 @@ from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import SnapshotTerms
 from airflow_streamstate.protocol.events import Accepted, Failed, Rejected, SnapshotReady
 from support.asked_stream import LAST_BATCH, REQUEST, AskedStream
-from support.sim_stage import STREAM
+from support.sim_stage import STREAM, Stage
 
 TIMEOUT_SECONDS = 15.0
 NEVER = 100_000
@@ -158,6 +158,27 @@ def test_a_repeated_request_is_told_by_its_command(asked: AskedStream) -> None:
     asked.stage.say(Accepted, command_id=first.command_id, command_number=7, command=to_json(slot.command))
     begun = asked.stage.another_controller().snapshot(STREAM, request_id=REQUEST)
     assert begun == replace(first, number=7, key=None)
+
+
+def test_a_repeated_request_is_told_by_its_snapshot(asked: AskedStream) -> None:
+    """Once there is one; no command is written for it. (Law 2)"""
+    first = asked.stage.controller.snapshot(STREAM, request_id=REQUEST)
+    asked.polls()
+    (kept,) = asked.taken()
+    again = asked.stage.another_controller().snapshot(STREAM, request_id=REQUEST)
+    assert again == replace(first, number=None, key=None, outcome=again.outcome)
+    assert (again.outcome.snapshot_id, again.outcome.command_id) == (kept.snapshot_id, first.command_id)
+
+
+def test_a_request_after_the_end_is_told_by_the_snapshot_there(stage: Stage) -> None:
+    """It is newer than any that could be taken, and no driver is asked."""
+    stage.deploy()
+    stage.stopped()
+    for _ in range(2):
+        view = stage.controller.snapshot(STREAM, request_id=REQUEST)
+        assert (view.outcome.outcome, view.outcome.snapshot_id) == ("stopped", "d-0001-stopped-000001")
+        assert (view.state, view.number, view.request_id) == ("stopped", None, REQUEST)
+    assert stage.control.journal("d-0001").commands() == []
 
 
 @pytest.mark.parametrize(
