@@ -24,6 +24,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Literal
 
 from airflow_streamstate.checkpoint.entries import (
@@ -47,6 +48,7 @@ from airflow_streamstate.driver.attempt.ports import (
     QuerySource,
     SkippedBySink,
     WriterFacts,
+    WrittenBatch,
 )
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
@@ -221,6 +223,18 @@ class SimulatedStartable:
         if run.failure() is not None:
             raise QueryDiedError(run.failure())
         return run.last_progress()
+
+    def write_trial_batch(self, checkpoint_uri: str, folder: str, within_seconds: float) -> WrittenBatch:
+        sink = SimulatedSink("append")
+        run = SimulatedRun(self, Checkpoint(self.store, checkpoint_uri), "once", sink)
+        while not run.has_ended():
+            run.step(in_haste=True)
+        if run.failure() is not None:
+            raise QueryDiedError(run.failure())
+        rows = [row for _, rows in sink.batches for row in rows]
+        Path(folder).mkdir(parents=True)
+        (Path(folder) / "part-0.parquet").write_text(repr(rows))
+        return WrittenBatch(run.last_progress(), len(rows), ("part-0.parquet",))
 
     def session_conf(self, names: Sequence[str]) -> Mapping[str, str]:
         return {name: CONF[name] for name in names if name in CONF}

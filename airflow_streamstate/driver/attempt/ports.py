@@ -90,6 +90,21 @@ class SkippedBySink:
     first: int | None = None
 
 
+@dataclass(frozen=True)
+class WrittenBatch:
+    """A batch whose rows were written into files.
+
+    Attributes:
+        progress: None where it was stopped before it had any.
+        rows: in the files; None where it was stopped.
+        files: their names.
+    """
+
+    progress: QueryProgress | None
+    rows: int | None = None
+    files: tuple[str, ...] = ()
+
+
 class NotWatchedError(Exception):
     """Spark started a query that could not be watched: it was stopped at once, and may have written."""
 
@@ -265,6 +280,12 @@ class StartableQuery(Protocol):
 
         Returns:
             Its progress; None where it was stopped before it had any.
+        """
+
+    def write_trial_batch(self, checkpoint_uri: str, folder: str, within_seconds: float) -> WrittenBatch:
+        """As ``run_trial_batch``, into Parquet files in a new folder of this machine, which appears when it is whole.
+
+        Raises what the script or Spark raises.
         """
 
     def session_conf(self, names: Sequence[str]) -> Mapping[str, str]:

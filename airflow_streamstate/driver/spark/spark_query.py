@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -30,6 +32,7 @@ from airflow_streamstate.driver.attempt.ports import (
     QueryProgress,
     SkippedBySink,
     WriterFacts,
+    WrittenBatch,
 )
 from airflow_streamstate.driver.spark.jvm import (
     active_session,
@@ -427,6 +430,41 @@ class SparkWriter:
             elif not jquery.awaitTermination(int(within_seconds * 1000)):
                 jquery.stop()
         return SparkQueryRun(jquery).last_progress()
+
+    def write_trial_batch(self, checkpoint_uri: str, folder: str, within_seconds: float) -> WrittenBatch:
+        place = Path(folder)
+        partial = place.with_name(f".{place.name}.partial")  # Spark's readers pass hidden names over
+        uri = f"file://{partial}"  # Hadoop's paths are not percent-encoded
+        shutil.rmtree(partial, ignore_errors=True)
+        written: list[int] = []
+        failed: list[Exception] = []
+
+        def write(frame: DataFrame, _batch_id: int) -> None:
+            try:
+                frame.write.mode("errorifexists").parquet(uri)
+                reader = frame.sparkSession.read.option("__globPaths__", "false")  # the path is no pattern
+                written.append(reader.schema(frame.schema).parquet(uri).count())
+            except Exception as error:
+                failed.append(error)  # Spark's own report of it begins with the report of the callback
+                raise
+
+        with jvm_answers():
+            writer = DataFrame(self._jdf, self._spark).writeStream.foreachBatch(write)
+            jwriter = writer._jwrite.outputMode(read_field(self._jwriter, "outputMode"))
+            jwriter = jwriter.queryName(REHEARSAL_QUERY_NAME).trigger(self._once())
+            jquery = jwriter.option(CHECKPOINT_OPTION, checkpoint_uri).start()
+            try:
+                if not jquery.awaitTermination(max(int(within_seconds * 1000), 1)):
+                    jquery.stop()
+            except StreamingQueryException:
+                if failed:
+                    raise failed[0] from None
+                raise
+        progress = SparkQueryRun(jquery).last_progress()
+        if not written:
+            return WrittenBatch(progress)
+        partial.rename(place)
+        return WrittenBatch(progress, written[-1], tuple(sorted(file.name for file in place.glob("*.parquet"))))
 
     def _into_nothing(self, query_name: str, checkpoint_uri: str) -> Any:
         """A writer of one batch of the same plan, without a sink."""

@@ -1,0 +1,169 @@
+"""``replay``: run recorded batches again, into files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from airflow_streamstate.cli.exits import status_of_replay
+from airflow_streamstate.cli.options import (
+    Seconds,
+    Verb,
+    code_options,
+    deployment_option,
+    is_given,
+    option,
+    pass_session,
+    script_arguments,
+    stream_argument,
+)
+from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
+from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.cli.start import LISTS, code_of, lists_of
+from airflow_streamstate.controller.rehearsal.planning import MOST_BATCHES
+from airflow_streamstate.controller.rehearsal.replays import (
+    DEADLINE_SECONDS,
+    ReplayReport,
+    ReplayRequest,
+    ReplayView,
+)
+from airflow_streamstate.controller.request.changes import ChangeRequest
+
+LOCAL_MASTER = "local[*]"
+_CODE = ("application", "arguments", "conf", "environment", "master", "modules", "working_folder", *LISTS)
+_COLOURS = {"done": "green", "refused": "red", "failed": "red", "deadline": "red"}
+_OUTCOMES = {"done": "done", "refused": "refused", "failed": "failed", "deadline": "not over in time"}
+
+
+def replaying(console: Console, view: ReplayView) -> None:
+    """Before the wait: what runs again, and where its rows go."""
+    for name, batch_ids in view.batches.items():
+        which = f"batch {batch_ids[0]}" if len(batch_ids) == 1 else f"batches {batch_ids[0]} to {batch_ids[-1]}"
+        console.print(shown(f"{view.stream_id} {view.replay_id}: {which} of {view.deployment_id} {name}"))
+    console.print(shown(f"  into {view.out}"))
+
+
+def print_replay(console: Console, found: ReplayReport) -> None:
+    """The report of a replay."""
+    line = shown(f"{found.stream_id} {found.deployment_id}: the replay is ")
+    console.print(line + shown(_OUTCOMES[found.outcome], _COLOURS[found.outcome]))
+    if found.error:
+        console.print(shown(f"  {found.error}"))
+    table = plain_table("query", ">batch", ">rows in", ">rows out", ">seconds", "files")
+    for name, query in found.queries.items():
+        for batch in query.batches:
+            rows = ("-" if count is None else f"{count:,}" for count in (batch.rows_in, batch.rows_out))
+            files = batch.folder or "none: the batch failed"
+            table.add_row(shown(name), str(batch.batch_id), *rows, f"{batch.seconds:.1f}", shown(files))
+    if table.row_count:
+        console.print(table)
+    for name, query in found.queries.items():
+        if query.error and query.error != found.error:
+            console.print(shown(f"  {name}: {query.error}", _COLOURS[query.outcome]))
+        for note in query.notes:
+            console.print(shown(f"  {name}: {note}"))
+        for batch in query.batches:
+            _text(console, f"batch {batch.batch_id} of {name}", batch.traceback)
+    for note in found.notes:
+        console.print(shown(f"  {note}"))
+    _text(console, "traceback", found.traceback)
+    _text(console, "end of the log", "" if is_told_by(found.traceback, found.log_tail) else found.log_tail)
+
+
+def _text(console: Console, title: str, text: str) -> None:
+    if text:
+        console.print(shown(f"{title}:", "bold"))
+        rows = without_launch_folder(text).splitlines()
+        console.print(shown("\n".join(f"    {row}" for row in rows)), soft_wrap=True)
+
+
+@click.command(cls=Verb)
+@stream_argument
+@option("--batch", "batch_id", type=click.IntRange(min=0), metavar="N", help="This batch of each query.")
+@option(
+    "--last",
+    type=click.IntRange(1, MOST_BATCHES),
+    default=1,
+    show_default=True,
+    metavar="K",
+    help="The newest K batches of each query, up to the one that is planned and not committed, or else to the newest "
+    "one that read rows.",
+)
+@option("--query", "query_name", metavar="NAME", help="Only this query.")
+@deployment_option
+@option("--app", "application", metavar="PATH", help="Run this script in place of the recorded one.")
+@option(
+    "--out",
+    metavar="FOLDER",
+    help="An empty or new folder of this machine for the rows. By default replay-STREAM-BATCH in the current one.",
+)
+@option(
+    "--master",
+    metavar="URL",
+    default=LOCAL_MASTER,
+    show_default=True,
+    help="Spark's master for this driver; where it is no local one, its executors must see the folder.",
+)
+@code_options
+@option(
+    "--deadline",
+    "deadline_seconds",
+    type=Seconds(1.0),
+    default=DEADLINE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Seconds until the replay is ended.",
+)
+@script_arguments
+@pass_session
+def replay(
+    session: ShellSession,
+    /,
+    stream_id: str,
+    batch_id: int | None,
+    last: int,
+    query_name: str | None,
+    deployment_id: str | None,
+    out: str | None,
+    allow_literal_secrets: bool,
+    deadline_seconds: float,
+    **given: Any,
+) -> int:
+    """Run recorded batches of STREAM again, on a fork of the state of before them, into Parquet files.
+
+    The batch that failed, on this machine: by default the newest one. Each batch has the bounds and the watermark that
+    the log has of it. The script runs once in its own driver, with STREAMSTATE_REHEARSAL=1 and STREAMSTATE_REPLAY=1 in
+    its environment; its sinks are not written, and no foreachBatch is called. The stream may run meanwhile.
+
+    Exit status 0 if each batch has run, 1 if the script failed, with its error, 3 if it was not over in time, 4 if the
+    rows of a batch are gone or the script does not fit.
+    """
+    if batch_id is not None and is_given("last"):
+        raise click.UsageError("--batch names one batch, and --last the newest ones: leave out one of them.")
+    named = {name: given[name] for name in _CODE if given.get(name)}
+    named |= {**lists_of(named), **code_of(named)}
+    if "application" in named:
+        named["application"] = Path(named["application"])
+    request = ReplayRequest(
+        change=ChangeRequest(stream_id=stream_id, allow_literal_secrets=allow_literal_secrets, **named),
+        batch_id=batch_id,
+        last=last,
+        deployment_id=deployment_id,
+        query_name=query_name,
+        out=out,
+        deadline_seconds=deadline_seconds,
+    )
+    controller = session.controller()
+    view = controller.replays.begin(request)
+    session.say(lambda console: replaying(console, view))
+    try:
+        with session.progress(f"{view.stream_id} {view.replay_id}") as on_progress:
+            report = controller.replays.wait(view, on_progress)
+    except KeyboardInterrupt:
+        controller.replays.give_up(view)
+        raise
+    session.emit(report.to_json(), lambda console: print_replay(console, report))
+    return status_of_replay(report.outcome)
