@@ -103,4 +103,6 @@ def test_the_batch_that_failed_runs_again_beside_the_stream(desk: Desk, monkeypa
     (work / "in" / "2.json").unlink()
     gone = shell("replay", "orders", "--app", script, "--out", desk.base / "gone", "--json")
     assert gone.status == 4
-    assert "the source does not have the rows of this batch any more" in gone.json["queries"]["sums"]["error"]
+    error = gone.json["queries"]["sums"]["error"]
+    assert error.startswith("the source does not have the rows of this batch any more")
+    assert "2.json" in error

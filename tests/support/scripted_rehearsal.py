@@ -2,7 +2,7 @@
 
 The script holds one word per line: ``fits``, ``needs-drain`` (its plan has an aggregate more), ``hazardous`` (it writes
 to another folder), ``refused`` (by Spark),
-``fails`` (the script), ``dies`` (the driver, without a verdict), ``hangs``. In a replay also ``divides`` (a row fails in
+``fails`` (the script), ``dies`` (the driver, without a verdict), ``hangs``. In a replay also ``divides`` (a row fails
 its last batch) and ``gone`` (the rows are gone at the source).
 """
 

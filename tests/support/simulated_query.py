@@ -236,6 +236,9 @@ class SimulatedStartable:
         (Path(folder) / "part-0.parquet").write_text(repr(rows))
         return WrittenBatch(run.last_progress(), len(rows), ("part-0.parquet",))
 
+    def missing_file(self, paths: Sequence[str]) -> str:
+        return ""
+
     def session_conf(self, names: Sequence[str]) -> Mapping[str, str]:
         return {name: CONF[name] for name in names if name in CONF}
 

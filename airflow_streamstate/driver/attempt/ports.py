@@ -288,6 +288,13 @@ class StartableQuery(Protocol):
         Raises what the script or Spark raises.
         """
 
+    def missing_file(self, paths: Sequence[str]) -> str:
+        """The first of these files that is not there; "" where all are, or where that cannot be told.
+
+        Args:
+            paths: as the log of a file source has them.
+        """
+
     def session_conf(self, names: Sequence[str]) -> Mapping[str, str]:
         """These settings of the script's session, or Spark's defaults; unknown ones are left out."""
 

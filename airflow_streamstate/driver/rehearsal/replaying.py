@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from airflow_streamstate.checkpoint.file_source import files_taken, parse_file_source_offset
 from airflow_streamstate.checkpoint.fork import wipe
 from airflow_streamstate.checkpoint.guards import STATE_FORMAT, guard_state_format
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -20,6 +21,7 @@ from airflow_streamstate.driver.rehearsal.batches_again import FORK_TRIES
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.rehearsing import MAX_TRACEBACK_CHARACTERS, Rehearsing, Words
 from airflow_streamstate.errors import (
+    DataError,
     DeadlineExceededError,
     IncompatibleUpgradeError,
     InputLostError,
@@ -126,6 +128,12 @@ class Replaying(Rehearsing):
             known = attempt.sources.preflight(name, number, line, {})
             if known is not None and known.lost:
                 raise _rows_gone(first.batch_id, "; ".join(map(str, known.lost)))
+        for batch in batches:
+            for number, line in enumerate(batch.entry.source_lines):
+                folder = fork.key(f"sources/{sources[number].source.folder if number < len(sources) else number}")
+                missing = startable.missing_file(_files_read(batch, number, line, fork, folder))
+                if missing:
+                    raise _rows_gone(batch.batch_id, missing)
 
     def _run(self, name: str, startable: StartableQuery, batch: ReadBatch, fork: Checkpoint) -> ReplayedBatch:
         attempt = self.attempt
@@ -169,6 +177,21 @@ class Replaying(Rehearsing):
             folder=str(folder),
             files=written.files,
         )
+
+
+def _files_read(batch: ReadBatch, number: int, line: str, fork: Checkpoint, folder: str) -> list[str]:
+    """The files that the batch read of one source; none where that is no source of files.
+
+    Spark passes files over in silence that are gone when a batch begins.
+    """
+    last = parse_file_source_offset(line)
+    after = parse_file_source_offset(batch.before[number]) if number < len(batch.before) else None
+    if last is None:
+        return []
+    try:
+        return [taken.path for taken in files_taken(fork.store, folder, last, -1 if after is None else after)]
+    except DataError:
+        return []  # its log is of another kind, or Spark reports that it is damaged
 
 
 def _rows_gone(batch_id: int, words: str) -> InputLostError:

@@ -17,10 +17,11 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
-from pyspark.errors import SparkNoSuchElementException, StreamingQueryException
+from pyspark.errors import AnalysisException, SparkNoSuchElementException, StreamingQueryException
 from pyspark.sql import DataFrame, functions
 
 from airflow_streamstate.connectors.sink import REPEAT_SETTINGS, HeldBatches
@@ -465,6 +466,20 @@ class SparkWriter:
             return WrittenBatch(progress)
         partial.rename(place)
         return WrittenBatch(progress, written[-1], tuple(sorted(file.name for file in place.glob("*.parquet"))))
+
+    def missing_file(self, paths: Sequence[str]) -> str:
+        if not paths:
+            return ""
+        # Spark looks for all of them at once, and for each path that is no pattern it says so where it is not there.
+        reader = self._spark.read.format("text").option("__globPaths__", "false")
+        try:
+            with jvm_answers():
+                reader.load([unquote(path) for path in paths])
+        except AnalysisException as error:
+            if "PATH_NOT_FOUND" not in str(error.getCondition()):
+                return ""
+            return str((error.getMessageParameters() or {}).get("path") or error)
+        return ""
 
     def _into_nothing(self, query_name: str, checkpoint_uri: str) -> Any:
         """A writer of one batch of the same plan, without a sink."""
