@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
-from airflow_streamstate.cli.exits import status_of_replay
+from airflow_streamstate.cli.exits import DONE, FAILED, status_of_replay
 from airflow_streamstate.cli.options import (
     Seconds,
     Verb,
@@ -23,6 +25,7 @@ from airflow_streamstate.cli.options import (
 from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.start import LISTS, code_of, lists_of
+from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.rehearsal.planning import MOST_BATCHES
 from airflow_streamstate.controller.rehearsal.replays import (
     DEADLINE_SECONDS,
@@ -33,6 +36,9 @@ from airflow_streamstate.controller.rehearsal.replays import (
 from airflow_streamstate.controller.request.changes import ChangeRequest
 
 LOCAL_MASTER = "local[*]"
+OLD, NEW = "old", "new"
+_ONLY_NEW = frozenset({"application", "arguments", "modules", "py_files", "files"})
+"""Options about the new script alone; the others are for both versions."""
 _CODE = ("application", "arguments", "conf", "environment", "master", "modules", "working_folder", *LISTS)
 _COLOURS = {"done": "green", "refused": "red", "failed": "red", "deadline": "red"}
 _OUTCOMES = {"done": "done", "refused": "refused", "failed": "failed", "deadline": "not over in time"}
@@ -46,20 +52,20 @@ def replaying(console: Console, view: ReplayView) -> None:
     console.print(shown(f"  into {view.out}"))
 
 
-def print_replay(console: Console, found: ReplayReport) -> None:
-    """The report of a replay."""
-    line = shown(f"{found.stream_id} {found.deployment_id}: the replay is ")
+def print_replay(console: Console, found: ReplayReport, old: ReplayReport | None = None) -> None:
+    """The report of a replay.
+
+    Args:
+        old: of the recorded version, with whose rows those of ``found`` were compared.
+    """
+    if old is not None:
+        print_replay(console, old)
+    which = "" if old is None else "of the new script "
+    line = shown(f"{found.stream_id} {found.deployment_id}: the replay {which}is ")
     console.print(line + shown(_OUTCOMES[found.outcome], _COLOURS[found.outcome]))
     if found.error:
         console.print(shown(f"  {found.error}"))
-    table = plain_table("query", ">batch", ">rows in", ">rows out", ">seconds", "files")
-    for name, query in found.queries.items():
-        for batch in query.batches:
-            rows = ("-" if count is None else f"{count:,}" for count in (batch.rows_in, batch.rows_out))
-            files = batch.folder or "none: the batch failed"
-            table.add_row(shown(name), str(batch.batch_id), *rows, f"{batch.seconds:.1f}", shown(files))
-    if table.row_count:
-        console.print(table)
+    _batches(console, found, is_compared=old is not None)
     for name, query in found.queries.items():
         if query.error and query.error != found.error:
             console.print(shown(f"  {name}: {query.error}", _COLOURS[query.outcome]))
@@ -71,6 +77,26 @@ def print_replay(console: Console, found: ReplayReport) -> None:
         console.print(shown(f"  {note}"))
     _text(console, "traceback", found.traceback)
     _text(console, "end of the log", "" if is_told_by(found.traceback, found.log_tail) else found.log_tail)
+
+
+def _batches(console: Console, found: ReplayReport, *, is_compared: bool) -> None:
+    """Each batch with its counts, and the first rows that only one version has."""
+    compared = (">same", ">only old", ">only new") if is_compared else ()
+    table = plain_table("query", ">batch", ">rows in", ">rows out", *compared, ">seconds", "files")
+    ran = [(name, batch) for name, query in found.queries.items() for batch in query.batches]
+    for name, batch in ran:
+        rows = batch.comparison
+        counts = (None,) * 3 if rows is None else (rows.same, rows.only_old, rows.only_new)
+        every = (batch.rows_in, batch.rows_out, *(counts if is_compared else ()))
+        cells = ("-" if count is None else f"{count:,}" for count in every)
+        files = batch.folder or "none: the batch failed"
+        table.add_row(shown(name), str(batch.batch_id), *cells, f"{batch.seconds:.1f}", shown(files))
+    if ran:
+        console.print(table)
+    for name, batch in ran:
+        if batch.comparison is not None:
+            _text(console, f"batch {batch.batch_id} of {name}, only old", "\n".join(batch.comparison.samples_old))
+            _text(console, f"batch {batch.batch_id} of {name}, only new", "\n".join(batch.comparison.samples_new))
 
 
 def _text(console: Console, title: str, text: str) -> None:
@@ -94,7 +120,14 @@ def _text(console: Console, title: str, text: str) -> None:
 )
 @option("--query", "query_name", metavar="NAME", help="Only this query.")
 @deployment_option
-@option("--app", "application", metavar="PATH", help="Run this script in place of the recorded one.")
+@option(
+    "--app", "application", metavar="PATH", help="Run this script, too, and compare its rows with the recorded one's."
+)
+@option(
+    "--fail-on-changed-rows",
+    is_flag=True,
+    help="With --app: exit status 1 unless each batch has the same rows in both versions.",
+)
 @option(
     "--out",
     metavar="FOLDER",
@@ -130,6 +163,7 @@ def replay(
     out: str | None,
     allow_literal_secrets: bool,
     deadline_seconds: float,
+    fail_on_changed_rows: bool,
     **given: Any,
 ) -> int:
     """Run recorded batches of STREAM again, on a fork of the state of before them, into Parquet files.
@@ -137,6 +171,9 @@ def replay(
     The batch that failed, on this machine: by default the newest one. Each batch has the bounds and the watermark that
     the log has of it. The script runs once in its own driver, with STREAMSTATE_REHEARSAL=1 and STREAMSTATE_REPLAY=1 in
     its environment; its sinks are not written, and no foreachBatch is called. The stream may run meanwhile.
+
+    With --app the recorded script runs first, into FOLDER/old, then the new one over the same batches, into FOLDER/new,
+    with the same --conf, --env, --packages, --jars, --master and --working-folder.
 
     Exit status 0 if each batch has run, 1 if the script failed, with its error, 3 if it was not over in time, 4 if the
     rows of a batch are gone or the script does not fit.
@@ -147,8 +184,15 @@ def replay(
     named |= {**lists_of(named), **code_of(named)}
     if "application" in named:
         named["application"] = Path(named["application"])
+    elif fail_on_changed_rows:
+        raise click.UsageError("--fail-on-changed-rows compares a new script with the recorded one: give --app.")
+
+    def change(*, leaves_out: Collection[str] = ()) -> ChangeRequest:
+        kept = {name: value for name, value in named.items() if name not in leaves_out}
+        return ChangeRequest(stream_id=stream_id, allow_literal_secrets=allow_literal_secrets, **kept)
+
     request = ReplayRequest(
-        change=ChangeRequest(stream_id=stream_id, allow_literal_secrets=allow_literal_secrets, **named),
+        change=change(),
         batch_id=batch_id,
         last=last,
         deployment_id=deployment_id,
@@ -157,13 +201,27 @@ def replay(
         deadline_seconds=deadline_seconds,
     )
     controller = session.controller()
+    if "application" not in named:
+        _, report = _replayed(session, controller, request)
+        session.emit(report.to_json(), lambda console: print_replay(console, report))
+        return status_of_replay(report.outcome)
+    change().digest  # noqa: B018 - refuses a script that is not there before the recorded one runs
+    view, old = _replayed(session, controller, replace(request, change=change(leaves_out=_ONLY_NEW), part=OLD))
+    again = replace(
+        request, out=str(Path(view.out).with_name(NEW)), deployment_id=view.deployment_id, compared_with=view
+    )
+    _, new = _replayed(session, controller, again)
+    session.emit({**new.to_json(), "old": old.to_json()}, lambda console: print_replay(console, new, old))
+    status = status_of_replay(new.outcome)
+    return FAILED if status == DONE and fail_on_changed_rows and not new.has_same_rows else status
+
+
+def _replayed(session: ShellSession, controller: Controller, request: ReplayRequest) -> tuple[ReplayView, ReplayReport]:
     view = controller.replays.begin(request)
     session.say(lambda console: replaying(console, view))
     try:
         with session.progress(f"{view.stream_id} {view.replay_id}") as on_progress:
-            report = controller.replays.wait(view, on_progress)
+            return view, controller.replays.wait(view, on_progress)
     except KeyboardInterrupt:
         controller.replays.give_up(view)
         raise
-    session.emit(report.to_json(), lambda console: print_replay(console, report))
-    return status_of_replay(report.outcome)

@@ -24,10 +24,12 @@ class ReplayTerms:
     Attributes:
         batches: by query the ids of its batches, ascending, one after the other.
         out: the absolute path of the folder on the driver's machine that gets their rows.
+        compared_with: the ``out`` of another replay of these batches, with whose rows these are compared; "" for none.
     """
 
     batches: Mapping[str, tuple[int, ...]]
     out: str
+    compared_with: str = ""
 
 
 @message
@@ -77,6 +79,27 @@ class Rehearsal(Message):
 
 
 @dataclass(frozen=True)
+class RowComparison:
+    """The rows of one batch by two versions, as two bags: a row that one has more often is only in that one.
+
+    Attributes:
+        same, only_old, only_new: how many rows.
+        samples_old, samples_new: the first rows that only one has, each as JSON.
+    """
+
+    same: int
+    only_old: int
+    only_new: int
+    samples_old: tuple[str, ...] = ()
+    samples_new: tuple[str, ...] = ()
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both have the same rows."""
+        return not self.only_old and not self.only_new
+
+
+@dataclass(frozen=True)
 class ReplayedBatch:
     """One batch of a replay.
 
@@ -87,6 +110,7 @@ class ReplayedBatch:
         files: their names.
         error: the script's own error, one line; "" for none.
         traceback: the error as it was raised; "" for none.
+        comparison: with the rows of the other replay; None where that has none, or was not asked for.
     """
 
     batch_id: int
@@ -97,6 +121,7 @@ class ReplayedBatch:
     files: tuple[str, ...] = ()
     error: str = ""
     traceback: str = ""
+    comparison: RowComparison | None = None
 
 
 @dataclass(frozen=True)

@@ -94,14 +94,28 @@ def test_the_batch_that_failed_runs_again_beside_the_stream(desk: Desk, monkeypa
     mended = shell("replay", "orders", "--app", script, "--last", 2, "--out", desk.base / "mended", "--json")
     assert mended.status == 0, mended.json["queries"]
     first, second = mended.json["queries"]["sums"]["batches"]
+    assert [batch["error"][:18] for batch in mended.json["old"]["queries"]["sums"]["batches"]] == [
+        "",
+        "ZeroDivisionError:",
+    ]
+    assert (first["comparison"]["same"], first["comparison"]["only_new"]) == (1, 0)
+    assert second["comparison"] is None
     assert (first["batch_id"], first["rows_in"], first["rows_out"]) == (1, 1, 1)
     assert (second["batch_id"], second["rows_in"], second["rows_out"]) == (2, 2, 1)
     assert rows_of(first) == [{"k": "a", "s": -95}]
     assert rows_of(second) == [{"k": "a", "s": 805}]
     assert (checkpoint_of(desk), (work / "out.jsonl").read_text()) == (kept, written)
 
+    script.write_text(MENDED.replace("100 //", "200 //"))
+    words = ("--batch", 1, "--fail-on-changed-rows", "--out", desk.base / "other", "--json")
+    other = shell("replay", "orders", "--app", script, *words)
+    assert other.status == 1, other
+    found = other.json["queries"]["sums"]["batches"][0]["comparison"]
+    assert (found["same"], found["only_old"], found["only_new"]) == (0, 1, 1)
+    assert (found["samples_old"], found["samples_new"]) == (['{"k":"a","s":-95}'], ['{"k":"a","s":-145}'])
+
     (work / "in" / "2.json").unlink()
-    gone = shell("replay", "orders", "--app", script, "--out", desk.base / "gone", "--json")
+    gone = shell("replay", "orders", "--out", desk.base / "gone", "--json")
     assert gone.status == 4
     error = gone.json["queries"]["sums"]["error"]
     assert error.startswith("the source does not have the rows of this batch any more")

@@ -99,9 +99,20 @@ class Stage:
         rehearsing.script_ended(None)
         return rehearsing
 
-    def replayed(self, plan: SimulatedPlan, batches: Mapping[str, tuple[int, ...]], out: str, name: str) -> Rehearsing:
+    def replayed(
+        self,
+        plan: SimulatedPlan,
+        batches: Mapping[str, tuple[int, ...]],
+        out: str,
+        name: str,
+        compared_with: str = "",
+    ) -> Rehearsing:
         """The replay of a script that starts this one query, at its end."""
-        return self.rehearsed(plan, None, name, replay=ReplayTerms(batches, out))
+        return self.rehearsed(plan, None, name, replay=ReplayTerms(batches, out, compared_with))
+
+    def forget(self) -> None:
+        """Remove the verdict, so that the next rehearsal can give one."""
+        self.stream.checkpoints.delete(layout.verdict_key(STREAM, REHEARSAL))
 
     @property
     def recorded(self) -> list[str]:

@@ -3,7 +3,7 @@
 The script holds one word per line: ``fits``, ``needs-drain`` (its plan has an aggregate more), ``hazardous`` (it writes
 to another folder), ``refused`` (by Spark),
 ``fails`` (the script), ``dies`` (the driver, without a verdict), ``hangs``. In a replay also ``divides`` (a row fails
-its last batch) and ``gone`` (the rows are gone at the source).
+its last batch), ``gone`` (the rows are gone at the source) and ``changes`` (its rows are others than the old ones).
 """
 
 from __future__ import annotations
@@ -11,13 +11,20 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.plan.model import Expression, QueryPlan, RecordedPlan
 from airflow_streamstate.plan.recorded import record_plan
-from airflow_streamstate.protocol.rehearsals import RehearsalVerdict, RehearsedQuery, ReplayedBatch, ReplayTerms
+from airflow_streamstate.protocol.rehearsals import (
+    RehearsalVerdict,
+    RehearsedQuery,
+    ReplayedBatch,
+    ReplayTerms,
+    RowComparison,
+)
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.options import S3Options
 from support.built_plans import operator, plan
@@ -46,6 +53,11 @@ def _replayed(terms: ReplayTerms, name: str, words: list[str]) -> RehearsedQuery
         ReplayedBatch(batch_id, 1_200, 34, 0.5, f"{terms.out}/{name}/batch={batch_id}", ("part-0.parquet",))
         for batch_id in terms.batches[name]
     ]
+    if terms.compared_with and Path(f"{terms.compared_with}.done").exists():
+        compared = RowComparison(32, 2, 1, ('{"k":"a"}', '{"k":"b"}'), ('{"k":"c"}',))
+        ran = [replace(each, comparison=compared if "changes" in words else RowComparison(34, 0, 0)) for each in ran]
+    Path(terms.out).parent.mkdir(parents=True, exist_ok=True)
+    Path(f"{terms.out}.done").write_text("")
     if "divides" not in words:
         return RehearsedQuery("accepted", replayed=tuple(ran))
     error = "ZeroDivisionError: division by zero"

@@ -52,6 +52,7 @@ from airflow_streamstate.driver.attempt.ports import (
 )
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
+from airflow_streamstate.protocol.rehearsals import RowComparison
 from airflow_streamstate.store.base import Store
 from support.acting_clock import ActingClock
 from support.simulated_connector import SimulatedDoor
@@ -235,6 +236,10 @@ class SimulatedStartable:
         Path(folder).mkdir(parents=True)
         (Path(folder) / "part-0.parquet").write_text(repr(rows))
         return WrittenBatch(run.last_progress(), len(rows), ("part-0.parquet",))
+
+    def compare_rows(self, old_folder: str, new_folder: str, samples: int) -> RowComparison:
+        old, new = ((Path(folder) / "part-0.parquet").read_text() for folder in (old_folder, new_folder))
+        return RowComparison(1, 0, 0) if old == new else RowComparison(0, 1, 1, (old,)[:samples], (new,)[:samples])
 
     def missing_file(self, paths: Sequence[str]) -> str:
         return ""

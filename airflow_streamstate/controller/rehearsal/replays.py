@@ -18,6 +18,7 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.spark_moves import refuse_spark
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints
 from airflow_streamstate.controller.drivers.warm import ATTEMPT
+from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals, Report
 from airflow_streamstate.controller.rehearsal.replay_choice import (
     batch_chosen,
@@ -55,6 +56,8 @@ class ReplayRequest:
         deployment_id: whose batches; None for the current deployment.
         query_name: None for all queries.
         out: a folder of this machine that is empty or absent; None for ``replay-STREAM-BATCH`` in the current one.
+        part: a folder below that one for the rows; "" for none.
+        compared_with: the view of a replay that is over: its batches run, and their rows are compared with its rows.
     """
 
     change: ChangeRequest
@@ -63,6 +66,8 @@ class ReplayRequest:
     deployment_id: str | None = None
     query_name: str | None = None
     out: str | None = None
+    part: str = ""
+    compared_with: ReplayView | None = None
     deadline_seconds: float = DEADLINE_SECONDS
 
 
@@ -123,6 +128,12 @@ class ReplayReport:
     spark_version: str = ""
     notes: tuple[str, ...] = ()
 
+    @property
+    def has_same_rows(self) -> bool:
+        """Whether every batch was compared and has the same rows."""
+        compared = [batch.comparison for query in self.queries.values() for batch in query.batches]
+        return all(comparison is not None and comparison.is_same for comparison in compared)
+
     def to_json(self) -> dict[str, Any]:
         """As the shell and Airflow show it."""
         return asdict(self)
@@ -152,15 +163,10 @@ class Replays:
         control = self._home.need_stream(change.stream_id)
         seen = self._context.observer.observe(change.stream_id, request.deployment_id)
         self._rehearsals.sweep(change.stream_id)
-        checkpoints = chosen_queries(built_checkpoints(self._home, seen), seen.deployment_id, request.query_name)
-        batches = {
-            name: last_batches(name, checkpoint, request.last)
-            if request.batch_id is None
-            else batch_chosen(name, checkpoint, request.batch_id)
-            for name, checkpoint in sorted(checkpoints.items())
-        }
+        batches = self._chosen(request, seen)
         newest = max(ids[-1] for ids in batches.values())
         out = check_out(request.out or str(Path.cwd() / f"replay-{change.stream_id}-{newest}"), self._kept(control))
+        out = str(Path(out) / request.part)
         now, request_id = self._clock.now(), self._clock.new_uuid()
         rehearsal = self._rehearsals.record(
             control,
@@ -176,7 +182,7 @@ class Replays:
                 request_digest=change.digest,
                 write_id=self._clock.new_uuid(),
                 notes=change.notes(Version.of(seen.spec)),
-                replay=ReplayTerms(batches, out),
+                replay=ReplayTerms(batches, out, "" if request.compared_with is None else request.compared_with.out),
             ),
         )
         try:
@@ -202,6 +208,17 @@ class Replays:
         return ReplayView(
             change.stream_id, rehearsal.rehearsal_id, seen.deployment_id, batches, out, rehearsal.deadline_at
         )
+
+    def _chosen(self, request: ReplayRequest, seen: Observation) -> Mapping[str, tuple[int, ...]]:
+        if request.compared_with is not None:
+            return request.compared_with.batches
+        checkpoints = chosen_queries(built_checkpoints(self._home, seen), seen.deployment_id, request.query_name)
+        return {
+            name: last_batches(name, checkpoint, request.last)
+            if request.batch_id is None
+            else batch_chosen(name, checkpoint, request.batch_id)
+            for name, checkpoint in sorted(checkpoints.items())
+        }
 
     def wait(self, view: ReplayView, on_progress: Report | None = None) -> ReplayReport:
         """Wait until a replay is over, at its deadline at the latest; end it, remove what it made beside its files, and

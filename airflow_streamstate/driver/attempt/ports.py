@@ -15,6 +15,7 @@ from airflow_streamstate.connectors.source import Source, SparkDoor
 from airflow_streamstate.connectors.undoing import FoundUndo, UndoMeans, UndoOrder
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
+from airflow_streamstate.protocol.rehearsals import RowComparison
 
 Value = TypeVar("Value")
 
@@ -286,6 +287,13 @@ class StartableQuery(Protocol):
         """As ``run_trial_batch``, into Parquet files in a new folder of this machine, which appears when it is whole.
 
         Raises what the script or Spark raises.
+        """
+
+    def compare_rows(self, old_folder: str, new_folder: str, samples: int) -> RowComparison:
+        """Compare the rows in two folders of ``write_trial_batch``.
+
+        Args:
+            samples: at most so many rows of each side are shown.
         """
 
     def missing_file(self, paths: Sequence[str]) -> str:

@@ -38,9 +38,12 @@ from airflow_streamstate.protocol.rehearsals import (
     RehearsedQuery,
     ReplayedBatch,
     ReplayTerms,
+    RowComparison,
 )
 
 NOT_ASKED = "no batch of it was asked for"
+SAMPLES = 5
+"""Rows that only one version has are shown up to so many, of each side of each batch."""
 TO_ANSWER_SECONDS = 2.0
 """Before the deadline a batch is stopped, so that the batches before it are told."""
 
@@ -176,7 +179,21 @@ class Replaying(Rehearsing):
             seconds=seconds,
             folder=str(folder),
             files=written.files,
+            comparison=self._compared(name, startable, folder),
         )
+
+    def _compared(self, name: str, startable: StartableQuery, folder: Path) -> RowComparison | None:
+        """The rows of a batch, compared with those of the other replay; None where that has none."""
+        old = Path(self._terms.compared_with) / folder.parent.name / folder.name
+        if not self._terms.compared_with or not old.is_dir():
+            return None
+        try:
+            found = startable.compare_rows(str(old), str(folder), SAMPLES)
+        except Exception as error:
+            self._note(f"query {name}: the rows of {folder.name} could not be compared: {cause_in(str(error))}")
+            return None
+        samples_old, samples_new = (tuple(map(self._line, rows)) for rows in (found.samples_old, found.samples_new))
+        return replace(found, samples_old=samples_old, samples_new=samples_new)
 
 
 def _files_read(batch: ReadBatch, number: int, line: str, fork: Checkpoint, folder: str) -> list[str]:

@@ -50,6 +50,7 @@ from airflow_streamstate.driver.spark.sinks import AskedSink
 from airflow_streamstate.driver.spark.state_rows import count_state_rows, open_windows, stores_of
 from airflow_streamstate.driver.spark.writer_facts import CHECKPOINT_OPTION, WriterSettings, read_facts, read_settings
 from airflow_streamstate.protocol.data_events import RepeatMeans
+from airflow_streamstate.protocol.rehearsals import RowComparison
 
 _COUNTER = "numOutputRows"
 _PASSES_ROWS_ON = frozenset({"ProjectExec", "WholeStageCodegenExec", "InputAdapter"})
@@ -466,6 +467,20 @@ class SparkWriter:
             return WrittenBatch(progress)
         partial.rename(place)
         return WrittenBatch(progress, written[-1], tuple(sorted(file.name for file in place.glob("*.parquet"))))
+
+    def compare_rows(self, old_folder: str, new_folder: str, samples: int) -> RowComparison:
+        with jvm_answers():
+            old, new = self._rows_as_json(old_folder), self._rows_as_json(new_folder)
+            only_old, only_new = old.exceptAll(new), new.exceptAll(old)
+            shown = [[row[0] for row in only.orderBy("row").limit(samples).collect()] for only in (only_old, only_new)]
+            old_count, new_count = only_old.count(), only_new.count()
+            return RowComparison(new.count() - new_count, old_count, new_count, tuple(shown[0]), tuple(shown[1]))
+
+    def _rows_as_json(self, folder: str) -> DataFrame:
+        # As text, rows of any type and of two schemas compare; a column that only one version has makes them differ.
+        frame = self._spark.read.option("__globPaths__", "false").parquet(f"file://{folder}")
+        columns = [functions.col(f"`{name.replace('`', '``')}`") for name in sorted(frame.columns)]
+        return frame.select(functions.to_json(functions.struct(columns), {"ignoreNullFields": "false"}).alias("row"))
 
     def missing_file(self, paths: Sequence[str]) -> str:
         if not paths:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.control.artifacts import pin
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.store.open import open_store
 from support.checkpoints import memory_checkpoint, plan_batch, run_batches
@@ -19,7 +20,7 @@ STREAM = "flights"
 
 @pytest.fixture
 def failed(running: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    """A stream with the batches 0 to 3, and batch 4 planned; the shell is used from the desk."""
+    """A stream with the batches 0 to 3, and batch 4 planned, and its script; the shell is used from the desk."""
     store = open_store(str(running.home))
     checkpoint = Checkpoint(store, layout.checkpoint_folder(STREAM, "d-0001", QUERY))
     metadata = memory_checkpoint()
@@ -27,8 +28,14 @@ def failed(running: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
     assert stored is not None
     store.put(checkpoint.metadata_key, stored.body)
     plan_batch(run_batches(checkpoint, 3), 4)
+    pin(store, STREAM, "job.py", b"")
     monkeypatch.chdir(running.base)
     return running
+
+
+def recorded(*words: object) -> Answer:
+    """Replay with the recorded version."""
+    return shell("replay", STREAM, *words)
 
 
 def replay(desk: Desk, word: str, *words: object) -> Answer:
@@ -38,7 +45,7 @@ def replay(desk: Desk, word: str, *words: object) -> Answer:
 
 def test_the_newest_batch_is_replayed_by_default(failed: Desk) -> None:
     """The one that is planned and not committed; its files are named, and of the driver its reports alone are left."""
-    answer = replay(failed, "fits", "--json")
+    answer = recorded("--json")
     assert (answer.status, answer.err) == (0, "")
     found = answer.json
     assert (found["outcome"], found["deployment_id"]) == ("done", "d-0001")
@@ -69,12 +76,40 @@ def test_a_person_reads_a_table_and_the_traceback(failed: Desk) -> None:
     """What is replayed on stderr, the report on stdout."""
     answer = replay(failed, "divides", "--last", 2, "--out", failed.base / "out")
     assert "batches 3 to 4 of d-0001" in answer.err
-    assert f"into {failed.base / 'out'}" in answer.err
-    assert "the replay is failed" in answer.out
-    (row,) = [line for line in answer.out.splitlines() if line.startswith(QUERY) and "batch=3" in line]
-    assert row.split()[1:4] == ["3", "1,200", "34"]
+    assert f"into {failed.base / 'out' / 'old'}" in answer.err
+    assert f"into {failed.base / 'out' / 'new'}" in answer.err
+    assert "the replay is done" in answer.out
+    assert "the replay of the new script is failed" in answer.out
+    old, new = [line for line in answer.out.splitlines() if line.startswith(QUERY) and "batch=3" in line]
+    assert old.split()[1:4] == ["3", "1,200", "34"]
+    assert new.split()[1:7] == ["3", "1,200", "34", "34", "0", "0"]
     assert f"{QUERY}: batch 4 fails: ZeroDivisionError" in answer.out
     assert f"batch 4 of {QUERY}:\n    Traceback" in answer.out
+
+
+def test_both_versions_run_the_same_batches_and_their_rows_are_compared(failed: Desk) -> None:
+    """Same, only old, only new, with samples; a job of CI can fail by it."""
+    words = ("--last", 2, "--fail-on-changed-rows", "--json")
+    same = replay(failed, "fits", *words, "--out", failed.base / "same")
+    assert same.status == 0
+    assert [batch["batch_id"] for batch in same.json["old"]["queries"][QUERY]["batches"]] == [3, 4]
+    assert same.json["old"]["out"] == str(failed.base / "same" / "old")
+    changed = replay(failed, "changes", *words, "--out", failed.base / "changed")
+    assert (changed.status, changed.json["outcome"]) == (1, "done")
+    comparison = changed.json["queries"][QUERY]["batches"][0]["comparison"]
+    assert (comparison["same"], comparison["only_old"], comparison["only_new"]) == (32, 2, 1)
+    shown = replay(failed, "changes", "--out", failed.base / "shown")
+    assert shown.status == 0
+    assert f'batch 4 of {QUERY}, only old:\n    {{"k":"a"}}\n    {{"k":"b"}}\n' in shown.out
+    alone = recorded("--fail-on-changed-rows", "--json")
+    assert (alone.status, "give --app" in alone.error["message"]) == (2, True)
+
+
+def test_a_script_that_is_not_there_is_told_before_the_recorded_one_runs(failed: Desk) -> None:
+    """Nothing is recorded."""
+    answer = shell("replay", STREAM, "--app", "missing.py", "--json")
+    assert (answer.status, answer.error["type"]) == (2, "InvalidRequestError")
+    assert failed.stream().control.rehearsal_ids() == []
 
 
 def test_one_batch_is_named(failed: Desk) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.rehearsals import RehearsedQuery
+from airflow_streamstate.protocol.rehearsals import RehearsedQuery, RowComparison
 from support.rehearsal_stage import REHEARSAL, Stage
 from support.simulated_driver import STREAM, make_plan
 from support.simulated_query import SimulatedPlan
@@ -88,6 +88,19 @@ def test_what_did_not_run_is_told(stage: Stage, plan: SimulatedPlan, tmp_path: P
     found = replayed(stage, replace(plan, fails_on_rows_of={last - 1}), tmp_path, last - 1, last)
     assert [batch.batch_id for batch in found.replayed] == [last - 1]
     assert found.notes == (f"not run: batch {last}",)
+
+
+def test_rows_are_compared_with_those_of_another_version(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
+    """Batch by batch; where the other has no rows, none are."""
+    stage.stopped(plan)
+    last = last_of(stage)
+    old = replayed(stage, plan, tmp_path / "old", last)
+    assert old.replayed[0].comparison is None
+    stage.forget()
+    stage.replayed(plan, {"counts": (last - 1, last)}, str(tmp_path / "new"), "counts", str(tmp_path / "old"))
+    first, second = stage.verdict.queries["counts"].replayed
+    assert first.comparison is None
+    assert second.comparison == RowComparison(1, 0, 0)
 
 
 def test_state_that_is_gone_meanwhile_refuses(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
