@@ -85,7 +85,7 @@ NEEDS = {
     "a query that ran without streamstate": r"^adopt ",
     "a batch that always fails": r"^skip ",
     "input that is lost, or a place to begin at": r"--accept-lost-input|--accept-repeated-input",
-    "a query with as many batches": r"^replay flights --batch 812",
+    "a query with as many batches, or a version with the same rows": r"^replay flights .*(--batch 812|--last 10)",
     "a third version, or a sink of a foreachBatch": r"^rollback flights --(snapshot|strategy)",
 }
 """What the other lines need that this life has not; the tests of those verbs have it."""

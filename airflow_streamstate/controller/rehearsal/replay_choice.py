@@ -69,9 +69,12 @@ def batch_chosen(name: str, checkpoint: Checkpoint, batch_id: int) -> tuple[int,
     return (batch_id,)
 
 
-def last_batches(name: str, checkpoint: Checkpoint, count: int) -> tuple[int, ...]:
+def last_batches(name: str, checkpoint: Checkpoint, count: int, *, runs: bool) -> tuple[int, ...]:
     """The newest batches of a query, ascending, up to the one that is planned and not committed, or else to the newest
     one that read something: ``count`` of them, or as many as can be replayed.
+
+    Args:
+        runs: the query runs, so that its planned batch is in flight and has not failed: it counts if it reads rows.
 
     Raises:
         InvalidRequestError: no batch can be replayed.
@@ -79,7 +82,7 @@ def last_batches(name: str, checkpoint: Checkpoint, count: int) -> tuple[int, ..
     """
     planned = planned_batches(checkpoint)
     last = checkpoint.position().planned_id
-    if last is None:
+    if last is None or runs:
         last = next((batch_id for batch_id in reversed(planned) if _reads(checkpoint, batch_id)), None)
     found = [] if last is None else _unbroken(planned, last)
     first = _first_replayable(checkpoint, found)

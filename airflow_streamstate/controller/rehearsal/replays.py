@@ -18,7 +18,7 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.spark_moves import refuse_spark
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints
 from airflow_streamstate.controller.drivers.warm import ATTEMPT
-from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.observe.observation import ALIVE, Observation
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals, Report
 from airflow_streamstate.controller.rehearsal.replay_choice import (
     batch_chosen,
@@ -214,7 +214,9 @@ class Replays:
             return request.compared_with.batches
         checkpoints = chosen_queries(built_checkpoints(self._home, seen), seen.deployment_id, request.query_name)
         return {
-            name: last_batches(name, checkpoint, request.last)
+            name: last_batches(
+                name, checkpoint, request.last, runs=seen.state in ALIVE and name not in seen.failed_queries
+            )
             if request.batch_id is None
             else batch_chosen(name, checkpoint, request.batch_id)
             for name, checkpoint in sorted(checkpoints.items())

@@ -72,19 +72,27 @@ def test_a_batch_whose_state_was_cleaned_up_is_refused_with_those_that_are_left(
 def test_the_last_batches_end_at_the_one_that_is_planned() -> None:
     """Without one, at the newest that read something: an empty batch shows nothing."""
     checkpoint = stateful(4)
-    assert last_batches("counts", checkpoint, 2) == (3, 4)
+    assert last_batches("counts", checkpoint, 2, runs=False) == (3, 4)
     checkpoint.store.put(checkpoint.offset_key(5), spark_offset_text(4))
     commit_batch(checkpoint, 5)
-    assert last_batches("counts", checkpoint, 2) == (3, 4)
+    assert last_batches("counts", checkpoint, 2, runs=False) == (3, 4)
     plan_batch(checkpoint, 6)
     write_hdfs_state(checkpoint, range(6, 7))
-    assert last_batches("counts", checkpoint, 3) == (4, 5, 6)
+    assert last_batches("counts", checkpoint, 3, runs=False) == (4, 5, 6)
+
+
+def test_the_empty_batch_that_is_in_flight_is_not_the_one_that_failed() -> None:
+    """Of a query that runs; of one that has ended, an empty batch may have failed over what its windows gave."""
+    checkpoint = stateful(4)
+    checkpoint.store.put(checkpoint.offset_key(5), spark_offset_text(4))
+    assert last_batches("counts", checkpoint, 1, runs=True) == (4,)
+    assert last_batches("counts", checkpoint, 1, runs=False) == (5,)
 
 
 def test_no_more_batches_are_taken_than_can_be_replayed() -> None:
     """Those that are left are taken."""
-    assert last_batches("counts", stateful(6, kept_from=5), 10) == (5, 6)
-    assert last_batches("counts", stateful(2), 10) == (0, 1, 2)
+    assert last_batches("counts", stateful(6, kept_from=5), 10, runs=False) == (5, 6)
+    assert last_batches("counts", stateful(2), 10, runs=False) == (0, 1, 2)
 
 
 def test_a_query_that_has_read_nothing_is_refused() -> None:
@@ -97,7 +105,7 @@ def test_a_query_that_has_read_nothing_is_refused() -> None:
         if each is checkpoint:
             each.store.delete(each.offset_key(0))
         with pytest.raises(InvalidRequestError, match="no batch of this query can be replayed"):
-            last_batches("counts", each, 1)
+            last_batches("counts", each, 1, runs=False)
 
 
 def test_queries_are_those_with_a_checkpoint() -> None:
