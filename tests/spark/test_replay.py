@@ -19,10 +19,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtur
 QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
 SCRIPT = """
 import json
+import os
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+with open("said.txt", "a") as file:
+    file.write(f"{os.environ.get('STREAMSTATE_REHEARSAL')} {os.environ.get('STREAMSTATE_REPLAY')}\\n")
 spark = SparkSession.builder.getOrCreate()
 rows = spark.readStream.schema("k string, v long").option("maxFilesPerTrigger", 1).json("in")
 values = rows.withColumn("v", F.udf(lambda v: 100 // (v - 7), "long")("v"))
@@ -88,7 +91,8 @@ def test_the_batch_that_failed_runs_again_beside_the_stream(desk: Desk, monkeypa
     (batch,) = failed.json["queries"]["sums"]["batches"]
     assert (batch["batch_id"], batch["error"]) == (2, "ZeroDivisionError: integer division or modulo by zero")
     assert "job.py" in batch["traceback"]
-    assert list((desk.base / "as-it-was").rglob("*.parquet")) == []
+    assert [path.name for path in (desk.base / "as-it-was").rglob("*")] == ["sums"], "nothing half written is left"
+    assert (work / "said.txt").read_text().splitlines() == ["None None", "1 1"]
 
     script.write_text(MENDED)
     mended = shell("replay", "orders", "--app", script, "--last", 2, "--out", desk.base / "mended", "--json")

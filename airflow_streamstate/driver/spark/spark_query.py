@@ -437,7 +437,6 @@ class SparkWriter:
         place = Path(folder)
         partial = place.with_name(f".{place.name}.partial")  # Spark's readers pass hidden names over
         uri = f"file://{partial}"  # Hadoop's paths are not percent-encoded
-        shutil.rmtree(partial, ignore_errors=True)
         written: list[int] = []
         failed: list[Exception] = []
 
@@ -450,23 +449,26 @@ class SparkWriter:
                 failed.append(error)  # Spark's own report of it begins with the report of the callback
                 raise
 
-        with jvm_answers():
-            writer = DataFrame(self._jdf, self._spark).writeStream.foreachBatch(write)
-            jwriter = writer._jwrite.outputMode(read_field(self._jwriter, "outputMode"))
-            jwriter = jwriter.queryName(REHEARSAL_QUERY_NAME).trigger(self._once())
-            jquery = jwriter.option(CHECKPOINT_OPTION, checkpoint_uri).start()
-            try:
-                if not jquery.awaitTermination(max(int(within_seconds * 1000), 1)):
+        try:
+            with jvm_answers():
+                writer = DataFrame(self._jdf, self._spark).writeStream.foreachBatch(write)
+                jwriter = writer._jwrite.outputMode(read_field(self._jwriter, "outputMode"))
+                jwriter = jwriter.queryName(REHEARSAL_QUERY_NAME).trigger(self._once())
+                jquery = jwriter.option(CHECKPOINT_OPTION, checkpoint_uri).start()
+                is_over = jquery.awaitTermination(max(int(within_seconds * 1000), 1))
+                if not is_over:
                     jquery.stop()
-            except StreamingQueryException:
-                if failed:
-                    raise failed[0] from None
-                raise
-        progress = SparkQueryRun(jquery).last_progress()
-        if not written:
-            return WrittenBatch(progress)
-        partial.rename(place)
-        return WrittenBatch(progress, written[-1], tuple(sorted(file.name for file in place.glob("*.parquet"))))
+            progress = SparkQueryRun(jquery).last_progress()
+            if not is_over or not written:
+                return WrittenBatch(progress)
+            partial.rename(place)
+            return WrittenBatch(progress, written[-1], tuple(sorted(file.name for file in place.glob("*.parquet"))))
+        except StreamingQueryException:
+            if failed:
+                raise failed[0] from None
+            raise
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
     def compare_rows(self, old_folder: str, new_folder: str, samples: int) -> RowComparison:
         with jvm_answers():
