@@ -12,6 +12,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.launch.processes import read_stat
 from airflow_streamstate.protocol import layout
@@ -135,8 +136,9 @@ class Running:
                 raise BenchmarkError(f"{what} was not there after {seconds:.0f} s\n{self.log_tail()}")
             if now > next_look:
                 next_look = now + 1.0
-                outcome = self.controller.end_outcome(self.stream_id, self.deployment_id)
-                if outcome is not None and not is_there():
+                look = self.controller.look(WaitCondition("finished", self.stream_id, self.deployment_id))
+                if look.outcome != "pending" and not is_there():
+                    outcome = look.end
                     raise BenchmarkError(f"{self.stream_id} {outcome.state}: {outcome.reason}\n{self.log_tail()}")
             SYSTEM_CLOCK.sleep(POLL_SECONDS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 from airflow_streamstate.checkpoint.entries import SOURCES_NAMED
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -54,12 +55,7 @@ def guard_start(conf: Mapping[str, str], options: Mapping[str, str], trigger: st
         UnsupportedCheckpointError: names the setting, option or trigger.
     """
     if trigger not in KNOWN_TRIGGERS:
-        raise UnsupportedCheckpointError(
-            f"the trigger {trigger} knows no barrier, and no stop, drain or snapshot works without one",
-            trigger=trigger,
-            known=KNOWN_TRIGGERS,
-            next_step="Give the query one of these triggers, or run it without streamstate.",
-        )
+        refuse_trigger(trigger)
     for name, value in options.items():
         if name.lower() == _ASYNC_PROGRESS.lower() and _is_true(value):
             raise _refused("asynchronous progress tracking knows no barrier", option=name)
@@ -78,6 +74,22 @@ def guard_start(conf: Mapping[str, str], options: Mapping[str, str], trigger: st
         )
     if lowered.get(STATE_FORMAT.lower(), "1").strip() == "2" and lowered.get(_PROVIDER.lower()) != ROCKSDB_PROVIDER:
         raise _refused("state checkpoint format 2 is RocksDB's alone", setting=STATE_FORMAT, value="2")
+
+
+def refuse_trigger(trigger: str, next_step: str = "", **context: object) -> NoReturn:
+    """Raise the ``UnsupportedCheckpointError`` of a trigger that knows no barrier.
+
+    Args:
+        next_step: what else can be done, as the end of a sentence.
+        context: where it is asked for.
+    """
+    raise UnsupportedCheckpointError(
+        f"the trigger {trigger} knows no barrier, and no stop, drain or snapshot works without one",
+        **context,
+        trigger=trigger,
+        known=KNOWN_TRIGGERS,
+        next_step=f"Give the query one of these triggers, or run it without streamstate{next_step}.",
+    )
 
 
 def guard_checkpoint(checkpoint: Checkpoint) -> None:

@@ -222,7 +222,7 @@ def skip(session: ShellSession, /, stream_id: str, show: bool, ordering: Orderin
         raise click.UsageError("Missing option '--reason'.")
     controller, request = session.controller(), SkipOrder(stream_id, reason=ordering.reason, **given)
     if show:
-        view = controller.starts.what_skip_passes_over(request).to_json()
+        view = controller.skips.look(request).to_json()
         session.emit(view, lambda console: render.moved(console, view))
         return
     said: dict[str, object] = {}
@@ -231,7 +231,7 @@ def skip(session: ShellSession, /, stream_id: str, show: bool, ordering: Orderin
         said.update(view.to_json())
         session.say(lambda console: render.moved(console, said))
 
-    order = controller.starts.skip(request, ordering.request_id, say)
+    order = controller.skips.skip(request, ordering.request_id, say)
     result: dict[str, object] = {"query": given["query_name"], "batch_id": request.batch_id, **said, **order.to_json()}
     if (outcome := wait_for(session, controller, order, ordering)) is not None:
         result |= {"outcome": outcome.outcome, "state": outcome.state}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -155,10 +155,3 @@ def _command(name: str, entry: Entry) -> click.Command:
     assert isinstance(command, click.Command)  # noqa: S101 - of the table above
     command.name, command.short_help = name, entry.help
     return command
-
-
-def paths() -> Iterator[tuple[str, ...]]:
-    """Every verb as the words that name it: ``("deploy",)``, ``("snapshot", "create")``."""
-    for entries in SECTIONS.values():
-        for name, entry in entries.items():
-            yield from ((name, verb) for verb in entry.verbs) if entry.verbs else ((name,),)

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkReach, Skips, held_up_to, held_without_place
 from airflow_streamstate.connectors.source import NO_OFFSET, OffsetOrder, Source, SparkDoor, UnaskedSource
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder, cannot_undo
+from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder, cannot_undo, path_to_undo
 from airflow_streamstate.connectors.warming import write_beside
 from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpointError
 from airflow_streamstate.protocol.redaction import redact_uri
@@ -180,19 +180,18 @@ class FileSink:
         write_beside(sink, row, scratch_uri)
 
     def find_undo(self, sink: Sink, request: UndoOrder, reach: SinkReach) -> FoundUndo:
-        if sink.path is None:
-            if sink.table is not None and not sink.is_there:
-                return FoundUndo()
-            raise cannot_undo("its location is unknown", sink, request)
-        names = _log_names(sink.path, reach)
+        path = path_to_undo(sink, request)
+        if path is None:
+            return FoundUndo()
+        names = _log_names(path, reach)
         above = [batch_id for batch_id in _plain_ids(names) if batch_id > request.to_batch_id]
         newest = max(above, default=request.to_batch_id)
-        begun = _begun_undo(sink.path, request, reach)
+        begun = _begun_undo(path, request, reach)
         if begun is None and not above:
             return FoundUndo()
         last = request.last_batch_id if begun is None else begun.batch_ids[-1]
         kept = set(_paths(_lines_at(sink, request, names, reach)))
-        held = _paths(_merged_lines(log_folder(sink.path), names, reach)) if above else ()
+        held = _paths(_merged_lines(log_folder(path), names, reach)) if above else ()
         strays = () if begun is None else set(held) - kept - set(begun.removed)
         if (last is not None and newest > last) or strays:
             raise cannot_undo(

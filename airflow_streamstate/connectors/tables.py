@@ -21,7 +21,7 @@ from airflow_streamstate.connectors.source import (
     UnaskedSource,
     Untold,
 )
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder, cannot_undo, written_meanwhile
+from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder, cannot_undo, path_to_undo, written_meanwhile
 from airflow_streamstate.connectors.warming import write_beside
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.redaction import redact_uri
@@ -247,11 +247,8 @@ class DeltaSink:
         write_beside(sink, row, scratch_uri)
 
     def find_undo(self, sink: Sink, request: UndoOrder, reach: SinkReach) -> FoundUndo:
-        if sink.path is None:
-            if sink.table is not None and not sink.is_there:
-                return FoundUndo()
-            raise cannot_undo("its location is unknown", sink, request)
-        versions = _versions(sink.path, reach)
+        path = path_to_undo(sink, request)
+        versions = () if path is None else _versions(path, reach)
         return _Walk(sink, request, reach, versions).back() if versions else FoundUndo()
 
     def undo_batches(self, sink: Sink, request: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:

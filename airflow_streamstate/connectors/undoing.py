@@ -73,8 +73,7 @@ class UndoingSink(SinkConnector, Protocol):
 
         Raises:
             InvalidRequestError: it cannot be exact: the sink's history does not reach back to the batch, or has changes
-                of
-                another writer since.
+                of another writer since.
         """
 
     def undo_batches(self, sink: Sink, request: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
@@ -104,6 +103,17 @@ def means_of(connector: SinkConnector | None) -> UndoMeans:
     if connector.skips == "nothing":
         return "only doubled"
     return "by command" if connector.name == "foreachBatch" else "unknown"
+
+
+def path_to_undo(sink: Sink, request: UndoOrder) -> str | None:
+    """The path of a sink of files; None for a table that does not exist, where there is nothing to undo.
+
+    Raises:
+        InvalidRequestError: the path is unknown.
+    """
+    if sink.path is None and (sink.table is None or sink.is_there):
+        raise cannot_undo("its location is unknown", sink, request)
+    return sink.path
 
 
 def cannot_undo(reason: str, sink: Sink, request: UndoOrder, **facts: object) -> InvalidRequestError:

@@ -29,12 +29,11 @@ def pin(home: Store, stream_id: str, name: str, body: bytes) -> Artifact:
     return artifact
 
 
-def materialise(home: Store, stream_id: str, artifact: Artifact, folder: Path) -> Path:
-    """The pinned file as a local file below ``folder``, its digest checked on the way.
+def read_pinned(home: Store, stream_id: str, artifact: Artifact) -> bytes:
+    """The bytes of a pinned file, their digest checked.
 
     Raises:
         DataError: the home lacks it, or holds other bytes than were pinned.
-        UnavailableError, InvalidRequestError: the folder cannot be written; the disk is full.
     """
     key = layout.artifact_key(stream_id, artifact.sha256, artifact.name)
     stored = home.get(key)
@@ -44,11 +43,22 @@ def materialise(home: Store, stream_id: str, artifact: Artifact, folder: Path) -
             key=key,
             next_step="Put the original bytes back under this key, or deploy the version anew.",
         )
+    return stored.body
+
+
+def materialise(home: Store, stream_id: str, artifact: Artifact, folder: Path) -> Path:
+    """The pinned file as a local file below ``folder``.
+
+    Raises:
+        DataError: as ``read_pinned``.
+        UnavailableError, InvalidRequestError: the folder cannot be written; the disk is full.
+    """
+    body = read_pinned(home, stream_id, artifact)
     target = folder / artifact.name
     with disk_errors("materialise", artifact.name, folder):
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.is_file() or hashlib.sha256(target.read_bytes()).hexdigest() != artifact.sha256:
-            _write_whole(target, stored.body)
+            _write_whole(target, body)
     return target
 
 

@@ -10,8 +10,9 @@ from airflow_streamstate.control.objects import Cells, check_owner
 from airflow_streamstate.errors import ConflictError, DataError, ObjectExistsError, VersionConflictError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes
-from airflow_streamstate.protocol.commands import Command
+from airflow_streamstate.protocol.commands import ALL_COMMANDS, Command
 from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import ALL_EVENTS
 from airflow_streamstate.retry import Retry
 
 CREATE = Retry(tries=50)
@@ -59,7 +60,7 @@ class Journal:
                 continue
             number = layout.number_of(info.key)
             try:
-                command = from_bytes(stored.body, key=info.key, expected=Command)
+                command = from_bytes(stored.body, key=info.key, expected=ALL_COMMANDS)
             except DataError as problem:
                 slots.append(CommandSlot(number, info.key, stored.version, None, problem))
             else:
@@ -118,7 +119,7 @@ class Journal:
             if stored is None:
                 continue
             try:
-                event = from_bytes(stored.body, key=info.key, expected=Event)
+                event = from_bytes(stored.body, key=info.key, expected=ALL_EVENTS)
                 check_owner(event, info.key, stream_id=self.stream_id, deployment_id=self.deployment_id)
             except DataError as problem:
                 yield NumberedEvent(number, None, problem)

@@ -15,7 +15,7 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.deploy.deploying import OnStart
-from airflow_streamstate.controller.deploy.starts import Starts
+from airflow_streamstate.controller.deploy.skips import Skips
 from airflow_streamstate.controller.drivers.launching import SparkConnections
 from airflow_streamstate.controller.drivers.secrets import LookUp
 from airflow_streamstate.controller.home import Home
@@ -23,7 +23,7 @@ from airflow_streamstate.controller.idempotency import request_id_or_new
 from airflow_streamstate.controller.mirrors import Mirrors
 from airflow_streamstate.controller.observe.logs import LogReader
 from airflow_streamstate.controller.observe.observation import ALIVE
-from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, Outcome, StreamStatus
+from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, StreamStatus
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.rehearsal.replays import Replays
 from airflow_streamstate.controller.request.requests import DeployRequest
@@ -77,7 +77,7 @@ class Controller:
         self.snapshot_requests = SnapshotRequests(self._context, self._attempts, self._watching, self._waits)
         self.notifications = Notifications(self._context)
         self.snapshots = Snapshots(self._context)
-        self.starts = Starts(self._context, self._attempts, self._watching)
+        self.skips = Skips(self._context, self._attempts, self._watching)
         self.readings = Readings(self._context)
         self.mirrors = Mirrors(self._context)
         self.retention = Retaining(self._context)
@@ -104,7 +104,9 @@ class Controller:
 
     # deploy and resume
 
-    def deploy(self, request: DeployRequest, on_start: OnStart = lambda _: None) -> DeploymentView:
+    def deploy(
+        self, request: DeployRequest, on_start: OnStart = lambda _: None, *, until_finished: bool = False
+    ) -> DeploymentView:
         """Make a script the current deployment of its stream, and launch it; does not wait for it.
 
         The same request id finds the same deployment, and goes on with it where the first call was cut short. Where
@@ -112,6 +114,8 @@ class Controller:
 
         Args:
             on_start: called with how the deployment starts, before the register moves and anything is launched.
+            until_finished: a call with the same request id launches the next attempt of a failed one also where it had
+                committed batches, until an attempt has finished.
 
         Raises:
             InvalidRequestError: the request is wrong.
@@ -121,11 +125,20 @@ class Controller:
             DataError: a checkpoint of the current deployment is damaged.
         """
         return self._deployer.deploy(
-            resolve_request(request), request_id_or_new(request.request_id, self.clock), on_start
+            resolve_request(request),
+            request_id_or_new(request.request_id, self.clock),
+            on_start,
+            until_finished=until_finished,
         )
 
     def resume(
-        self, stream_id: str, *, request_id: str | None = None, assume_dead: bool = False, reason: str = ""
+        self,
+        stream_id: str,
+        *,
+        request_id: str | None = None,
+        assume_dead: bool = False,
+        reason: str = "",
+        until_finished: bool = False,
     ) -> DeploymentView:
         """Start the next attempt of the current deployment: its recorded code, on its own checkpoints.
 
@@ -133,13 +146,18 @@ class Controller:
             request_id: the same for every retry of this request; None for a new request.
             assume_dead: treat a driver of unknown state as dead.
             reason: kept in the register, and in the attempt's ``Claimed`` event.
+            until_finished: as for ``deploy``.
 
         Raises:
             StreamNotFoundError: there is no such stream.
             ConflictError: the stream runs, is drained, or is being deployed.
         """
         return self._attempts.resume(
-            stream_id, request_id_or_new(request_id, self.clock), assume_dead=assume_dead, reason=reason
+            stream_id,
+            request_id_or_new(request_id, self.clock),
+            assume_dead=assume_dead,
+            reason=reason,
+            until_finished=until_finished,
         )
 
     def running_same_code(self, request: DeployRequest) -> bool:
@@ -385,21 +403,3 @@ class Controller:
         if holder is not None:
             return WaitResult("pending", last_seen=describe_holder(holder))
         return WaitResult("done", {"stream_id": condition.stream_id}, last_seen="no upgrade holds the stream")
-
-    def outcome_of_command(self, stream_id: str, deployment_id: str, command_id: str) -> Outcome | None:
-        """The outcome of a command; None while it is under way. Every end is an outcome, none an error."""
-        seen = self._observer.observe(stream_id, deployment_id)
-        end = self._watching.command_end(seen, command_id)
-        return None if end is None else self._watching.outcome(seen, end, command_id)
-
-    def drain_outcome(self, stream_id: str, deployment_id: str) -> Outcome | None:
-        """The outcome of any drain of this deployment; None while one may still come."""
-        seen = self._observer.observe(stream_id, deployment_id)
-        end = self._watching.drain_end(seen)
-        return None if end is None else self._watching.outcome(seen, end)
-
-    def end_outcome(self, stream_id: str, deployment_id: str) -> Outcome | None:
-        """How a deployment ended; None while it has not."""
-        seen = self._observer.observe(stream_id, deployment_id)
-        end = self._watching.end_of(seen)
-        return None if end is None else self._watching.outcome(seen, end)

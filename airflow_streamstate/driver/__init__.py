@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from airflow_streamstate.driver.attaching import attach as attach
-    from airflow_streamstate.driver.job import JobEnd as JobEnd
-    from airflow_streamstate.driver.job import on_drain as on_drain
-    from airflow_streamstate.driver.job import on_stop as on_stop
+    from airflow_streamstate.driver.attempt.callbacks import JobEnd as JobEnd
+    from airflow_streamstate.driver.attempt.callbacks import on_drain as on_drain
+    from airflow_streamstate.driver.attempt.callbacks import on_stop as on_stop
 
-_MODULES = {"attach": "attaching", "JobEnd": "job", "on_drain": "job", "on_stop": "job"}
+_MODULES = {
+    "attach": "attaching",
+    "JobEnd": "attempt.callbacks",
+    "on_drain": "attempt.callbacks",
+    "on_stop": "attempt.callbacks",
+}
 """Public name -> its module, which is imported on first use."""
 
 

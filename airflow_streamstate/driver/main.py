@@ -24,6 +24,7 @@ from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
 from airflow_streamstate.driver.attempt.reporting import say_to_driver_log
 from airflow_streamstate.driver.config import DriverConfig, read_driver_config
+from airflow_streamstate.driver.ending import ScriptEnd
 from airflow_streamstate.driver.pinned_modules import FoundModules, PinnedModules
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing, oversee
@@ -190,10 +191,11 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
         looked_up=config.secrets,
         open_place=partial(open_store, options=config.s3_options, clock=clock),
     )
+    end = ScriptEnd()
     if rehearsal.replay is None:
-        rehearsing = Rehearsing(attempt, rehearsal, _spark_words)
+        rehearsing = Rehearsing(attempt, rehearsal, _spark_words, end.ask)
     else:
-        rehearsing = Replaying(attempt, rehearsal, rehearsal.replay, _spark_words)
+        rehearsing = Replaying(attempt, rehearsal, rehearsal.replay, _spark_words, end.ask)
     found = FoundModules(clock)
     found.belong_to(attempt)
     hide_in_uncaught(attempt.reporter.redacted)
@@ -202,11 +204,11 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
     if rehearsal.replay is not None:
         os.environ[REPLAY_VARIABLE] = "1"
     threading.Thread(target=oversee, args=(rehearsing, end_process), name="streamstate-oversee", daemon=True).start()
-    status = rehearsing.script_ended(_run_script(config, rehearsing, found, clock))
+    status = rehearsing.script_ended(_run_script(config, rehearsing, found, clock, end=end))
     if rehearsing.begins_seeds():
         put_back()
         os.environ[REHEARSAL_VARIABLE] = "1"
-        status = rehearsing.script_ended(_run_script(config, rehearsing, found, clock, is_again=True))
+        status = rehearsing.script_ended(_run_script(config, rehearsing, found, clock, is_again=True, end=end))
     if not rehearsing.goes_on():
         return status
     put_back()
@@ -250,6 +252,7 @@ def _run_script(
     clock: Clock,
     *,
     is_again: bool = False,
+    end: ScriptEnd | None = None,
 ) -> ScriptFailure | None:
     OF_THIS_PROCESS.begin()
     try:
@@ -269,7 +272,7 @@ def _run_script(
         placed, folder = Path(config.application).parent, Path(config.script_path).resolve().parent
         PinnedModules(placed, folder, config.modules, found.keep).install()
     redacted = supervisor.attempt.reporter.redacted
-    return run_script(config.application, config.arguments, before_report, redacted, config.script_path)
+    return run_script(config.application, config.arguments, before_report, redacted, config.script_path, end)
 
 
 def intercept(supervisor: Supervisor | Rehearsing | WaitingDriver, clock: Clock, *, is_again: bool = False) -> None:
@@ -280,8 +283,7 @@ def intercept(supervisor: Supervisor | Rehearsing | WaitingDriver, clock: Clock,
         ImportError: there is no pyspark.
     """
     refuse_connect_environment(os.environ)
-    from airflow_streamstate.driver.spark.interception import Interception
-    from airflow_streamstate.driver.spark.session import RehearsedInterception, forget_session
+    from airflow_streamstate.driver.spark.interception import Interception, RehearsedInterception, forget_session
 
     if is_again:
         forget_session()

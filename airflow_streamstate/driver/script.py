@@ -12,10 +12,14 @@ import sys
 import threading
 import traceback
 import types
+import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
+from airflow_streamstate.driver.ending import ScriptEnd, script_threads
 from airflow_streamstate.driver.pinned_modules import show_source
 from airflow_streamstate.driver.shutdown.finishing import ScriptFailure, refusal_in
 
@@ -31,6 +35,7 @@ def run_script(
     before_report: Callable[[BaseException], None] = lambda _error: None,
     redacted: Callable[[str], str] = lambda text: text,
     script_path: str | None = None,
+    end: ScriptEnd | None = None,
 ) -> ScriptFailure | None:
     """Run a script until its last line and its threads have ended; None where python would exit with 0.
 
@@ -39,6 +44,7 @@ def run_script(
     Args:
         before_report: called with an error before it is printed; need not return.
         script_path: the ``__file__`` of the script, where it lay when it was deployed; None for ``application``.
+        end: what another thread ends this run by.
     """
     shown = application if script_path is None else script_path
     try:
@@ -49,6 +55,21 @@ def run_script(
         return ScriptFailure(error=text, traceback="", exit_status=MISSING_STATUS)
     show_source(shown, source)
     module = _become_main(shown, arguments)
+    with nullcontext() if end is None else end.run(module.__dict__):
+        failure = _run_lines(source, shown, module, before_report, redacted)
+        join_threads()
+        if end is not None:
+            end.leave_no_thread()
+    return failure
+
+
+def _run_lines(
+    source: bytes,
+    shown: str,
+    module: types.ModuleType,
+    before_report: Callable[[BaseException], None],
+    redacted: Callable[[str], str],
+) -> ScriptFailure | None:
     failure: ScriptFailure | None = None
     try:
         # dont_inherit: the `from __future__` of this file must not apply to the script.
@@ -59,7 +80,6 @@ def run_script(
     except BaseException as error:
         before_report(error)
         failure = _print_failure(error, redacted)
-    join_threads()
     return failure
 
 
@@ -179,13 +199,17 @@ def _without_own_frames(trace: types.TracebackType | None) -> types.TracebackTyp
 
 def join_threads() -> None:
     """Wait for the script's non-daemon threads, as python does before it exits."""
-    while True:
-        others = [
-            thread
-            for thread in threading.enumerate()
-            if not thread.daemon and thread not in (threading.current_thread(), threading.main_thread())
-        ]
-        if not others:
-            return
+    while others := [thread for thread in script_threads() if not thread.daemon]:
+        _shut_down_pools(others)
         for thread in others:
             thread.join()
+
+
+def _shut_down_pools(threads: Sequence[threading.Thread]) -> None:
+    """Let the workers among these threads end after their last work. Python does it for all pools at once, but those of
+    this package still have work."""
+    for thread in threads:
+        arguments = getattr(thread, "_args", ())
+        pool = arguments[0]() if arguments and isinstance(arguments[0], weakref.ref) else None
+        if isinstance(pool, ThreadPoolExecutor):
+            pool.shutdown(wait=False)

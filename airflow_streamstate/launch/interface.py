@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, Protocol, Self, get_args
+from typing import Literal, Protocol, Self
 
 from airflow_streamstate.errors import MalformedMessageError
 from airflow_streamstate.protocol.codec import FieldError, fields_json, read_fields
 
 LaunchState = Literal["pending", "running", "exited", "gone", "unknown"]
-LAUNCH_STATES: tuple[LaunchState, ...] = get_args(LaunchState)
 
 
 class _Plain:

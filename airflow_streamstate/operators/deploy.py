@@ -37,8 +37,9 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     """Deploy a script as the next version of a stream, from the last snapshot of the version before.
 
     Idempotent: a retry, or a cleared task, finds the deployment that it began. If that deployment failed before its
-    first commit, the retry starts its next attempt; if a newer deployment is current, the task fails with a conflict
-    that names it. A task that is cleared after a change of the script, its arguments or its configuration deploys anew.
+    first commit, or with ``wait_until="finished"`` at any time, the retry starts its next attempt; if a newer
+    deployment is current, the task fails with a conflict that names it. A task that is cleared after a change of the
+    script, its arguments or its configuration deploys anew.
 
     Returns ``{stream_id, deployment_id, attempt, state, start: {mode, snapshot_id}}``.
 
@@ -188,7 +189,8 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         # A cleared task with a changed script is another request.
         request_id = request_id_of(context, resolve_request(request).digest)
         request = replace(request, request_id=request_id)
-        return self.wait_for_launched(hook, hook.client.deploy(request, self._say_how_it_starts))
+        view = hook.client.deploy(request, self._say_how_it_starts, until_finished=self.until_finished)
+        return self.wait_for_launched(hook, view)
 
     def _say_how_it_starts(self, view: DeploymentView) -> None:
         """Log the start mode and its notes before the driver runs."""

@@ -50,7 +50,8 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
     deferred task acts only in workers; its trigger only looks. While no version may be running, the task stays in its
     worker, for a minute at most.
 
-    :param healthy_batches: batches that each query has to commit past the handover. (templated)
+    :param healthy_batches: batches that each query has to commit past the handover; of a query with the trigger
+        ``availableNow`` or ``once`` the end of its run counts instead. (templated)
     :param healthy_deadline_seconds: how long the new version has for that. (templated)
     :param caught_up: healthy only when no input is left to read, or no more than the version before had left.
         (templated)

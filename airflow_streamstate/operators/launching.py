@@ -32,6 +32,11 @@ class LaunchingOperator(StreamStateOperator):
         self.on_kill_action = on_kill_action
         self._launched: tuple[str, str] | None = None
 
+    @property
+    def until_finished(self) -> bool:
+        """Whether a retry launches the next attempt of a failed run, whatever it had committed."""
+        return one_of(self.wait_until, WAIT_UNTIL, "wait_until") == "finished"
+
     def wait_for_launched(self, hook: StreamStateHook, view: DeploymentView) -> dict[str, Any]:
         """Wait for the launched deployment as ``wait_until`` says."""
         wanted = one_of(self.wait_until, WAIT_UNTIL, "wait_until")

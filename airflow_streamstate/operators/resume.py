@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class ResumeStreamOperator(LaunchingOperator):
     """Start the current deployment of a stream again, with its recorded code, whatever the path holds by now.
 
-    Idempotent: a retry, or a cleared task, finds the attempt that it began.
+    Idempotent: a retry, or a cleared task, finds the attempt that it began. If that attempt failed before its first
+    commit, or with ``wait_until="finished"`` at any time, the retry starts the next one.
 
     Returns ``{stream_id, deployment_id, attempt, state, start: {mode, snapshot_id}}``.
 
@@ -38,5 +39,6 @@ class ResumeStreamOperator(LaunchingOperator):
             request_id=request_id_of(context),
             assume_dead=yes_or_no(self.assume_dead, "assume_dead"),
             reason=str(self.reason),
+            until_finished=self.until_finished,
         )
         return self.wait_for_launched(hook, view)

@@ -69,7 +69,7 @@ class SkipBatchOperator(StreamStateOperator):
             assume_dead=yes_or_no(self.assume_dead, "assume_dead"),
         )
         purpose = f"{request.batch_id} {request.query_name} {request.accepts_written}"
-        order = hook.client.starts.skip(request, request_id_of(context, purpose), self._say_what_is_passed_over)
+        order = hook.client.skips.skip(request, request_id_of(context, purpose), self._say_what_is_passed_over)
         return self.wait_until_done(hook, WaitCondition.of(order)) if self.wait_for_completion else ordered(order)
 
     def _say_what_is_passed_over(self, view: SkipView) -> None:

@@ -55,16 +55,6 @@ def message(cls: type[AnyMessage]) -> type[AnyMessage]:
     return cls
 
 
-def known_kinds() -> tuple[str, ...]:
-    """Every registered kind, sorted."""
-    return tuple(sorted(_KINDS))
-
-
-def kind_class(kind: str) -> type[Message]:
-    """The class of a registered kind; raises KeyError for another."""
-    return _KINDS[kind]
-
-
 def to_bytes(value: Message, protocol: int = NEWEST_PROTOCOL) -> bytes:
     """The message as UTF-8 JSON with sorted keys: equal messages are equal bytes.
 

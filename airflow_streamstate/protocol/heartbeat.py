@@ -95,6 +95,7 @@ class QueryBeat:
         input_rows_per_second, processed_rows_per_second: Spark's own rates; None before the first progress.
         batch_seconds: from one commit to the next, over the last batches of this attempt; None before there were two.
         read_batch_id, read_rows: the newest batch of this attempt that read rows, and how many; None for none.
+        run_has_ended: its trigger (``once``, ``availableNow``) has ended its last run, without a failure.
     """
 
     batch_id: int | None
@@ -116,6 +117,7 @@ class QueryBeat:
     batch_seconds: float | None = None
     read_batch_id: int | None = None
     read_rows: int | None = None
+    run_has_ended: bool = False
 
 
 @message

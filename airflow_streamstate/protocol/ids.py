@@ -20,7 +20,6 @@ _DEPLOYMENT = re.compile(r"d-([0-9]{4,12})")
 _BACK = "back"
 
 SnapshotKind = Literal["live", "stopped", "pre-drain", "drained"]
-SNAPSHOT_KINDS: tuple[SnapshotKind, ...] = ("live", "stopped", "pre-drain", "drained")
 
 
 def check_id(value: str, what: str) -> str:

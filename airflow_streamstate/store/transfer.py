@@ -72,11 +72,6 @@ def checksum_of(store: Store, key: str) -> str | None:
     return None if stored is None else f"sha256:{hashlib.sha256(stored.body).hexdigest()}"
 
 
-def checksums_of(store: Store, keys: Sequence[str]) -> list[str | None]:
-    """``checksum_of`` each, in the order of the keys."""
-    return store.checksums_of(keys) if isinstance(store, ManyAtOnce) else [checksum_of(store, key) for key in keys]
-
-
 # parts of an object
 
 

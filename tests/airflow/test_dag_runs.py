@@ -171,3 +171,15 @@ def test_snapshots_are_taken_by_schedule(scripted: NamedHome, run_dag: Any, tmp_
     command = scripted.hook().client.notifications.read("flights", returned(found[0], "ask")["command_id"], "d-0001")
     assert isinstance(command, SnapshotRequest)
     assert (command.ttl_seconds, command.reason) == (1800.0, "every hour")
+
+
+def test_a_job_runs_by_schedule(scripted: NamedHome, run_dag: Any, tmp_path: Path) -> None:
+    """Each run of the DAG is the next attempt of the one deployment, and is waited for in the triggerer."""
+    running(scripted, scripted_driver.script(tmp_path, "finishes"))
+    found = [run_dag("scheduled_job") for _ in range(2)]
+    assert [states(run) for run in found] == [{"run": "success"}] * 2
+    results = [returned(run, "run") for run in found]
+    assert [(one["deployment_id"], one["attempt"], one["state"]) for one in results] == [
+        ("d-0001", 2, "finished"),
+        ("d-0001", 3, "finished"),
+    ]

@@ -24,6 +24,7 @@ DAG_IDS = [
     "nightly_upgrades",
     "planned_upgrade",
     "retire_stream",
+    "scheduled_job",
     "scheduled_snapshots",
     "scheduled_upgrade",
     "upgrade_in_one_task",

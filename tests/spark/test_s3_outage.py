@@ -25,6 +25,7 @@ from support.s3_stream import S3Stream, desk_on_s3, driver_folder
 from support.shell import Desk, shell
 
 pytestmark = [
+    pytest.mark.named,
     pytest.mark.spark,
     pytest.mark.s3,
     pytest.mark.timeout(1500),

@@ -1,6 +1,6 @@
 """A warm handover on real Spark: the new driver waits, rehearsed, before the old one gets its barrier.
 
-What ``airflow_streamstate.driver.spark.session`` does between the two passes of a script is shown here, too.
+What ``forget_session`` does between the two passes of a script is shown here, too.
 """
 
 from __future__ import annotations

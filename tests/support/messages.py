@@ -8,7 +8,7 @@ import importlib
 import pkgutil
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from hypothesis import strategies as st
@@ -16,14 +16,21 @@ from hypothesis import strategies as st
 import airflow_streamstate.plan.model
 import airflow_streamstate.protocol
 from airflow_streamstate.clock import whole_milliseconds
-from airflow_streamstate.protocol import codec
 from airflow_streamstate.protocol.codec import Message
 from airflow_streamstate.protocol.settings import AgentSettings
 
 for _module in pkgutil.iter_modules(airflow_streamstate.protocol.__path__):
     importlib.import_module(f"airflow_streamstate.protocol.{_module.name}")
 
-KINDS: dict[str, type[Message]] = {kind: codec.kind_class(kind) for kind in codec.known_kinds()}
+
+def _registered(cls: type[Message]) -> Iterator[type[Message]]:
+    if cls.__dict__.get("kind") and cls.__module__.startswith("airflow_streamstate."):
+        yield cls
+    for each in cls.__subclasses__():
+        yield from _registered(each)
+
+
+KINDS: dict[str, type[Message]] = {cls.kind: cls for cls in _registered(Message)}
 """Every registered kind, with its class."""
 
 numbers = st.integers(-(2**40), 2**40)

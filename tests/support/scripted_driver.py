@@ -7,6 +7,7 @@ script that is "run" holds one word per line, and these are what it knows:
 - ``proves``: as ``runs``, with three batches past those that it began from;
 - ``lags``: as ``proves``, and its source has some left at the one look there was at it;
 - ``finishes``: commits a batch, and ends by itself;
+- ``breaks``: commits a batch and fails; from its third attempt on it ends by itself;
 - ``fails``: ends before it has committed anything;
 - ``hangs``: starts, and never commits anything;
 - ``late``: as ``proves``, some seconds after it has started;
@@ -96,7 +97,10 @@ def main(argv: list[str]) -> int:
         attempt.failed("ValueError: boom")
         return 1
     _begin(attempt, set(words))
-    if "finishes" in words:
+    if "breaks" in words and attempt.attempt < 3:
+        attempt.failed("ValueError: boom")
+        return 1
+    if {"finishes", "breaks"} & set(words):
         attempt.finished()
         return 0
     began = time.monotonic()  # noqa: TID251 - a real process

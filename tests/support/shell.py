@@ -18,12 +18,17 @@ import pytest
 from rich.console import Console
 
 from airflow_streamstate.cli.main import cli, run
-from airflow_streamstate.cli.verbs import paths
+from airflow_streamstate.cli.verbs import SECTIONS
 from airflow_streamstate.store.local import LocalStore
 from support.launches import end_processes
 from support.scripted_stream import ScriptedAttempt, ScriptedStream
 
-VERBS = [" ".join(path) for path in paths()]
+VERBS = [
+    " ".join((name, *verb))
+    for entries in SECTIONS.values()
+    for name, entry in entries.items()
+    for verb in ([(one,) for one in entry.verbs] or [()])
+]
 """Each as it is typed: ``deploy``, ``snapshot create``."""
 STREAM_VERBS = [verb for verb in VERBS if verb not in ("list", "home doctor", "home restore")]
 

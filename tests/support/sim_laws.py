@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.lineage.lineage import lineage_of
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
@@ -163,8 +164,8 @@ def _assert_orders(world: World, *, woke_up: bool) -> None:
     """Every order that was ever written has exactly one end that its requester can read."""
     controller = world.calm_controller(Process(world.schedule, "reader", 0, lambda _: None))
     for deployment_id, command_id in world.watched.commands:
-        outcome = controller.outcome_of_command(STREAM, deployment_id, command_id)
-        assert outcome is not None, f"the order {command_id} to {deployment_id} has no end"
+        look = controller.look(WaitCondition("stopped", STREAM, deployment_id, command_id=command_id))
+        assert look.outcome != "pending", f"the order {command_id} to {deployment_id} has no end: {look.last_seen}"
         answers = [
             entry.event.kind
             for entry in world.control.journal(deployment_id).events()

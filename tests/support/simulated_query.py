@@ -36,6 +36,7 @@ from airflow_streamstate.checkpoint.entries import (
 )
 from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
 from airflow_streamstate.checkpoint.seed import PINNED_CONF_KEYS
 from airflow_streamstate.connectors.sink import HeldBatches, Sink
 from airflow_streamstate.connectors.source import Source
@@ -94,6 +95,7 @@ class SimulatedPlan:
             nothing then, so that its state is asked.
         stays_cold: what of its sink cannot be warmed, in words.
         shows_sources: its plan tells what its sources are (``support.simulated_connector`` knows them).
+        offset_log: the version of its entries; "v2" leaves out the number of partitions, as Spark 4.2 does.
     """
 
     sources: list[SimulatedSource]
@@ -113,6 +115,7 @@ class SimulatedPlan:
     shows_sources: bool = False
     last_timer_ms: int | Exception | None = None
     stays_cold: tuple[str, ...] = ()
+    offset_log: Literal["v1", "v2"] = "v1"
 
     @property
     def watermarks(self) -> tuple[WatermarkSpec, ...]:
@@ -553,6 +556,10 @@ class SimulatedRun:
         batch = self._need_batch()
         now_ms = int(self._clock.now().timestamp() * 1000)
         entry = OffsetEntry(batch.watermark_ms, now_ms, CONF, batch.end_lines)
+        if self._plan.offset_log == "v2":
+            conf = {name: value for name, value in CONF.items() if name != PARTITIONS}
+            keys = tuple(str(number) for number in range(len(batch.end_lines)))
+            entry = replace(entry, conf=conf, version="v2", source_keys=keys)
         self.checkpoint.store.put(self.checkpoint.offset_key(batch.batch_id), format_offset_entry(entry))
         self.phase = "run"
         self._wakes_at = self._clock.monotonic_seconds() + self._plan.batch_seconds

@@ -22,6 +22,7 @@ from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.errors import ConflictError, ObjectExistsError, VersionConflictError
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import DrainNotification
+from airflow_streamstate.protocol.events import Finished
 from airflow_streamstate.protocol.ids import attempt_of, launch_key_for
 from airflow_streamstate.protocol.records import RequestRecord, SnapshotWish
 
@@ -39,7 +40,14 @@ class Attempts:
         self._clock = context.clock
 
     def resume(
-        self, stream_id: str, request_id: str, *, assume_dead: bool, reason: str = "", upgrade_id: str | None = None
+        self,
+        stream_id: str,
+        request_id: str,
+        *,
+        assume_dead: bool,
+        reason: str = "",
+        upgrade_id: str | None = None,
+        until_finished: bool = False,
     ) -> DeploymentView:
         """As ``Controller.resume``; ``upgrade_id``: the upgrade that this is a step of."""
         control = self._home.control(stream_id)
@@ -49,7 +57,7 @@ class Attempts:
         seen = self._observer.observe(stream_id)
         if record is None:
             return self._resume(control, seen, request_id, None, assume_dead, reason, upgrade_id)
-        # A repeated request finishes its attempt, or tries again where that failed and committed nothing.
+        # A repeated request finishes its attempt, or tries again where that failed before it had worked.
         if seen.deployment_id != record.deployment_id:
             raise ConflictError(
                 "a newer deployment is current than the one that this request resumed",
@@ -61,7 +69,11 @@ class Attempts:
         began = None if record.command_id is None else attempt_of(record.command_id)
         if began is None or seen.attempt < began:
             return self._resume(control, seen, request_id, record, assume_dead, reason, upgrade_id)
-        return self._go_on(control, seen, lambda: has_committed_since(self._home, seen, began), reason=reason)
+
+        def has_worked() -> bool:
+            return has_finished(seen, began) if until_finished else has_committed_since(self._home, seen, began)
+
+        return self._go_on(control, seen, has_worked, reason=reason)
 
     def _resume(
         self,
@@ -99,14 +111,26 @@ class Attempts:
         self._drivers.launch(control, seen.spec, attempt)
         return self.view(control.stream_id, seen.deployment_id, tuple(notes))
 
-    def go_on(self, control: StreamControl, seen: Observation, rehearsal_id: str | None = None) -> DeploymentView:
+    def go_on(
+        self,
+        control: StreamControl,
+        seen: Observation,
+        rehearsal_id: str | None = None,
+        *,
+        until_finished: bool = False,
+    ) -> DeploymentView:
         """Repeat the request that became this deployment: launch the driver of an attempt that never got one, or the
         next attempt where the current one failed before its first commit; otherwise change nothing.
 
         Args:
             rehearsal_id: the rehearsal whose driver may wait to be the first attempt.
+            until_finished: the next attempt also where batches were committed, until an attempt has finished.
         """
-        return self._go_on(control, seen, lambda: has_committed(self._home, control, seen), rehearsal_id)
+
+        def has_worked() -> bool:
+            return has_finished(seen, 1) if until_finished else has_committed(self._home, control, seen)
+
+        return self._go_on(control, seen, has_worked, rehearsal_id)
 
     def _go_on(
         self,
@@ -149,12 +173,13 @@ class Attempts:
         """Prove the observed attempt ended, then move the register to the next one (1a.8).
 
         Raises:
-            InvalidRequestError: the next attempt could not be launched; nothing was changed.
+            InvalidRequestError, DataError: the next attempt could not be launched; nothing was changed.
             ConflictError: the driver runs or its state is unknown, another writer moved the register, or the stream
                 is retired.
         """
         refuse_retired(seen.register)
         self._drivers.check(seen.spec, seen.attempt + 1)
+        self._drivers.check_pinned(seen.spec)
         self._context.endings.prove(control, seen, assume_dead=assume_dead)
         self._update_register(
             control, seen, attempt=seen.attempt + 1, attempt_mode=mode, intent=None, attempt_reason=reason
@@ -230,6 +255,11 @@ class Attempts:
             start=seen.spec.start,
             notes=notes,
         )
+
+
+def has_finished(seen: Observation, attempt: int) -> bool:
+    """Whether the script of this attempt, or of a later one, has come to its end by itself."""
+    return any(event.attempt >= attempt for event in seen.of_kind(Finished, any_attempt=True))
 
 
 def _drains_first(drain: DrainNotification) -> str:

@@ -26,7 +26,13 @@ class Deployer:
         self._attempts = attempts
 
     def deploy(
-        self, resolved: ResolvedRequest, request_id: str, on_start: OnStart, *, upgrade_id: str | None = None
+        self,
+        resolved: ResolvedRequest,
+        request_id: str,
+        on_start: OnStart,
+        *,
+        upgrade_id: str | None = None,
+        until_finished: bool = False,
     ) -> DeploymentView:
         """As ``Controller.deploy``; ``upgrade_id``: the upgrade that this is a step of."""
         control = self._context.home.control(resolved.stream_id, begins=True)
@@ -43,7 +49,7 @@ class Deployer:
             if upgrade_id is not None or isinstance(decision, Begin):
                 refuse_during_upgrade(control, register, upgrade_id)
             if isinstance(decision, Became):
-                return self._became(control, decision.deployment_id, request_id, resolved.rehearsal_id)
+                return self._became(control, decision.deployment_id, request_id, resolved.rehearsal_id, until_finished)
             refuse_retired(register, revives=resolved.request.revives)
             try:
                 deploying = Deploying(self._context, self._attempts, control, resolved, request_id, decision)
@@ -53,11 +59,16 @@ class Deployer:
         raise someone_was_first(control)
 
     def _became(
-        self, control: StreamControl, deployment_id: str, request_id: str, rehearsal_id: str | None
+        self,
+        control: StreamControl,
+        deployment_id: str,
+        request_id: str,
+        rehearsal_id: str | None,
+        until_finished: bool,
     ) -> DeploymentView:
         seen = self._context.observer.observe(control.stream_id, deployment_id)
         if seen.spec.request_id != request_id:
             raise taken(seen.spec)
         if seen.is_unlaunched and seen.spec.start.predecessor_id is not None:
             retire_commands(control, seen.spec.start.predecessor_id)
-        return self._attempts.go_on(control, seen, rehearsal_id)
+        return self._attempts.go_on(control, seen, rehearsal_id, until_finished=until_finished)

@@ -219,6 +219,7 @@ class Deploying:
         self._home.begin(self._context.requested_by, has_stream=stored is not None)
         self._home.places.claim(self._control, self._wanted.snapshots)
         self._resolved.pin(self._home.guarded)
+        self._context.drivers.check_pinned(self._wanted)
         self._record()
         stored = self._intend(stored)
         try:

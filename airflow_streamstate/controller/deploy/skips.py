@@ -14,14 +14,14 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused, decide_resume
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints
-from airflow_streamstate.controller.idempotency import check_same_request
+from airflow_streamstate.controller.idempotency import check_same_request, request_id_or_new
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome
 from airflow_streamstate.controller.observe.views import CommandView, Outcome
 from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.controller.wait.watching import Watching
-from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.errors import ConflictError, DataError, InvalidRequestError
 from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.positions import SourceMove
@@ -94,16 +94,20 @@ class Skips:
         """
         return self._look(self._context.observer.observe(order.stream_id), order, None)
 
-    def skip(self, order: SkipOrder, request_id: str, on_view: Callable[[SkipView], None]) -> CommandView:
-        """Record the order and start the attempt that carries it out. Idempotent by request id.
+    def skip(
+        self, order: SkipOrder, request_id: str | None = None, on_view: Callable[[SkipView], None] = lambda _: None
+    ) -> CommandView:
+        """Start an attempt that commits a batch without its rows, for a batch that always fails.
 
         Args:
+            request_id: the same for all tries of one request; None for a new one.
             on_view: gets the skipped input before anything is recorded.
 
         Raises:
             StreamNotFoundError, InvalidRequestError: as ``look``.
             ConflictError: the stream runs, is drained or lost, or a drain of it is not finished.
         """
+        request_id = request_id_or_new(request_id, self._context.clock)
         control = self._context.home.control(order.stream_id)
         command_id = str(uuid.uuid5(_NAMESPACE, f"{order.stream_id}/{request_id}"))
         asked = {"batch_id": order.batch_id, "query_name": order.query_name, "accepts_written": order.accepts_written}
@@ -135,6 +139,7 @@ class Skips:
         on_view(view)
         if not seen.is_unlaunched:  # all refusals come before the first record
             self._context.drivers.check(seen.spec, seen.attempt + 1)
+            self._context.drivers.check_pinned(seen.spec)
             self._context.endings.prove(control, seen, assume_dead=order.assume_dead)
         if record is None:
             self._attempts.record_request(control, request_id, "skip", digest, seen, command_id)
@@ -176,7 +181,7 @@ class Skips:
         """
         try:
             self._attempts.move(control, seen, "run", assume_dead=order.assume_dead, reason=order.reason)
-        except (ConflictError, InvalidRequestError):
+        except (ConflictError, DataError, InvalidRequestError):
             now = control.need_register().value
             if now.deployment_id == seen.deployment_id and now.attempt > seen.attempt:
                 return False

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.control.artifacts import materialise
+from airflow_streamstate.control.artifacts import materialise, read_pinned
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.drivers.secrets import LookUp, Resolved, environment_secrets, resolve
 from airflow_streamstate.controller.drivers.warm import WarmHandovers, handle_of
@@ -85,6 +85,15 @@ class Drivers:
         """
         self._launcher.check(self._unplaced_request(spec, attempt))
 
+    def check_pinned(self, spec: DeploymentSpec) -> None:
+        """Check the pinned files of a deployment, so that an attempt which cannot run them takes no number.
+
+        Raises:
+            DataError: one is missing or altered.
+        """
+        for artifact in self._home.control(spec.stream_id).with_found_modules(spec).artifacts:
+            read_pinned(self._home.home, spec.stream_id, artifact)
+
     def spark_version(self, spec: DeploymentSpec) -> str:
         """The version of the Spark that would run a deployment; "" where it is unknown here. Raises as ``check``."""
         return self._launcher.spark_version(self._unplaced_request(spec, 1))
@@ -100,6 +109,7 @@ class Drivers:
         Raises:
             InvalidRequestError: the launcher refuses it, which closes the attempt as failed; or a secret cannot be
                 looked up, which changes nothing.
+            DataError: as ``check_pinned``.
             UnavailableError, OutcomeUnknownError: try again; a retry gives the same driver.
         """
         launch_key = launch_key_for(spec.deployment_id, attempt)

@@ -1,4 +1,5 @@
-"""Whether a query has caught up: its sources reported no lag in this attempt, or its newest trigger found no input.
+"""Whether a query has caught up: its sources reported no lag in this attempt, its newest trigger found no input, or its
+run has ended by itself.
 
 An unknown lag is never a yes. Pure.
 """
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_streamstate.connectors.moving import counted
+from airflow_streamstate.controller.observe.bounded_runs import ended_runs
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.pace import left_at_least
 from airflow_streamstate.protocol.events import QueryStarted
@@ -24,8 +26,14 @@ class CaughtUp:
     why: str
 
 
+RUN_HAS_ENDED = CaughtUp(True, "its run has ended by itself")
+
+
 def decide_caught_up(seen: Observation, at_most: int = 0) -> CaughtUp:
-    """Whether each query of the current attempt has a lag of at most ``at_most`` in each source, in its own unit."""
+    """Whether each query of the current attempt has a lag of at most ``at_most`` in each source, in its own unit.
+
+    What comes after the end of a run that ended by itself is the next attempt's.
+    """
     if seen.state == "finished":
         return CaughtUp(True, "it has come to its end by itself")
     beat = seen.heartbeat
@@ -35,7 +43,10 @@ def decide_caught_up(seen: Observation, at_most: int = 0) -> CaughtUp:
     age_seconds = (seen.observed_at - beat.at).total_seconds()
     if age_seconds > seen.spec.settings.lost_after_seconds:
         return CaughtUp(False, f"its last sign of life is {age_seconds:.0f} s old")
-    found = {name: query_caught_up(beat.queries.get(name), at_most) for name in names}
+    ended = ended_runs(seen)
+    found = {
+        name: RUN_HAS_ENDED if name in ended else query_caught_up(beat.queries.get(name), at_most) for name in names
+    }
     missing = {name: one for name, one in found.items() if not one.is_so}
     return CaughtUp(not missing, "; ".join(f"query {name}: {one.why}" for name, one in (missing or found).items()))
 

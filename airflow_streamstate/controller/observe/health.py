@@ -1,7 +1,8 @@
 """Whether a new version is healthy: batches past the handover, no restart, and a pace not far below the old one's.
 
 A version that is only slower is kept, with a warning; a version that fails, or stands still, is not. No single sample
-of the lag decides: it depends on how much of a batch has passed (``pace``).
+of the lag decides: it depends on how much of a batch has passed (``pace``). A query whose trigger ends its run by
+itself is judged by that run instead: whether it came to its end, however many batches that took.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from airflow_streamstate.controller.observe.bounded_runs import bounded_queries, ended_runs, repeated_runs
 from airflow_streamstate.controller.observe.caught_up import describe_behind, has_some_left, lags_of, query_caught_up
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation
 from airflow_streamstate.controller.observe.pace import decide_slower, left_at_least, paces_of
-from airflow_streamstate.protocol.events import Failed, QueryStarted
+from airflow_streamstate.protocol.events import Failed, Finished, QueryStarted
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.upgrades import HealthyWhen
@@ -75,7 +77,7 @@ def decide_health(
     """
     state = seen.state
     if state == "finished":
-        return Healthy()  # a script that reads what there is, and ends by itself
+        return _health_of_finished(seen, handover)
     if state in ("failed", "fenced", "stopped", "drained", "degraded"):
         failed = next(seen.of_kind(Failed), None)
         why = failed.sentence if failed is not None else seen.why
@@ -95,17 +97,44 @@ def has_begun(seen: Observation, handover: SnapshotManifest | None) -> bool:
     """Whether every query has committed a batch past the handover, or found no input."""
     if seen.state not in ALIVE or _not_begun(seen, handover):
         return False
-    queries = beats_of(seen)
-    return all(_committed(queries[name], handover, name) >= 1 or _is_idle(queries[name]) for name in _started(seen))
+    queries, ended = beats_of(seen), ended_runs(seen)
+    return all(
+        name in ended or _committed(queries[name].batch_id, handover, name) >= 1 or _is_idle(queries[name])
+        for name in _started(seen)
+    )
+
+
+def _health_of_finished(seen: Observation, handover: SnapshotManifest | None) -> Health:
+    """The health of a version whose script has ended with status 0."""
+    failed = next(iter(seen.failed_queries.values()), None)
+    if failed is not None:
+        return Unhealthy(f"it is finished, and query {failed.query_name} had failed: {failed.sentence}")
+    started = _started(seen)
+    if not started:
+        return Unhealthy("it is finished, and its script has started no query")
+    end = next(seen.of_kind(Finished), None)
+    queries, bounded, warnings = beats_of(seen), bounded_queries(seen), []
+    for name in started:
+        position, query = None if end is None else end.queries.get(name), queries.get(name)
+        has_worked = position is not None and _committed(position.batch_id, handover, name) >= 1
+        # A run that ends by itself and commits nothing has found no input.
+        if not has_worked and name not in bounded and (query is None or not _is_idle(query)):
+            warnings.append(f"query {name} had committed no batch when its script ended")
+    return Healthy(tuple(warnings))
 
 
 def _doubts(
     seen: Observation, handover: SnapshotManifest | None, wanted: HealthyWhen, old_beats: Beats
 ) -> Iterator[_Doubt]:
-    queries = beats_of(seen)
+    queries, bounded, ended = beats_of(seen), bounded_queries(seen), ended_runs(seen)
     for name in _started(seen):
+        if name in ended:
+            continue
         query, before = queries[name], old_beats.get(name)
-        committed = _committed(query, handover, name)
+        committed = _committed(query.batch_id, handover, name)
+        if name in bounded:
+            yield _doubt_of_run(seen, name, committed, wanted)
+            continue
         took_seconds, bound = query.batch_seconds, ""
         if took_seconds is None and committed > 0:
             took_seconds, bound = _least_batch_seconds(seen, name, query, committed, wanted), "at least "
@@ -115,6 +144,33 @@ def _doubts(
         still_seconds = _stands_still(seen, query, before, wanted) if committed > 0 else 0.0
         still = f"; it stands still: nothing was committed for {still_seconds:.0f} s" if still_seconds else ""
         yield _Doubt(f"query {name} {doubt.text}{still}", doubt.is_fatal or bool(still))
+    if _script_may_end(seen, ended):
+        yield _Doubt("its queries have ended by themselves, and its script has not ended yet", is_fatal=False)
+
+
+def _doubt_of_run(seen: Observation, name: str, committed: int, wanted: HealthyWhen) -> _Doubt:
+    """What speaks against a query whose trigger ends its run by itself, while that run goes on."""
+    query = beats_of(seen)[name]
+    count = max(committed, 0)
+    text = f"query {name} has committed {count} {'batch' if count == 1 else 'batches'}, and its run has not ended yet"
+    still_seconds = _stands_still(seen, query, None, wanted) if committed > 0 else 0.0
+    if still_seconds:
+        return _Doubt(f"{text}; it stands still: nothing was committed for {still_seconds:.0f} s", is_fatal=True)
+    is_behind = wanted.caught_up and not query_caught_up(query).is_so
+    return _Doubt(text, is_fatal=committed <= 0 or is_behind)
+
+
+def _script_may_end(seen: Observation, ended: frozenset[str]) -> bool:
+    """Whether the script of a version whose runs have all ended is likely to end, or to start its next query, soon.
+
+    It has ``exit_grace_seconds`` for that, by the driver's clock.
+    """
+    beat = seen.heartbeat
+    if beat is None or ended != set(_started(seen)) or repeated_runs(seen):
+        return False
+    moments = [event.at for event in seen.of_kind(QueryStarted)]
+    moments += [query.committed_at for query in beat.queries.values() if query.committed_at is not None]
+    return (beat.at - max(moments)).total_seconds() <= seen.spec.settings.exit_grace_seconds
 
 
 def _least_batch_seconds(
@@ -231,13 +287,16 @@ def _started(seen: Observation) -> list[str]:
     return sorted({event.query_name for event in seen.of_kind(QueryStarted)})
 
 
-def _committed(query: QueryBeat, handover: SnapshotManifest | None, name: str) -> int:
-    """Batches past the handover. A batch that the handover had planned is none of the new version's own (1a.6)."""
+def _committed(batch_id: int | None, handover: SnapshotManifest | None, name: str) -> int:
+    """How many batches past the handover this is the last of.
+
+    A batch that the handover had planned is none of the new version's own (1a.6).
+    """
     before = None if handover is None else handover.queries.get(name)
     begun_at = None if before is None else before.position.planned_batch_id
     if before is not None and begun_at is None:
         begun_at = before.position.batch_id
-    return 0 if query.batch_id is None else query.batch_id - (-1 if begun_at is None else begun_at)
+    return 0 if batch_id is None else batch_id - (-1 if begun_at is None else begun_at)
 
 
 def _is_idle(query: QueryBeat) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Literal, TypeVar, get_args
+from typing import Literal, TypeVar
 
 from airflow_streamstate.control import command_status
 from airflow_streamstate.control.command_status import NEVER_SEEN, CommandStatus, fold
@@ -41,7 +41,6 @@ State = Literal[
     "launching", "running", "degraded", "draining", "drained", "stopping", "stopped", "finished", "failed", "lost",
     "fenced",
 ]  # fmt: skip
-STATES: tuple[State, ...] = get_args(State)
 ALIVE: frozenset[State] = frozenset({"launching", "running", "degraded", "draining", "stopping"})
 ENDED: frozenset[State] = frozenset({"drained", "stopped", "finished", "failed", "fenced"})
 

@@ -20,6 +20,7 @@ from airflow_streamstate.controller.request.resolved_request import (
 )
 from airflow_streamstate.controller.request.script_modules import modules_beside, script_path_of
 from airflow_streamstate.controller.request.script_paths import notes_on_paths
+from airflow_streamstate.controller.request.script_triggers import refuse_triggers
 from airflow_streamstate.controller.request.version import Version, digest_of
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.records import Artifact, OnQueryFailure, StartMode
@@ -183,12 +184,14 @@ def changed(before: Version, request: ChangeRequest, home: Store) -> Version:
 
     Raises:
         InvalidRequestError: a file cannot be read, or two files of one kind have the same name.
+        UnsupportedCheckpointError: the script asks for a trigger that knows no barrier.
     """
     application, modules, script_path = before.application, before.modules, before.script_path
     if request.application is not None:
         check_attaches(request.application, attaches=before.attaches)
-        application = _pin(home, request, CodeFile(request.application.name, request.application))
         beside = modules_beside(request.application, request.modules)
+        refuse_triggers(request.application, beside)
+        application = _pin(home, request, CodeFile(request.application.name, request.application))
         modules = tuple(_pin(home, request, file) for file in beside)
         script_path = script_path_of(request.application)
     master, spark_conn_id = request.master, request.spark_conn_id

@@ -10,6 +10,7 @@ from airflow_streamstate.controller.request.code_files import CodeFile, py_file
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.script_modules import folder_of, modules_beside, script_path_of
 from airflow_streamstate.controller.request.script_paths import notes_on_paths
+from airflow_streamstate.controller.request.script_triggers import refuse_triggers
 from airflow_streamstate.controller.request.version import Version, digest_of
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS, Artifact, DeploymentSpec
@@ -145,10 +146,13 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
 
     Raises:
         InvalidRequestError: a file cannot be read, or two files of one kind have the same name.
+        UnsupportedCheckpointError: the script asks for a trigger that knows no barrier.
     """
     request = replace(request, snapshots=checked_place(request))
     application = CodeFile(request.application.name, request.application).artifact
     check_attaches(request.application, attaches=request.attaches)
+    modules = modules_beside(request.application, request.modules)
+    refuse_triggers(request.application, modules)
     version = Version(
         application=application,
         arguments=request.arguments,
@@ -156,7 +160,7 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
         conf=request.conf,
         py_files=digests_of(request.py_files, "py_files"),
         files=digests_of(request.files, "files"),
-        modules=tuple(file.artifact for file in modules_beside(request.application, request.modules)),
+        modules=tuple(file.artifact for file in modules),
         script_path=script_path_of(request.application),
         working_folder="" if request.working_folder is None else str(request.working_folder),
         packages=request.packages,

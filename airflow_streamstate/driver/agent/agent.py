@@ -10,9 +10,9 @@ import traceback
 from collections.abc import Callable
 
 from airflow_streamstate.driver.agent.heartbeats import HeartbeatWriter
+from airflow_streamstate.driver.agent.live_snapshots import PeriodicSnapshots
 from airflow_streamstate.driver.agent.mirroring import ROUND_SECONDS, Mirroring, OpenMirror
 from airflow_streamstate.driver.agent.obeying import CommandHandler
-from airflow_streamstate.driver.agent.periodic_snapshots import PeriodicSnapshots
 from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.query_failures import tell_failed_queries

@@ -97,6 +97,7 @@ class HeartbeatWriter:
             idle_triggers=idle_triggers,
             skipped_batches=tell_skipped(self._attempt, query),
             is_idle=idle_triggers > 0 if progress is None else progress.is_idle,
+            run_has_ended=not query.plans_batch_by_batch and query.ended and query.failure() is None,
         )
         if behind is not None:
             rows = behind.rows

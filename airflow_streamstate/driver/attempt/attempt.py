@@ -3,10 +3,8 @@ owner."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from airflow_streamstate.checkpoint.entries import BarrierKind, BarrierMark
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -18,6 +16,7 @@ from airflow_streamstate.driver.attempt.background import InBackground, in_daemo
 from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
 from airflow_streamstate.driver.attempt.fence import Fence
 from airflow_streamstate.driver.attempt.latch import Latch
+from airflow_streamstate.driver.attempt.logical_query import AttemptQueries
 from airflow_streamstate.driver.attempt.reporting import Reporter, Say, say_to_driver_log
 from airflow_streamstate.driver.attempt.source_book import SourceBook
 from airflow_streamstate.driver.attempt.start_snapshot import StartSnapshot
@@ -30,9 +29,6 @@ from airflow_streamstate.protocol.register import AttemptMode
 from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
-
-if TYPE_CHECKING:
-    from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 
 
 @dataclass
@@ -49,58 +45,6 @@ class ScriptState:
 
     def note_ended(self, *, has_failed: bool) -> None:
         self.has_ended, self.has_failed = True, has_failed
-
-
-class AttemptQueries:
-    """The queries that an attempt has started, by name: the script's thread adds them, the agent's thread reads them.
-
-    Attributes:
-        first_failed: the query whose failure was told first; None while there is none.
-        last_start_at_seconds: the monotonic time of the script's last ``start()``; None before the first.
-    """
-
-    def __init__(self) -> None:
-        self._by_name: dict[str, LogicalQuery] = {}
-        self._guard = threading.Lock()
-        self.first_failed: LogicalQuery | None = None
-        self.last_start_at_seconds: float | None = None
-
-    def __getitem__(self, name: str) -> LogicalQuery:
-        return self._by_name[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._by_name
-
-    def __len__(self) -> int:
-        return len(self._by_name)
-
-    def get(self, name: str) -> LogicalQuery | None:
-        return self._by_name.get(name)
-
-    def names(self) -> list[str]:
-        """The names, in the order of their first starts."""
-        return list(self._by_name)
-
-    def all(self) -> list[LogicalQuery]:
-        """A copy: queries that are added later do not change it."""
-        return list(self._by_name.values())
-
-    def add(self, query: LogicalQuery) -> None:
-        """Add a query; it replaces an earlier one of the same name."""
-        self._by_name[query.name] = query
-
-    def note_start(self, at_seconds: float) -> None:
-        self.last_start_at_seconds = at_seconds
-
-    def begin_to_tell(self, query: LogicalQuery) -> bool:
-        """Whether this call may tell the failure of a query: two threads may look at once."""
-        with self._guard:
-            is_first, query.is_failure_told = not query.is_failure_told, True
-            return is_first
-
-    def note_failed(self, query: LogicalQuery) -> None:
-        if self.first_failed is None:
-            self.first_failed = query
 
 
 class Attempt:

@@ -9,7 +9,7 @@ from datetime import datetime
 from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.driver.attempt.reporting import Reporter
-from airflow_streamstate.errors import DataError, FencedError, HomeAwayError, UnavailableError
+from airflow_streamstate.errors import DataError, FencedError, HomeAwayError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Fenced
 from airflow_streamstate.protocol.records import DeploymentSpec
@@ -92,6 +92,17 @@ class Fence:
         current = ("", 0) if register is None else (register.deployment_id or "", register.attempt)
         self._reporter.say(f"this attempt has been replaced by {current[0]} attempt {current[1]}; it stops now")
         self._reporter.try_write(Fenced, current_deployment_id=current[0], current_attempt=current[1])
+
+    def close_unless_named(self) -> bool:
+        """Silence this attempt, unless the register names it and no replacement is intended; whether it did."""
+        try:
+            stored = self._control.register()
+        except StreamStateError:
+            stored = None
+        if stored is not None and self.names_this(stored.value) and stored.value.intent is None:
+            return False
+        self.close(None)
+        return True
 
     def close_unclaimed(self) -> bool:
         """Silence this attempt without an event, as for a driver that does not own it; False where it was silent."""

@@ -6,12 +6,19 @@ error. The log decides what the end of a run means, never the text of its error 
 
 from __future__ import annotations
 
+import threading
+from typing import Protocol
+
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
-from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.driver.attempt.fence import Fence
+from airflow_streamstate.driver.attempt.latch import Latch
 from airflow_streamstate.driver.attempt.ports import QueryProgress, QueryRun, SkippedBySink, StartableQuery
+from airflow_streamstate.driver.attempt.reporting import Reporter
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.downtimes import QueryEnd
+from airflow_streamstate.protocol.records import DeploymentSpec
 
 WAIT_SLICE_SECONDS = 0.5
 POLL_SECONDS = 0.05
@@ -36,6 +43,18 @@ class RunView:
         return self._run is None or self._run.has_initialised()
 
 
+class QueryOwner(Protocol):
+    """What a query uses of the attempt that started it."""
+
+    clock: Clock
+    spec: DeploymentSpec
+    latch: Latch
+    fence: Fence
+    reporter: Reporter
+    queries: AttemptQueries
+    ends_loops: bool
+
+
 class LogicalQuery:
     """One query of the script, from a ``start()`` to its end.
 
@@ -55,7 +74,7 @@ class LogicalQuery:
         is_failure_given: a wait of the script raised its failure, or ``exception()`` returned it.
     """
 
-    def __init__(self, attempt: Attempt, name: str, startable: StartableQuery, checkpoint: Checkpoint) -> None:
+    def __init__(self, attempt: QueryOwner, name: str, startable: StartableQuery, checkpoint: Checkpoint) -> None:
         self._attempt = attempt
         self.name = name
         self.startable = startable
@@ -303,16 +322,63 @@ class LogicalQuery:
 
     def _is_replaced(self) -> bool:
         """Whether the fence is a successor's: not so where the register names this attempt without an intent."""
-        try:
-            stored = self._attempt.control.register()
-        except StreamStateError:
-            stored = None
-        if stored is not None and self._attempt.fence.names_this(stored.value) and stored.value.intent is None:
-            self._attempt.reporter.note(
-                "a fence lies in the log of this query although no deployment replaces this attempt: a controller put"
-                " it after the deployment had been resumed; resume it again, which removes the fence",
-                query=self.name,
-            )
-            return False
-        self._attempt.fence.close(None)
-        return True
+        if self._attempt.fence.close_unless_named():
+            return True
+        self._attempt.reporter.note(
+            "a fence lies in the log of this query although no deployment replaces this attempt: a controller put it"
+            " after the deployment had been resumed; resume it again, which removes the fence",
+            query=self.name,
+        )
+        return False
+
+
+class AttemptQueries:
+    """The queries that an attempt has started, by name: the script's thread adds them, the agent's thread reads them.
+
+    Attributes:
+        first_failed: the query whose failure was told first; None while there is none.
+        last_start_at_seconds: the monotonic time of the script's last ``start()``; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, LogicalQuery] = {}
+        self._guard = threading.Lock()
+        self.first_failed: LogicalQuery | None = None
+        self.last_start_at_seconds: float | None = None
+
+    def __getitem__(self, name: str) -> LogicalQuery:
+        return self._by_name[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def get(self, name: str) -> LogicalQuery | None:
+        return self._by_name.get(name)
+
+    def names(self) -> list[str]:
+        """The names, in the order of their first starts."""
+        return list(self._by_name)
+
+    def all(self) -> list[LogicalQuery]:
+        """A copy: queries that are added later do not change it."""
+        return list(self._by_name.values())
+
+    def add(self, query: LogicalQuery) -> None:
+        """Add a query; it replaces an earlier one of the same name."""
+        self._by_name[query.name] = query
+
+    def note_start(self, at_seconds: float) -> None:
+        self.last_start_at_seconds = at_seconds
+
+    def begin_to_tell(self, query: LogicalQuery) -> bool:
+        """Whether this call may tell the failure of a query: two threads may look at once."""
+        with self._guard:
+            is_first, query.is_failure_told = not query.is_failure_told, True
+            return is_first
+
+    def note_failed(self, query: LogicalQuery) -> None:
+        if self.first_failed is None:
+            self.first_failed = query

@@ -3,15 +3,11 @@ it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.errors import OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.causes import cause_in
 from airflow_streamstate.protocol.events import AfterQueryFailure, QueryFailed
-
-if TYPE_CHECKING:
-    from airflow_streamstate.driver.attempt.attempt import Attempt
-    from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 
 MAX_CAUSE_CHARACTERS = 1_000
 MAX_REPORT_CHARACTERS = 8_000

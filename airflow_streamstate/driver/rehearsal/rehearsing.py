@@ -50,6 +50,10 @@ FAILED_STATUS = 1
 MAX_LINE_CHARACTERS = 1_000
 MAX_TRACEBACK_CHARACTERS = 8_000
 RETRY_SECONDS = 1.0
+END_SECONDS = 70.0
+"""How long a script is asked to end: many a thread sleeps for a minute."""
+ASK_AGAIN_SECONDS = 10.0
+"""Pause between two such questions, in which its ``finally`` blocks run."""
 _NO_REFUSALS = (UnavailableError, OutcomeUnknownError)
 Words = Callable[[BaseException], str]
 SOURCES_UNKNOWN = "how many sources it has cannot be told, so no batch was run"
@@ -128,12 +132,20 @@ class Rehearsing:
 
     Args:
         words: Spark's own message in an error, in one line.
+        end_script: asks the running script to end, as by ``sys.exit()``; called again until it is over.
     """
 
-    def __init__(self, attempt: RehearsedAttempt, rehearsal: Rehearsal, words: Words) -> None:
+    def __init__(
+        self,
+        attempt: RehearsedAttempt,
+        rehearsal: Rehearsal,
+        words: Words,
+        end_script: Callable[[], None] = lambda: None,
+    ) -> None:
         self.attempt = attempt
         self._rehearsal = rehearsal
         self._words = words
+        self._end_script = end_script
         self._builder = Builder(attempt)
         self._names = NameBook()
         self._queries: dict[str, RehearsedQuery] = {}
@@ -144,7 +156,9 @@ class Rehearsing:
         self._doing = "the script before its first query"
         self._begun_at_seconds = attempt.clock.monotonic_seconds()
         self._quiet_since_seconds: float | None = None
-        self._guard = threading.Lock()
+        self._asked_at_seconds: float | None = None
+        self._ask_at_seconds = 0.0
+        self._guard = threading.RLock()
         self._verdict: RehearsalVerdict | None = None
         self._is_own_verdict = False
         self._is_ending = False
@@ -172,14 +186,19 @@ class Rehearsing:
 
         Raises:
             InvalidRequestError: its name is not certain.
+            SystemExit: the script was asked to end.
         """
         attempt = self.attempt
         with attempt.latch.held():
-            self._quiet_since_seconds = None
+            if self._asked_at_seconds is not None:
+                raise SystemExit(0)
             name = self._names.name_of(requested_name, own_checkpoint_location, startable.facts.plan_fingerprint)
-            if name in self._queries:
+            is_again = name in self._queries
+            if is_again:
+                # A loop around start() is as quiet as one around a wait.
                 self._note(f"query {name} was started again; its first start alone was rehearsed")
             else:
+                self._quiet_since_seconds = None
                 self._doing = f"query {name}"
                 attempt.reporter.say(f"query {name} is rehearsed")
                 self._queries[name] = self._tried(name, startable)
@@ -190,10 +209,11 @@ class Rehearsing:
             logical = LogicalQuery(attempt, name, startable, attempt.checkpoint_of(name))
             logical.end()
             attempt.queries.add(logical)
-            if self._queries[name].outcome == "accepted" and not self._is_seeding:
-                # Again: after the batch the state tells the variables of the script's processors.
-                record_before_start(attempt, name, startable)
-            self._quiet_since_seconds = attempt.clock.monotonic_seconds()
+            if not is_again:
+                if self._queries[name].outcome == "accepted" and not self._is_seeding:
+                    # Again: after the batch the state tells the variables of the script's processors.
+                    record_before_start(attempt, name, startable)
+                self._quiet_since_seconds = attempt.clock.monotonic_seconds()
             return logical
 
     def _tried(self, name: str, startable: StartableQuery) -> RehearsedQuery:
@@ -283,6 +303,9 @@ class Rehearsing:
 
     def script_ended(self, failure: ScriptFailure | None) -> int:
         """A run of the script is over: give the verdict, unless ``begins_seeds``; the exit status of the process."""
+        if failure is not None and self._asked_at_seconds is not None and self._verdict is None:
+            self._note(f"the script failed when it was ended: {failure.error}")
+            failure = None
         if self._is_seeding:
             self._give("done", "", seed_error="" if failure is None else failure.error)
         elif failure is None and self._wants_seeds():
@@ -314,7 +337,7 @@ class Rehearsing:
             if self._verdict is not None or self._is_ending or self._is_seeding or not self._wants_seeds():
                 return False
             self._before, self._queries = self._queries, {}
-            self._names, self._quiet_since_seconds = NameBook(), None
+            self._names, self._quiet_since_seconds, self._asked_at_seconds = NameBook(), None, None
             self._doing = "the script, tried as after a drain, before its first query"
             first = self.attempt
             self.attempt = first.after_a_drain()
@@ -337,7 +360,8 @@ class Rehearsing:
         return self._is_over
 
     def end_if_overdue(self) -> int | None:
-        """The exit status, once the deadline or the grace after the last start has passed; None before."""
+        """The exit status, once the deadline has passed, or the script does not end when it is asked to, a grace after
+        its last start; None before."""
         status = self._overdue()
         with self._guard:
             if status is None or self._is_over:
@@ -346,8 +370,9 @@ class Rehearsing:
             return status
 
     def _overdue(self) -> int | None:
-        clock = self.attempt.clock
-        if clock.now() >= self._rehearsal.deadline_at:
+        clock, asked_at = self.attempt.clock, self._asked_at_seconds
+        is_late = clock.now() >= self._rehearsal.deadline_at
+        if is_late and asked_at is None:
             late = f"it was not over at its deadline; it was busy with {self._doing}"
             if self._is_seeding:
                 self._give("done", "", seed_error=late)
@@ -357,9 +382,24 @@ class Rehearsing:
         since, grace = self._quiet_since_seconds, self.attempt.spec.settings.exit_grace_seconds
         if since is None or clock.monotonic_seconds() - since < grace:
             return None
-        self._note(f"the script ran on for {grace:g} s after its last start; it was ended")
+        now = clock.monotonic_seconds()
+        if asked_at is None:
+            self._note(f"the script did not end in {grace:g} s after its last start; it was asked to")
+            self._asked_at_seconds = self._ask_at_seconds = asked_at = now
+        if now - asked_at < END_SECONDS and not is_late:
+            if now >= self._ask_at_seconds:
+                self._ask_at_seconds += ASK_AGAIN_SECONDS
+                self._ask_to_end()
+            return None
+        self._note(f"the script ran on for {now - asked_at:.0f} s after it was asked to end")
         self._give("done", "")
         return DONE_STATUS
+
+    def _ask_to_end(self) -> None:
+        with self._guard:
+            # Not where the run that it is asked for has just ended.
+            if self._asked_at_seconds is not None and not self._is_over:
+                self._end_script()
 
     def _give(self, outcome: RehearsalOutcome, error: str, traceback: str = "", *, seed_error: str = "") -> None:
         with self._guard:

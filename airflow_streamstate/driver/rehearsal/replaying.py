@@ -6,7 +6,7 @@ and its ``foreachBatch`` are not called.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -51,8 +51,15 @@ TO_ANSWER_SECONDS = 2.0
 class Replaying(Rehearsing):
     """A rehearsal whose queries replay batches; other arguments as ``Rehearsing``."""
 
-    def __init__(self, attempt: RehearsedAttempt, rehearsal: Rehearsal, terms: ReplayTerms, words: Words) -> None:
-        super().__init__(attempt, rehearsal, words)
+    def __init__(
+        self,
+        attempt: RehearsedAttempt,
+        rehearsal: Rehearsal,
+        terms: ReplayTerms,
+        words: Words,
+        end_script: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(attempt, rehearsal, words, end_script)
         self._terms = terms
         self._late = ""
 

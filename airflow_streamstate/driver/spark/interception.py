@@ -1,6 +1,6 @@
 """Patches the methods of pyspark's classes that start queries and wait for them.
 
-A second pass of a script replaces the interception of the first.
+A second pass of a script, in a fresh session, replaces the interception of the first.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 from pyspark import SparkContext
 from pyspark.errors import PySparkValueError, StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.context import SQLContext
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
@@ -20,13 +22,15 @@ from airflow_streamstate.checkpoint.guards import guard_start
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import StartableQuery
-from airflow_streamstate.driver.spark.jvm import note_stop_of
+from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing
+from airflow_streamstate.driver.spark.jvm import jvm_answers, note_stop_of
 from airflow_streamstate.driver.spark.spark_query import (
     REHEARSAL_QUERY_NAME,
     SEED_QUERY_NAME,
     SparkQueryRun,
     SparkWriter,
 )
+from airflow_streamstate.errors import UnsupportedCheckpointError
 
 _STOPPED = {"message": "Stopped", "isDataAvailable": False, "isTriggerActive": False}
 _NO_PLAN = "No physical plan. Waiting for data."
@@ -103,9 +107,11 @@ class SupervisedQuery(StreamingQuery):  # type: ignore[misc]  # pyspark is not l
         self._logical.stop()
 
     def processAllAvailable(self) -> None:  # noqa: N802
-        if not self._runs:
+        if self._logical.ended:
+            self.raise_failure()
+            self._logical.wait_in_vain()
             return
-        while True:
+        while self._runs:
             run = self._logical.run
             try:
                 super().processAllAvailable()
@@ -176,7 +182,13 @@ def check_timeout(timeout: float | None, *, zero_is_allowed: bool) -> None:
 
 POLL_SECONDS = 0.1
 PACE_SECONDS = 0.5
-_GUARDED_TRIGGERS = {"default": "processingTime", "processing_time": "processingTime", "available_now": "availableNow"}
+_GUARDED_TRIGGERS = {
+    "default": "processingTime",
+    "processing_time": "processingTime",
+    "available_now": "availableNow",
+    "real_time": "realTime",
+}
+"""By the trigger's name in the facts, pyspark's name, which a script has."""
 _SPARKS_STOP = SparkContext.stop
 _SPARKS_GET = StreamingQueryManager.get
 Start = Callable[[DataStreamWriter, str | None, str | None], StreamingQuery]
@@ -310,6 +322,40 @@ class Interception:
         with self._guard:
             known = list(self._handles)
         return [handle for its_manager, handle in known if its_manager == jmanager]
+
+
+class RehearsedInterception(Interception):
+    """The queries of one script in its rehearsal; none runs when its ``start()`` returns."""
+
+    def __init__(self, rehearsing: Rehearsing, clock: Clock) -> None:
+        super().__init__(rehearsing, clock)
+        self._rehearsing = rehearsing
+
+    def _guard_start(self, spark: Any, startable: SparkWriter) -> None:
+        try:
+            super()._guard_start(spark, startable)
+        except UnsupportedCheckpointError as error:
+            self._rehearsing.refuse(startable, error)  # not raised, so that the next queries are tried, too
+
+
+def forget_session() -> None:
+    """Let the next ``getOrCreate()`` make a fresh session in the same, warm context.
+
+    Raises:
+        UnavailableError: the JVM does not answer.
+    """
+    session = SparkSession._instantiatedSession
+    if session is None or session._sc._jsc is None:
+        return
+    with jvm_answers():
+        session.catalog.clearCache()
+        session.streams._jsqm.resetTerminated()
+        sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
+        sessions.clearDefaultSession()
+        sessions.clearActiveSession()
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
+    SQLContext._instantiatedContext = None
 
 
 def _install_starts(start: Start) -> None:

@@ -147,6 +147,8 @@ def describe_repairs(report: RepairReport) -> tuple[str, ...]:
     """The repairs of a log before a start, in words (1a.7)."""
     numbers = ", ".join(str(batch_id) for batch_id in report.removed_ids)
     words = [f"removed our entry at batch {numbers} from the offset log"] if numbers else []
+    if report.swept_keys:
+        words.append(f"removed what a failed claim of the first batch had left: {', '.join(report.swept_keys)}")
     if report.pinned_ids:
         entries = ", ".join(str(batch_id) for batch_id in report.pinned_ids)
         words.append(f"added the number of partitions to entry {entries} of offset log 2, where Spark had left it out")

@@ -18,8 +18,8 @@ from airflow_streamstate.errors import (
     StreamStateError,
     VersionConflictError,
 )
-from airflow_streamstate.store.base import Link, ObjectInfo, Store, StoredObject
-from airflow_streamstate.store.transfer import checksum_of, checksums_of, delete_many, link_many, put_pieces, read_range
+from airflow_streamstate.store.base import Link, ManyAtOnce, ObjectInfo, Store, StoredObject
+from airflow_streamstate.store.transfer import checksum_of, delete_many, link_many, put_pieces, read_range
 
 BAD_KEYS = ["", "/a", "a/", "a//b", ".", "a/../b", "./a", "a\0b", "a\nb", "x" * 901, "a/.~streamstate-x"]
 DEADLINE_SECONDS = 40
@@ -405,11 +405,13 @@ class TestManyAtOnce:
 
     def test_many_checksums_are_in_the_order_of_their_keys(self, store: Store) -> None:
         """One for each key, as it would be alone; None where nothing is."""
+        if not isinstance(store, ManyAtOnce):
+            pytest.skip("this store answers one key at a time")
         for number in range(40):
             store.put(f"a/{number:02}", b"%d" % number)
         wanted = [*(f"a/{number:02}" for number in range(40)), "none"]
-        assert checksums_of(store, wanted) == [checksum_of(store, key) for key in wanted]
-        assert checksums_of(store, []) == []
+        assert store.checksums_of(wanted) == [checksum_of(store, key) for key in wanted]
+        assert store.checksums_of([]) == []
 
 
 class TestRanges:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from rich.console import Console
 
 from airflow_streamstate.cli import look, render
 from airflow_streamstate.cli.render import is_told_by, without_launch_folder
-from airflow_streamstate.controller.observe.observation import STATES
+from airflow_streamstate.controller.observe.observation import State
 from airflow_streamstate.protocol.causes import without_query_report
 
 
@@ -24,7 +24,7 @@ def printed(width: int, *arguments: Any) -> str:
 
 def test_every_state_has_a_colour() -> None:
     """No state goes unnoticed."""
-    assert set(render.COLOURS) == {*STATES, "unreadable"}
+    assert set(render.COLOURS) == {*get_args(State), "unreadable"}
 
 
 @pytest.mark.parametrize("text", ["[/red]", "[bold]x", "\x1b[2J", "a\rb", "\x9b31m", "[link=x]", "\x07"])

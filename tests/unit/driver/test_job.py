@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate import driver
-from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
-from airflow_streamstate.driver.job import JobEnd, on_drain, on_stop
+from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS, JobEnd, on_drain, on_stop
 from airflow_streamstate.errors import InvalidRequestError
 
 

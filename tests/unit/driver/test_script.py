@@ -124,6 +124,14 @@ SCRIPTS = {
             print("exit", __main__.Kept is Kept, len(pickle.dumps(Kept())) > 0)
         atexit.register(at_exit)
     """,
+    "a pool of threads": """
+        import time
+        from concurrent.futures import ThreadPoolExecutor
+        pool = ThreadPoolExecutor(2)
+        for second in (0.1, 0.3, 0.2):
+            pool.submit(lambda second=second: (time.sleep(second), print("late", second)))
+        print("last line")
+    """,
     "an error in a thread": """
         import threading
         def work(x):

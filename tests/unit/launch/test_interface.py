@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import get_args
 
 import pytest
 
 from airflow_streamstate.errors import MalformedMessageError
-from airflow_streamstate.launch.interface import LAUNCH_STATES, LaunchHandle, LaunchRequest, LaunchStatus
+from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest, LaunchState, LaunchStatus
 
 REQUEST = LaunchRequest(
     launch_key="d-0001-a0001",
@@ -68,5 +69,5 @@ def test_what_does_not_fit_is_refused_by_the_name_of_the_field(
 
 def test_only_proof_counts_as_an_end() -> None:
     """Exited and gone are proof that a driver has ended; pending, running and unknown are not (1a.8)."""
-    ended = {state for state in LAUNCH_STATES if replace(STATUS, state=state).has_ended}
+    ended = {state for state in get_args(LaunchState) if replace(STATUS, state=state).has_ended}
     assert ended == {"exited", "gone"}

@@ -9,6 +9,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from airflow_streamstate.operators.deploy import DeployStreamOperator
 from airflow_streamstate.operators.launching import launched
+from airflow_streamstate.operators.resume import ResumeStreamOperator
 from support import scripted_driver
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
@@ -80,3 +81,22 @@ def test_a_word_that_is_not_known_is_refused(
     """With the words that are."""
     with pytest.raises(AirflowFailException, match="a value that is not known"):
         deploy(scripted_driver.script(tmp_path, "runs"), **{field: "later"}).execute(context())
+
+
+def test_a_retry_of_a_run_that_failed_on_the_way_is_the_next_attempt(
+    named: NamedHome, context: MakeContext, tmp_path: Path
+) -> None:
+    """What the run had committed is not read again; the task of the next run resumes it (Law 2)."""
+    script = scripted_driver.script(tmp_path, "breaks")
+    with pytest.raises(AirflowException, match="boom"):
+        deploy(script, wait_until="finished").execute(context(task_id="deploy", try_number=1))
+    with pytest.raises(AirflowException, match="attempt=2"):
+        deploy(script, wait_until="finished").execute(context(task_id="deploy", try_number=2))
+    for _ in range(2):
+        done = deploy(script, wait_until="finished").execute(context(task_id="deploy", try_number=3))
+        assert (done["deployment_id"], done["attempt"], done["state"]) == ("d-0001", 3, "finished")
+    resume = ResumeStreamOperator(
+        task_id="resume", stream_id="flights", wait_until="finished", timeout_seconds=30, poll_interval_seconds=0.1
+    )
+    again = resume.execute(context(task_id="resume"))
+    assert (again["deployment_id"], again["attempt"], again["state"]) == ("d-0001", 4, "finished")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.ids import (
     MAX_ENCODED_CHARACTERS,
-    SNAPSHOT_KINDS,
+    SnapshotKind,
     attempt_of,
     check_id,
     check_stream_id,
@@ -88,7 +90,7 @@ def test_ids_of_snapshots_and_launches_are_made_of_what_they_are_about() -> None
     assert [snapshot_number_of(one) for one in ("d-0001-pre-drain-000002", "a-copy", "")] == [2, None, None]
     assert launch_key_for("d-0001", 3) == "d-0001-a0003"
     longest = deployment_id_for(10**12 - 1)
-    for kind in SNAPSHOT_KINDS:
+    for kind in get_args(SnapshotKind):
         assert check_id(snapshot_id_for(longest, kind, 10**9), "snapshot id")
     assert check_id(launch_key_for(longest, 10**9), "launch key")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.errors import ConflictError, InputLostError, StreamNotFoundError, UnavailableError
-from airflow_streamstate.protocol.events import Drained, Failed
+from airflow_streamstate.protocol.events import Drained, Failed, Finished
 from airflow_streamstate.protocol.records import Claim
 from support.sim_stage import STREAM, Stage
 from support.snapshots import plan_stateful
@@ -189,3 +189,38 @@ def test_the_reason_of_a_resume_is_kept_where_the_attempt_was_never_launched(sta
     assert (view.attempt, stage.launcher.refusals) == (attempt, [])
     assert stage.controller.status(STREAM).attempt_reason == "the cluster is back"
     assert stage.control.need_register().value.attempt_reason == "the cluster is back"
+
+
+@pytest.mark.parametrize("verb", ["resume", "deploy"])
+def test_a_request_for_a_whole_run_is_repeated_until_an_attempt_has_finished(stage: Stage, verb: str) -> None:
+    """Also where the failed attempt had committed batches, which a request for health leaves alone (Law 2)."""
+    stage.deploy(request_id="r-1")
+    if verb == "resume":
+        stage.stopped()
+        stage.controller.resume(STREAM, request_id="r-2")
+    first = stage.seen().attempt
+
+    def repeat(*, until_finished: bool) -> int:
+        if verb == "deploy":
+            return stage.controller.deploy(stage.request(request_id="r-1"), until_finished=until_finished).attempt
+        return stage.controller.resume(STREAM, request_id="r-2", until_finished=until_finished).attempt
+
+    for attempt in (first, first + 1):
+        stage.come_to_life(attempt=attempt)
+        stage.start_query(attempt=attempt, batch_id=3 * attempt, trigger="available_now")
+        stage.run_batches(3 * attempt + 3)
+        stage.say(Failed, attempt=attempt, error="ValueError: boom", traceback="")
+        stage.end(attempt=attempt)
+        assert repeat(until_finished=False) == attempt
+        assert repeat(until_finished=True) == attempt + 1
+    last = first + 2
+    stage.come_to_life(attempt=last)
+    stage.say(Finished, attempt=last, snapshot_id=None, queries={})
+    stage.end(attempt=last)
+    assert repeat(until_finished=True) == last
+    # A later attempt that fails is another request's.
+    stage.controller.resume(STREAM)
+    stage.come_to_life(attempt=last + 1)
+    stage.say(Failed, attempt=last + 1, error="ValueError: boom", traceback="")
+    stage.end(attempt=last + 1)
+    assert repeat(until_finished=True) == last + 1

@@ -44,7 +44,7 @@ def failed(stage: Stage, *names: str) -> None:
 def test_what_is_passed_over_is_shown_and_nothing_is_changed(stage: Stage) -> None:
     """The offsets between the last committed batch and the planned one, of each source."""
     failed(stage)
-    view = stage.controller.starts.what_skip_passes_over(ORDER)
+    view = stage.controller.skips.look(ORDER)
     assert (view.query_name, view.batch_id) == ("counts", 4)
     assert [(move.from_offset != move.to_offset, move.source) for move in view.moves] == [(True, "source 0")]
     assert stage.control.journal("d-0001").commands() == []
@@ -60,18 +60,18 @@ def test_the_order_is_recorded_before_the_attempt_that_does_it_starts(stage: Sta
         assert stage.control.journal("d-0001").commands() == []
         said.append(view)
 
-    order = stage.controller.starts.skip(ORDER, "r-1", say)
+    order = stage.controller.skips.skip(ORDER, "r-1", say)
     assert (order.state, order.verb) == ("launching", "skip")
     (slot,) = stage.control.journal("d-0001").commands()
     assert isinstance(slot.command, SkipRequest)
     assert (slot.command.query_name, slot.command.batch_id, slot.command.reason) == ("counts", 4, "a bad row")
     assert stage.seen().attempt == 2
-    again = stage.controller.starts.skip(ORDER, "r-1", say)
+    again = stage.controller.skips.skip(ORDER, "r-1", say)
     assert again.command_id == order.command_id
     assert len(stage.control.journal("d-0001").commands()) == 1
     assert len(said) == 1
     with pytest.raises(ConflictError, match="used for something else"):
-        stage.controller.starts.skip(SkipOrder(STREAM, 5, "another"), "r-1")
+        stage.controller.skips.skip(SkipOrder(STREAM, 5, "another"), "r-1")
 
 
 @pytest.mark.parametrize("fault", KILL_POINTS)
@@ -86,8 +86,8 @@ def test_the_controller_of_a_skip_may_die_anywhere_and_ask_again(tmp_path: Path,
         store = FaultyStore(stage.store, plan)
         mortal = Controller(Home.of(store, store, folder, stage.clock), stage.launcher, stage.clock, "dies")
         with suppress(SimulatedCrash, StreamStateError):
-            mortal.starts.skip(ORDER, "r-1")
-        order = stage.controller.starts.skip(ORDER, "r-1")
+            mortal.skips.skip(ORDER, "r-1")
+        order = stage.controller.skips.skip(ORDER, "r-1")
         (slot,) = stage.control.journal("d-0001").commands()
         assert slot.command is not None
         assert (order.command_id, stage.seen().attempt) == (slot.command.command_id, 2), number
@@ -101,7 +101,7 @@ def test_the_controller_of_a_skip_may_die_anywhere_and_ask_again(tmp_path: Path,
 def test_an_order_whose_driver_died_before_it_could_tell_goes_on(stage: Stage) -> None:
     """The batch is committed without its rows; asked again, the attempt is started that says so. (Law 2)"""
     failed(stage)
-    order = stage.controller.starts.skip(ORDER, "r-1")
+    order = stage.controller.skips.skip(ORDER, "r-1")
     (slot,) = stage.control.journal("d-0001").commands()
     assert slot.command is not None
     stage.come_to_life(attempt=2)
@@ -111,9 +111,9 @@ def test_an_order_whose_driver_died_before_it_could_tell_goes_on(stage: Stage) -
     stage.say(Failed, attempt=2, error="the machine went away")
     stage.end(attempt=2)
     with pytest.raises(InvalidRequestError, match="no query has this batch planned"):
-        stage.controller.starts.skip(ORDER, "r-2")
+        stage.controller.skips.skip(ORDER, "r-2")
     said: list[SkipView] = []
-    assert stage.controller.starts.skip(ORDER, "r-1", said.append).command_id == order.command_id
+    assert stage.controller.skips.skip(ORDER, "r-1", said.append).command_id == order.command_id
     assert stage.seen().attempt == 3
     assert [(view.query_name, view.batch_id, len(view.moves)) for view in said] == [("counts", 4, 1)]
 
@@ -121,7 +121,7 @@ def test_an_order_whose_driver_died_before_it_could_tell_goes_on(stage: Stage) -
 def test_the_wait_ends_with_what_became_of_it(stage: Stage) -> None:
     """Skipped; or rejected, with the reason of the driver, which alone can ask the sink."""
     failed(stage)
-    order = stage.controller.starts.skip(ORDER, "r-1")
+    order = stage.controller.skips.skip(ORDER, "r-1")
     stage.come_to_life(attempt=2, queries=("counts",))
     fields = {"command_id": order.command_id, "command_number": 1}
     stage.say(
@@ -132,7 +132,7 @@ def test_the_wait_ends_with_what_became_of_it(stage: Stage) -> None:
     (told,) = stage.controller.status(STREAM).to_json()["moves"]  # type: ignore[misc]
     assert (told["query"], told["batch_id"], told["skipped"], told["reason"]) == ("counts", 4, True, "b")
     assert told["moves"][0]["passed_over"] == 1
-    assert stage.controller.starts.skip(ORDER, "r-1").outcome is not None
+    assert stage.controller.skips.skip(ORDER, "r-1").outcome is not None
 
 
 def test_of_two_skips_of_one_batch_at_once_the_second_is_withdrawn(stage: Stage) -> None:
@@ -145,17 +145,17 @@ def test_of_two_skips_of_one_batch_at_once_the_second_is_withdrawn(stage: Stage)
         journal.write_command(replace(example(SkipRequest), **fields), NEWEST_PROTOCOL)
 
     with pytest.raises(ConflictError, match="another skip of this query was asked for first"):
-        stage.controller.starts.skip(second, "r-2", first)
+        stage.controller.skips.skip(second, "r-2", first)
     assert [slot.command.reason for slot in journal.commands() if slot.command is not None] == ["of another"]
     assert stage.seen().attempt == 1
     for request_id in ("r-2", "r-3"):
         with pytest.raises(ConflictError, match="asked for first"):
-            stage.controller.starts.skip(second, request_id)
+            stage.controller.skips.skip(second, request_id)
     assert stage.control.request("r-3") is None
     stage.controller.resume(STREAM)
     stage.come_to_life(attempt=2)
     with pytest.raises(ConflictError, match="the stream is running"):
-        stage.controller.starts.skip(second, "r-2")
+        stage.controller.skips.skip(second, "r-2")
     assert [slot.command.reason for slot in journal.commands() if slot.command is not None] == ["of another"]
 
 
@@ -175,14 +175,14 @@ def test_another_controller_may_come_in_between_anywhere(tmp_path: Path, other: 
                 return
             second = stage.another_controller()
             try:
-                order = second.resume(STREAM) if other == "resume" else second.starts.skip(ORDER, "r-2")
+                order = second.resume(STREAM) if other == "resume" else second.skips.skip(ORDER, "r-2")
             except ConflictError:
                 return
             came.append(getattr(order, "command_id", ""))
 
         store.before = come
         try:
-            mine = [stage.controller.starts.skip(ORDER, "r-1").command_id]
+            mine = [stage.controller.skips.skip(ORDER, "r-1").command_id]
         except ConflictError:
             mine = []
         store.before = None
@@ -205,7 +205,7 @@ def test_an_order_without_an_attempt_is_withdrawn(stage: Stage) -> None:
 
     stage.launcher.check = check  # type: ignore[method-assign]
     with pytest.raises(ConflictError):
-        stage.controller.starts.skip(ORDER, "r-1")
+        stage.controller.skips.skip(ORDER, "r-1")
     assert stage.control.journal("d-0001").commands() == []
     assert stage.seen().attempt == 1
 
@@ -214,7 +214,7 @@ def test_an_order_without_an_attempt_is_withdrawn(stage: Stage) -> None:
 def test_the_same_request_behind_a_newer_deployment(stage: Stage, was_done: bool) -> None:
     """What was done is told, whatever came since; what was not done is refused for another version. (Law 2)"""
     failed(stage)
-    order = stage.controller.starts.skip(ORDER, "r-1")
+    order = stage.controller.skips.skip(ORDER, "r-1")
     fields = {"command_id": order.command_id, "command_number": 1, "query_name": "counts", "batch_id": 4}
     stage.come_to_life(attempt=2, queries=("counts",))
     if was_done:
@@ -224,23 +224,23 @@ def test_the_same_request_behind_a_newer_deployment(stage: Stage, was_done: bool
     newer = stage.deploy("print('v2')\n").deployment_id
     stage.come_to_life(newer, queries=("counts",))
     if was_done:
-        again = stage.controller.starts.skip(ORDER, "r-1")
+        again = stage.controller.skips.skip(ORDER, "r-1")
         assert again.deployment_id == "d-0001"
         assert again.outcome is not None
         assert again.outcome.outcome == "skipped"
     else:
         with pytest.raises(ConflictError, match="a newer deployment is current"):
-            stage.controller.starts.skip(ORDER, "r-1")
+            stage.controller.skips.skip(ORDER, "r-1")
 
 
 def test_what_is_not_planned_is_refused_with_what_is(stage: Stage) -> None:
     """Nothing is recorded, and nothing is started."""
     failed(stage)
     with pytest.raises(InvalidRequestError, match="no query has this batch planned") as refused:
-        stage.controller.starts.skip(SkipOrder(STREAM, 3, "x"))
+        stage.controller.skips.skip(SkipOrder(STREAM, 3, "x"))
     assert refused.value.context["planned"] == {"counts": "batch 4"}
     with pytest.raises(InvalidRequestError, match="no query has this batch planned"):
-        stage.controller.starts.skip(SkipOrder(STREAM, 4, "x", query_name="other"))
+        stage.controller.skips.skip(SkipOrder(STREAM, 4, "x", query_name="other"))
     with pytest.raises(InvalidRequestError, match="needs a reason"):
         SkipOrder(STREAM, 4, " ")
     assert stage.seen().attempt == 1
@@ -250,13 +250,13 @@ def test_which_query_is_said_where_several_have_it(stage: Stage) -> None:
     """Never guessed."""
     failed(stage, "counts", "other")
     with pytest.raises(InvalidRequestError, match="several queries have this batch planned"):
-        stage.controller.starts.what_skip_passes_over(ORDER)
-    assert stage.controller.starts.what_skip_passes_over(SkipOrder(STREAM, 4, "x", "other")).query_name == "other"
+        stage.controller.skips.look(ORDER)
+    assert stage.controller.skips.look(SkipOrder(STREAM, 4, "x", "other")).query_name == "other"
 
 
 def test_a_stream_that_runs_is_not_touched(running: Stage) -> None:
     """Spark may be running the batch. (Law 11)"""
     plan_batch(running.checkpoint(), 4)
     with pytest.raises(ConflictError, match="the stream is running"):
-        running.controller.starts.skip(ORDER)
+        running.controller.skips.skip(ORDER)
     assert running.control.journal("d-0001").commands() == []

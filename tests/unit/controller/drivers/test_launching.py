@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.deploy.skips import SkipOrder
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.request.requests import DeployRequest
@@ -16,8 +18,10 @@ from airflow_streamstate.errors import DataError, InvalidRequestError, OutcomeUn
 from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.launch.master import own_disk_note
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.options import S3Options
+from support.checkpoints import plan_batch
 from support.fake_clock import FakeClock
 from support.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, options_for
 from support.sim_stage import STREAM, Stage, StillLauncher
@@ -69,14 +73,36 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(stage: Stage) -> None:
         stage.deploy()
 
 
-def test_a_pinned_file_that_was_altered_is_not_run(stage: Stage) -> None:
-    """Other bytes than were pinned are never run. (Law 15)"""
-    stage.deploy()
-    stage.stopped()
-    artifact = stage.spec().application
-    stage.store.put(layout.artifact_key(STREAM, artifact.sha256, artifact.name), b"other")
+@pytest.mark.parametrize("verb", ["resume", "drain", "skip", "deploy"])
+@pytest.mark.parametrize("kind", ["application", "py_files"])
+def test_a_pinned_file_that_was_altered_is_not_run(stage: Stage, verb: str, kind: str) -> None:
+    """Other bytes than were pinned are never run, and no number is taken for them: with the original bytes the same
+    request goes on. (Laws 2 and 15)"""
+    script, module = "print('v1')\n", stage.script("x = 1\n", "lib.py")
+    stage.deploy(script, py_files=(module,))
+    stage.come_to_life(queries=("counts",))
+    plan_batch(stage.run_batches(3), 4)
+    stage.say(Failed, error="ValueError: bad row")
+    stage.end()
+    acts: dict[str, Callable[[], object]] = {
+        "resume": lambda: stage.controller.resume(STREAM, request_id="r-1"),
+        "drain": lambda: stage.controller.drain(STREAM, request_id="r-1"),
+        "skip": lambda: stage.controller.skips.skip(SkipOrder(STREAM, 4, "a bad row"), "r-1"),
+        "deploy": lambda: stage.deploy(script, py_files=(module,), request_id="r-1"),
+    }
+    artifact = stage.spec().application if kind == "application" else stage.spec().py_files[0]
+    key = layout.artifact_key(STREAM, artifact.sha256, artifact.name)
+    original, before = stage.store.get(key), stage.control.need_register().value
+    assert original is not None
+    stage.store.put(key, b"other")
     with pytest.raises(DataError, match="missing or altered"):
-        stage.controller.resume(STREAM)
+        acts[verb]()
+    assert stage.control.need_register().value == before
+    assert stage.control.journal("d-0001").commands() == []
+    assert list(stage.launcher.requests) == ["d-0001-a0001"]
+    stage.store.put(key, original.body)
+    acts[verb]()
+    assert list(stage.launcher.requests)[1:] == ["d-0002-a0001" if verb == "deploy" else "d-0001-a0002"]
 
 
 def launched_from(tmp_path: Path, config: HomeConfig, **request: Any) -> tuple[LaunchRequest, DeploymentView]:

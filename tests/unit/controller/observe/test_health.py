@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.observe.caught_up import query_caught_up
+from airflow_streamstate.controller.observe.caught_up import CaughtUp, decide_caught_up, query_caught_up
 from airflow_streamstate.controller.observe.health import (
     Beats,
     Healthy,
@@ -21,6 +21,7 @@ from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.protocol.events import Drained, Failed, Fenced, Finished, Stopped
 from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
 from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 from support.sim_stage import Stage
 
@@ -112,12 +113,123 @@ def test_what_has_ended_is_unhealthy_at_once(
     assert found.reason.startswith(says)
 
 
-def test_a_script_that_reads_what_there_is_and_ends_is_healthy(stage: Stage, handover: SnapshotManifest) -> None:
-    """``finished`` is a good end."""
-    seen(stage, 3)
-    stage.say(Finished, "d-0002", snapshot_id=None, queries={})
+def once_seen(
+    stage: Stage, batch_id: int | None, *, trigger: str = "available_now", name: str = "counts", **beat: Any
+) -> Observation:
+    """The second version, whose query has a trigger that ends its run by itself; it has said this."""
+    stage.come_to_life("d-0002")
+    stage.start_query(name, "d-0002", batch_id=3, trigger=trigger)
+    stage.beat("d-0002", **{name: QueryBeat(batch_id, stage.clock.now(), **{"is_active": True, **beat})})
+    return stage.seen("d-0002")
+
+
+def finish(stage: Stage, batch_id: int | None = None) -> Observation:
+    """The script ends with status 0."""
+    queries = {} if batch_id is None else {"counts": QueryPosition(batch_id)}
+    stage.say(Finished, "d-0002", snapshot_id=None, queries=queries)
     stage.end("d-0002")
-    assert decide_health(stage.seen("d-0002"), handover, WANTED, None, 0.0) == Healthy()
+    return stage.seen("d-0002")
+
+
+@pytest.mark.parametrize("trigger", ["once", "available_now"])
+@pytest.mark.parametrize("batch_id", [3, 4])
+def test_a_run_that_has_come_to_its_end_is_healthy(
+    stage: Stage, handover: SnapshotManifest, trigger: str, batch_id: int
+) -> None:
+    """However many batches it took: with none it has found no input."""
+    once_seen(stage, 3, trigger=trigger)
+    assert decide_health(finish(stage, batch_id), handover, WANTED, None, 0.0) == Healthy()
+
+
+def test_a_script_that_ends_before_a_batch_is_kept_with_a_warning(stage: Stage, handover: SnapshotManifest) -> None:
+    """Where its trigger does not say that there was no input."""
+    seen(stage, 3)
+    warning = "query counts had committed no batch when its script ended"
+    assert decide_health(finish(stage, 3), handover, WANTED, None, 0.0) == Healthy((warning,))
+
+
+def test_a_script_that_ends_in_spite_of_a_failure_or_starts_nothing_is_unhealthy(
+    stage: Stage, handover: SnapshotManifest
+) -> None:
+    """Status 0 alone proves nothing."""
+    stage.come_to_life("d-0002")
+    text = "it is finished, and its script has started no query"
+    assert decide_health(finish(stage), handover, WANTED, None, 0.0) == Unhealthy(text)
+    stage.start_query("counts", "d-0002", trigger="available_now")
+    stage.query_failed(deployment_id="d-0002")
+    found = decide_health(stage.seen("d-0002"), handover, WANTED, None, 0.0)
+    assert isinstance(found, Unhealthy)
+    assert found.reason.startswith("it is finished, and query counts had failed: Unlucky")
+
+
+@pytest.mark.parametrize(("committed", "late"), [(3, Unhealthy), (4, Healthy), (9, Healthy)])
+def test_a_run_that_ends_by_itself_is_waited_for(
+    stage: Stage, handover: SnapshotManifest, committed: int, late: type
+) -> None:
+    """Beyond the batches that are wanted, too; at the deadline one batch is enough."""
+    observation = once_seen(stage, committed)
+    count = "1 batch" if committed == 4 else f"{committed - 3} batches"
+    text = f"query counts has committed {count}, and its run has not ended yet"
+    assert decide_health(observation, handover, WANTED, {}, 99.0) == NotYet(text)
+    at_last = decide_health(observation, handover, WANTED, {}, 100.0)
+    assert isinstance(at_last, late)
+    assert at_last == (Healthy((text,)) if late is Healthy else Unhealthy(f"{text}, 100 s after its launch"))
+
+
+def test_a_run_that_stands_still_or_is_to_catch_up_is_not_kept(stage: Stage, handover: SnapshotManifest) -> None:
+    """At the deadline; its end would have been enough for both."""
+    behind = {"lags": (SourceLag("file /in", 7, "files"),)}
+    observation = once_seen(stage, 5, **behind)
+    catching_up = replace(WANTED, caught_up=True)
+    assert isinstance(decide_health(observation, handover, catching_up, {}, 100.0), Unhealthy)
+    assert isinstance(decide_health(observation, handover, WANTED, {}, 100.0), Healthy)
+    beats = stage.control.heartbeat("d-0002")
+    assert beats is not None
+    stage.clock.advance(60.0)
+    stage.beat("d-0002", **beats.queries)
+    found = decide_health(stage.seen("d-0002"), handover, WANTED, {}, 100.0)
+    assert isinstance(found, Unhealthy)
+    assert "it stands still: nothing was committed for 60 s" in found.reason
+    ended = {name: replace(one, is_active=False, run_has_ended=True) for name, one in beats.queries.items()}
+    stage.beat("d-0002", **ended)
+    assert decide_health(stage.seen("d-0002"), handover, catching_up, {}, 100.0) == Healthy()
+    assert decide_caught_up(stage.seen("d-0002")) == CaughtUp(True, "query counts: its run has ended by itself")
+
+
+def test_a_script_whose_runs_have_ended_has_its_time_to_end_too(stage: Stage, handover: SnapshotManifest) -> None:
+    """It may fail, or start its next query; after that it runs on for a reason of its own."""
+    ended = once_seen(stage, 3, is_active=False, run_has_ended=True)
+    text = "its queries have ended by themselves, and its script has not ended yet"
+    assert has_begun(ended, handover)
+    assert decide_health(ended, handover, WANTED, {}, 10.0) == NotYet(text)
+    assert decide_health(ended, handover, WANTED, {}, 100.0) == Healthy((text,))
+    stage.clock.advance(stage.spec("d-0002").settings.exit_grace_seconds + 1.0)
+    assert ended.heartbeat is not None
+    stage.beat("d-0002", **ended.heartbeat.queries)
+    assert decide_health(stage.seen("d-0002"), handover, WANTED, {}, 50.0) == Healthy()
+
+
+def test_a_script_that_starts_its_run_again_and_again_is_healthy(stage: Stage, handover: SnapshotManifest) -> None:
+    """The second start says that the first run has ended, unless that had failed."""
+    once_seen(stage, 3)
+    stage.query_failed(deployment_id="d-0002")
+    stage.start_query("counts", "d-0002", trigger="available_now")
+    assert isinstance(decide_health(stage.seen("d-0002"), handover, WANTED, {}, 10.0), NotYet)
+    stage.start_query("counts", "d-0002", trigger="available_now")
+    assert decide_health(stage.seen("d-0002"), handover, WANTED, {}, 10.0) == Healthy()
+
+
+def test_a_run_that_has_ended_beside_a_query_that_runs_needs_no_batches(
+    stage: Stage, handover: SnapshotManifest
+) -> None:
+    """The others are judged as ever."""
+    once_seen(stage, 3, is_active=False, run_has_ended=True, lags=(SourceLag("file /in", 7, "files"),))
+    beat = stage.control.heartbeat("d-0002")
+    assert beat is not None
+    stage.start_query("steady", "d-0002")
+    for committed, verdict in ((0, NotYet("query steady has committed 1 of 2 batches")), (1, Healthy())):
+        stage.beat("d-0002", **beat.queries, steady=QueryBeat(committed, stage.clock.now(), is_active=True))
+        assert decide_health(stage.seen("d-0002"), handover, WANTED, {}, 10.0) == verdict
 
 
 def rate(per_second: float | None) -> tuple[int | None, float | None]:

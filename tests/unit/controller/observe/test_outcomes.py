@@ -53,7 +53,18 @@ def drain(stage: Stage) -> CommandView:
 
 def outcome_of(stage: Stage, order: CommandView) -> Outcome | None:
     """One look."""
-    return stage.controller.outcome_of_command(STREAM, order.deployment_id, order.command_id)
+    return outcome_in(stage, WaitCondition.of(order))
+
+
+def drain_outcome(stage: Stage) -> Outcome | None:
+    """One look at the drain by any client."""
+    return outcome_in(stage, WaitCondition("drained", STREAM, "d-0001"))
+
+
+def outcome_in(stage: Stage, condition: WaitCondition) -> Outcome | None:
+    """What a look finds; None while it is under way."""
+    look = stage.controller.look(condition)
+    return None if look.outcome == "pending" else look.end
 
 
 def answer(stage: Stage, order: CommandView, kind: type, **fields: object) -> None:
@@ -65,11 +76,11 @@ def test_a_drain_is_drained_by_the_event_that_answers_it(stage: Stage, drain: Co
     """Until then there is no outcome; the event also answers the drains in ``also_answers``. (Law 6; 1a.13)"""
     second = stage.controller.drain(STREAM)
     assert outcome_of(stage, drain) is None
-    assert stage.controller.drain_outcome(STREAM, "d-0001") is None
+    assert drain_outcome(stage) is None
     answer(stage, drain, Drained, snapshot_id="s-1", queries={}, also_answers=(second.command_id,))
     for found in (
         *(outcome_of(stage, one) for one in (drain, second)),
-        stage.controller.drain_outcome(STREAM, "d-0001"),
+        drain_outcome(stage),
     ):
         assert (found.outcome, found.state, found.snapshot_id) == ("drained", "drained", "s-1")
 
@@ -82,7 +93,7 @@ def test_a_later_deployment_does_not_hide_a_drain(stage: Stage, drain: CommandVi
     answer(stage, drain, Drained, snapshot_id=manifest.snapshot_id, queries={})
     stage.end()
     stage.deploy("print('v2')\n")
-    found = stage.controller.drain_outcome(STREAM, "d-0001")
+    found = drain_outcome(stage)
     assert found.to_json()["kind"] == "drained"
 
 
@@ -118,13 +129,13 @@ def test_a_drain_that_is_called_off_is_over_while_the_stream_runs_on(
     assert stage.controller.status(STREAM).state == "draining"
     answer(stage, drain, DrainFailed, query_name="", error="late", withdrawn=True, cause=cause, then="runs_on")
     stage.controller.notifications.clean_up(STREAM)
-    for found in (outcome_of(stage, drain), stage.controller.drain_outcome(STREAM, "d-0001")):
+    for found in (outcome_of(stage, drain), drain_outcome(stage)):
         assert (found.outcome, found.state, found.snapshot_id) == (outcome, "running", None)
         assert found.reason == "it was called off: late; the stream runs on"
     with pytest.raises(error):
         stage.controller.wait(WaitCondition.of(drain), 5)
     stage.controller.drain(STREAM)
-    assert stage.controller.drain_outcome(STREAM, "d-0001") is None
+    assert drain_outcome(stage) is None
 
 
 def test_a_stop_after_a_drain_that_was_called_off_is_a_stop(stage: Stage, drain: CommandView) -> None:
@@ -132,7 +143,7 @@ def test_a_stop_after_a_drain_that_was_called_off_is_a_stop(stage: Stage, drain:
     answer(stage, drain, DrainFailed, query_name="", error="late", withdrawn=True, cause="deadline", then="runs_on")
     stage.say(Stopped, snapshot_id="s-1", queries={})
     stage.end()
-    found = stage.controller.drain_outcome(STREAM, "d-0001")
+    found = drain_outcome(stage)
     assert found.outcome == "stopped"
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
 from airflow_streamstate.controller.observe.observation import (
     STATE_TABLE,
-    STATES,
+    State,
     markdown_table,
 )
 from airflow_streamstate.protocol.events import Drained, Failed, Fenced, Finished, Stopped
@@ -131,7 +132,7 @@ def test_a_failure_of_an_earlier_attempt_is_over(stage: Stage) -> None:
 
 def test_the_table_has_every_state_and_ends_with_otherwise() -> None:
     """The table is whole: some row always holds, and each state has one. (1a.13)"""
-    assert {row.state for row in STATE_TABLE} == set(STATES)
+    assert {row.state for row in STATE_TABLE} == set(get_args(State))
     assert STATE_TABLE[-1].when == "otherwise"
 
 

@@ -282,8 +282,7 @@ def test_an_order_that_is_answered_pins_what_answers_it(stage: Stage) -> None:
     stage.controller.retention.pin_ordered(replace(order, number=None, key=None))
     assert Retention(stage.control).read().pins == {}
     manifest = stage.keep("live", attempt=7)
-    outcome = stage.controller.outcome_of_command(STREAM, "d-0001", order.command_id)
-    assert outcome is None
+    assert stage.controller.look(WaitCondition.of(order)).outcome == "pending"
     answered = answered_by(stage, order, manifest.snapshot_id)
     stage.controller.retention.pin_ordered(answered)
     assert list(Retention(stage.control).read().pins) == [manifest.snapshot_id]
@@ -294,9 +293,7 @@ def answered_by(stage: Stage, order: CommandView, snapshot_id: str) -> CommandVi
     """The order, with the snapshot that its driver took for it."""
     facts = {"command_id": order.command_id, "command_number": order.number, "queries": {}}
     stage.say(SnapshotReady, snapshot_id=snapshot_id, snapshot_kind="live", **facts)
-    outcome = stage.controller.outcome_of_command(STREAM, "d-0001", order.command_id)
-    assert outcome is not None
-    return replace(order, outcome=outcome)
+    return replace(order, outcome=stage.controller.look(WaitCondition.of(order)).end)
 
 
 # what there is

@@ -699,3 +699,18 @@ def test_a_batch_that_runs_while_it_is_ended_turns_the_handover_into_forward(upg
     view = upgraded.rehearsed(view)
     assert (view.state.last.way, view.state.last.bad_batches) == ("forward", {"counts": (4, 4)})
     assert upgraded.stage.spec("d-0003").start.snapshot_id == "d-0002-stopped-000001"
+
+
+def test_a_way_back_over_an_altered_script_takes_no_number(upgraded: UpgradeStage) -> None:
+    """The given-up version stays the current deployment, and the next start goes on from its end. (Law 15)"""
+    stage = upgraded.stage
+    view = upgraded.rehearsed(given_up_alive(upgraded, 5))
+    artifact = stage.spec("d-0001").application
+    stage.store.put(layout.artifact_key(STREAM, artifact.sha256, artifact.name), b"other")
+    upgraded.stops("d-0002")
+    view = upgraded.advance(view)
+    assert view.state.phase == "failed"
+    assert "a pinned file is missing or altered" in view.state.last.text
+    register = stage.control.need_register().value
+    assert (register.deployment_id, register.fencing_token, register.intent) == ("d-0002", 2, None)
+    assert stage.deploy("print('v3')\n").start.snapshot_id == "d-0002-stopped-000001"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.controller.wait.notifications import retire_commands
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Drained, Ignored, Rejected
@@ -45,7 +46,7 @@ def test_a_drain_that_a_deploy_overtakes_is_told_its_end_before_it_is_deleted(st
     (told,) = stage.seen("d-0001").of_kind(Ignored, any_attempt=True)
     assert (told.command_id, told.command_number, told.attempt) == (held.command_id, 1, 1)
     assert "another deployment took the place" in told.reason
-    outcome = stage.controller.outcome_of_command(STREAM, "d-0001", held.command_id)
+    outcome = stage.controller.look(WaitCondition.of(held)).end
     assert (outcome.outcome, outcome.reason) == ("ignored", told.reason)
     retire_commands(stage.control, "d-0001")
     assert len(list(stage.seen("d-0001").of_kind(Ignored, any_attempt=True))) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition
@@ -12,7 +14,7 @@ from airflow_streamstate.errors import (
     ExpiredError,
 )
 from airflow_streamstate.protocol.events import Expired, Failed, Fenced, Finished, Ignored, Rejected, Stopped
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
 from support.sim_stage import STREAM, Stage
 
 
@@ -78,6 +80,22 @@ def test_behind_the_planned_batch_a_query_commits_one_of_its_own_or_none_was_due
     stage.beat(counts=beat)
     seen = stage.controller.look(healthy())
     assert (None if seen == PENDING else seen.need_result()["proofs"]) == (None if proof is None else {"counts": proof})
+
+
+def test_a_run_that_ended_without_input_proves_its_query_beside_one_that_runs(stage: Stage) -> None:
+    """Its script waits for the other one; what comes after its end is the next attempt's. (Law 6)"""
+    running(stage, "steady")
+    stage.start_query("nightly", batch_id=4, trigger="available_now")
+    behind = (SourceLag("file /in", 7, "files"),)
+    steady = QueryBeat(9, stage.clock.now(), True, is_idle=True)
+    nightly = QueryBeat(4, None, is_active=False, lags=behind)
+    stage.beat(steady=steady, nightly=nightly)
+    assert not is_healthy(stage)
+    stage.beat(steady=steady, nightly=replace(nightly, run_has_ended=True))
+    proofs = stage.controller.wait(healthy(), 5).status.proofs
+    assert proofs["nightly"] == "no batch was due: it has ended by itself, and found no input"
+    caught_up = replace(healthy(), wanted="caught_up")
+    assert stage.controller.wait(caught_up, 5).status.queries["nightly"].batch_id == 4
 
 
 def test_a_degraded_deployment_will_not_become_healthy(stage: Stage) -> None:
@@ -154,7 +172,10 @@ def test_a_failure_is_told_without_secrets_by_wait_status_and_outcome(stage: Sta
     stage.say(Failed, error="bad hunter2-hunter2", traceback="Traceback hunter2-hunter2")
     with pytest.raises(DeploymentFailedError) as failed:
         stage.controller.wait(healthy(), 5)
-    status, outcome = stage.controller.status(STREAM), stage.controller.end_outcome(STREAM, "d-0001")
+    status, outcome = (
+        stage.controller.status(STREAM),
+        stage.controller.look(WaitCondition("finished", STREAM, "d-0001")).end,
+    )
     assert str(failed.value.context["log_tail"]).splitlines()[0] == "line 21"
     assert (failed.value.context["error"], status.error, outcome.reason) == ("bad ***",) * 3
     assert (failed.value.context["traceback"], status.traceback, outcome.traceback) == ("Traceback ***",) * 3
@@ -222,3 +243,14 @@ def test_a_drain_that_was_overtaken_by_a_stop_is_not_reached(stage: Stage) -> No
     stage.say(Stopped, snapshot_id="s-1", queries={})
     with pytest.raises(ConflictError):
         stage.controller.wait(WaitCondition.of(order), 60)
+
+
+def test_the_end_of_a_wait_for_catching_up_says_what_is_missing(stage: Stage) -> None:
+    """And that the work goes on. (Law 6)"""
+    running(stage, "counts")
+    stage.run_batches(3)
+    lag = SourceLag("rate", untold="it makes up rows as time passes")
+    stage.beat(counts=QueryBeat(4, None, is_active=True, lags=(lag,)))
+    with pytest.raises(DeadlineExceededError, match=r"\(caught up\) did not come in time; the work goes on") as late:
+        stage.controller.wait(WaitCondition("caught_up", STREAM, "d-0001"), 3)
+    assert "rate: it makes up rows as time passes" in str(late.value.context["last_seen"])

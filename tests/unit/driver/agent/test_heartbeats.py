@@ -244,3 +244,36 @@ def test_a_pace_of_one_batch_that_two_threads_have_seen_is_not_known() -> None:
     pace._seen += [(5, START_AT), (5, START_AT)]
     assert pace.batch_seconds(5, START_AT) is None
     assert pace.batch_seconds(7, START_AT + timedelta(seconds=3)) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "has_ended"),
+    [({"trigger": "available_now"}, True), ({"trigger": "once"}, True), ({}, False)],
+)
+def test_the_end_of_a_run_that_ends_by_itself_is_told(
+    stream: SimulatedStream, changes: dict[str, str], *, has_ended: bool
+) -> None:
+    """While the script runs on."""
+    seen: list[Heartbeat] = []
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(make_plan(15, **changes))
+        driver.clock.sleep(25.0)
+        seen.append(beat_of(stream))
+
+    assert stream.run(script) == 0
+    query = seen[0].queries["counts"]
+    assert (query.run_has_ended, query.is_active) == (has_ended, not has_ended)
+
+
+def test_the_end_of_a_run_that_failed_is_not_told_as_its_own(stream: SimulatedStream) -> None:
+    """The event of the failure speaks for it."""
+    seen: list[Heartbeat] = []
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(make_plan(15, trigger="available_now", fails_at={1}))
+        driver.clock.sleep(25.0)
+        seen.append(beat_of(stream))
+
+    stream.run(script)
+    assert (seen[0].queries["counts"].is_active, seen[0].queries["counts"].run_has_ended) == (False, False)

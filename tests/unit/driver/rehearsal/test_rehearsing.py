@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.driver.attempt.ports import AnalyzedPlan, WriterFacts
-from airflow_streamstate.driver.rehearsal.rehearsing import SOURCES_UNKNOWN, oversee
+from airflow_streamstate.driver.rehearsal.rehearsing import SOURCES_UNKNOWN, Rehearsing, oversee
 from airflow_streamstate.driver.rehearsal.warming import NO_QUERY_ID
 from airflow_streamstate.driver.shutdown.finishing import ScriptFailure
 from airflow_streamstate.errors import UnsupportedCheckpointError
@@ -191,22 +192,84 @@ def test_a_script_that_hangs_is_ended_at_the_deadline(stage: Stage, plan: Simula
     assert "the script before its first query" in stage.verdict.error
 
 
-def test_a_script_that_never_ends_by_itself_is_ended_a_while_after_its_last_start(
+def asked(stage: Stage, rehearsing: Rehearsing, act: Callable[[], None] = lambda: None) -> list[float]:
+    """Oversee the rehearsal of a script that does this when it is asked to end; when it was asked, in seconds since
+    now, and when its process was ended."""
+    clock, times = stage.stream.clock, list[float]()
+    began = clock.monotonic_seconds()
+
+    def note(_status: int = 0) -> None:
+        times.append(round(clock.monotonic_seconds() - began))
+        act()
+
+    rehearsing._end_script = note
+    oversee(rehearsing, note)
+    return times
+
+
+def test_a_script_that_never_ends_by_itself_is_asked_to_end_a_while_after_its_last_start(
     stage: Stage, plan: SimulatedPlan
 ) -> None:
-    """As after a stop (1a.11): everything that there was to see was seen."""
-    rehearsing = stage.rehearsing(stage.stopped(plan))
+    """As after a stop (1a.11): everything that there was to see was seen. What it fails with then does not count."""
+    rehearsing = stage.rehearsing(stage.stopped(plan), waits_seconds=200.0)
     stage.start(rehearsing, plan)
-    clock = stage.stream.clock
-    began = clock.monotonic_seconds()
-    ended: list[int] = []
-    oversee(rehearsing, ended.append)
-    assert ended == [0]
-    assert 30 <= clock.monotonic_seconds() - began < 32
-    assert stage.verdict.outcome == "done"
-    assert any("ran on for 30 s" in note for note in stage.verdict.notes)
+
+    def ends() -> None:
+        rehearsing.script_ended(ScriptFailure("ValueError: disturbed", "", 1))
+        assert rehearsing.goes_on()
+
+    assert asked(stage, rehearsing, ends) == [30]
+    assert stage.verdict.is_accepted
+    notes = " ".join(stage.verdict.notes)
+    assert "did not end in 30 s" in notes
+    assert "ran on" not in notes
+    assert "ValueError: disturbed" in notes
+
+
+def test_a_script_that_does_not_end_when_it_is_asked_is_ended_with_its_process(
+    stage: Stage, plan: SimulatedPlan
+) -> None:
+    """Its verdict stands: nothing is wrong with its queries."""
+    rehearsing = stage.rehearsing(stage.stopped(plan), waits_seconds=200.0)
+    stage.start(rehearsing, plan)
+    assert asked(stage, rehearsing) == [30, 40, 50, 60, 70, 80, 90, 100]
+    assert stage.verdict.is_accepted
+    assert any("70 s after it was asked to end" in note for note in stage.verdict.notes)
     assert rehearsing.script_ended(ScriptFailure("too late", "", 1)) == 0
     assert stage.verdict.outcome == "done"
+    assert not rehearsing.goes_on()
+
+
+def test_a_loop_around_start_is_asked_to_end_like_one_around_a_wait(stage: Stage, plan: SimulatedPlan) -> None:
+    """A query that is started again says nothing new; a start after the question ends its thread."""
+    rehearsing = stage.rehearsing(stage.stopped(plan))
+    stage.start(rehearsing, plan)
+    stage.stream.clock.after(20.0, lambda: stage.start(rehearsing, plan))
+
+    def starts_again() -> None:
+        with pytest.raises(SystemExit):
+            stage.start(rehearsing, plan)
+        rehearsing.script_ended(None)
+        assert not rehearsing.goes_on()
+
+    assert asked(stage, rehearsing, starts_again) == [30]
+    assert stage.verdict.is_accepted
+
+
+def test_each_run_of_a_script_is_asked_for_itself(stage: Stage, plan: SimulatedPlan) -> None:
+    """The run that tries its queries as after a drain has its own grace."""
+    rehearsing = stage.rehearsing(stage.stopped(plan), seeds="always")
+    stage.start(rehearsing, plan)
+
+    def ends() -> None:
+        rehearsing.script_ended(None)
+        if rehearsing.begins_seeds():
+            stage.start(rehearsing, plan)
+        else:
+            rehearsing.goes_on()
+
+    assert asked(stage, rehearsing, ends) == [30, 60]
+    assert stage.verdict.is_accepted_as_seed
 
 
 def refused_by_spark(stage: Stage, plan: SimulatedPlan, snapshot_id: str) -> SimulatedPlan:

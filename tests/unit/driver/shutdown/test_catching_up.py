@@ -11,6 +11,7 @@ from typing import cast
 
 import pytest
 
+from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.shutdown.draining import stages_of
 from airflow_streamstate.plan.model import PlannedSink
@@ -21,7 +22,7 @@ from support.built_plans import plan
 from support.scripted_rehearsal import keep_plan
 from support.simulated_connector import install_connector
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan
-from support.simulated_query import Phase, SimulatedPlan, SimulatedRun
+from support.simulated_query import CONF, Phase, SimulatedPlan, SimulatedRun
 from support.simulated_sources import Row, SimulatedSink, SimulatedSource, WindowCount, expected_counts
 
 LANDED = PlannedSink("file:json", "json", "/landed", "file", "batch_id")
@@ -200,6 +201,24 @@ def test_a_downstream_that_never_started_reads_only_from_where_it_stood(
     else:
         assert (status, stream.kinds("d-0002")[-1]) == (0, "Drained")
         assert sum(downstream.sink.counts().values()) == len(upstream.sink.counts()) + len(other.rows)
+
+
+def test_a_downstream_whose_offset_log_lacks_the_partitions_catches_up(stream: SimulatedStream) -> None:
+    """It has no state, so the repair before its start asks the session for the setting that Spark 4.2 left out."""
+    upstream, downstream = chained()
+    downstream = replace(downstream, window_ms=None, delay_ms=None, offset_log="v2")
+    stream.order_at(8.0, DrainNotification)
+    driver = SimulatedDriver(stream)
+    assert driver.run(script_of(upstream, downstream)) == 0
+    (drained,) = stream.events_of(Drained)
+    batch_id = drained.queries["downstream"].batch_id
+    assert batch_id is not None
+    run = next(run for run in driver.startables[0].runs if run.trigger == "available_now")
+    before = run.checkpoint.read_offset(run.committed[0] - 1)
+    assert before is not None
+    assert [line for line in stream.said if "Traceback" in line] == []  # the agent tries again after an error
+    assert (before.version, before.conf[PARTITIONS]) == ("v2", CONF[PARTITIONS])
+    assert len(downstream.sink.rows) == len(upstream.sink.counts()) == 20
 
 
 def test_queries_without_a_known_plan_come_first() -> None:

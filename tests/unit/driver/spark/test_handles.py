@@ -23,6 +23,7 @@ class Logical:
         self.failed_run = None
         self.checkpoint = SimpleNamespace(prefix="orders/d-1/counts")
         self.stops = 0
+        self.waits_in_vain = 0
         self._failure = failure
 
     def is_active(self) -> bool:
@@ -40,6 +41,9 @@ class Logical:
     def await_termination(self, timeout_seconds: float | None = None) -> bool:
         assert self.ended or timeout_seconds is not None
         return self.ended
+
+    def wait_in_vain(self) -> None:
+        self.waits_in_vain += 1
 
     def stop(self) -> None:
         self.stops += 1
@@ -61,7 +65,9 @@ def test_a_query_that_was_never_started_looks_like_one_that_was_stopped() -> Non
     assert (handle.lastProgress, handle.recentProgress, handle.name) == (None, [], "counts")
     assert handle.status == {"message": "Stopped", "isDataAvailable": False, "isTriggerActive": False}
     assert handle.id == handle.runId == _handle(Logical()).runId
+    assert handle._logical.waits_in_vain == 0
     handle.processAllAvailable()
+    assert handle._logical.waits_in_vain == 1
     handle.explain()
     handle.stop()
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from airflow_streamstate.driver.spark.session import RehearsedInterception
+from airflow_streamstate.driver.spark.interception import RehearsedInterception
 from airflow_streamstate.errors import UnsupportedCheckpointError
 from support.fake_clock import FakeClock
 

@@ -117,9 +117,10 @@ def test_a_query_started_during_a_stop_is_over_with_it(stream: SimulatedStream) 
 
 def test_repairs_are_told() -> None:
     """What was removed, its deployment (1a.1, 1a.7), and what was added to Spark's own entries."""
-    report = RepairReport(Clean(1), (), (), "normal", 1, pinned_ids=(0, 1))
-    (words,) = describe_repairs(report)
-    assert "partitions to entry 0, 1 of offset log 2" in words
+    report = RepairReport(Clean(1), (), (), "normal", 1, ("offsets/.0.3f0a-0.tmp",), pinned_ids=(0, 1))
+    swept, pinned = describe_repairs(report)
+    assert "offsets/.0.3f0a-0.tmp" in swept
+    assert "partitions to entry 0, 1 of offset log 2" in pinned
     checkpoint = run_batches(memory_checkpoint(), 3)
     put_fence(checkpoint, barrier_mark("fence", deployment_id="d-0009"))
     words = describe_repairs(repair_before_start(checkpoint, "d-0001"))

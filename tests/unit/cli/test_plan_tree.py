@@ -1,10 +1,10 @@
-"""``airflow_streamstate.plan.tree``: a plan for people."""
+"""A plan as a tree of text."""
 
 from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.plan.tree import duration_text, plan_tree_text
+from airflow_streamstate.cli.plan import duration_text, plan_tree_text
 from support.example_plan import EXAMPLE_PLAN
 from support.plan_golden import golden
 
