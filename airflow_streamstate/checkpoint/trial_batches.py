@@ -14,7 +14,7 @@ from airflow_streamstate.checkpoint.entries import OffsetEntry, flush_entry, for
 from airflow_streamstate.checkpoint.files import files_of
 from airflow_streamstate.checkpoint.fork import fork
 from airflow_streamstate.checkpoint.log import Checkpoint, Position, delete_with_crc
-from airflow_streamstate.errors import DataError
+from airflow_streamstate.errors import DataError, ObjectMissingError
 from airflow_streamstate.store.transfer import keys_below
 
 MOST_BACK = 100
@@ -37,7 +37,7 @@ def plan_flush(fork: Checkpoint, batch_timestamp_ms: int | None = None) -> int:
 
 @dataclass(frozen=True)
 class ReadBatch:
-    """A committed batch that read something.
+    """A batch of the log.
 
     Attributes:
         before: the source lines at its beginning; () for a first batch.
@@ -73,11 +73,45 @@ def newest_read_batches(checkpoint: Checkpoint, count: int) -> list[ReadBatch]:
 
 
 def _read_batch(checkpoint: Checkpoint, batch_id: int) -> ReadBatch | None:
+    return batch_at(checkpoint, batch_id) if checkpoint.is_committed(batch_id) else None
+
+
+def planned_batches(checkpoint: Checkpoint) -> list[int]:
+    """The batches that Spark ran here or planned, whose bounds are in the log: ascending, committed but for the last.
+
+    Works while the query runs on.
+
+    Raises:
+        DataError: the log is damaged.
+    """
+    position = checkpoint.position()
+    entries, commits = set(checkpoint.offset_ids()), set(checkpoint.commit_ids())
+    found = {batch_id for batch_id in entries & commits if not batch_id or batch_id - 1 in entries}
+    if position.planned_id is not None:
+        found.add(position.planned_id)
+    return sorted(found)
+
+
+def batch_at(checkpoint: Checkpoint, batch_id: int) -> ReadBatch | None:
+    """A batch of ``planned_batches``, committed or not; None where its bounds are not in the log."""
     entry = checkpoint.read_offset(batch_id)
     before = checkpoint.read_offset(batch_id - 1) if batch_id else None
-    if entry is None or (before is None and batch_id) or not checkpoint.is_committed(batch_id):
+    if entry is None or (before is None and batch_id):
         return None
     return ReadBatch(batch_id, () if before is None else before.source_lines, unmarked(entry))
+
+
+def can_fork_before(checkpoint: Checkpoint, batch_id: int) -> bool:
+    """Whether the files of right before a batch are there, its state among them.
+
+    Raises:
+        DataError, UnsupportedCheckpointError: as ``files_of``.
+    """
+    try:
+        files_of(checkpoint, Position(batch_id - 1 if batch_id else None))
+    except ObjectMissingError:
+        return False
+    return True
 
 
 def fork_before(source: Checkpoint, first: ReadBatch, target: Checkpoint, query_id: str) -> None:

@@ -77,6 +77,11 @@ def status_of_rehearsal(outcome: Literal["fits", "refused", "failed", "deadline"
     return {"fits": DONE, "refused": REFUSED, "failed": FAILED, "deadline": DEADLINE}[outcome]
 
 
+def status_of_replay(outcome: Literal["done", "refused", "failed", "deadline"]) -> int:
+    """Of a replay."""
+    return {"done": DONE, "refused": REFUSED, "failed": FAILED, "deadline": DEADLINE}[outcome]
+
+
 def status_of_upgrade(view: UpgradeView, cancelled: AfterStop | None = None) -> int:
     """Of an upgrade or rollback.
 

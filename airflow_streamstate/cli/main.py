@@ -74,6 +74,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "Run the same command again to adopt it; `streamstate adopt {stream} --give-up` makes sure that it is free.",
     ),
     "plan": ("interrupted; the rehearsal was ended, and the stream was not touched", ""),
+    "replay": ("interrupted; the replay was ended, and the stream was not touched", ""),
     **dict.fromkeys(("upgrade", "restart", "rollback", "continue", "approve", "reject"), _UPGRADED),
     **dict.fromkeys(("status", "list", "events", "logs", "audit", "home doctor"), _LOOKED),
     **dict.fromkeys((f"snapshot {verb}" for verb in ("list", "inspect", "verify", "diff")), _LOOKED),

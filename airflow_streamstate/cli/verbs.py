@@ -79,6 +79,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "status": Entry("The state of a stream, and of each of its queries.", "look", "status"),
         "events": Entry("The events of a deployment, oldest first.", "look", "events"),
         "logs": Entry("Print the log of the driver.", "look", "logs"),
+        "replay": Entry("Run recorded batches again, into files and no sink.", "replay", "replay"),
         "audit": Entry("Check that each deployment began exactly where the last one ended.", "look", "audit"),
     },
     "Groups": {

@@ -25,6 +25,7 @@ from airflow_streamstate.controller.observe.logs import LogReader
 from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, StreamStatus
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
+from airflow_streamstate.controller.rehearsal.replays import Replays
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.resolved_request import resolve_request
 from airflow_streamstate.controller.retention.pruning import Retaining
@@ -81,6 +82,7 @@ class Controller:
         self.mirrors = Mirrors(self._context)
         self.retention = Retaining(self._context)
         self.plans = Rehearsals(self._context)
+        self.replays = Replays(self._context, self.plans)
         self.upgrades = Upgrades(
             self._context, UpgradeVerbs(self._attempts, self._deployer, self._orders, self._waits, self.plans)
         )

@@ -28,6 +28,7 @@ from airflow_streamstate.driver.ending import ScriptEnd
 from airflow_streamstate.driver.pinned_modules import FoundModules, PinnedModules
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing, oversee
+from airflow_streamstate.driver.rehearsal.replaying import Replaying
 from airflow_streamstate.driver.script import keep_surroundings, origins_of, run_script
 from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure
 from airflow_streamstate.driver.spark.connect_refusal import refuse_connect_environment, refuse_connect_writers
@@ -50,6 +51,8 @@ USAGE_STATUS = 2
 LOST_JVM_SECONDS = 10.0
 REHEARSAL_VARIABLE = "STREAMSTATE_REHEARSAL"
 """Set to 1 while a script is rehearsed, so that it can leave out what must not happen then."""
+REPLAY_VARIABLE = "STREAMSTATE_REPLAY"
+"""Set to 1, too, while recorded batches are replayed."""
 
 
 def hide_in_uncaught(redacted: Redact) -> None:
@@ -189,12 +192,17 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
         open_place=partial(open_store, options=config.s3_options, clock=clock),
     )
     end = ScriptEnd()
-    rehearsing = Rehearsing(attempt, rehearsal, _spark_words, end.ask)
+    if rehearsal.replay is None:
+        rehearsing = Rehearsing(attempt, rehearsal, _spark_words, end.ask)
+    else:
+        rehearsing = Replaying(attempt, rehearsal, rehearsal.replay, _spark_words, end.ask)
     found = FoundModules(clock)
     found.belong_to(attempt)
     hide_in_uncaught(attempt.reporter.redacted)
     put_back = keep_surroundings()
     os.environ[REHEARSAL_VARIABLE] = "1"
+    if rehearsal.replay is not None:
+        os.environ[REPLAY_VARIABLE] = "1"
     threading.Thread(target=oversee, args=(rehearsing, end_process), name="streamstate-oversee", daemon=True).start()
     status = rehearsing.script_ended(_run_script(config, rehearsing, found, clock, end=end))
     if rehearsing.begins_seeds():

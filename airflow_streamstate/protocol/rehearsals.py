@@ -17,6 +17,21 @@ QueryOutcome = Literal["accepted", "refused", "failed", "not_run"]
 SeedTrial = Literal["never", "if_needed", "always"]
 
 
+@dataclass(frozen=True)
+class ReplayTerms:
+    """What a replay runs again.
+
+    Attributes:
+        batches: by query the ids of its batches, ascending, one after the other.
+        out: the absolute path of the folder on the driver's machine that gets their rows.
+        compared_with: the ``out`` of another replay of these batches, with whose rows these are compared; "" for none.
+    """
+
+    batches: Mapping[str, tuple[int, ...]]
+    out: str
+    compared_with: str = ""
+
+
 @message
 @dataclass(frozen=True)
 class Rehearsal(Message):
@@ -39,6 +54,8 @@ class Rehearsal(Message):
         notes: for people, about what was asked.
         batches: how many of the newest batches that read something are run again, over the state of before them.
         rows: about so many rows of these, at most.
+        replay: set for a replay: recorded batches of ``deployment_id``, which may be an older deployment, run again
+            into files, and nothing else is tried.
     """
 
     stream_id: str
@@ -58,6 +75,53 @@ class Rehearsal(Message):
     notes: tuple[str, ...] = ()
     batches: int = 0
     rows: int = 0
+    replay: ReplayTerms | None = None
+
+
+@dataclass(frozen=True)
+class RowComparison:
+    """The rows of one batch by two versions, as two bags: a row that one has more often is only in that one.
+
+    Attributes:
+        same, only_old, only_new: how many rows.
+        samples_old, samples_new: the first rows that only one has, each as JSON.
+    """
+
+    same: int
+    only_old: int
+    only_new: int
+    samples_old: tuple[str, ...] = ()
+    samples_new: tuple[str, ...] = ()
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both have the same rows."""
+        return not self.only_old and not self.only_new
+
+
+@dataclass(frozen=True)
+class ReplayedBatch:
+    """One batch of a replay.
+
+    Attributes:
+        rows_in: None where Spark does not tell.
+        rows_out: in the files; None for a batch that failed.
+        folder: of its files, absolute; "" for a batch that failed.
+        files: their names.
+        error: the script's own error, one line; "" for none.
+        traceback: the error as it was raised; "" for none.
+        comparison: with the rows of the other replay; None where that has none, or was not asked for.
+    """
+
+    batch_id: int
+    rows_in: int | None = None
+    rows_out: int | None = None
+    seconds: float = 0.0
+    folder: str = ""
+    files: tuple[str, ...] = ()
+    error: str = ""
+    traceback: str = ""
+    comparison: RowComparison | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +137,7 @@ class RehearsedQuery:
         batch_ids: committed batches that ran again with their rows; empty for none.
         rows_in, rows_out: of these; None where none ran, or where Spark does not tell.
         batch_seconds: that these took.
+        replayed: of a replay, the batches that ran, the one that failed among them.
     """
 
     outcome: QueryOutcome
@@ -84,6 +149,7 @@ class RehearsedQuery:
     rows_in: int | None = None
     rows_out: int | None = None
     batch_seconds: float = 0.0
+    replayed: tuple[ReplayedBatch, ...] = ()
 
 
 @message

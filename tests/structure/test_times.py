@@ -17,12 +17,14 @@ DEADLINES = {
     "controller/adopt/barring.py": "the same",
     "controller/state_reader/choosing.py": "the reading of state",
     "controller/rehearsal/rehearsals.py": "the rehearsal",
+    "controller/rehearsal/replays.py": "the replay",
     "operators/stop.py": "the stop",
     "operators/plan.py": "the rehearsal",
     "operators/reading.py": "the reading of state",
     "cli/orders.py": "the stop",
     "cli/adopt.py": "the barrier of a foreign query",
     "cli/plan.py": "the rehearsal",
+    "cli/replay.py": "the replay",
 }
 """Every place in which something is to be done by a deadline; nothing else has an argument of that name."""
 

@@ -62,7 +62,16 @@ from airflow_streamstate.protocol.records import (
     StartPlan,
 )
 from airflow_streamstate.protocol.register import Intent, Retirement, StreamRegister
-from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict, RehearsedQuery, Waiting
+from airflow_streamstate.protocol.rehearsals import (
+    Handover,
+    Rehearsal,
+    RehearsalVerdict,
+    RehearsedQuery,
+    ReplayedBatch,
+    ReplayTerms,
+    RowComparison,
+    Waiting,
+)
 from airflow_streamstate.protocol.retention import (
     AbandonedSnapshot,
     KnownGood,
@@ -314,6 +323,7 @@ EXAMPLES: tuple[Message, ...] = (
         "56" * 32, WRITE_ID, fresh_queries=("raw",), waits_until=LATER,
         refuses=("hazardous", "needs-drain"), seeds="if_needed",
         notes=("the script names settings.json in its own folder",), batches=2, rows=5_000,
+        replay=ReplayTerms({"counts per minute": (40, 41)}, "/home/ada/replay/new", "/home/ada/replay/old"),
     ),
     HomeRecord("9c1185a5-c5e9-4fc5-8ec5-7b8e36a5d0b1", AT, "ada (shell)"),
     Adoption(
@@ -332,7 +342,14 @@ EXAMPLES: tuple[Message, ...] = (
                 ("source kafka orders is new: it starts where its options say",),
             ),
             "raw": RehearsedQuery(
-                "accepted", "seeded", 0.5, batch_ids=(40, 41), rows_in=1024, rows_out=96, batch_seconds=0.25
+                "accepted", "seeded", 0.5, batch_ids=(40, 41), rows_in=1024, rows_out=96, batch_seconds=0.25,
+                replayed=(
+                    ReplayedBatch(
+                        40, 512, 48, 0.125, "/home/ada/replay-orders-41/raw/batch=40", ("part-00000.snappy.parquet",),
+                        comparison=RowComparison(47, 2, 1, ('{"n":1}', '{"n":2}'), ('{"n":3}',)),
+                    ),
+                    ReplayedBatch(41, error="ZeroDivisionError: division by zero", traceback="Traceback …"),
+                ),
             ),
         },
         "ModuleNotFoundError: No module named 'rules'", 14.75, "driver", LATER, WRITE_ID,

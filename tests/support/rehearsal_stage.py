@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing
+from airflow_streamstate.driver.rehearsal.replaying import Replaying
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Stopped
 from airflow_streamstate.protocol.ids import rehearsal_id_for
 from airflow_streamstate.protocol.records import StartPlan
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, SeedTrial
+from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, ReplayTerms, SeedTrial
 from support.simulated_driver import STREAM, SimulatedStream, do_at_once, waiting_script
 from support.simulated_query import SimulatedPlan, SimulatedStartable
 
@@ -54,6 +56,7 @@ class Stage:
         seeds: SeedTrial = "never",
         batches: int = 0,
         rows: int = 1_000,
+        replay: ReplayTerms | None = None,
         **start: Any,
     ) -> Rehearsing:
         """The rehearsal of a version that would start from this snapshot."""
@@ -75,12 +78,19 @@ class Stage:
             seeds=seeds,
             batches=batches,
             rows=rows,
+            replay=replay,
         )  # fmt: skip
         attempt = RehearsedAttempt(
             own, self.stream.checkpoints, spec, 1, clock, lambda key: key, self.stream.said.append, do_at_once
         )
         attempt.note_spark(self.stream.spark_version)
-        return Rehearsing(attempt, rehearsal, lambda error: f"{type(error).__name__}: {error}")
+
+        def words(error: BaseException) -> str:
+            return f"{type(error).__name__}: {error}"
+
+        if replay is not None:
+            return Replaying(attempt, rehearsal, replay, words)
+        return Rehearsing(attempt, rehearsal, words)
 
     def rehearsed(self, plan: SimulatedPlan, snapshot_id: str | None, name: str = "counts", **asked: Any) -> Rehearsing:
         """The rehearsal of a script that starts this one query, at its end."""
@@ -88,6 +98,21 @@ class Stage:
         self.start(rehearsing, plan, name)
         rehearsing.script_ended(None)
         return rehearsing
+
+    def replayed(
+        self,
+        plan: SimulatedPlan,
+        batches: Mapping[str, tuple[int, ...]],
+        out: str,
+        name: str,
+        compared_with: str = "",
+    ) -> Rehearsing:
+        """The replay of a script that starts this one query, at its end."""
+        return self.rehearsed(plan, None, name, replay=ReplayTerms(batches, out, compared_with))
+
+    def forget(self) -> None:
+        """Remove the verdict, so that the next rehearsal can give one."""
+        self.stream.checkpoints.delete(layout.verdict_key(STREAM, REHEARSAL))
 
     @property
     def recorded(self) -> list[str]:

@@ -2,7 +2,8 @@
 
 The script holds one word per line: ``fits``, ``needs-drain`` (its plan has an aggregate more), ``hazardous`` (it writes
 to another folder), ``refused`` (by Spark),
-``fails`` (the script), ``dies`` (the driver, without a verdict), ``hangs``.
+``fails`` (the script), ``dies`` (the driver, without a verdict), ``hangs``. In a replay also ``divides`` (a row fails
+its last batch), ``gone`` (the rows are gone at the source) and ``changes`` (its rows are others than the old ones).
 """
 
 from __future__ import annotations
@@ -10,13 +11,20 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.plan.model import Expression, QueryPlan, RecordedPlan
 from airflow_streamstate.plan.recorded import record_plan
-from airflow_streamstate.protocol.rehearsals import RehearsalVerdict, RehearsedQuery
+from airflow_streamstate.protocol.rehearsals import (
+    RehearsalVerdict,
+    RehearsedQuery,
+    ReplayedBatch,
+    ReplayTerms,
+    RowComparison,
+)
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.options import S3Options
 from support.built_plans import operator, plan
@@ -36,6 +44,26 @@ def with_an_aggregate_more() -> QueryPlan:
     """What needs a drain."""
     aggregates = (Expression("Count(1)", "bigint", "n"), Expression("Sum(v)", "bigint", "s"))
     return plan(operator(aggregates=aggregates))
+
+
+def _replayed(terms: ReplayTerms, name: str, words: list[str]) -> RehearsedQuery:
+    if "gone" in words:
+        return RehearsedQuery("refused", error="the source does not have the rows of this batch any more")
+    ran = [
+        ReplayedBatch(batch_id, 1_200, 34, 0.5, f"{terms.out}/{name}/batch={batch_id}", ("part-0.parquet",))
+        for batch_id in terms.batches[name]
+    ]
+    if terms.compared_with and Path(f"{terms.compared_with}.done").exists():
+        compared = RowComparison(32, 2, 1, ('{"k":"a"}', '{"k":"b"}'), ('{"k":"c"}',))
+        ran = [replace(each, comparison=compared if "changes" in words else RowComparison(34, 0, 0)) for each in ran]
+    Path(terms.out).parent.mkdir(parents=True, exist_ok=True)
+    Path(f"{terms.out}.done").write_text("")
+    if "divides" not in words:
+        return RehearsedQuery("accepted", replayed=tuple(ran))
+    error = "ZeroDivisionError: division by zero"
+    failed = ReplayedBatch(ran[-1].batch_id, error=error, traceback=f"Traceback …\n{error}")
+    error = f"batch {failed.batch_id} fails: {error}"
+    return RehearsedQuery("failed", error=error, replayed=(*ran[:-1], failed))
 
 
 def rehearse(config: Mapping[str, Any], words: list[str], query_name: str) -> int:
@@ -58,6 +86,13 @@ def rehearse(config: Mapping[str, Any], words: list[str], query_name: str) -> in
         verdict = replace(verdict, outcome="failed", queries={}, error=error, traceback=f"Traceback …\n{error}")
     elif "refused" in words:
         verdict = replace(verdict, queries={query_name: RehearsedQuery("failed", "restored", 0.5, SPARKS_WORDS)})
+    rehearsal = control.rehearsal(rehearsal_id)
+    if rehearsal is not None and rehearsal.replay is not None:
+        if verdict.outcome == "done":
+            queries = {name: _replayed(rehearsal.replay, name, words) for name in rehearsal.replay.batches}
+            verdict = replace(verdict, queries=queries)
+        control.create_verdict(verdict)
+        return 0 if verdict.outcome == "done" else 1
     found = with_an_aggregate_more() if "needs-drain" in words else plan()
     if "hazardous" in words:
         found = replace(found, sink=replace(found.sink, target="/elsewhere"))

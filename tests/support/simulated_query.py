@@ -24,6 +24,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Literal
 
 from airflow_streamstate.checkpoint.entries import (
@@ -48,9 +49,11 @@ from airflow_streamstate.driver.attempt.ports import (
     QuerySource,
     SkippedBySink,
     WriterFacts,
+    WrittenBatch,
 )
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
+from airflow_streamstate.protocol.rehearsals import RowComparison
 from airflow_streamstate.store.base import Store
 from support.acting_clock import ActingClock
 from support.simulated_connector import SimulatedDoor
@@ -224,6 +227,25 @@ class SimulatedStartable:
         if run.failure() is not None:
             raise QueryDiedError(run.failure())
         return run.last_progress()
+
+    def write_trial_batch(self, checkpoint_uri: str, folder: str, within_seconds: float) -> WrittenBatch:
+        sink = SimulatedSink("append")
+        run = SimulatedRun(self, Checkpoint(self.store, checkpoint_uri), "once", sink)
+        while not run.has_ended():
+            run.step(in_haste=True)
+        if run.failure() is not None:
+            raise QueryDiedError(run.failure())
+        rows = [row for _, rows in sink.batches for row in rows]
+        Path(folder).mkdir(parents=True)
+        (Path(folder) / "part-0.parquet").write_text(repr(rows))
+        return WrittenBatch(run.last_progress(), len(rows), ("part-0.parquet",))
+
+    def compare_rows(self, old_folder: str, new_folder: str, samples: int) -> RowComparison:
+        old, new = ((Path(folder) / "part-0.parquet").read_text() for folder in (old_folder, new_folder))
+        return RowComparison(1, 0, 0) if old == new else RowComparison(0, 1, 1, (old,)[:samples], (new,)[:samples])
+
+    def missing_file(self, paths: Sequence[str]) -> str:
+        return ""
 
     def session_conf(self, names: Sequence[str]) -> Mapping[str, str]:
         return {name: CONF[name] for name in names if name in CONF}

@@ -207,7 +207,7 @@ class Rehearsals:
         rehearsal = self._under_way(control, request_id, request.digest)
         if rehearsal is None:
             now = self._clock.now()
-            rehearsal = self._record(
+            rehearsal = self.record(
                 control,
                 Rehearsal(
                     stream_id=control.stream_id,
@@ -248,10 +248,10 @@ class Rehearsals:
                 start = start_of(self._home, control, seen, request, rehearsal.rehearsal_id)
             else:
                 start = _decided(control, seen, request, control.need_manifest(snapshot_id))
-            spec = self._create_spec(control, replace(spec, start=start.plan))
+            spec = self.create_spec(control, replace(spec, start=start.plan))
             self._context.drivers.launch(control, spec, ATTEMPT)
         except StreamStateError as error:
-            self._withdraw(control, rehearsal.rehearsal_id, error)
+            self.withdraw(control, rehearsal.rehearsal_id, error)
             raise
         return RehearsalView(
             control.stream_id,
@@ -285,19 +285,21 @@ class Rehearsals:
         number = 1 + max((int(rehearsal_id.rpartition("-")[2]) for rehearsal_id in known), default=0)
         return rehearsal_id_for(request_id, number)
 
-    def _record(self, control: StreamControl, rehearsal: Rehearsal) -> Rehearsal:
+    def record(self, control: StreamControl, rehearsal: Rehearsal) -> Rehearsal:
+        """Record a rehearsal before anything else of it (Law 1); the one that is recorded."""
         with suppress(ObjectExistsError):  # two calls of the same request at once
             control.create_rehearsal(rehearsal)
         return control.rehearsal(rehearsal.rehearsal_id) or rehearsal
 
-    def _create_spec(self, control: StreamControl, spec: DeploymentSpec) -> DeploymentSpec:
+    def create_spec(self, control: StreamControl, spec: DeploymentSpec) -> DeploymentSpec:
+        """Record what a rehearsal runs; the one that is recorded."""
         try:
             control.create_spec(spec)
         except ObjectExistsError:
             return control.spec(spec.deployment_id)  # by an earlier call, whose driver may run
         return spec
 
-    def _withdraw(self, control: StreamControl, rehearsal_id: str, error: StreamStateError) -> None:
+    def withdraw(self, control: StreamControl, rehearsal_id: str, error: StreamStateError) -> None:
         """Remove a rehearsal that cannot begin; the next call finds one that may have begun."""
         if isinstance(error, UnavailableError | OutcomeUnknownError):
             return
@@ -386,18 +388,24 @@ class Rehearsals:
 
     def wait(self, view: RehearsalView, on_progress: Report | None = None) -> PlanReport:
         """Wait until a rehearsal is over, at its deadline at the latest, and report."""
+        self.wait_over(view.stream_id, view.rehearsal_id, view.deadline_at, on_progress)
+        return self.report(view.stream_id, view.rehearsal_id)
+
+    def wait_over(
+        self, stream_id: str, rehearsal_id: str, deadline_at: datetime, on_progress: Report | None = None
+    ) -> None:
+        """Wait until a rehearsal is over, at its deadline at the latest."""
 
         def look() -> bool | None:
             with suppress(UnavailableError):  # the store is away; the rehearsal may go on
-                if self.is_over(view.stream_id, view.rehearsal_id):
+                if self.is_over(stream_id, rehearsal_id):
                     return True
                 if on_progress is not None:
-                    on_progress(self.describe(view.stream_id, view.rehearsal_id))
+                    on_progress(self.describe(stream_id, rehearsal_id))
             return None
 
-        left = (view.deadline_at - self._clock.now()).total_seconds() + LATE_SECONDS
+        left = (deadline_at - self._clock.now()).total_seconds() + LATE_SECONDS
         poll(self._clock, look, timeout_seconds=max(left, 0.0), pause_seconds=lambda: POLL_SECONDS)
-        return self.report(view.stream_id, view.rehearsal_id)
 
     def report(self, stream_id: str, rehearsal_id: str) -> PlanReport:
         """``conclude`` a rehearsal and report on it; but a driver that waits, or is about to, is left alone."""

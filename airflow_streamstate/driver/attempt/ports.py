@@ -15,6 +15,7 @@ from airflow_streamstate.connectors.source import Source, SparkDoor
 from airflow_streamstate.connectors.undoing import FoundUndo, UndoMeans, UndoOrder
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
+from airflow_streamstate.protocol.rehearsals import RowComparison
 
 Value = TypeVar("Value")
 
@@ -88,6 +89,21 @@ class SkippedBySink:
     count: int = 0
     newest: tuple[int, ...] = ()
     first: int | None = None
+
+
+@dataclass(frozen=True)
+class WrittenBatch:
+    """A batch whose rows were written into files.
+
+    Attributes:
+        progress: None where it was stopped before it had any.
+        rows: in the files; None where it was stopped.
+        files: their names.
+    """
+
+    progress: QueryProgress | None
+    rows: int | None = None
+    files: tuple[str, ...] = ()
 
 
 class NotWatchedError(Exception):
@@ -265,6 +281,26 @@ class StartableQuery(Protocol):
 
         Returns:
             Its progress; None where it was stopped before it had any.
+        """
+
+    def write_trial_batch(self, checkpoint_uri: str, folder: str, within_seconds: float) -> WrittenBatch:
+        """As ``run_trial_batch``, into Parquet files in a new folder of this machine, which appears when it is whole.
+
+        Raises what the script or Spark raises.
+        """
+
+    def compare_rows(self, old_folder: str, new_folder: str, samples: int) -> RowComparison:
+        """Compare the rows in two folders of ``write_trial_batch``.
+
+        Args:
+            samples: at most so many rows of each side are shown.
+        """
+
+    def missing_file(self, paths: Sequence[str]) -> str:
+        """The first of these files that is not there; "" where all are, or where that cannot be told.
+
+        Args:
+            paths: as the log of a file source has them.
         """
 
     def session_conf(self, names: Sequence[str]) -> Mapping[str, str]:

@@ -10,15 +10,18 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
-from pyspark.errors import SparkNoSuchElementException, StreamingQueryException
+from pyspark.errors import AnalysisException, SparkNoSuchElementException, StreamingQueryException
 from pyspark.sql import DataFrame, functions
 
 from airflow_streamstate.connectors.sink import REPEAT_SETTINGS, HeldBatches
@@ -30,6 +33,7 @@ from airflow_streamstate.driver.attempt.ports import (
     QueryProgress,
     SkippedBySink,
     WriterFacts,
+    WrittenBatch,
 )
 from airflow_streamstate.driver.spark.jvm import (
     active_session,
@@ -46,6 +50,7 @@ from airflow_streamstate.driver.spark.sinks import AskedSink
 from airflow_streamstate.driver.spark.state_rows import count_state_rows, open_windows, stores_of
 from airflow_streamstate.driver.spark.writer_facts import CHECKPOINT_OPTION, WriterSettings, read_facts, read_settings
 from airflow_streamstate.protocol.data_events import RepeatMeans
+from airflow_streamstate.protocol.rehearsals import RowComparison
 
 _COUNTER = "numOutputRows"
 _PASSES_ROWS_ON = frozenset({"ProjectExec", "WholeStageCodegenExec", "InputAdapter"})
@@ -427,6 +432,71 @@ class SparkWriter:
             elif not jquery.awaitTermination(int(within_seconds * 1000)):
                 jquery.stop()
         return SparkQueryRun(jquery).last_progress()
+
+    def write_trial_batch(self, checkpoint_uri: str, folder: str, within_seconds: float) -> WrittenBatch:
+        place = Path(folder)
+        partial = place.with_name(f".{place.name}.partial")  # Spark's readers pass hidden names over
+        uri = f"file://{partial}"  # Hadoop's paths are not percent-encoded
+        written: list[int] = []
+        failed: list[Exception] = []
+
+        def write(frame: DataFrame, _batch_id: int) -> None:
+            try:
+                frame.write.mode("errorifexists").parquet(uri)
+                reader = frame.sparkSession.read.option("__globPaths__", "false")  # the path is no pattern
+                written.append(reader.schema(frame.schema).parquet(uri).count())
+            except Exception as error:
+                failed.append(error)  # Spark's own report of it begins with the report of the callback
+                raise
+
+        try:
+            with jvm_answers():
+                writer = DataFrame(self._jdf, self._spark).writeStream.foreachBatch(write)
+                jwriter = writer._jwrite.outputMode(read_field(self._jwriter, "outputMode"))
+                jwriter = jwriter.queryName(REHEARSAL_QUERY_NAME).trigger(self._once())
+                jquery = jwriter.option(CHECKPOINT_OPTION, checkpoint_uri).start()
+                is_over = jquery.awaitTermination(max(int(within_seconds * 1000), 1))
+                if not is_over:
+                    jquery.stop()
+            progress = SparkQueryRun(jquery).last_progress()
+            if not is_over or not written:
+                return WrittenBatch(progress)
+            partial.rename(place)
+            return WrittenBatch(progress, written[-1], tuple(sorted(file.name for file in place.glob("*.parquet"))))
+        except StreamingQueryException:
+            if failed:
+                raise failed[0] from None
+            raise
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def compare_rows(self, old_folder: str, new_folder: str, samples: int) -> RowComparison:
+        with jvm_answers():
+            old, new = self._rows_as_json(old_folder), self._rows_as_json(new_folder)
+            only_old, only_new = old.exceptAll(new), new.exceptAll(old)
+            shown = [[row[0] for row in only.orderBy("row").limit(samples).collect()] for only in (only_old, only_new)]
+            old_count, new_count = only_old.count(), only_new.count()
+            return RowComparison(new.count() - new_count, old_count, new_count, tuple(shown[0]), tuple(shown[1]))
+
+    def _rows_as_json(self, folder: str) -> DataFrame:
+        # As text, rows of any type and of two schemas compare; a column that only one version has makes them differ.
+        frame = self._spark.read.option("__globPaths__", "false").parquet(f"file://{folder}")
+        columns = [functions.col(f"`{name.replace('`', '``')}`") for name in sorted(frame.columns)]
+        return frame.select(functions.to_json(functions.struct(columns), {"ignoreNullFields": "false"}).alias("row"))
+
+    def missing_file(self, paths: Sequence[str]) -> str:
+        if not paths:
+            return ""
+        # Spark looks for all of them at once, and for each path that is no pattern it says so where it is not there.
+        reader = self._spark.read.format("text").option("__globPaths__", "false")
+        try:
+            with jvm_answers():
+                reader.load([unquote(path) for path in paths])
+        except AnalysisException as error:
+            if "PATH_NOT_FOUND" not in str(error.getCondition()):
+                return ""
+            return str((error.getMessageParameters() or {}).get("path") or error)
+        return ""
 
     def _into_nothing(self, query_name: str, checkpoint_uri: str) -> Any:
         """A writer of one batch of the same plan, without a sink."""

@@ -9,12 +9,15 @@ import pytest
 from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS, drain_entry, format_offset_entry, stop_entry
 from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
 from airflow_streamstate.checkpoint.trial_batches import (
+    batch_at,
+    can_fork_before,
     fork_before,
     newest_read_batches,
     plan_again,
     plan_empty_batch,
     plan_flush,
     plan_upon,
+    planned_batches,
 )
 from airflow_streamstate.errors import DataError
 from support.checkpoints import (
@@ -23,6 +26,7 @@ from support.checkpoints import (
     memory_checkpoint,
     plan_batch,
     run_batches,
+    store_folders,
     write_hdfs_state,
     write_operator_metadata,
     write_source_log,
@@ -169,3 +173,30 @@ def test_a_batch_is_planned_upon_a_fork_that_stands_elsewhere() -> None:
 
 def keys_of(checkpoint: Checkpoint, below: str) -> list[str]:
     return [info.key for info in checkpoint.store.list_objects(checkpoint.key(below))]
+
+
+def test_planned_batches_are_those_with_bounds_and_the_planned_one_is_the_last() -> None:
+    """A barrier of ours above is none of them, nor a batch whose beginning is cleaned up."""
+    checkpoint = run_batches(memory_checkpoint(), 4)
+    plan_batch(checkpoint, 5)
+    assert planned_batches(checkpoint) == [0, 1, 2, 3, 4, 5]
+    batch = batch_at(checkpoint, 5)
+    assert batch is not None
+    assert (batch.batch_id, batch.before) == (5, ('{"logOffset":4}',))
+    for batch_id in (0, 1):
+        checkpoint.store.delete(checkpoint.offset_key(batch_id))
+    assert planned_batches(checkpoint) == [3, 4, 5]
+    assert batch_at(checkpoint, 2) is None
+    assert planned_batches(memory_checkpoint()) == []
+
+
+def test_a_fork_before_a_batch_needs_its_log_and_its_state() -> None:
+    """Spark cleans up the oldest first; before the first batch of all nothing is needed."""
+    checkpoint = run_batches(memory_checkpoint(), 4)
+    write_operator_metadata(checkpoint)
+    write_hdfs_state(checkpoint, range(1, 6))
+    assert [can_fork_before(checkpoint, batch_id) for batch_id in range(6)] == [True] * 6
+    for folder in store_folders():
+        checkpoint.store.delete(checkpoint.key(f"state/{folder}/1.delta"))
+        checkpoint.store.put(checkpoint.key(f"state/{folder}/3.snapshot"), b"s3")
+    assert [can_fork_before(checkpoint, batch_id) for batch_id in range(6)] == [True, False, False, True, True, True]

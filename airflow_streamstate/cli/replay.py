@@ -1,0 +1,227 @@
+"""``replay``: run recorded batches again, into files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from airflow_streamstate.cli.exits import DONE, FAILED, status_of_replay
+from airflow_streamstate.cli.options import (
+    Seconds,
+    Verb,
+    code_options,
+    deployment_option,
+    is_given,
+    option,
+    pass_session,
+    script_arguments,
+    stream_argument,
+)
+from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
+from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.cli.start import LISTS, code_of, lists_of
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.rehearsal.planning import MOST_BATCHES
+from airflow_streamstate.controller.rehearsal.replays import (
+    DEADLINE_SECONDS,
+    ReplayReport,
+    ReplayRequest,
+    ReplayView,
+)
+from airflow_streamstate.controller.request.changes import ChangeRequest
+
+LOCAL_MASTER = "local[*]"
+OLD, NEW = "old", "new"
+_ONLY_NEW = frozenset({"application", "arguments", "modules", "py_files", "files"})
+"""Options about the new script alone; the others are for both versions."""
+_CODE = ("application", "arguments", "conf", "environment", "master", "modules", "working_folder", *LISTS)
+_COLOURS = {"done": "green", "refused": "red", "failed": "red", "deadline": "red"}
+_OUTCOMES = {"done": "done", "refused": "refused", "failed": "failed", "deadline": "not over in time"}
+
+
+def replaying(console: Console, view: ReplayView) -> None:
+    """Before the wait: what runs again, and where its rows go."""
+    for name, batch_ids in view.batches.items():
+        which = f"batch {batch_ids[0]}" if len(batch_ids) == 1 else f"batches {batch_ids[0]} to {batch_ids[-1]}"
+        console.print(shown(f"{view.stream_id} {view.replay_id}: {which} of {view.deployment_id} {name}"))
+    console.print(shown(f"  into {view.out}"))
+
+
+def print_replay(console: Console, found: ReplayReport, old: ReplayReport | None = None) -> None:
+    """The report of a replay.
+
+    Args:
+        old: of the recorded version, with whose rows those of ``found`` were compared.
+    """
+    if old is not None:
+        print_replay(console, old)
+    which = "" if old is None else "of the new script "
+    line = shown(f"{found.stream_id} {found.deployment_id}: the replay {which}is ")
+    console.print(line + shown(_OUTCOMES[found.outcome], _COLOURS[found.outcome]))
+    if found.error:
+        console.print(shown(f"  {found.error}"))
+    _batches(console, found, is_compared=old is not None)
+    for name, query in found.queries.items():
+        if query.error and query.error != found.error:
+            console.print(shown(f"  {name}: {query.error}", _COLOURS[query.outcome]))
+        for note in query.notes:
+            console.print(shown(f"  {name}: {note}"))
+        for batch in query.batches:
+            _text(console, f"batch {batch.batch_id} of {name}", batch.traceback)
+    for note in found.notes:
+        console.print(shown(f"  {note}"))
+    _text(console, "traceback", found.traceback)
+    _text(console, "end of the log", "" if is_told_by(found.traceback, found.log_tail) else found.log_tail)
+
+
+def _batches(console: Console, found: ReplayReport, *, is_compared: bool) -> None:
+    """Each batch with its counts, and the first rows that only one version has."""
+    compared = (">same", ">only old", ">only new") if is_compared else ()
+    table = plain_table("query", ">batch", ">rows in", ">rows out", *compared, ">seconds", "files")
+    ran = [(name, batch) for name, query in found.queries.items() for batch in query.batches]
+    for name, batch in ran:
+        rows = batch.comparison
+        counts = (None,) * 3 if rows is None else (rows.same, rows.only_old, rows.only_new)
+        every = (batch.rows_in, batch.rows_out, *(counts if is_compared else ()))
+        cells = ("-" if count is None else f"{count:,}" for count in every)
+        files = batch.folder or "none: the batch failed"
+        table.add_row(shown(name), str(batch.batch_id), *cells, f"{batch.seconds:.1f}", shown(files))
+    if ran:
+        console.print(table)
+    for name, batch in ran:
+        if batch.comparison is not None:
+            _text(console, f"batch {batch.batch_id} of {name}, only old", "\n".join(batch.comparison.samples_old))
+            _text(console, f"batch {batch.batch_id} of {name}, only new", "\n".join(batch.comparison.samples_new))
+
+
+def _text(console: Console, title: str, text: str) -> None:
+    if text:
+        console.print(shown(f"{title}:", "bold"))
+        rows = without_launch_folder(text).splitlines()
+        console.print(shown("\n".join(f"    {row}" for row in rows)), soft_wrap=True)
+
+
+@click.command(cls=Verb)
+@stream_argument
+@option("--batch", "batch_id", type=click.IntRange(min=0), metavar="N", help="This batch of each query.")
+@option(
+    "--last",
+    type=click.IntRange(1, MOST_BATCHES),
+    default=1,
+    show_default=True,
+    metavar="K",
+    help="The newest K batches of each query, up to the one that is planned and not committed, or else to the newest "
+    "one that read rows.",
+)
+@option("--query", "query_name", metavar="NAME", help="Only this query.")
+@deployment_option
+@option(
+    "--app", "application", metavar="PATH", help="Run this script, too, and compare its rows with the recorded one's."
+)
+@option(
+    "--fail-on-changed-rows",
+    is_flag=True,
+    help="With --app: exit status 1 unless each batch has the same rows in both versions.",
+)
+@option(
+    "--out",
+    metavar="FOLDER",
+    help="An empty or new folder of this machine for the rows. By default replay-STREAM-BATCH in the current one.",
+)
+@option(
+    "--master",
+    metavar="URL",
+    default=LOCAL_MASTER,
+    show_default=True,
+    help="Spark's master for this driver; where it is no local one, its executors must see the folder.",
+)
+@code_options
+@option(
+    "--deadline",
+    "deadline_seconds",
+    type=Seconds(1.0),
+    default=DEADLINE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Seconds until the replay is ended.",
+)
+@script_arguments
+@pass_session
+def replay(
+    session: ShellSession,
+    /,
+    stream_id: str,
+    batch_id: int | None,
+    last: int,
+    query_name: str | None,
+    deployment_id: str | None,
+    out: str | None,
+    allow_literal_secrets: bool,
+    deadline_seconds: float,
+    fail_on_changed_rows: bool,
+    **given: Any,
+) -> int:
+    """Run recorded batches of STREAM again, on a fork of the state of before them, into Parquet files.
+
+    The batch that failed, on this machine: by default the newest one. Each batch has the bounds and the watermark that
+    the log has of it. The script runs once in its own driver, with STREAMSTATE_REHEARSAL=1 and STREAMSTATE_REPLAY=1 in
+    its environment; its sinks are not written, and no foreachBatch is called. The stream may run meanwhile.
+
+    With --app the recorded script runs first, into FOLDER/old, then the new one over the same batches, into FOLDER/new,
+    with the same --conf, --env, --packages, --jars, --master and --working-folder.
+
+    Exit status 0 if each batch has run, 1 if the script failed, with its error, 3 if it was not over in time, 4 if the
+    rows of a batch are gone or the script does not fit.
+    """
+    if batch_id is not None and is_given("last"):
+        raise click.UsageError("--batch names one batch, and --last the newest ones: leave out one of them.")
+    named = {name: given[name] for name in _CODE if given.get(name)}
+    named |= {**lists_of(named), **code_of(named)}
+    if "application" in named:
+        named["application"] = Path(named["application"])
+    elif fail_on_changed_rows:
+        raise click.UsageError("--fail-on-changed-rows compares a new script with the recorded one: give --app.")
+
+    def change(*, leaves_out: Collection[str] = ()) -> ChangeRequest:
+        kept = {name: value for name, value in named.items() if name not in leaves_out}
+        return ChangeRequest(stream_id=stream_id, allow_literal_secrets=allow_literal_secrets, **kept)
+
+    request = ReplayRequest(
+        change=change(),
+        batch_id=batch_id,
+        last=last,
+        deployment_id=deployment_id,
+        query_name=query_name,
+        out=out,
+        deadline_seconds=deadline_seconds,
+    )
+    controller = session.controller()
+    if "application" not in named:
+        _, report = _replayed(session, controller, request)
+        session.emit(report.to_json(), lambda console: print_replay(console, report))
+        return status_of_replay(report.outcome)
+    change().digest  # noqa: B018 - refuses a script that is not there before the recorded one runs
+    view, old = _replayed(session, controller, replace(request, change=change(leaves_out=_ONLY_NEW), part=OLD))
+    again = replace(
+        request, out=str(Path(view.out).with_name(NEW)), deployment_id=view.deployment_id, compared_with=view
+    )
+    _, new = _replayed(session, controller, again)
+    session.emit({**new.to_json(), "old": old.to_json()}, lambda console: print_replay(console, new, old))
+    status = status_of_replay(new.outcome)
+    return FAILED if status == DONE and fail_on_changed_rows and not new.has_same_rows else status
+
+
+def _replayed(session: ShellSession, controller: Controller, request: ReplayRequest) -> tuple[ReplayView, ReplayReport]:
+    view = controller.replays.begin(request)
+    session.say(lambda console: replaying(console, view))
+    try:
+        with session.progress(f"{view.stream_id} {view.replay_id}") as on_progress:
+            return view, controller.replays.wait(view, on_progress)
+    except KeyboardInterrupt:
+        controller.replays.give_up(view)
+        raise

@@ -1,0 +1,227 @@
+"""Runs a replay: recorded batches of each query once more, on a fork of the state of before them, into Parquet files.
+
+Each batch is planned with the entry that the log has of it: the same bounds, the same watermark. The script's own sink
+and its ``foreachBatch`` are not called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from airflow_streamstate.checkpoint.file_source import files_taken, parse_file_source_offset
+from airflow_streamstate.checkpoint.fork import wipe
+from airflow_streamstate.checkpoint.guards import STATE_FORMAT, guard_state_format
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.trial_batches import ReadBatch, batch_at, fork_before, plan_again
+from airflow_streamstate.driver.attempt.ports import StartableQuery
+from airflow_streamstate.driver.rehearsal.batches_again import FORK_TRIES
+from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
+from airflow_streamstate.driver.rehearsal.rehearsing import MAX_TRACEBACK_CHARACTERS, Rehearsing, Words
+from airflow_streamstate.errors import (
+    DataError,
+    DeadlineExceededError,
+    IncompatibleUpgradeError,
+    InputLostError,
+    InvalidRequestError,
+    ObjectMissingError,
+    StreamStateError,
+)
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.causes import cause_in, without_query_report
+from airflow_streamstate.protocol.ids import encode_query_name
+from airflow_streamstate.protocol.rehearsals import (
+    Rehearsal,
+    RehearsalOutcome,
+    RehearsedQuery,
+    ReplayedBatch,
+    ReplayTerms,
+    RowComparison,
+)
+
+NOT_ASKED = "no batch of it was asked for"
+SAMPLES = 5
+"""Rows that only one version has are shown up to so many, of each side of each batch."""
+TO_ANSWER_SECONDS = 2.0
+"""Before the deadline a batch is stopped, so that the batches before it are told."""
+
+
+class Replaying(Rehearsing):
+    """A rehearsal whose queries replay batches; other arguments as ``Rehearsing``."""
+
+    def __init__(
+        self,
+        attempt: RehearsedAttempt,
+        rehearsal: Rehearsal,
+        terms: ReplayTerms,
+        words: Words,
+        end_script: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(attempt, rehearsal, words, end_script)
+        self._terms = terms
+        self._late = ""
+
+    def _tried(self, name: str, startable: StartableQuery) -> RehearsedQuery:
+        attempt, begun = self.attempt, self.attempt.clock.monotonic_seconds()
+        batch_ids = self._terms.batches.get(name)
+        if batch_ids is None:
+            return RehearsedQuery("not_run", notes=(NOT_ASKED,))
+        fork = Checkpoint(
+            attempt.checkpoints, layout.trial_folder(attempt.stream_id, self._rehearsal.rehearsal_id, name)
+        )
+        ran: list[ReplayedBatch] = []
+        found = RehearsedQuery("accepted")
+        try:
+            refusal = self._refused.pop(id(startable), None)
+            if refusal is not None:
+                raise refusal
+            batches = self._forked(name, batch_ids, fork)
+            self._check(name, startable, batches, fork)
+            for batch in batches:
+                ran.append(self._run(name, startable, batch, fork))
+                if ran[-1].error:
+                    found = replace(found, outcome="failed", error=f"batch {batch.batch_id} fails: {ran[-1].error}")
+                    break
+        except Exception as problem:
+            outcome, error = self._judged(problem)
+            found = replace(found, outcome=outcome, error=self._line(error))
+            if isinstance(problem, DeadlineExceededError):
+                found, self._late = replace(found, outcome="failed"), found.error
+        with suppress(StreamStateError):  # the end of the rehearsal removes it, too
+            wipe(fork)
+        attempt.sources.close(name)
+        left = [batch_id for batch_id in batch_ids if batch_id not in {batch.batch_id for batch in ran}]
+        notes = (f"not run: {', '.join(f'batch {batch_id}' for batch_id in left)}",) if left else ()
+        seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
+        return replace(found, seconds=seconds, notes=notes, replayed=tuple(ran))
+
+    def _give(self, outcome: RehearsalOutcome, error: str, traceback: str = "", *, seed_error: str = "") -> None:
+        if self._late and outcome == "done":
+            outcome, error = "deadline", self._late
+        super()._give(outcome, error, traceback, seed_error=seed_error)
+
+    def _forked(self, name: str, batch_ids: Sequence[int], fork: Checkpoint) -> list[ReadBatch]:
+        """The batches, with the fork standing before the first."""
+        attempt, deployment_id = self.attempt, self._rehearsal.deployment_id
+        old = Checkpoint(attempt.checkpoints, layout.checkpoint_folder(attempt.stream_id, deployment_id, name))
+        for _ in range(FORK_TRIES):
+            wipe(fork)
+            batches = [batch for batch in (batch_at(old, batch_id) for batch_id in batch_ids) if batch is not None]
+            if len(batches) < len(batch_ids):
+                break
+            with suppress(ObjectMissingError):  # a running query has moved on
+                fork_before(old, batches[0], fork, attempt.clock.new_uuid())
+                return batches
+        raise InvalidRequestError(
+            "the log or the state of before these batches was cleaned up meanwhile",
+            query_name=name,
+            batch_id=batch_ids[0],
+            next_step="Replay again: the batches that can be replayed are named then.",
+        )
+
+    def _check(self, name: str, startable: StartableQuery, batches: Sequence[ReadBatch], fork: Checkpoint) -> None:
+        first = batches[0]
+        attempt, count = self.attempt, len(first.entry.source_lines)
+        if startable.facts.sources_count != count:
+            raise IncompatibleUpgradeError(
+                "this version reads another number of sources than the batch did",
+                batch_id=first.batch_id,
+                sources=startable.facts.sources_count,
+                sources_of_batch=count,
+                next_step="Replay the batch with a version that reads the same sources.",
+            )
+        guard_state_format(fork, startable.session_conf((STATE_FORMAT,)).get(STATE_FORMAT, "1"))
+        sources = attempt.sources.look_up(name, startable)
+        for number, line in enumerate(first.before[: len(sources)]):
+            known = attempt.sources.preflight(name, number, line, {})
+            if known is not None and known.lost:
+                raise _rows_gone(first.batch_id, "; ".join(map(str, known.lost)))
+        for batch in batches:
+            for number, line in enumerate(batch.entry.source_lines):
+                folder = fork.key(f"sources/{sources[number].source.folder if number < len(sources) else number}")
+                missing = startable.missing_file(_files_read(batch, number, line, fork, folder))
+                if missing:
+                    raise _rows_gone(batch.batch_id, missing)
+
+    def _run(self, name: str, startable: StartableQuery, batch: ReadBatch, fork: Checkpoint) -> ReplayedBatch:
+        attempt = self.attempt
+        begun = attempt.clock.monotonic_seconds()
+        left_seconds = max(self._left_seconds() - TO_ANSWER_SECONDS, 0.0)
+        folder = Path(self._terms.out) / encode_query_name(name) / f"batch={batch.batch_id}"
+        self._doing = f"batch {batch.batch_id} of query {name}"
+        attempt.reporter.say(f"query {name}: batch {batch.batch_id} is replayed")
+        plan_again(fork, batch, batch.entry.source_lines)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        found = ReplayedBatch(batch.batch_id)
+        try:
+            written = startable.write_trial_batch(attempt.uri_of(fork), str(folder), left_seconds)
+        except StreamStateError:
+            raise
+        except Exception as error:
+            gone = attempt.sources.explain(str(error))
+            if gone:
+                raise _rows_gone(batch.batch_id, gone) from error
+            shortened = attempt.reporter.shortened
+            found = replace(
+                found,
+                error=self._line(cause_in(str(error)) or type(error).__name__),
+                traceback=shortened(without_query_report(str(error)), MAX_TRACEBACK_CHARACTERS, from_end=False),
+            )
+            written = None
+        seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
+        if written is None:
+            return replace(found, seconds=seconds)
+        if written.rows is None or not fork.is_committed(batch.batch_id):
+            raise DeadlineExceededError(
+                "the batch was not over in time, and was stopped",
+                batch_id=batch.batch_id,
+                next_step="Give a later --deadline.",
+            )
+        return replace(
+            found,
+            rows_in=None if written.progress is None else written.progress.input_rows,
+            rows_out=written.rows,
+            seconds=seconds,
+            folder=str(folder),
+            files=written.files,
+            comparison=self._compared(name, startable, folder),
+        )
+
+    def _compared(self, name: str, startable: StartableQuery, folder: Path) -> RowComparison | None:
+        """The rows of a batch, compared with those of the other replay; None where that has none."""
+        old = Path(self._terms.compared_with) / folder.parent.name / folder.name
+        if not self._terms.compared_with or not old.is_dir():
+            return None
+        try:
+            found = startable.compare_rows(str(old), str(folder), SAMPLES)
+        except Exception as error:
+            self._note(f"query {name}: the rows of {folder.name} could not be compared: {cause_in(str(error))}")
+            return None
+        samples_old, samples_new = (tuple(map(self._line, rows)) for rows in (found.samples_old, found.samples_new))
+        return replace(found, samples_old=samples_old, samples_new=samples_new)
+
+
+def _files_read(batch: ReadBatch, number: int, line: str, fork: Checkpoint, folder: str) -> list[str]:
+    """The files that the batch read of one source; none where that is no source of files.
+
+    Spark passes files over in silence that are gone when a batch begins.
+    """
+    last = parse_file_source_offset(line)
+    after = parse_file_source_offset(batch.before[number]) if number < len(batch.before) else None
+    if last is None:
+        return []
+    try:
+        return [taken.path for taken in files_taken(fork.store, folder, last, -1 if after is None else after)]
+    except DataError:
+        return []  # its log is of another kind, or Spark reports that it is damaged
+
+
+def _rows_gone(batch_id: int, words: str) -> InputLostError:
+    return InputLostError(
+        "the source does not have the rows of this batch any more",
+        batch_id=batch_id,
+        lost=words,
+        next_step="Put the rows back where the source reads them, or replay a newer batch.",
+    )

@@ -1,0 +1,126 @@
+"""Recorded batches run again on real Spark: the one that failed, on a fork, into files and no sink."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from support.drivers import CONF
+from support.shell import Desk, desk_with, shell
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
+
+QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
+SCRIPT = """
+import json
+import os
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+with open("said.txt", "a") as file:
+    file.write(f"{os.environ.get('STREAMSTATE_REHEARSAL')} {os.environ.get('STREAMSTATE_REPLAY')}\\n")
+spark = SparkSession.builder.getOrCreate()
+rows = spark.readStream.schema("k string, v long").option("maxFilesPerTrigger", 1).json("in")
+values = rows.withColumn("v", F.udf(lambda v: 100 // (v - 7), "long")("v"))
+sums = values.groupBy("k").agg(F.sum("v").alias("s"))
+
+
+def keep(frame, batch_id):
+    for row in frame.collect():
+        with open("out.jsonl", "a") as file:
+            file.write(json.dumps([batch_id, row.k, row.s]) + "\\n")
+
+
+sums.writeStream.queryName("sums").outputMode("update").foreachBatch(keep).start().awaitTermination()
+"""
+MENDED = SCRIPT.replace("100 // (v - 7)", "100 // (v - 7) if v != 7 else 1000")
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """A home that the environment names, and no driver left afterwards."""
+    with desk_with(tmp_path, monkeypatch, ("PYSPARK_", "SPARK_", "STREAMSTATE_", "PYTHONPATH")) as made:
+        yield made
+
+
+def feed(work: Path, number: int, *values: int) -> None:
+    """One file, which is one batch."""
+    hidden = work / f".{number}"
+    hidden.write_text("".join(json.dumps({"k": "a", "v": value}) + "\n" for value in values))
+    os.utime(hidden, (1_700_000_000 + number,) * 2)
+    hidden.rename(work / "in" / f"{number}.json")
+
+
+def rows_of(batch: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows in the files of a batch."""
+    files = [Path(batch["folder"]) / name for name in batch["files"]]
+    return [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
+
+
+def checkpoint_of(desk: Desk) -> dict[str, bytes]:
+    """The checkpoint of the query, file by file."""
+    folder = desk.home / "orders" / "deployments" / "d-0001" / "checkpoints"
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_the_batch_that_failed_runs_again_beside_the_stream(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails as it did, with the script's own error; the mended script runs it on the state of before it, and its
+    rows are in files; the checkpoint and the output of the stream are as before. (Law 4, Law 14)"""
+    work = desk.base / "work"
+    (work / "in").mkdir(parents=True)
+    script = desk.base / "job.py"
+    script.write_text(SCRIPT)
+    for number, values in enumerate(((2, 3), (5,), (6, 7))):  # -20 - 25, then - 50, then - 100 and the row that fails
+        feed(work, number, *values)
+    monkeypatch.chdir(work)
+    deploy = ("deploy", "orders", "--app", script, "--master", "local[2]", *QUICK, "--timeout", 200)
+    assert shell(*deploy).status == 0
+    shell("logs", "orders", "--follow")
+    assert shell("status", "orders", "--json").json["state"] == "failed"
+    kept, written = checkpoint_of(desk), (work / "out.jsonl").read_text()
+
+    failed = shell("replay", "orders", "--out", desk.base / "as-it-was", "--json")
+    assert failed.status == 1
+    (batch,) = failed.json["queries"]["sums"]["batches"]
+    assert (batch["batch_id"], batch["error"]) == (2, "ZeroDivisionError: integer division or modulo by zero")
+    assert "job.py" in batch["traceback"]
+    assert [path.name for path in (desk.base / "as-it-was").rglob("*")] == ["sums"], "nothing half written is left"
+    assert (work / "said.txt").read_text().splitlines() == ["None None", "1 1"]
+
+    script.write_text(MENDED)
+    mended = shell("replay", "orders", "--app", script, "--last", 2, "--out", desk.base / "mended", "--json")
+    assert mended.status == 0, mended.json["queries"]
+    first, second = mended.json["queries"]["sums"]["batches"]
+    assert [batch["error"][:18] for batch in mended.json["old"]["queries"]["sums"]["batches"]] == [
+        "",
+        "ZeroDivisionError:",
+    ]
+    assert (first["comparison"]["same"], first["comparison"]["only_new"]) == (1, 0)
+    assert second["comparison"] is None
+    assert (first["batch_id"], first["rows_in"], first["rows_out"]) == (1, 1, 1)
+    assert (second["batch_id"], second["rows_in"], second["rows_out"]) == (2, 2, 1)
+    assert rows_of(first) == [{"k": "a", "s": -95}]
+    assert rows_of(second) == [{"k": "a", "s": 805}]
+    assert (checkpoint_of(desk), (work / "out.jsonl").read_text()) == (kept, written)
+
+    script.write_text(MENDED.replace("100 //", "200 //"))
+    words = ("--batch", 1, "--fail-on-changed-rows", "--out", desk.base / "other", "--json")
+    other = shell("replay", "orders", "--app", script, *words)
+    assert other.status == 1, other
+    found = other.json["queries"]["sums"]["batches"][0]["comparison"]
+    assert (found["same"], found["only_old"], found["only_new"]) == (0, 1, 1)
+    assert (found["samples_old"], found["samples_new"]) == (['{"k":"a","s":-95}'], ['{"k":"a","s":-145}'])
+
+    (work / "in" / "2.json").unlink()
+    gone = shell("replay", "orders", "--out", desk.base / "gone", "--json")
+    assert gone.status == 4
+    error = gone.json["queries"]["sums"]["error"]
+    assert error.startswith("the source does not have the rows of this batch any more")
+    assert "2.json" in error

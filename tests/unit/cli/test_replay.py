@@ -1,0 +1,163 @@
+"""``replay``, over drivers that run no Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.control.artifacts import pin
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.store.open import open_store
+from support.checkpoints import memory_checkpoint, plan_batch, run_batches
+from support.scripted_driver import script
+from support.scripted_stream import QUERY
+from support.shell import Answer, Desk, shell
+
+STREAM = "flights"
+
+
+@pytest.fixture
+def failed(running: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """A stream with the batches 0 to 3, and batch 4 planned, and its script; the shell is used from the desk."""
+    store = open_store(str(running.home))
+    checkpoint = Checkpoint(store, layout.checkpoint_folder(STREAM, "d-0001", QUERY))
+    metadata = memory_checkpoint()
+    stored = metadata.store.get(metadata.metadata_key)
+    assert stored is not None
+    store.put(checkpoint.metadata_key, stored.body)
+    plan_batch(run_batches(checkpoint, 3), 4)
+    pin(store, STREAM, "job.py", b"")
+    monkeypatch.chdir(running.base)
+    return running
+
+
+def recorded(*words: object) -> Answer:
+    """Replay with the recorded version."""
+    return shell("replay", STREAM, *words)
+
+
+def replay(desk: Desk, word: str, *words: object) -> Answer:
+    """Replay with a version whose driver behaves so."""
+    return shell("replay", STREAM, "--app", script(desk.base, word, name=f"{word}.py"), *words)
+
+
+def test_the_newest_batch_is_replayed_by_default(failed: Desk) -> None:
+    """The one that is planned and not committed; its files are named, and of the driver its reports alone are left."""
+    answer = recorded("--json")
+    assert (answer.status, answer.err) == (0, "")
+    found = answer.json
+    assert (found["outcome"], found["deployment_id"]) == ("done", "d-0001")
+    assert found["out"] == str(failed.base / f"replay-{STREAM}-4")
+    (batch,) = found["queries"][QUERY]["batches"]
+    assert (batch["batch_id"], batch["rows_in"], batch["rows_out"]) == (4, 1200, 34)
+    assert batch["files"] == ["part-0.parquet"]
+    assert not list(failed.home.rglob("launches/r-*"))
+    assert failed.stream().control.deployment_ids() == ["d-0001"]
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "outcome", "error"),
+    [
+        ("divides", 1, "failed", "batch 4 fails: ZeroDivisionError: division by zero"),
+        ("gone", 4, "refused", "the source does not have the rows of this batch any more"),
+        ("fails", 1, "failed", "ModuleNotFoundError: No module named 'rules'"),
+    ],
+)
+def test_the_status_tells_what_became_of_it(failed: Desk, word: str, status: int, outcome: str, error: str) -> None:
+    """With the script's own error."""
+    answer = replay(failed, word, "--json")
+    assert (answer.status, answer.json["outcome"]) == (status, outcome)
+    assert answer.json["queries"][QUERY]["error"] == error
+
+
+def test_a_person_reads_a_table_and_the_traceback(failed: Desk) -> None:
+    """What is replayed on stderr, the report on stdout."""
+    answer = replay(failed, "divides", "--last", 2, "--out", failed.base / "out")
+    assert "batches 3 to 4 of d-0001" in answer.err
+    assert f"into {failed.base / 'out' / 'old'}" in answer.err
+    assert f"into {failed.base / 'out' / 'new'}" in answer.err
+    assert "the replay is done" in answer.out
+    assert "the replay of the new script is failed" in answer.out
+    old, new = [line for line in answer.out.splitlines() if line.startswith(QUERY) and "batch=3" in line]
+    assert old.split()[1:4] == ["3", "1,200", "34"]
+    assert new.split()[1:7] == ["3", "1,200", "34", "34", "0", "0"]
+    assert f"{QUERY}: batch 4 fails: ZeroDivisionError" in answer.out
+    assert f"batch 4 of {QUERY}:\n    Traceback" in answer.out
+
+
+def test_both_versions_run_the_same_batches_and_their_rows_are_compared(failed: Desk) -> None:
+    """Same, only old, only new, with samples; a job of CI can fail by it."""
+    words = ("--last", 2, "--fail-on-changed-rows", "--json")
+    same = replay(failed, "fits", *words, "--out", failed.base / "same")
+    assert same.status == 0
+    assert [batch["batch_id"] for batch in same.json["old"]["queries"][QUERY]["batches"]] == [3, 4]
+    assert same.json["old"]["out"] == str(failed.base / "same" / "old")
+    changed = replay(failed, "changes", *words, "--out", failed.base / "changed")
+    assert (changed.status, changed.json["outcome"]) == (1, "done")
+    comparison = changed.json["queries"][QUERY]["batches"][0]["comparison"]
+    assert (comparison["same"], comparison["only_old"], comparison["only_new"]) == (32, 2, 1)
+    shown = replay(failed, "changes", "--out", failed.base / "shown")
+    assert shown.status == 0
+    assert f'batch 4 of {QUERY}, only old:\n    {{"k":"a"}}\n    {{"k":"b"}}\n' in shown.out
+    alone = recorded("--fail-on-changed-rows", "--json")
+    assert (alone.status, "give --app" in alone.error["message"]) == (2, True)
+
+
+def test_a_script_that_is_not_there_is_told_before_the_recorded_one_runs(failed: Desk) -> None:
+    """Nothing is recorded."""
+    answer = shell("replay", STREAM, "--app", "missing.py", "--json")
+    assert (answer.status, answer.error["type"]) == (2, "InvalidRequestError")
+    assert failed.stream().control.rehearsal_ids() == []
+
+
+def test_one_batch_is_named(failed: Desk) -> None:
+    """Also of a deployment by its id."""
+    answer = replay(failed, "fits", "--batch", 2, "--deployment", "d-0001", "--query", QUERY, "--json")
+    assert answer.status == 0
+    assert [batch["batch_id"] for batch in answer.json["queries"][QUERY]["batches"]] == [2]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--batch", 9), "the query has not planned this batch"),
+        (("--query", "nothing"), "this deployment has no such query"),
+        (("--deployment", "d-0009"), "this stream has no such deployment"),
+        (("--out", "s3://bucket/rows"), "a replay writes into a folder of this machine"),
+    ],
+)
+def test_what_is_not_there_is_refused_with_a_next_step(failed: Desk, words: tuple[object, ...], said: str) -> None:
+    """With the status of usage, and nothing recorded."""
+    answer = replay(failed, "fits", *words, "--json")
+    assert (answer.status, answer.error["message"]) == (2, said)
+    assert answer.error["next_step"]
+    assert failed.stream().control.rehearsal_ids() == []
+
+
+def test_a_batch_and_the_newest_ones_are_one_too_many(failed: Desk) -> None:
+    """Before anything is looked at."""
+    answer = replay(failed, "fits", "--batch", 2, "--last", 2, "--json")
+    assert answer.status == 2
+    assert "leave out one of them" in answer.error["message"]
+
+
+def test_files_that_are_there_are_never_mixed_with_others(failed: Desk) -> None:
+    """The folder has to be empty or new; the home is none (Law 4)."""
+    Path("taken").mkdir()
+    Path("taken/kept.txt").write_text("mine")
+    taken = replay(failed, "fits", "--out", "taken", "--json")
+    assert (taken.status, taken.error["message"]) == (4, "the folder for the rows is not empty")
+    inside = replay(failed, "fits", "--out", failed.home / "rows", "--json")
+    assert (inside.status, inside.error["type"]) == (2, "InvalidRequestError")
+    assert failed.stream().control.rehearsal_ids() == []
+
+
+def test_a_replay_that_takes_too_long_is_ended(failed: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the status of a deadline (Law 6)."""
+    monkeypatch.setattr("airflow_streamstate.controller.scratch_driver.LATE_SECONDS", 0.5)
+    monkeypatch.setattr("airflow_streamstate.controller.rehearsal.rehearsals.LATE_SECONDS", 0.5)
+    answer = replay(failed, "hangs", "--deadline", 1, "--json")
+    assert (answer.status, answer.json["outcome"]) == (3, "deadline")
+    assert "not over at its deadline" in answer.json["error"]

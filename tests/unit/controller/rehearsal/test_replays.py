@@ -1,0 +1,140 @@
+"""A replay from the controller's side: what is recorded, what is launched, what is removed, and the report."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.controller.rehearsal.replays import NOT_STARTED, ReplayRequest, ReplayView, replay_report
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.errors import DeploymentNotFoundError, InvalidRequestError, StreamNotFoundError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import launch_key_for
+from airflow_streamstate.protocol.rehearsals import (
+    Rehearsal,
+    RehearsalVerdict,
+    RehearsedQuery,
+    ReplayedBatch,
+    ReplayTerms,
+)
+from support.sim_stage import STREAM, Stage
+
+
+@pytest.fixture
+def running(stage: Stage) -> Stage:
+    """A stream that runs and has committed the batches 0 to 3."""
+    stage.deploy(conf={"spark.a": "1"})
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    return stage
+
+
+def begin(stage: Stage, out: Path, *, conf: dict[str, str] | None = None, **asked: Any) -> ReplayView:
+    change = ChangeRequest(STREAM, master="local[*]", conf=conf or {})
+    return stage.controller.replays.begin(ReplayRequest(change=change, out=str(out), deadline_seconds=100, **asked))
+
+
+def outside(stage: Stage) -> dict[str, bytes]:
+    """Everything of the stream, but rehearsals and pinned files."""
+    own = (f"{STREAM}/rehearsals/", f"{STREAM}/artifacts/")
+    keys = [info.key for info in stage.store.list_objects(f"{STREAM}/") if not info.key.startswith(own)]
+    return {key: stored.body for key in keys if (stored := stage.store.get(key)) is not None}
+
+
+def verdict_of(view: ReplayView, stage: Stage, **facts: Any) -> RehearsalVerdict:
+    """``facts``: what is not as of a replay whose one query has run one batch."""
+    values: dict[str, Any] = {
+        "outcome": "done",
+        "queries": {"counts": RehearsedQuery("accepted", replayed=(ReplayedBatch(3, 10, 2, 0.5, "/o", ("a",)),))},
+        "error": "",
+        **facts,
+    }
+    return RehearsalVerdict(
+        stream_id=STREAM, rehearsal_id=view.replay_id, seconds=1.0, given_by="driver",
+        given_at=stage.clock.now(), write_id=stage.clock.new_uuid(), **values,
+    )  # fmt: skip
+
+
+def test_a_running_stream_is_replayed_beside_it(running: Stage, tmp_path: Path) -> None:
+    """A record with its deadline first, a driver of the recorded version, and all else as it was. (Law 1, Law 4)"""
+    before = outside(running)
+    view = begin(running, tmp_path / "out", conf={"spark.b": "2"}, last=2)
+    assert outside(running) == before
+    assert (view.deployment_id, view.batches, view.out) == ("d-0001", {"counts": (2, 3)}, str(tmp_path / "out"))
+    rehearsal = running.control.rehearsal(view.replay_id)
+    assert rehearsal is not None
+    assert rehearsal.replay == ReplayTerms({"counts": (2, 3)}, str(tmp_path / "out"))
+    assert rehearsal.deadline_at - rehearsal.created_at == timedelta(seconds=100)
+    spec, recorded = running.control.spec(view.replay_id), running.control.spec("d-0001")
+    assert (spec.application, spec.arguments) == (recorded.application, recorded.arguments)
+    assert (spec.master, spec.conf) == ("local[*]", {"spark.a": "1", "spark.b": "2"})
+    request = running.launcher.requests[launch_key_for(view.replay_id, 1)]
+    assert request.driver_config["deployment_id"] == view.replay_id
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_it_made_is_removed_and_its_answer_is_kept(running: Stage, tmp_path: Path) -> None:
+    """As of a rehearsal."""
+    view = begin(running, tmp_path / "out")
+    running.control.create_verdict(verdict_of(view, running))
+    running.launcher.states[launch_key_for(view.replay_id, 1)] = "exited"
+    report = running.controller.replays.wait(view)
+    assert report.outcome == "done"
+    assert report.to_json()["queries"]["counts"]["batches"][0]["rows_out"] == 2
+    folder = f"{layout.deployment_folder(STREAM, view.replay_id)}/"
+    keys = {info.key.removeprefix(folder) for info in running.store.list_objects(folder)}
+    assert keys == {"rehearsal.json", "verdict.json"}
+
+
+def test_a_driver_that_cannot_be_launched_leaves_nothing(running: Stage, tmp_path: Path) -> None:
+    """The record goes, too."""
+    running.launcher.refusal = InvalidRequestError("there is no spark-submit here")
+    with pytest.raises(InvalidRequestError, match="no spark-submit"):
+        begin(running, tmp_path / "out")
+    assert running.control.rehearsal_ids() == []
+
+
+def test_a_replay_that_is_given_up_leaves_its_reports_alone(running: Stage, tmp_path: Path) -> None:
+    """Its driver is ended."""
+    view = begin(running, tmp_path / "out")
+    running.controller.replays.give_up(view)
+    assert f"kill {launch_key_for(view.replay_id, 1)}" in running.launcher.calls
+
+
+def test_what_does_not_exist_is_told(running: Stage, tmp_path: Path) -> None:
+    """Before anything is recorded."""
+    with pytest.raises(DeploymentNotFoundError):
+        begin(running, tmp_path / "out", deployment_id="d-0009")
+    with pytest.raises(InvalidRequestError, match="has not planned this batch"):
+        begin(running, tmp_path / "out", batch_id=4)
+    with pytest.raises(StreamNotFoundError):
+        running.controller.replays.begin(ReplayRequest(change=ChangeRequest("nowhere")))
+    assert running.control.rehearsal_ids() == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "outcome", "error"),
+    [
+        ({}, "done", ""),
+        ({"queries": {"counts": RehearsedQuery("failed", error="batch 3 fails: KeyError: 'k'")}}, "failed", "KeyError"),
+        ({"queries": {"counts": RehearsedQuery("refused", error="the rows are gone")}}, "refused", "rows are gone"),
+        ({"queries": {}}, "failed", NOT_STARTED),
+        ({"queries": {}, "outcome": "failed", "error": "ImportError: no rules"}, "failed", "ImportError"),
+        ({"queries": {}, "outcome": "deadline", "error": "it was not over"}, "deadline", "it was not over"),
+    ],
+)
+def test_the_report_says_what_became_of_each_query(
+    stage: Stage, facts: dict[str, Any], outcome: str, error: str
+) -> None:
+    """A query that was asked for and never started is a failure of the script."""
+    view = ReplayView(STREAM, "r-0b8e3c525f0e-0001", "d-0001", {"counts": (3,)}, "/out", stage.clock.now())
+    rehearsal = Rehearsal(
+        STREAM, view.replay_id, "d-0001", True, stage.clock.now(), stage.clock.now(), "tests", "request", "0" * 64, "w",
+        replay=ReplayTerms(view.batches, view.out),
+    )  # fmt: skip
+    report = replay_report(rehearsal, view.batches, view.out, verdict_of(view, stage, **facts))
+    assert (report.outcome, report.queries["counts"].outcome) == (outcome, outcome)
+    assert error in report.queries["counts"].error

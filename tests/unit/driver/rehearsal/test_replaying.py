@@ -1,0 +1,132 @@
+"""Recorded batches that a replay runs again into files, with simulated queries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.rehearsals import RehearsedQuery, RowComparison
+from support.rehearsal_stage import REHEARSAL, Stage
+from support.simulated_driver import STREAM, make_plan
+from support.simulated_query import SimulatedPlan
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """A stage before its first deployment."""
+    return Stage()
+
+
+@pytest.fixture
+def plan() -> SimulatedPlan:
+    """A count per window."""
+    return make_plan()
+
+
+def old_checkpoint(stage: Stage) -> Checkpoint:
+    return Checkpoint(stage.stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", "counts"))
+
+
+def last_of(stage: Stage) -> int:
+    """The last committed batch."""
+    last = old_checkpoint(stage).position().batch_id
+    assert last is not None
+    return last
+
+
+def replayed(stage: Stage, plan: SimulatedPlan, out: Path, *batch_ids: int, name: str = "counts") -> RehearsedQuery:
+    """The outcome of the one query."""
+    stage.replayed(plan, {"counts": batch_ids}, str(out), name)
+    return stage.verdict.queries[name]
+
+
+def test_batches_run_again_into_files_and_into_no_sink(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
+    """Over their own bounds, on a fork that is gone afterwards; nothing else is touched. (Law 4)"""
+    stage.stopped(plan)
+    last, written, before = last_of(stage), list(plan.sink.batches), stage.outside()
+    found = replayed(stage, plan, tmp_path, last - 1, last)
+    assert (found.outcome, [batch.batch_id for batch in found.replayed]) == ("accepted", [last - 1, last])
+    for batch in found.replayed:
+        folder = tmp_path / "counts" / f"batch={batch.batch_id}"
+        assert (batch.folder, batch.files) == (str(folder), ("part-0.parquet",))
+        rows = [rows for batch_id, rows in written if batch_id == batch.batch_id]
+        assert (folder / "part-0.parquet").read_text() == repr(list(*rows))
+        assert batch.rows_in
+    assert plan.sink.batches == written
+    assert stage.outside() == before
+    trial = layout.trial_folder(STREAM, REHEARSAL, "counts")
+    assert list(stage.stream.checkpoints.list_objects(f"{trial}/")) == []
+
+
+def test_a_batch_that_was_planned_and_never_committed_runs_as_it_was_planned(
+    stage: Stage, plan: SimulatedPlan, tmp_path: Path
+) -> None:
+    """The one that failed: it fails again with the script's own error, and runs in a version that is mended."""
+    stage.stopped(plan)
+    checkpoint, last = old_checkpoint(stage), last_of(stage)
+    checkpoint.store.delete(checkpoint.commit_key(last))
+    for batch_id in checkpoint.offset_ids():
+        if batch_id > last:
+            checkpoint.store.delete(checkpoint.offset_key(batch_id))
+    assert checkpoint.position().planned_id == last
+    found = replayed(stage, replace(plan, fails_on_rows_of={last}), tmp_path / "a", last)
+    (batch,) = found.replayed
+    assert (found.outcome, batch.error) == ("failed", f"batch {last} failed: division by zero")
+    assert found.error == f"batch {last} fails: batch {last} failed: division by zero"
+    assert "division by zero" in batch.traceback
+    assert list((tmp_path / "a").rglob("batch=*")) == []
+
+
+def test_what_did_not_run_is_told(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
+    """The batches after the one that fails have no state to begin with."""
+    stage.stopped(plan)
+    last = last_of(stage)
+    found = replayed(stage, replace(plan, fails_on_rows_of={last - 1}), tmp_path, last - 1, last)
+    assert [batch.batch_id for batch in found.replayed] == [last - 1]
+    assert found.notes == (f"not run: batch {last}",)
+
+
+def test_rows_are_compared_with_those_of_another_version(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
+    """Batch by batch; where the other has no rows, none are."""
+    stage.stopped(plan)
+    last = last_of(stage)
+    old = replayed(stage, plan, tmp_path / "old", last)
+    assert old.replayed[0].comparison is None
+    stage.forget()
+    stage.replayed(plan, {"counts": (last - 1, last)}, str(tmp_path / "new"), "counts", str(tmp_path / "old"))
+    first, second = stage.verdict.queries["counts"].replayed
+    assert first.comparison is None
+    assert second.comparison == RowComparison(1, 0, 0)
+
+
+def test_state_that_is_gone_meanwhile_refuses(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
+    """A running query has moved on since the batches were chosen."""
+    stage.stopped(plan)
+    checkpoint = old_checkpoint(stage)
+    for info in list(checkpoint.store.list_objects(checkpoint.key("state/"))):
+        if info.key.endswith((".delta", ".snapshot", ".zip")):
+            checkpoint.store.delete(info.key)
+    found = replayed(stage, plan, tmp_path, last_of(stage))
+    assert found.outcome == "refused"
+    assert found.error.startswith("the log or the state of before these batches was cleaned up meanwhile")
+
+
+def test_a_version_that_reads_other_sources_is_refused(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
+    """The entry of the batch has no bounds for them."""
+    stage.stopped(plan)
+    other = replace(plan, sources=[*plan.sources, *make_plan().sources])
+    found = replayed(stage, other, tmp_path, last_of(stage))
+    assert found.outcome == "refused"
+    assert found.error.startswith("this version reads another number of sources than the batch did")
+
+
+def test_a_query_that_was_not_asked_for_is_not_run(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
+    """Its ``start()`` returns a query that is over."""
+    stage.stopped(plan)
+    found = replayed(stage, plan, tmp_path, last_of(stage), name="raw")
+    assert (found.outcome, found.notes) == ("not_run", ("no batch of it was asked for",))
+    assert list(tmp_path.iterdir()) == []
