@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from airflow_streamstate.checkpoint.file_source import cut_files, parse_file_source_offset
+from airflow_streamstate.checkpoint.file_source import cut_files, files_taken, parse_file_source_offset
 from airflow_streamstate.checkpoint.fork import wipe
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.trial_batches import (
@@ -117,6 +117,10 @@ class _Trial:
                 bound = f"{self._rehearsal.rows:,} rows" if left_rows <= 0 else "its time"
                 self._ran.notes.append(f"batch {batch.batch_id} was not run again: {bound} had passed")
                 return
+            gone = self._missing(batch)
+            if gone:
+                self._ran.notes.append(f"the source does not have the rows of batch {batch.batch_id} any more ({gone})")
+                return
             lines, is_cut = self._cut(batch, left_rows)
             if not self._run(batch, lines, left_seconds) or is_cut:
                 return
@@ -162,6 +166,15 @@ class _Trial:
                 return f"the source does not have the rows of {ids} any more"
         return ""
 
+    def _missing(self, batch: ReadBatch) -> str:
+        """A file of the batch that is not there any more; "" for none."""
+        for number, line in enumerate(batch.entry.source_lines[: len(self._sources)]):
+            folder = self._fork.key(f"sources/{self._sources[number].source.folder}")
+            missing = self._startable.missing_file(files_read(batch, number, line, self._fork, folder))
+            if missing:
+                return missing
+        return ""
+
     def _cut(self, batch: ReadBatch, most_rows: int) -> tuple[tuple[str, ...], bool]:
         """The end of the batch with about so many rows, and whether that is not all of it."""
         rows = self._rows_of(batch)
@@ -184,7 +197,7 @@ class _Trial:
         known = self._sources[number] if number < len(self._sources) else None
         last, after = parse_file_source_offset(line), parse_file_source_offset(before)
         if known is not None and last is not None:
-            folder = self._fork.key(f"sources/{known.source.log_folder}")
+            folder = self._fork.key(f"sources/{known.source.folder}")
             kept, there = cut_files(self._fork.store, folder, last, -1 if after is None else after, share)
             self._ran.notes.append(f"batch {batch.batch_id} read {there} files: {kept} of them were read again")
             return line
@@ -251,3 +264,18 @@ class _Trial:
             return self._fork.is_committed(batch_id)
         except DataError:
             return False
+
+
+def files_read(batch: ReadBatch, number: int, line: str, fork: Checkpoint, folder: str) -> list[str]:
+    """The files that the batch read of one source; none where that is no source of files.
+
+    Spark passes files over in silence that are gone when a batch begins.
+    """
+    last = parse_file_source_offset(line)
+    after = parse_file_source_offset(batch.before[number]) if number < len(batch.before) else None
+    if last is None:
+        return []
+    try:
+        return [taken.path for taken in files_taken(fork.store, folder, last, -1 if after is None else after)]
+    except DataError:
+        return []  # its log is of another kind, or Spark reports that it is damaged

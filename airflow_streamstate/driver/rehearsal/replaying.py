@@ -11,17 +11,15 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from airflow_streamstate.checkpoint.file_source import files_taken, parse_file_source_offset
 from airflow_streamstate.checkpoint.fork import wipe
 from airflow_streamstate.checkpoint.guards import STATE_FORMAT, guard_state_format
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.trial_batches import ReadBatch, batch_at, fork_before, plan_again
 from airflow_streamstate.driver.attempt.ports import StartableQuery
-from airflow_streamstate.driver.rehearsal.batches_again import FORK_TRIES
+from airflow_streamstate.driver.rehearsal.batches_again import FORK_TRIES, files_read
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.rehearsing import MAX_TRACEBACK_CHARACTERS, Rehearsing, Words
 from airflow_streamstate.errors import (
-    DataError,
     DeadlineExceededError,
     IncompatibleUpgradeError,
     InputLostError,
@@ -141,7 +139,7 @@ class Replaying(Rehearsing):
         for batch in batches:
             for number, line in enumerate(batch.entry.source_lines):
                 folder = fork.key(f"sources/{sources[number].source.folder if number < len(sources) else number}")
-                missing = startable.missing_file(_files_read(batch, number, line, fork, folder))
+                missing = startable.missing_file(files_read(batch, number, line, fork, folder))
                 if missing:
                     raise _rows_gone(batch.batch_id, missing)
 
@@ -201,21 +199,6 @@ class Replaying(Rehearsing):
             return None
         samples_old, samples_new = (tuple(map(self._line, rows)) for rows in (found.samples_old, found.samples_new))
         return replace(found, samples_old=samples_old, samples_new=samples_new)
-
-
-def _files_read(batch: ReadBatch, number: int, line: str, fork: Checkpoint, folder: str) -> list[str]:
-    """The files that the batch read of one source; none where that is no source of files.
-
-    Spark passes files over in silence that are gone when a batch begins.
-    """
-    last = parse_file_source_offset(line)
-    after = parse_file_source_offset(batch.before[number]) if number < len(batch.before) else None
-    if last is None:
-        return []
-    try:
-        return [taken.path for taken in files_taken(fork.store, folder, last, -1 if after is None else after)]
-    except DataError:
-        return []  # its log is of another kind, or Spark reports that it is damaged
 
 
 def _rows_gone(batch_id: int, words: str) -> InputLostError:
