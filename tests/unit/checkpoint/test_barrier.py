@@ -27,6 +27,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
 from airflow_streamstate.checkpoint.repair import repair_before_start
 from airflow_streamstate.errors import (
     ConflictError,
+    DataError,
     FencedError,
     OutcomeUnknownError,
     UnavailableError,
@@ -134,6 +135,29 @@ def test_overwritten_barrier_goes_again_above() -> None:
     assert placement.step() == Placed(4, 5, barrier_mark())
     query.look()
     assert (query.ended, query.ran) == (True, [4])
+
+
+def gone() -> None:
+    raise DataError("the checkpoint is gone")
+
+
+def test_nothing_is_put_into_an_empty_log_whose_checkpoint_is_gone() -> None:
+    """A barrier there would end a query whose checkpoint was lost as one that read nothing. (Law 5)"""
+    query = SimulatedQuery(memory_checkpoint())
+    query.initialise()
+    with pytest.raises(DataError, match="gone"):
+        BarrierPlacement(query.checkpoint, barrier_mark(), query, gone).step()
+    assert query.checkpoint.offset_ids() == []
+
+
+def test_a_log_with_any_entry_is_not_asked_for_its_checkpoint() -> None:
+    """Its entries show that it is there, be they Spark's own or the barrier."""
+    query = running_query()
+    assert BarrierPlacement(query.checkpoint, barrier_mark(), query, gone).step() == Certain(4, 5)
+    idle = SimulatedQuery(memory_checkpoint())
+    idle.initialise()
+    assert BarrierPlacement(idle.checkpoint, barrier_mark(), idle).step() == Placed(None, 0, barrier_mark())
+    assert BarrierPlacement(idle.checkpoint, barrier_mark(), idle, gone).step() == Placed(None, 0, barrier_mark())
 
 
 def racing_query() -> tuple[HookedStore, SimulatedQuery]:

@@ -188,6 +188,16 @@ def test_drained_checkpoint_is_not_forked() -> None:
     assert content(target) == {}
 
 
+def test_a_stop_entry_that_was_run_is_a_batch_as_any_other() -> None:
+    """Another program started Spark over it: the batch read nothing, and no watermark is at the end of time."""
+    source = run_batches(memory_checkpoint(), 2)
+    source.store.put(source.offset_key(3), format_offset_entry(stop_entry(source.read_offset(2), barrier_mark())))
+    commit_batch(source, 3)
+    target = Checkpoint(source.store, TARGET)
+    assert fork(source.store, files_to_fork(source), target)
+    assert target.position().batch_id == 3
+
+
 @pytest.mark.parametrize("gone", ["state/0/1/2.delta", "offsets/2"])
 def test_file_that_is_gone_leaves_no_checkpoint(gone: str) -> None:
     """A fork that lacks a file of state, or an offset that was removed meanwhile, is never finished."""

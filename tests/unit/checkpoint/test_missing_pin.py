@@ -79,6 +79,17 @@ def test_a_query_whose_state_is_in_one_partition_goes_on_in_as_many_as_before(ch
     assert entry_of(checkpoint, 2).conf[PARTITIONS] == "3"
 
 
+def test_metadata_of_several_versions_count_as_of_the_committed_batch(checkpoint: Checkpoint) -> None:
+    """``transformWithState`` writes them anew with its schema; one of a batch that is not committed is none yet."""
+    for batch_id, partitions in ((0, 3), (2, 7)):
+        write_operator_metadata(checkpoint, operator_name="transformWithStateExec", partitions=partitions)
+        written = checkpoint.store.get(checkpoint.key("state/0/_metadata/metadata"))
+        checkpoint.store.put(checkpoint.key(f"state/0/_metadata/v2/{batch_id}"), written.body)
+    checkpoint.store.delete(checkpoint.key("state/0/_metadata/metadata"))
+    assert pin_partitions(checkpoint, lambda: "5") == (1, 2)
+    assert entry_of(checkpoint, 2).conf[PARTITIONS] == "3"
+
+
 def test_what_an_entry_says_is_said_of_the_other_too(checkpoint: Checkpoint) -> None:
     """The second run of a query pins its own setting: Spark refuses two that differ as a repartition half done."""
     put_2(checkpoint, 2, partitions="3")

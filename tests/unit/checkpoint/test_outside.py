@@ -50,6 +50,14 @@ def test_it_names_no_source(checkpoint: Checkpoint) -> None:
     assert CONF.items() <= entry.conf.items(), "what the last batch pinned"
 
 
+def test_the_next_controller_finds_it(checkpoint: Checkpoint) -> None:
+    """The command tells whose it is: it is put once, and judged where it lies. (Law 2)"""
+    assert OutsideBarrier(checkpoint, MARK).put_over(checkpoint.position()) == 3
+    assert OutsideBarrier(checkpoint, MARK).put_over(checkpoint.position()) == 3
+    assert OutsideBarrier(checkpoint, MARK).step() == Unsure(2, 3)
+    assert checkpoint.offset_ids() == [0, 1, 2, 3]
+
+
 def test_a_query_that_never_committed_a_batch_gets_its_log_back() -> None:
     """Barred at entry 0; taken back, nothing is left of it. (Law 12)"""
     checkpoint = memory_checkpoint()
@@ -59,13 +67,17 @@ def test_a_query_that_never_committed_a_batch_gets_its_log_back() -> None:
     assert checkpoint.offset_ids() == []
 
 
-def test_one_that_was_quicker_is_waited_for_again(checkpoint: Checkpoint) -> None:
-    """Spark claims the place of the barrier first: nothing is lost, and it goes on above (1a.3)."""
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_one_that_was_quicker_is_waited_for_again(checkpoint: Checkpoint, is_committed: bool) -> None:
+    """Spark claims the place of the barrier first: nothing is lost, and it goes on above (1a.3). A batch that it has
+    committed there by now is none that it ran over a barrier."""
     barrier = OutsideBarrier(checkpoint, MARK)
     assert barrier.step() == Idle(3)
     plan_batch(checkpoint, 3)
     commit_batch(checkpoint, 3)
     plan_batch(checkpoint, 4)
+    if is_committed:
+        commit_batch(checkpoint, 4)
     assert barrier.step() == Idle(5)
     assert checkpoint.position().barriers == ()
 
@@ -112,6 +124,18 @@ def test_a_query_that_goes_on_over_it_is_told(checkpoint: Checkpoint) -> None:
     assert not barrier.take_back()
 
 
+def test_a_query_that_went_on_beyond_it_is_rid_of_it_too() -> None:
+    """Its entry is looked for among the last commits, not above them alone. (Law 12)"""
+    checkpoint = run_batches(memory_checkpoint(), 1)
+    barrier = OutsideBarrier(checkpoint, MARK)
+    assert barrier.put_over(checkpoint.position()) == 2
+    commit_batch(checkpoint, 2)
+    plan_batch(checkpoint, 3)
+    commit_batch(checkpoint, 3)
+    assert barrier.take_back()
+    assert (checkpoint.offset_ids(), checkpoint.commit_ids()) == ([0, 1, 3], [0, 1, 3])
+
+
 def test_only_ones_own_is_taken_back(checkpoint: Checkpoint) -> None:
     """With its checksum; the log is as it was."""
     OutsideBarrier(checkpoint, OTHERS).put_over(checkpoint.position())
@@ -137,6 +161,8 @@ def test_offset_log_2_has_no_barrier_below_batch_2() -> None:
     commit_batch(checkpoint, 0)
     checkpoint.store.put(checkpoint.offset_key(1), body)
     assert barrier.step() == OutsideCertain(1, 2), "batch 2 is the first that it can start from"
+    entry = checkpoint.read_offset(2)
+    assert (entry.version, entry.source_keys) == ("v1", ()), "of offset log 1, which names no source by a key"
 
 
 def test_a_barrier_that_removed_nothing_puts_nothing_back(checkpoint: Checkpoint) -> None:

@@ -96,7 +96,7 @@ def test_what_is_no_end_answers_nothing() -> None:
     draining = said(Draining, command_id="c-1", snapshot_id=None, flush_batch_ids={})
     nameless = said(Rejected, command_id="", command_number=1, key="k", reason="no")
     assert ended_by(accepted(DRAIN), draining, nameless, None) == set()
-    assert fold((), [nameless, None]) == {}
+    assert fold((), [nameless, replace(draining, command_id=""), None]) == {}
 
 
 def test_an_end_that_answers_others_too_answers_them() -> None:
@@ -142,6 +142,7 @@ def test_the_flushes_of_a_drain_are_gathered_over_its_events() -> None:
     status = fold((), [accepted(DRAIN), first, second, *failed])["c-1"]
     assert status.flush_batch_ids == {"q": 5, "r": 2}
     assert status.failed_queries == ("q", "r")
+    assert fold([slot(DRAIN)], failed)["c-1"].failed_queries == ("q", "r"), "whether its object is there or not"
     assert (status.end, status.accepted) == (failed[1], accepted(DRAIN))
     asked_back = replace(ENDS[-1], also_answers=("c-9",), query_name="")
     assert [fold((), [asked_back])[each].failed_queries for each in ("c-1", "c-9")] == [(), ()]

@@ -30,7 +30,12 @@ from airflow_streamstate.controller.decide import (
     decide_start,
 )
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.errors import IncompatibleUpgradeError, InvalidRequestError, StreamStateError
+from airflow_streamstate.errors import (
+    IncompatibleUpgradeError,
+    InputLostError,
+    InvalidRequestError,
+    StreamStateError,
+)
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import Drained, Finished
 from airflow_streamstate.protocol.ids import SnapshotKind, deployment_id_for
@@ -544,6 +549,18 @@ def test_a_resume_that_is_refused_says_what_to_do(stage: Stage) -> None:
     stage.query_failed()
     error = refused(decide_resume(stage.seen(), "r", assume_dead=False, has_drain=False))
     assert error.next_step.startswith("`streamstate stop orders`, then resume")
+
+
+def test_a_source_that_sends_once_lets_no_resume_go_on(stage: Stage) -> None:
+    """Its offset means nothing to the next connection; a drain starts none of its queries. (Law 5)"""
+    died(stage)
+    seen, one_time = stage.seen(), {"counts": {"socket host:1": "what it sends is sent once"}}
+    error = refused(decide_resume(seen, "r", assume_dead=False, has_drain=False, one_time=one_time))
+    assert isinstance(error, InputLostError)
+    assert error.context == {"stream_id": "orders", "deployment_id": "d-0001", "sources": one_time}
+    assert "--accept-lost-input counts" in error.next_step
+    flushed = decide_resume(seen, "r", assume_dead=False, has_drain=True, one_time=one_time)
+    assert flushed == NextAttempt()
 
 
 def test_an_attempt_that_was_to_flush_is_not_started_without_its_drain(stage: Stage) -> None:

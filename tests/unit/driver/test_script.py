@@ -127,10 +127,9 @@ SCRIPTS = {
     "a pool of threads": """
         import time
         from concurrent.futures import ThreadPoolExecutor
-        pool = ThreadPoolExecutor(2)
-        for second in (0.1, 0.3, 0.2):
-            pool.submit(lambda second=second: (time.sleep(second), print("late", second)))
-        print("last line")
+        pool = ThreadPoolExecutor(1)
+        for number in range(3):
+            pool.submit(lambda number=number: (time.sleep(0.1), print("late", number)))
     """,
     "an error in a thread": """
         import threading

@@ -309,6 +309,7 @@ def test_a_manifest_that_cannot_be_read_keeps_every_file() -> None:
     remover.condemn({IDS[0]: shelf.control.need_manifest(IDS[0])}, all_but(*IDS[1:]))
     assert "cannot be read" in remover.sweep().problems[0]
     assert data_keys(shelf, IDS[0]) == before
+    assert Retention(shelf.control).read().halves == {}, "it is not noted as a partial one"
 
 
 def test_on_a_disk_it_keeps_what_a_restored_home_has_of_older_ones(tmp_path: Path) -> None:

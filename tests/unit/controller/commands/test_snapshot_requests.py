@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,6 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.commands.snapshot_requests import asking_command_id
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import (
     ConflictError,
@@ -17,10 +23,13 @@ from airflow_streamstate.errors import (
     DeploymentFailedError,
     InvalidRequestError,
 )
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import SnapshotTerms
 from airflow_streamstate.protocol.events import Accepted, Failed, Rejected, SnapshotReady
 from support.asked_stream import LAST_BATCH, REQUEST, AskedStream
-from support.sim_stage import STREAM
+from support.faulty_store import FaultPlan, FaultyStore
+from support.sim_stage import STREAM, Stage
 
 TIMEOUT_SECONDS = 15.0
 NEVER = 100_000
@@ -43,6 +52,7 @@ def test_a_request_becomes_a_snapshot_that_names_its_position(asked: AskedStream
     assert (ready.request_id, position.batch_id, len(position.end_offsets)) == (REQUEST, LAST_BATCH, 1)
     outcome = asked.look()
     assert (outcome.outcome, outcome.snapshot_id) == ("snapshot_ready", ready.snapshot_id)
+    assert outcome.command_id == ready.command_id == request.command_id
 
 
 def test_nobody_who_waits_asks_again_before_the_timeout(asked: AskedStream) -> None:
@@ -82,11 +92,15 @@ def test_a_driver_that_died_behind_its_manifest_has_answered(tmp_path: Path, the
     assert asked.desk is None
     assert asked.events_of(SnapshotReady) == []
     (kept,) = asked.taken()
+    assert asked.look().snapshot_id == kept.snapshot_id, "before anything is started again"
     getattr(asked, then)()
     outcome = asked.look()
-    assert (outcome.snapshot_id, outcome.deployment_id) == (kept.snapshot_id, "d-0001")
+    assert outcome.queries == {name: query.position for name, query in kept.queries.items()}
+    assert outcome.command_id == kept.command_id
+    assert (outcome.snapshot_id, outcome.deployment_id, outcome.state) == (kept.snapshot_id, "d-0001", "running")
     view = asked.stage.controller.snapshot(STREAM, request_id=REQUEST)
     assert view.outcome.snapshot_id == kept.snapshot_id
+    assert (view.request_id, view.command_id) == (REQUEST, kept.command_id)
     asked.polls()
     assert (asked.requests(), asked.taken()) == ([], [kept])
 
@@ -131,7 +145,7 @@ def test_a_deployment_that_failed_has_as_long_to_come_back(asked: AskedStream) -
 def test_a_date_of_the_users_stays_and_a_late_request_ends_the_wait(asked: AskedStream) -> None:
     """It is not asked again with another date, and ignored when it is too old."""
     at = asked.stage.clock.now()
-    asked.ask(terms=SnapshotTerms(at, 60.0))
+    first = asked.stage.controller.snapshot(STREAM, request_id=REQUEST, terms=SnapshotTerms(at, 60.0))
     asked.stage.clock.advance(TIMEOUT_SECONDS + 1)
     assert asked.look() is None
     assert [(request.requested_at, request.ttl_seconds) for request in asked.requests()] == [(at, 60.0)]
@@ -141,6 +155,101 @@ def test_a_date_of_the_users_stays_and_a_late_request_ends_the_wait(asked: Asked
         asked.stage.controller.wait(WaitCondition("snapshot", STREAM, "", request_id=REQUEST), 600)
     assert "time to live" in str(ignored.value.context["reason"])
     assert asked.taken() == []
+    view = asked.stage.controller.snapshot(STREAM, request_id=REQUEST, terms=SnapshotTerms(at, 60.0))
+    assert (view.outcome.outcome, view.number, view.key) == ("ignored", None, None)
+    assert (view.request_id, view.command_id) == (REQUEST, first.command_id)
+
+
+def test_a_repeated_request_is_told_by_its_command(asked: AskedStream) -> None:
+    """By the object where it lies; by the driver's word, once one has begun it. (Law 2)"""
+    first = asked.stage.controller.snapshot(STREAM, request_id=REQUEST)
+    (slot,) = asked.stage.control.journal("d-0001").commands()
+    assert (first.stream_id, first.deployment_id, first.state) == (STREAM, "d-0001", "running")
+    assert (first.verb, first.outcome) == ("snapshot", None)
+    assert (first.number, first.key, first.request_id) == (slot.number, slot.key, REQUEST)
+    for _ in range(2):
+        assert asked.stage.another_controller().snapshot(STREAM, request_id=REQUEST) == first
+        asked.stage.clock.advance(TIMEOUT_SECONDS)  # then it is dated anew in its place
+    asked.stage.say(Accepted, command_id=first.command_id, command_number=7, command=to_json(slot.command))
+    begun = asked.stage.another_controller().snapshot(STREAM, request_id=REQUEST)
+    assert begun == replace(first, number=7, key=None)
+
+
+def test_a_repeated_request_is_told_by_its_snapshot(asked: AskedStream) -> None:
+    """Once there is one; no command is written for it. (Law 2)"""
+    first = asked.stage.controller.snapshot(STREAM, request_id=REQUEST)
+    asked.polls()
+    (kept,) = asked.taken()
+    again = asked.stage.another_controller().snapshot(STREAM, request_id=REQUEST)
+    assert again == replace(first, number=None, key=None, outcome=again.outcome)
+    assert (again.outcome.snapshot_id, again.outcome.command_id) == (kept.snapshot_id, first.command_id)
+
+
+def test_a_request_after_the_end_is_told_by_the_snapshot_there(stage: Stage) -> None:
+    """It is newer than any that could be taken, and no driver is asked."""
+    stage.deploy()
+    stage.stopped()
+    for _ in range(2):
+        view = stage.controller.snapshot(STREAM, request_id=REQUEST)
+        assert (view.outcome.outcome, view.outcome.snapshot_id) == ("stopped", "d-0001-stopped-000001")
+        assert (view.state, view.number, view.request_id) == ("stopped", None, REQUEST)
+        assert view.command_id == asking_command_id(STREAM, REQUEST, "d-0001", 1)
+    assert stage.control.journal("d-0001").commands() == []
+
+
+@pytest.mark.parametrize(
+    ("terms", "more"),
+    [
+        (SnapshotTerms(), {}),
+        (SnapshotTerms(datetime(2026, 3, 1, tzinfo=UTC)), {"requested_at": "2026-03-01T00:00:00.000Z"}),
+        (SnapshotTerms(ttl_seconds=0.5), {"ttl_seconds": 0.5}),
+        (SnapshotTerms(consistent=True), {"consistent": True}),
+    ],
+)
+def test_a_request_of_an_earlier_release_is_the_same_request(
+    asked: AskedStream, terms: SnapshotTerms, more: dict[str, object]
+) -> None:
+    """The digest of its terms is recorded, and what earlier releases recorded stays valid. (Law 2)"""
+    asked.ask(terms=terms)
+    plain = {"verb": "snapshot", "mode": "default", "deployment_id": None, **more}
+    assert asked.stage.control.request(REQUEST).request_digest == digest_of(plain)
+    assert [request.consistent for request in asked.requests()] == [terms.consistent]
+
+
+def test_a_record_of_an_earlier_release_has_no_terms(asked: AskedStream) -> None:
+    """It is asked for again by the default ones, and for no reason. (Law 2)"""
+    asked.ask(terms=SnapshotTerms(), reason="because")
+    key = f"{layout.idempotency_folder(STREAM)}/{REQUEST}.json"
+    plain = json.loads(asked.stage.store.get(key).body)
+    del plain["snapshot"]
+    asked.stage.store.put(key, json.dumps(plain).encode())
+    asked.dies()
+    asked.resumes()
+    asked.ask()
+    request = asked.requests()[-1]
+    assert (request.attempt, request.reason, request.consistent, request.deadline_at) == (2, "", False, None)
+
+
+def test_a_request_that_a_driver_takes_up_while_it_is_dated_anew_is_one(tmp_path: Path) -> None:
+    """The older date was obeyed, and the newer one is not written. (Law 2)"""
+
+    def waited(name: str, plan: FaultPlan) -> None:
+        (tmp_path / name).mkdir()
+        asked = streams[name] = AskedStream(tmp_path / name)
+        asked.ask()
+        asked.stage.clock.advance(TIMEOUT_SECONDS)
+        store = FaultyStore(asked.stage.store, plan)
+        home = Home.of(store, store, tmp_path / name, asked.stage.clock)
+        condition = WaitCondition("snapshot", STREAM, "", request_id=REQUEST)
+        Controller(home, asked.stage.launcher, asked.stage.clock, "waits").advance(condition)
+
+    streams: dict[str, AskedStream] = {}
+    calm = FaultPlan()
+    waited("calm", calm)
+    (write,) = calm.writes
+    waited("taken", FaultPlan(meanwhile={write.number: lambda: streams["taken"].polls()}))
+    assert (len(streams["taken"].taken()), streams["taken"].requests()) == (1, [])
+    assert streams["taken"].look().outcome == "snapshot_ready"
 
 
 def test_one_id_is_one_request(asked: AskedStream) -> None:
@@ -159,6 +268,7 @@ def test_one_id_is_one_request(asked: AskedStream) -> None:
         SnapshotTerms(datetime(2026, 3, 1, tzinfo=UTC).replace(tzinfo=None)),
         SnapshotTerms(ttl_seconds=0),
         SnapshotTerms(ttl_seconds=float("nan")),
+        SnapshotTerms(ttl_seconds=float("inf")),
     ],
 )
 def test_terms_that_cannot_be_meant_are_refused(asked: AskedStream, terms: SnapshotTerms) -> None:

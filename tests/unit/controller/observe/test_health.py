@@ -386,6 +386,16 @@ def test_a_version_that_stands_still_is_given_up_and_a_slow_one_is_not(
     assert isinstance(found, Healthy if is_kept else Unhealthy), found
 
 
+def test_a_query_whose_last_commit_has_no_time_is_not_said_to_stand_still(
+    stage: Stage, handover: SnapshotManifest
+) -> None:
+    """Nothing tells for how long it has committed nothing."""
+    stage.come_to_life("d-0002", queries=("counts",))
+    stage.beat("d-0002", counts=QueryBeat(4, None, is_active=True))
+    found = decide_health(stage.seen("d-0002"), handover, WANTED, None, 100.0)
+    assert found == Healthy(("query counts has committed 1 of 2 batches",))
+
+
 def test_few_batches_are_told_with_the_time_that_each_takes(stage: Stage, handover: SnapshotManifest) -> None:
     """For both versions; without rates, the factor applies to these times."""
     old = {"counts": beat(batch_seconds=10.0)}

@@ -400,6 +400,15 @@ def test_the_last_event_on_drains_is_the_outcome_for_a_wait_without_an_order(
     assert found.number == LAST + [event.write_id for event in said].index(told.write_id)
 
 
+def test_a_drain_after_one_that_failed_is_the_end(stage: Stage) -> None:
+    """By whichever order: the deployment is drained. (Law 11)"""
+    running(stage)
+    stage.say(DrainFailed, **OF_C, **FLUSH, then="kill")
+    event = stage.say(Drained, command_id="d", command_number=2, snapshot_id="s", queries={})
+    found = decide_drain_outcome(stage.seen(), is_pending=False)
+    assert (found.outcome, found.event) == ("drained", event)
+
+
 def test_an_end_behind_a_drain_that_failed_counts(stage: Stage) -> None:
     """Also a lost driver: nothing is known of the flush then."""
     running(stage)

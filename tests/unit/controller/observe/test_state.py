@@ -183,6 +183,10 @@ def test_a_driver_that_is_lost_is_explained_by_why_it_cannot_be_asked(stage: Sta
     for status in (replace(seen.launch_status, reason=""), None):
         assert replace(seen, launch_status=status).why == lost
         assert replace(seen, launch_status=status).state == "lost"
+    damaged = (*seen.events, replace(seen.events[-1], number=9, event=None))
+    assert replace(seen, events=damaged).why == f"{lost}: it is unknown", (
+        "it may live: there is no last word to look for"
+    )
 
 
 def test_an_attempt_that_was_given_up_has_failed_and_says_by_whom(stage: Stage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -206,6 +207,46 @@ def test_what_a_rollback_names_while_it_is_pruned_is_there_or_refused(tmp_path: 
         assert [stage.control.manifest(one) is not None] == began, number
         outcomes.add(began[0])
     assert outcomes == {True, False}
+
+
+def test_what_is_needed_since_the_first_look_is_not_condemned(tmp_path: Path) -> None:
+    """A rollback was recorded between the two looks and its lease expired: the second look sees it. (Law 5)"""
+    key = layout.retention_key(STREAM)
+
+    def pruned(name: str, plan: FaultPlan) -> tuple[Stage, str, Pruned]:
+        folder = tmp_path / name
+        folder.mkdir()
+        stage = Stage(folder)
+        one, *_ = grow(stage, 4)
+        mark(stage, "d-0004")
+        store = FaultyStore(stage.store, plan)
+        acts.append(lambda: roll_back(stage, one))
+        home = Home.of(store, store, folder, stage.clock)
+        controller = Controller(home, stage.launcher, stage.clock, "prunes")
+        return stage, one, controller.retention.prune(STREAM, NOTHING)
+
+    def roll_back(stage: Stage, one: str) -> None:
+        stage.controller.upgrades.begin_rollback(RollbackRequest(STREAM, snapshot_id=one), "back")
+        stage.clock.advance(86_400.0)
+
+    acts: list[Callable[[], None]] = []
+    calm = FaultPlan()
+    _, one, before = pruned("calm", calm)
+    assert one in before.removed
+    _, condemns, *_ = [call.number for call in calm.writes if call.key == key]  # behind the record of the audit
+    looks = max(call.number for call in calm.calls[: condemns - 1] if call.key == key)
+    stage, one, after = pruned("moved", FaultPlan(meanwhile={looks: lambda: acts[-1]()}))
+    assert one not in after.removed
+    assert stage.control.manifest(one) is not None
+
+
+def test_a_stream_that_is_retired_keeps_what_it_has(stage: Stage) -> None:
+    """Unless its deletion is asked for."""
+    stage.deploy()
+    stage.stopped()
+    retired = stage.controller.retention.retire(STREAM, reason="it is over")
+    assert (retired.retirement.is_deleting, retired.retirement.reason, retired.objects) == (False, "it is over", 0)
+    assert stage.control.manifest("d-0001-stopped-000001") is not None
 
 
 def test_a_dry_run_ends_no_removal_that_was_begun(stage: Stage) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.decide import INTENT_SECONDS
-from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.controller.retention.deciding import RetentionPolicy
 from airflow_streamstate.controller.retention.retiring import Retired, Retiring
 from airflow_streamstate.controller.retired import refuse_retired
@@ -76,7 +76,7 @@ def test_what_runs_is_not_retired(stage: Stage) -> None:
         retire(stage)
     stage.end(state="unknown")
     stage.clock.sleep(600)
-    with pytest.raises(ConflictError, match="it is unknown"):
+    with pytest.raises(ConflictError, match="it is unknown whether this stream has ended"):
         retire(stage, deletes=True)
     assert stage.control.need_register().value.retirement is None
 
@@ -165,6 +165,40 @@ def test_without_the_place_of_the_checkpoints_nothing_is_removed(tmp_path: Path)
     retire(stage, deletes=True)
     assert not list(stage.store.list_objects(f"{STREAM}/"))
     assert not list(stage.home_store.list_objects(f"{STREAM}/"))
+
+
+def test_a_home_without_a_place_for_checkpoints_retires_nothing(stage: Stage) -> None:
+    """Said before anything is written. (Law 10)"""
+    ended(stage)
+    home = Home(HomeConfig("memory://without"), stage.clock)
+    for info in list(stage.store.list_objects(f"{STREAM}/")):
+        home.home.put(info.key, stage.store.get(info.key).body)
+    before = home.home.get(layout.register_key(STREAM))
+    with pytest.raises(InvalidRequestError, match="folder of this machine"):
+        Controller(home, stage.launcher, stage.clock, "tests").retention.retire(STREAM)
+    assert home.home.get(layout.register_key(STREAM)) == before
+
+
+def test_a_stream_that_was_deployed_since_it_was_looked_at_is_not_retired(tmp_path: Path) -> None:
+    """The new deployment runs: the register is changed only as it was seen. (Law 4)"""
+
+    def retired(name: str, plan: FaultPlan) -> Stage:
+        (tmp_path / name).mkdir()
+        stage = stages[name] = ended(Stage(tmp_path / name))
+        store = FaultyStore(stage.store, plan)
+        home = Home.of(store, store, tmp_path / name, stage.clock)
+        Controller(home, stage.launcher, stage.clock, "retires").retention.retire(STREAM)
+        return stage
+
+    stages: dict[str, Stage] = {}
+    calm, key = FaultPlan(), layout.register_key(STREAM)
+    assert retired("calm", calm).control.need_register().value.retirement is not None
+    looked = next(call.number for call in calm.calls if call.key == key)
+    moving = FaultPlan(meanwhile={looked + 1: lambda: stages["moved"].deploy("print('v2')\n") and None})
+    with pytest.raises(ConflictError):
+        retired("moved", moving)
+    register = stages["moved"].control.need_register().value
+    assert (register.deployment_id, register.retirement) == ("d-0002", None)
 
 
 def test_no_deploy_goes_on_from_checkpoints_of_an_earlier_stream_of_its_name(stage: Stage) -> None:
