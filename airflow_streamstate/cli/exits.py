@@ -77,9 +77,10 @@ def status_of_rehearsal(outcome: Literal["fits", "refused", "failed", "deadline"
     return {"fits": DONE, "refused": REFUSED, "failed": FAILED, "deadline": DEADLINE}[outcome]
 
 
-def status_of_replay(outcome: Literal["done", "refused", "failed", "deadline"]) -> int:
-    """Of a replay."""
-    return {"done": DONE, "refused": REFUSED, "failed": FAILED, "deadline": DEADLINE}[outcome]
+def status_of_replay(outcome: Literal["done", "refused", "failed", "deadline"], *, is_as_asked: bool = True) -> int:
+    """Of a replay; ``is_as_asked``: whether its rows are those that were asked for."""
+    done = status_of_findings(is_well=is_as_asked)
+    return {"done": done, "refused": REFUSED, "failed": FAILED, "deadline": DEADLINE}[outcome]
 
 
 def status_of_upgrade(view: UpgradeView, cancelled: AfterStop | None = None) -> int:

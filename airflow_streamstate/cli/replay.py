@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from airflow_streamstate.cli.exits import DONE, FAILED, status_of_replay
+from airflow_streamstate.cli.exits import status_of_replay
 from airflow_streamstate.cli.options import (
     Seconds,
     Verb,
@@ -37,8 +36,6 @@ from airflow_streamstate.controller.request.changes import ChangeRequest
 
 LOCAL_MASTER = "local[*]"
 OLD, NEW = "old", "new"
-_ONLY_NEW = frozenset({"application", "arguments", "modules", "py_files", "files"})
-"""Options about the new script alone; the others are for both versions."""
 _CODE = ("application", "arguments", "conf", "environment", "master", "modules", "working_folder", *LISTS)
 _COLOURS = {"done": "green", "refused": "red", "failed": "red", "deadline": "red"}
 _OUTCOMES = {"done": "done", "refused": "refused", "failed": "failed", "deadline": "not over in time"}
@@ -186,13 +183,9 @@ def replay(
         named["application"] = Path(named["application"])
     elif fail_on_changed_rows:
         raise click.UsageError("--fail-on-changed-rows compares a new script with the recorded one: give --app.")
-
-    def change(*, leaves_out: Collection[str] = ()) -> ChangeRequest:
-        kept = {name: value for name, value in named.items() if name not in leaves_out}
-        return ChangeRequest(stream_id=stream_id, allow_literal_secrets=allow_literal_secrets, **kept)
-
+    change = ChangeRequest(stream_id=stream_id, allow_literal_secrets=allow_literal_secrets, **named)
     request = ReplayRequest(
-        change=change(),
+        change=change,
         batch_id=batch_id,
         last=last,
         deployment_id=deployment_id,
@@ -205,15 +198,15 @@ def replay(
         _, report = _replayed(session, controller, request)
         session.emit(report.to_json(), lambda console: print_replay(console, report))
         return status_of_replay(report.outcome)
-    change().digest  # noqa: B018 - refuses a script that is not there before the recorded one runs
-    view, old = _replayed(session, controller, replace(request, change=change(leaves_out=_ONLY_NEW), part=OLD))
+    change.digest  # noqa: B018 - refuses a script that is not there before the recorded one runs
+    for_both = replace(change, application=None, arguments=None, modules=None, py_files=None, files=None)
+    view, old = _replayed(session, controller, replace(request, change=for_both, part=OLD))
     again = replace(
         request, out=str(Path(view.out).with_name(NEW)), deployment_id=view.deployment_id, compared_with=view
     )
     _, new = _replayed(session, controller, again)
     session.emit({**new.to_json(), "old": old.to_json()}, lambda console: print_replay(console, new, old))
-    status = status_of_replay(new.outcome)
-    return FAILED if status == DONE and fail_on_changed_rows and not new.has_same_rows else status
+    return status_of_replay(new.outcome, is_as_asked=new.has_same_rows or not fail_on_changed_rows)
 
 
 def _replayed(session: ShellSession, controller: Controller, request: ReplayRequest) -> tuple[ReplayView, ReplayReport]:

@@ -21,11 +21,13 @@ from airflow_streamstate.cli.exits import (
     USAGE,
     exit_status_of,
     status_of_rehearsal,
+    status_of_replay,
     status_of_several,
     status_of_upgrade,
 )
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.upgrades import state_of
+from airflow_streamstate.controller.rehearsal.replays import ReplayOutcome
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import Remedy, StreamStateError
 from airflow_streamstate.protocol.codec import to_json
@@ -167,6 +169,14 @@ def test_every_end_of_a_rehearsal_has_the_status_of_its_kind() -> None:
     """Of ``plan``."""
     outcomes = ("fits", "refused", "failed", "deadline")
     assert [status_of_rehearsal(outcome) for outcome in outcomes] == [DONE, REFUSED, FAILED, DEADLINE]
+
+
+def test_every_end_of_a_replay_has_the_status_of_its_kind() -> None:
+    """Rows that are others than a job of CI asks for are a failure of a replay that is done, and of no other."""
+    outcomes: tuple[ReplayOutcome, ...] = ("done", "refused", "failed", "deadline")
+    assert [status_of_replay(outcome) for outcome in outcomes] == [DONE, REFUSED, FAILED, DEADLINE]
+    others = [status_of_replay(outcome, is_as_asked=False) for outcome in outcomes]
+    assert others == [FAILED, REFUSED, FAILED, DEADLINE]
 
 
 def test_several_ends_have_one_status() -> None:

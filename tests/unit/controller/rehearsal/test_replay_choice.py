@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.checkpoint.barrier import put_fence
+from airflow_streamstate.checkpoint.entries import drain_entry, format_offset_entry
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.controller.rehearsal.replay_choice import (
     batch_chosen,
@@ -55,6 +56,21 @@ def test_a_batch_that_never_was_is_refused_with_those_that_were() -> None:
     with pytest.raises(InvalidRequestError, match="has not planned this batch") as caught:
         batch_chosen("counts", memory_checkpoint(), 0)
     assert caught.value.next_step.startswith("No batch of it can be replayed.")
+
+
+def test_a_stream_that_drains_is_replayed_up_to_its_last_batch() -> None:
+    """The entry of the flush is ours until it is committed; then it is a batch that reads nothing."""
+    checkpoint = stateful(4)
+    last = checkpoint.read_offset(4)
+    assert last is not None
+    body = format_offset_entry(drain_entry(last, barrier_mark("drain")))
+    checkpoint.store.create(checkpoint.offset_key(5), body)
+    assert last_batches("counts", checkpoint, 1, runs=True) == (4,)
+    with pytest.raises(InvalidRequestError, match="has not planned this batch"):
+        batch_chosen("counts", checkpoint, 5)
+    commit_batch(checkpoint, 5)
+    assert last_batches("counts", checkpoint, 1, runs=False) == (4,)
+    assert batch_chosen("counts", checkpoint, 5) == (5,)
 
 
 def test_a_batch_whose_state_was_cleaned_up_is_refused_with_those_that_are_left() -> None:
