@@ -26,9 +26,9 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import SnapshotTerms
-from airflow_streamstate.protocol.events import Accepted, Failed, Rejected, SnapshotReady
+from airflow_streamstate.protocol.events import Accepted, Failed, Finished, Rejected, SnapshotReady
 from support.asked_stream import LAST_BATCH, REQUEST, AskedStream
-from support.faulty_store import FaultPlan, FaultyStore
+from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 
 TIMEOUT_SECONDS = 15.0
@@ -197,6 +197,17 @@ def test_a_request_after_the_end_is_told_by_the_snapshot_there(stage: Stage) -> 
     assert stage.control.journal("d-0001").commands() == []
 
 
+def test_an_end_that_was_not_ordered_answers_a_request_too(stage: Stage) -> None:
+    """A script that has come to its end by itself: no command stands behind its last word."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(LAST_BATCH)
+    kept = stage.keep("stopped")
+    stage.say(Finished, snapshot_id=kept.snapshot_id, queries={})
+    outcome = stage.controller.snapshot(STREAM, request_id=REQUEST).outcome
+    assert (outcome.outcome, outcome.snapshot_id, outcome.command_id) == ("finished", kept.snapshot_id, "")
+
+
 @pytest.mark.parametrize(
     ("terms", "more"),
     [
@@ -231,7 +242,7 @@ def test_a_record_of_an_earlier_release_has_no_terms(asked: AskedStream) -> None
 
 
 def test_a_request_that_a_driver_takes_up_while_it_is_dated_anew_is_one(tmp_path: Path) -> None:
-    """The older date was obeyed, and the newer one is not written. (Law 2)"""
+    """The older date was obeyed, and the newer one is not written; one that may have landed is read back. (Law 2)"""
 
     def waited(name: str, plan: FaultPlan) -> None:
         (tmp_path / name).mkdir()
@@ -250,6 +261,11 @@ def test_a_request_that_a_driver_takes_up_while_it_is_dated_anew_is_one(tmp_path
     waited("taken", FaultPlan(meanwhile={write.number: lambda: streams["taken"].polls()}))
     assert (len(streams["taken"].taken()), streams["taken"].requests()) == (1, [])
     assert streams["taken"].look().outcome == "snapshot_ready"
+    # The store does not say whether it landed, and does not answer.
+    silent = dict.fromkeys(range(write.number + 1, write.number + 6), Fault.UNAVAILABLE)
+    waited("unclear", FaultPlan({write.number: Fault.REPLY_LOST, **silent}))
+    streams["unclear"].polls()
+    assert len(streams["unclear"].taken()) == 1
 
 
 def test_one_id_is_one_request(asked: AskedStream) -> None:

@@ -271,23 +271,21 @@ def test_a_name_is_free_when_its_places_are(tmp_path: Path) -> None:
 
 
 def test_each_object_that_went_is_counted_wherever_it_lay(tmp_path: Path) -> None:
-    """In the home, with the checkpoints, and at a place of its own; not the record there, which is no object of it."""
+    """In the home, with the checkpoints, and at places of its own; not the records there, which are none of it."""
     stage = Stage(tmp_path, store=MemoryStore("data"), home_store=MemoryStore("home"))
-    disk = tmp_path / "disk"
-    stage.deploy(snapshots=str(disk))
-    stage.stopped()
+    disks = [tmp_path / name for name in ("disk", "other")]
+    for number, disk in enumerate(disks, 1):
+        stage.deploy(f"print({number})\n", snapshots=str(disk))
+        stage.stopped(deployment_id=f"d-000{number}")
     assert stage.home_store is not None
     key = layout.place_record_key(STREAM)
-    place = LocalStore(disk)
-    count = sum(
-        len([info for info in store.list_objects(f"{STREAM}/") if info.key != key])
-        for store in (stage.store, stage.home_store, place)
-    )
+    stores = (stage.store, stage.home_store, *map(LocalStore, disks))
+    count = sum(len([info for info in store.list_objects(f"{STREAM}/") if info.key != key]) for store in stores)
     answer = retire(stage, deletes=True, reason="it is over")
     assert answer.objects == count
     assert answer.stream_id == STREAM
     assert (answer.retirement.reason, answer.retirement.retired_by) == ("it is over", "tests")
-    for store in (stage.store, stage.home_store, place):
+    for store in stores:
         assert not list(store.list_objects(f"{STREAM}/"))
 
 
