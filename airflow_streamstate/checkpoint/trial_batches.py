@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from airflow_streamstate.checkpoint.entries import OffsetEntry, flush_entry, format_offset_entry, unmarked
+from airflow_streamstate.checkpoint.file_source import parse_log_name
 from airflow_streamstate.checkpoint.files import files_of
 from airflow_streamstate.checkpoint.fork import fork
 from airflow_streamstate.checkpoint.log import Checkpoint, Position, delete_with_crc
-from airflow_streamstate.errors import DataError, ObjectMissingError
+from airflow_streamstate.errors import DataError, ObjectExistsError, ObjectMissingError
 from airflow_streamstate.store.transfer import keys_below
 
 MOST_BACK = 100
@@ -136,6 +138,27 @@ def plan_again(trial: Checkpoint, batch: ReadBatch, source_lines: Sequence[str])
         format_offset_entry(replace(batch.entry, source_lines=tuple(source_lines))),
     )
     return batch.batch_id
+
+
+def bring_source_logs(source: Checkpoint, trial: Checkpoint) -> None:
+    """Link what the logs of the file sources have got since the position of a fork, so that later batches can be read.
+
+    Args:
+        source: the checkpoint that the fork was made of, by a snapshot; it may run on.
+    """
+    newest: dict[str, int] = {}
+    for key in keys_below(trial.store, trial.key("sources/")):
+        folder, _, name = key[len(trial.prefix) + 1 :].rpartition("/")
+        found = parse_log_name(name)
+        if found is not None:
+            newest[folder] = max(newest.get(folder, -1), found[0])
+    for key in keys_below(source.store, source.key("sources/")):
+        path = key[len(source.prefix) + 1 :]
+        folder, _, name = path.rpartition("/")
+        found = parse_log_name(name)
+        if found is not None and found[0] > newest.get(folder, found[0]):
+            with suppress(ObjectExistsError):
+                trial.store.link(key, trial.key(path))
 
 
 def plan_upon(trial: Checkpoint, batch: ReadBatch, source_lines: Sequence[str]) -> int:

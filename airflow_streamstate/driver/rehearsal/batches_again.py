@@ -15,6 +15,7 @@ from airflow_streamstate.checkpoint.fork import wipe
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.trial_batches import (
     ReadBatch,
+    bring_source_logs,
     fork_before,
     newest_read_batches,
     plan_again,
@@ -145,6 +146,8 @@ class _Trial:
         if batches:
             self._is_before = False
             self._fork, batches = attempt.checkpoint_of(self._name), batches[-1:]
+            with suppress(ObjectMissingError):  # compacted meanwhile: ``_missing`` or Spark's own words tell
+                bring_source_logs(self._old, self._fork)
             if not is_drained:
                 self._ran.notes.append(
                     f"the state of before batch {batches[0].batch_id} is not there any more: its rows were read into"
@@ -170,7 +173,14 @@ class _Trial:
         """A file of the batch that is not there any more; "" for none."""
         for number, line in enumerate(batch.entry.source_lines[: len(self._sources)]):
             folder = self._fork.key(f"sources/{self._sources[number].source.folder}")
-            missing = self._startable.missing_file(files_read(batch, number, line, self._fork, folder))
+            read = files_read(batch, number, line, self._fork, folder)
+            if (
+                not read
+                and parse_file_source_offset(line) is not None
+                and line not in batch.before[number : number + 1]
+            ):
+                return "its log does not tell which files that were"
+            missing = self._startable.missing_file(read)
             if missing:
                 return missing
         return ""

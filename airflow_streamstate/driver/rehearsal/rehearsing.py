@@ -56,6 +56,7 @@ ASK_AGAIN_SECONDS = 10.0
 """Pause between two such questions, in which its ``finally`` blocks run."""
 _NO_REFUSALS = (UnavailableError, OutcomeUnknownError)
 Words = Callable[[BaseException], str]
+WITHOUT_ROWS = "`streamstate replay` runs that batch into files; `--rehearse-batches 0` rehearses without rows"
 SOURCES_UNKNOWN = "how many sources it has cannot be told, so no batch was run"
 
 
@@ -266,6 +267,8 @@ class Rehearsing:
             try:
                 run_batches_again(self.attempt, name, startable, self._rehearsal, self._left_seconds() / 2, ran)
             except Exception as problem:
+                if isinstance(problem, BatchFailedError):
+                    ran.notes.append(WITHOUT_ROWS)
                 return self._judged(problem)
         return "accepted", ""
 

@@ -10,6 +10,7 @@ from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS, drain_ent
 from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
 from airflow_streamstate.checkpoint.trial_batches import (
     batch_at,
+    bring_source_logs,
     can_fork_before,
     fork_before,
     newest_read_batches,
@@ -169,6 +170,21 @@ def test_a_batch_is_planned_upon_a_fork_that_stands_elsewhere() -> None:
     assert again.conf == newest.conf
     with pytest.raises(DataError, match="no committed batch"):
         plan_upon(memory_checkpoint("empty/counts"), batch, batch.entry.source_lines)
+
+
+def test_the_log_of_a_file_source_goes_on_in_a_fork_of_an_older_position() -> None:
+    """What the query has listed since the snapshot is there, once; of another source's folder nothing is."""
+    source = run_batches(memory_checkpoint(), 6)
+    write_source_log(source, 6)
+    write_source_log(source, 6, folder=1)
+    trial = Checkpoint(source.store, "seeds/counts")
+    for number in (3, 4):
+        key = source.key(f"sources/0/{number}")
+        source.store.link(key, trial.key(f"sources/0/{number}"))
+    for _ in range(2):
+        bring_source_logs(source, trial)
+        found = sorted(key for key in keys_of(trial, "sources/") if ".crc" not in key)
+        assert found == [f"seeds/counts/sources/0/{number}" for number in (3, 4, 5, 6)]
 
 
 def keys_of(checkpoint: Checkpoint, below: str) -> list[str]:
