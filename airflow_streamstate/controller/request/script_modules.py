@@ -39,8 +39,16 @@ def modules_beside(script: Path, patterns: tuple[str, ...] | None = None) -> tup
             is too large.
     """
     folder = folder_of(script)
-    found = _imported(script, folder) if patterns is None else _matched(folder, patterns)
-    size = sum((folder / name).stat().st_size for name in found)
+    try:
+        found = _imported(script, folder) if patterns is None else _matched(folder, patterns)
+        size = sum((folder / name).stat().st_size for name in found)
+    except OSError as error:
+        raise InvalidRequestError(
+            "a file or folder beside the script cannot be read",
+            path=str(error.filename or folder),
+            reason=error.strerror or type(error).__name__,
+            next_step="Make it readable, or name what the script needs with --modules.",
+        ) from None
     if len(found) > MAX_FILES or size > MAX_BYTES:
         raise too_large(folder, sorted(found))
     return tuple(CodeFile(name, folder / name) for name in sorted(found))

@@ -127,6 +127,19 @@ def test_too_much_is_refused_with_what_lies_there(tmp_path: Path, monkeypatch: p
     assert "--modules" in str(refused.value)
 
 
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read everything, so the answer of the disk is given here."""
+    script = written(tmp_path, job="import lib\n", lib__of__rules="")
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(InvalidRequestError, match="cannot be read") as refused:
+        names(script)
+    assert refused.value.context == {"path": str(tmp_path / "lib"), "reason": "Permission denied"}
+
+
 def test_a_compiled_module_is_pinned_as_it_is(tmp_path: Path) -> None:
     """It is found by its name like any other, and not read for imports."""
     script = written(tmp_path, job="import fast\n")
