@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from airflow_streamstate.checkpoint.entries import OffsetEntry, flush_entry, format_offset_entry, unmarked
@@ -16,7 +15,7 @@ from airflow_streamstate.checkpoint.file_source import parse_log_name
 from airflow_streamstate.checkpoint.files import files_of
 from airflow_streamstate.checkpoint.fork import fork
 from airflow_streamstate.checkpoint.log import Checkpoint, Position, delete_with_crc
-from airflow_streamstate.errors import DataError, ObjectExistsError, ObjectMissingError
+from airflow_streamstate.errors import DataError, ObjectMissingError
 from airflow_streamstate.store.transfer import keys_below
 
 MOST_BACK = 100
@@ -157,8 +156,7 @@ def bring_source_logs(source: Checkpoint, trial: Checkpoint) -> None:
         folder, _, name = path.rpartition("/")
         found = parse_log_name(name)
         if found is not None and found[0] > newest.get(folder, found[0]):
-            with suppress(ObjectExistsError):
-                trial.store.link(key, trial.key(path))
+            trial.store.link(key, trial.key(path))
 
 
 def plan_upon(trial: Checkpoint, batch: ReadBatch, source_lines: Sequence[str]) -> int:

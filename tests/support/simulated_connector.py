@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,10 @@ class SimulatedConnector:
 
     def between(self, first: str, second: str) -> Lag | None:
         return Lag(max(0, _index(second) - _index(first)))
+
+    def part_way(self, first: str, second: str, share: float) -> str:
+        one, other = _index(first), _index(second)
+        return _line(one + math.ceil((other - one) * share))
 
     def open(self, source: Source, spark: SimulatedDoor) -> OpenSimulated:
         return OpenSimulated(source.options["name"], spark.sources[source.options["name"]])

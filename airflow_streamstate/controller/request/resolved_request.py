@@ -213,9 +213,8 @@ def in_working_folder(resolved: ResolvedRequest, before: DeploymentSpec | None) 
     Raises:
         InvalidRequestError: the current folder is gone.
     """
-    if resolved.version.working_folder or (before is not None and before.working_folder):
-        folder = resolved.version.working_folder or str(before and before.working_folder)
-    else:
+    folder = resolved.version.working_folder or ("" if before is None else before.working_folder)
+    if not folder:
         try:
             folder = str(Path.cwd())
         except OSError:

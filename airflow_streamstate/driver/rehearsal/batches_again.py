@@ -192,25 +192,31 @@ class _Trial:
         if rows is None or rows <= most_rows:
             return lines, False
         share = most_rows / rows
+        left_out = self._files_left_out(batch, share)
         cut = tuple(self._part_of(number, batch, line, share) for number, line in enumerate(lines))
-        is_cut = cut != lines or any("files" in note for note in self._ran.notes)
-        if not is_cut:
-            self._ran.notes.append(
-                f"batch {batch.batch_id} has {rows:,} rows, and its sources cannot be read in part: all were read"
-            )
-        elif cut != lines:
-            self._ran.notes.append(f"batch {batch.batch_id} has {rows:,} rows: about {most_rows:,} of them were read")
+        is_cut = bool(left_out) or cut != lines
+        how = f": about {most_rows:,} of them were read" if is_cut else ", and it cannot be read in part: all were read"
+        files = f", {left_out:,} of its files were left out" if left_out else ""
+        self._ran.notes.append(f"batch {batch.batch_id} has {rows:,} rows{how}{files}")
         return cut, is_cut
+
+    def _files_left_out(self, batch: ReadBatch, share: float) -> int:
+        """How many files were taken out of the logs of its file sources; a log that two sources share is cut once."""
+        bounds: dict[str, tuple[int, int]] = {}
+        for number, line in enumerate(batch.entry.source_lines[: len(self._sources)]):
+            last = parse_file_source_offset(line)
+            after = parse_file_source_offset(batch.before[number]) if number < len(batch.before) else None
+            if last is not None:
+                bounds[self._sources[number].source.folder] = last, -1 if after is None else after
+        left_out = 0
+        for folder, (last, after) in bounds.items():
+            kept, there = cut_files(self._fork.store, self._fork.key(f"sources/{folder}"), last, after, share)
+            left_out += there - kept
+        return left_out
 
     def _part_of(self, number: int, batch: ReadBatch, line: str, share: float) -> str:
         before = batch.before[number] if number < len(batch.before) else NO_OFFSET
         known = self._sources[number] if number < len(self._sources) else None
-        last, after = parse_file_source_offset(line), parse_file_source_offset(before)
-        if known is not None and last is not None:
-            folder = self._fork.key(f"sources/{known.source.folder}")
-            kept, there = cut_files(self._fork.store, folder, last, -1 if after is None else after, share)
-            self._ran.notes.append(f"batch {batch.batch_id} read {there} files: {kept} of them were read again")
-            return line
         if known is None or not isinstance(known.connector, DividingConnector):
             return line
         try:

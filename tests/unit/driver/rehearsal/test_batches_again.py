@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.rehearsals import RehearsedQuery
 from support.rehearsal_stage import REHEARSAL, Stage
+from support.simulated_connector import install_connector
 from support.simulated_driver import STREAM, make_plan
 from support.simulated_query import SimulatedPlan
 
@@ -52,8 +54,8 @@ def test_the_last_batches_run_again_with_their_rows(stage: Stage, plan: Simulate
     assert list(stage.stream.checkpoints.list_objects(f"{trial}/")) == []
 
 
-def test_a_version_that_fails_on_a_row_is_refused(stage: Stage, plan: SimulatedPlan) -> None:
-    """An empty batch of it runs; the batch with rows does not, and the script's own error is told."""
+def test_without_rows_a_version_that_fails_on_one_is_accepted(stage: Stage, plan: SimulatedPlan) -> None:
+    """Its empty batch runs: only rows tell."""
     snapshot_id = stage.stopped(plan)
     last = old_checkpoint(stage).position().batch_id
     assert last is not None
@@ -80,6 +82,24 @@ def test_rows_are_bounded(stage: Stage, plan: SimulatedPlan) -> None:
     found = rehearsed(stage, plan, snapshot_id, rows=1)
     assert found.batch_ids == (int(last or 0) - 1,)
     assert found.notes == (f"batch {last} was not run again: 1 rows had passed",)
+
+
+@pytest.fixture
+def with_connector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connector of simulated sources is installed."""
+    install_connector(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("with_connector")
+def test_a_batch_with_more_rows_is_read_in_part(stage: Stage) -> None:
+    """By its source's own offsets, from its beginning; how much is told, and the batch after it does not run."""
+    plan = make_plan(shows_sources=True)
+    snapshot_id = stage.stopped(plan)
+    last = int(old_checkpoint(stage).position().batch_id or 0)
+    found = rehearsed(stage, plan, snapshot_id, rows=4)
+    assert (found.outcome, found.batch_ids, found.rows_in) == ("accepted", (last - 1,), 4)
+    assert found.notes == (f"batch {last - 1} has 10 rows: about 4 of them were read",)
 
 
 def test_without_the_state_of_before_the_rows_go_into_the_newest(stage: Stage, plan: SimulatedPlan) -> None:
