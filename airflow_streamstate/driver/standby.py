@@ -17,7 +17,7 @@ from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import StartableQuery
-from airflow_streamstate.driver.rehearsal.warming import ask_again, warm
+from airflow_streamstate.driver.rehearsal.warming import ask_again, warm, warm_with_rows
 from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure
 from airflow_streamstate.driver.start.naming import NameBook
 from airflow_streamstate.errors import FencedError, ObjectExistsError, StreamStateError
@@ -57,6 +57,7 @@ class WaitingDriver:
     ) -> None:
         self.attempt = attempt
         self._bell = bell or Bell(None)
+        self._rehearsal = rehearsal
         self._rehearsal_id = rehearsal.rehearsal_id
         self._upgrade_id = upgrade_of_rehearsal(rehearsal.request_id)
         self._until = rehearsal.waits_until or attempt.clock.now()
@@ -117,6 +118,7 @@ class WaitingDriver:
         except StreamStateError:
             return  # its start will be refused for the same reason
         warm(self.attempt, name, startable, WARM_AGAIN_SECONDS)
+        warm_with_rows(self.attempt, name, startable, self._rehearsal)
         self._ask_again = partial(ask_again, self.attempt, name, startable)
 
     def _waited(self, query_name: str) -> Supervisor:
