@@ -49,12 +49,12 @@ class Bell:
 
     def pause(self, clock: Clock, seconds: float) -> None:
         """Sleep so long, or until the bell rings; at once where it rang since the last pause."""
+        if self._path is None:
+            clock.sleep(seconds)
+            return
         until = clock.monotonic_seconds() + seconds
-        while True:
-            left = until - clock.monotonic_seconds()
-            if self._has_rung() or left <= 0:
-                return
-            clock.sleep(left if self._path is None else min(left, LISTENS_EVERY_SECONDS))
+        while not self._has_rung() and (left := until - clock.monotonic_seconds()) > 0:
+            clock.sleep(min(left, LISTENS_EVERY_SECONDS))
 
     def _has_rung(self) -> bool:
         before, self._heard = self._heard, self._rung_at()

@@ -75,6 +75,7 @@ def warm_with_rows(attempt: Attempt, name: str, startable: StartableQuery, rehea
                 ran = RanAgain()
                 run_batches_again(attempt, name, startable, one, left, ran, is_drained=is_drained)
                 if not ran.batch_ids:
+                    attempt.reporter.say(f"query {name} is not warmed by a batch: {'; '.join(ran.notes)}")
                     return
                 runs += 1
             break
