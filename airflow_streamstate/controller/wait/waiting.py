@@ -55,11 +55,17 @@ MAX_POLL_SECONDS = 2.0
 
 
 def poll(
-    clock: Clock, look: Callable[[], Result | None], *, timeout_seconds: float, pause_seconds: Callable[[], float]
+    clock: Clock,
+    look: Callable[[], Result | None],
+    *,
+    timeout_seconds: float,
+    pause_seconds: Callable[[], float],
+    pause: Callable[[float], None] | None = None,
 ) -> Result | None:
     """Look until there is a result; None where the time was up first. The one loop under every wait (Law 6).
 
-    It looks at least once, and once more when the time is up. ``pause_seconds`` is called before each pause.
+    It looks at least once, and once more when the time is up. ``pause_seconds`` is called before each pause. ``pause``
+    pauses so long, or shorter where it knows that there is something to see; None for the clock's sleep.
     """
     end = clock.monotonic_seconds() + timeout_seconds
     while True:
@@ -69,7 +75,7 @@ def poll(
         left = end - clock.monotonic_seconds()
         if left <= 0:
             return None
-        clock.sleep(min(pause_seconds(), left))
+        (pause or clock.sleep)(min(pause_seconds(), left))
 
 
 class Waits:
