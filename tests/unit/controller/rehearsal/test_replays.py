@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.rehearsal.replays import NOT_STARTED, ReplayRequest, ReplayView, replay_report
+from airflow_streamstate.controller.rehearsal.replays import ReplayRequest, ReplayView
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.errors import DeploymentNotFoundError, InvalidRequestError, StreamNotFoundError
+from airflow_streamstate.plan.replay_report import NOT_STARTED, replay_report
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.rehearsals import (
