@@ -103,8 +103,10 @@ class PlanUpgradeOperator(ChangingOperator):
         self.fail_unless_it_fits = fail_unless_it_fits
         self.replay_batches = replay_batches
         self.fail_on_changed_rows = fail_on_changed_rows
-        if not any("{{" in str(value) or "{%" in str(value) for value in (replay_batches, fail_on_changed_rows)):
-            self.replayed()  # a DAG that asks for what cannot be is not parsed
+        # A DAG that asks for what cannot be is not parsed; what is a template is checked when it is rendered.
+        batches = None if _is_template(replay_batches) else self._batches_to_replay()
+        if not _is_template(fail_on_changed_rows) and batches is not None:
+            self.replayed()
         self._begun: tuple[str, str] | None = None
         self._is_ended = False
         self._report: PlanReport | None = None
@@ -115,20 +117,24 @@ class PlanUpgradeOperator(ChangingOperator):
         Raises:
             InvalidRequestError: a field is invalid, or they contradict each other.
         """
-        batches = whole_number(self.replay_batches, "replay_batches")
+        batches = self._batches_to_replay()
         fails = yes_or_no(self.fail_on_changed_rows, "fail_on_changed_rows")
-        if not 0 <= batches <= MOST_BATCHES:
-            raise InvalidRequestError(
-                "so many batches cannot be replayed",
-                replay_batches=batches,
-                next_step=f"Give 0 to {MOST_BATCHES}.",
-            )
         if fails and not batches:
             raise InvalidRequestError(
                 "fail_on_changed_rows compares replayed batches, and none is replayed",
                 next_step="Give replay_batches, too.",
             )
         return batches, fails
+
+    def _batches_to_replay(self) -> int:
+        batches = whole_number(self.replay_batches, "replay_batches")
+        if not 0 <= batches <= MOST_BATCHES:
+            raise InvalidRequestError(
+                "so many batches cannot be replayed",
+                replay_batches=batches,
+                next_step=f"Give 0 to {MOST_BATCHES}.",
+            )
+        return batches
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         request, deadline_seconds = self.change(), as_seconds(self.deadline_seconds, "deadline_seconds")
@@ -197,3 +203,7 @@ class PlanUpgradeOperator(ChangingOperator):
             return result
         context["ti"].xcom_push(key=RETURN_KEY, value=result)
         raise error
+
+
+def _is_template(value: object) -> bool:
+    return isinstance(value, str) and ("{{" in value or "{%" in value)

@@ -77,5 +77,7 @@ def test_a_plan_that_somebody_approved_is_made(scripted: NamedHome, run_dag: Any
     }
     run = run_dag("approved_upgrade", conf, mark_success_pattern="approve")
     assert states(run) == {"plan": "success", "approve": "success", "upgrade": "success"}
-    assert returned(run, "plan")["verdict"] == "hazardous"
+    plan = returned(run, "plan")
+    assert (plan["verdict"], plan["replay"]) == ("hazardous", None)
+    assert plan["not_replayed"].startswith("the verdict is hazardous")
     assert (returned(run, "upgrade")["outcome"], returned(run, "upgrade")["mode"]) == ("upgraded", "drain")
