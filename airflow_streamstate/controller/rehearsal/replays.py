@@ -31,9 +31,11 @@ from airflow_streamstate.controller.request.resolved_request import DEFAULT_MAST
 from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.errors import (
     ConflictError,
+    DataError,
     IncompatibleUpgradeError,
     InputLostError,
     InvalidRequestError,
+    ObjectMissingError,
     StreamStateError,
 )
 from airflow_streamstate.plan.replay_report import ReplayedVersions, ReplayReport, replay_report
@@ -45,7 +47,7 @@ from airflow_streamstate.snapshot.placing import known_places
 
 DEADLINE_SECONDS = 600.0
 OLD, NEW = "old", "new"
-_NOT_THERE = (InvalidRequestError, IncompatibleUpgradeError, InputLostError)
+_NOT_THERE = (InvalidRequestError, IncompatibleUpgradeError, InputLostError, DataError, ObjectMissingError)
 """Errors by which nothing can be replayed, and which say nothing about the new version."""
 
 
