@@ -162,8 +162,8 @@ class Controller:
         )
 
     def running_same_code(self, request: DeployRequest) -> bool:
-        """Whether the stream runs the same files, arguments, configuration, packages and master, or is between two runs of
-        them (``availableNow``, ``once``)."""
+        """Whether the stream runs the same files, arguments, configuration, packages and master, or is between two of
+        its runs (``availableNow``, ``once``)."""
         version = resolve_request(request).version
         if not self.home.is_there():
             return False

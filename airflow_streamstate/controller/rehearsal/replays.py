@@ -47,7 +47,9 @@ from airflow_streamstate.snapshot.placing import known_places
 
 DEADLINE_SECONDS = 600.0
 OLD, NEW = "old", "new"
-_NOT_THERE = (InvalidRequestError, IncompatibleUpgradeError, InputLostError, DataError, ObjectMissingError)
+ROWS_FOLDER = "streamstate-replay-"
+"""Begins the name of a temporary folder for rows."""
+NOT_THERE = (InvalidRequestError, IncompatibleUpgradeError, InputLostError, DataError, ObjectMissingError)
 """Errors by which nothing can be replayed, and which say nothing about the new version."""
 
 
@@ -66,6 +68,7 @@ class ReplayRequest:
         out: a folder of this machine that is empty or absent; None for ``replay-STREAM-BATCH`` in the current one.
         part: a folder below that one for the rows; "" for none.
         compared_with: the view of a replay that is over: its batches run, and their rows are compared with its rows.
+        notes: for people, kept with the replay.
     """
 
     change: ChangeRequest
@@ -78,6 +81,16 @@ class ReplayRequest:
     part: str = ""
     compared_with: ReplayView | None = None
     deadline_seconds: float = DEADLINE_SECONDS
+    notes: tuple[str, ...] = ()
+
+    def in_recorded_version(self, recorded: ChangeRequest) -> ReplayRequest:
+        """The first of two runs, into ``OUT/old``; ``recorded``: what is different in it, its ``master`` above all."""
+        return replace(self, change=recorded, part=OLD)
+
+    def in_new_version(self, old: ReplayView) -> ReplayRequest:
+        """The second run, into ``OUT/new``: the same batches, compared with those of the first."""
+        out = str(Path(old.out).with_name(NEW))
+        return replace(self, out=out, part="", deployment_id=old.deployment_id, compared_with=old)
 
 
 @dataclass(frozen=True)
@@ -87,6 +100,7 @@ class ReplayView:
     Attributes:
         batches: by query, the batches that run.
         out: the absolute path of the folder that gets their rows.
+        compared_with: that of the replay with whose rows these are compared; "" for none.
     """
 
     stream_id: str
@@ -95,6 +109,21 @@ class ReplayView:
     batches: Mapping[str, tuple[int, ...]]
     out: str
     deadline_at: datetime
+    compared_with: str = ""
+
+
+@dataclass(frozen=True)
+class PlannedReplay:
+    """The two runs of a change that was planned.
+
+    Attributes:
+        recorded: what is different in the run of the recorded version.
+        why_not: why nothing is to run; else "".
+    """
+
+    request: ReplayRequest
+    recorded: ChangeRequest
+    why_not: str = ""
 
 
 Watched = Callable[[ReplayView], AbstractContextManager[Report]]
@@ -129,6 +158,7 @@ class Replays:
         newest = max(ids[-1] for ids in batches.values())
         out = check_out(request.out or str(Path.cwd() / f"replay-{change.stream_id}-{newest}"), self._kept(control))
         out = str(Path(out) / request.part)
+        terms = ReplayTerms(batches, out, "" if request.compared_with is None else request.compared_with.out)
         now, request_id = self._clock.now(), self._clock.new_uuid()
         rehearsal = self._rehearsals.record(
             control,
@@ -143,8 +173,8 @@ class Replays:
                 request_id=request_id,
                 request_digest=change.digest,
                 write_id=self._clock.new_uuid(),
-                notes=(*change.notes(Version.of(seen.spec)), *left_out),
-                replay=ReplayTerms(batches, out, "" if request.compared_with is None else request.compared_with.out),
+                notes=(*request.notes, *change.notes(Version.of(seen.spec)), *left_out),
+                replay=terms,
             ),
         )
         try:
@@ -167,9 +197,17 @@ class Replays:
         except StreamStateError as error:
             self._rehearsals.withdraw(control, rehearsal.rehearsal_id, error)
             raise
-        return ReplayView(
-            change.stream_id, rehearsal.rehearsal_id, seen.deployment_id, batches, out, rehearsal.deadline_at
-        )
+        return _view(rehearsal, terms)
+
+    def find(self, stream_id: str, rehearsal_id: str) -> ReplayView | None:
+        """The replay of this id; None where that is another rehearsal, or there is none any more."""
+        rehearsal = self._home.control(stream_id).rehearsal(rehearsal_id)
+        return None if rehearsal is None or rehearsal.replay is None else _view(rehearsal, rehearsal.replay)
+
+    def find_compared(self, view: ReplayView) -> ReplayView | None:
+        """The replay with whose rows those of another one are compared."""
+        known = (self.find(view.stream_id, each) for each in self._home.control(view.stream_id).rehearsal_ids())
+        return next((each for each in known if each is not None and each.out == view.compared_with), None)
 
     def _chosen(
         self, request: ReplayRequest, seen: Observation
@@ -206,9 +244,12 @@ class Replays:
         return chosen, tuple(f"query {name}: {error.message}" for name, error in left_out.items())
 
     def wait(self, view: ReplayView, on_progress: Report | None = None) -> ReplayReport:
-        """Wait until a replay is over, at its deadline at the latest; end it, remove what it made beside its files, and
-        report."""
+        """Wait until a replay is over, at its deadline at the latest; then as ``report``."""
         self._rehearsals.wait_over(view.stream_id, view.replay_id, view.deadline_at, on_progress)
+        return self.report(view)
+
+    def report(self, view: ReplayView) -> ReplayReport:
+        """End a replay, remove what it made beside its files, and report; idempotent."""
         rehearsal, verdict = self._rehearsals.conclude(view.stream_id, view.replay_id)
         return replay_report(rehearsal, view.batches, view.out, verdict)
 
@@ -237,17 +278,45 @@ class Replays:
             recorded: what is different in the run of the recorded version, its ``master`` above all.
         """
         request.change.digest  # noqa: B018 - refuses a script that is not there before the recorded one runs
-        view, old = self.run(replace(request, change=recorded, part=OLD), watched)
-        again = replace(
-            request, out=str(Path(view.out).with_name(NEW)), deployment_id=view.deployment_id, compared_with=view
-        )
-        _, new = self.run(again, watched)
+        view, old = self.run(request.in_recorded_version(recorded), watched)
+        _, new = self.run(request.in_new_version(view), watched)
         return ReplayedVersions(old, new)
 
     def check_folder(self, stream_id: str, out: str) -> None:
         """Check a folder for the rows. Raises StreamNotFoundError, InvalidRequestError and ConflictError, as
         ``begin``."""
         check_out(out, self._kept(self._home.need_stream(stream_id)))
+
+    # of a plan
+
+    def planned(
+        self, report: PlanReport, change: ChangeRequest, last: int, out: str, deadline_seconds: float
+    ) -> PlannedReplay:
+        """The two runs of a change that was planned; arguments as ``add_to``.
+
+        Raises:
+            ConflictError: the change is another one by now.
+        """
+        names, why_not = queries_to_replay(report)
+        rehearsal = self._home.control(report.stream_id).rehearsal(report.rehearsal_id)
+        if not why_not and rehearsal is not None and rehearsal.request_digest != change.digest:
+            raise ConflictError(
+                "the script, or a file of it, was changed while it was planned",
+                stream_id=report.stream_id,
+                rehearsal_id=report.rehearsal_id,
+                next_step="Plan it anew.",
+            )
+        request = ReplayRequest(
+            change=replace(change, master=DEFAULT_MASTER, spark_conn_id=None),
+            last=last,
+            deployment_id=report.deployment_id,
+            among=names,
+            out=out,
+            deadline_seconds=deadline_seconds,
+        )
+        return PlannedReplay(
+            request, ChangeRequest(report.stream_id, master=DEFAULT_MASTER, reason=change.reason), why_not
+        )
 
     def add_to(
         self,
@@ -273,33 +342,16 @@ class Replays:
             ConflictError: the change is another one by now; the folder is not empty.
             UnavailableError: the store does not answer.
         """
-        names, why_not = queries_to_replay(report)
-        if why_not:
-            return replace(report, not_replayed=why_not)
-        rehearsal = self._home.control(report.stream_id).rehearsal(report.rehearsal_id)
-        if rehearsal is not None and rehearsal.request_digest != change.digest:
-            raise ConflictError(
-                "the script, or a file of it, was changed while it was planned",
-                stream_id=report.stream_id,
-                rehearsal_id=report.rehearsal_id,
-                next_step="Plan it anew.",
-            )
         with ExitStack() as stack:
             folder = out or stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="streamstate-replay-", ignore_cleanup_errors=True)
+                tempfile.TemporaryDirectory(prefix=ROWS_FOLDER, ignore_cleanup_errors=True)
             )
-            request = ReplayRequest(
-                change=replace(change, master=DEFAULT_MASTER, spark_conn_id=None),
-                last=last,
-                deployment_id=report.deployment_id,
-                among=names,
-                out=folder,
-                deadline_seconds=deadline_seconds,
-            )
-            recorded = ChangeRequest(report.stream_id, master=DEFAULT_MASTER, reason=change.reason)
+            planned = self.planned(report, change, last, folder, deadline_seconds)
+            if planned.why_not:
+                return replace(report, not_replayed=planned.why_not)
             try:
-                both = self.run_both(request, recorded, watched)
-            except _NOT_THERE as error:
+                both = self.run_both(planned.request, planned.recorded, watched)
+            except NOT_THERE as error:
                 return replace(report, not_replayed=error.message)
         return with_replay(report, both if out else both.without_files())
 
@@ -309,3 +361,15 @@ class Replays:
             with suppress(StreamStateError):
                 kept.update(control.spec(deployment_id).mirrors)
         return {uri for uri in kept if uri}
+
+
+def _view(rehearsal: Rehearsal, terms: ReplayTerms) -> ReplayView:
+    return ReplayView(
+        rehearsal.stream_id,
+        rehearsal.rehearsal_id,
+        rehearsal.deployment_id,
+        terms.batches,
+        terms.out,
+        rehearsal.deadline_at,
+        terms.compared_with,
+    )
