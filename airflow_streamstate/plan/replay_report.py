@@ -59,8 +59,14 @@ class ReplayReport:
         return all(comparison is not None and comparison.is_same for comparison in compared)
 
     def to_json(self) -> dict[str, Any]:
-        """As the shell and Airflow show it."""
-        return asdict(self)
+        """As the shell and Airflow show it; plain JSON, as an XCom names the type of a tuple."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)

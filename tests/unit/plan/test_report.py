@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -200,6 +201,7 @@ def test_what_fails_in_the_new_version_alone_decides(
     """Neither what the recorded version does, nor rows that are gone."""
     told = with_replay(report({"counts": Comparison()}), found)
     assert (told.outcome, told.reason) == (outcome, reason)
+    assert json.loads(json.dumps(told.to_json()["replay"])) == told.to_json()["replay"]
     raised = told.as_error()
     assert raised is None if error is None else type(raised) is error
     assert raised is None or "replay" in str(raised) or error is IncompatibleUpgradeError
