@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.observe.bounded_runs import ENDS_BY_ITSELF
 from airflow_streamstate.controller.observe.caught_up import decide_caught_up
 from airflow_streamstate.controller.observe.observation import ENDED, Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import End
@@ -442,7 +441,7 @@ def _proof(event: QueryStarted, query: QueryBeat | None) -> str:
         return ""
     if query.idle_triggers > 0:
         return "no batch was due: it found no input"
-    if planned >= 0 and not query.is_active and event.trigger in ENDS_BY_ITSELF:
+    if planned >= 0 and not query.is_active and event.ends_by_itself:
         return f"no batch was due: it has ended by itself behind batch {planned}, which was planned before its start"
     return "no batch was due: it has ended by itself, and found no input" if query.run_has_ended else ""
 
