@@ -44,7 +44,12 @@ BENCHMARKS = {
         agent,
         plan_comparison,
     )
-} | {drain.ON_S3: drain.run_on_s3}
+} | {
+    drain.ON_S3: drain.run_on_s3,
+    upgrade_gap.BUSY: upgrade_gap.run_busy,
+    upgrade_gap.ON_S3: upgrade_gap.run_on_s3,
+    upgrade_gap.ON_S3_BUSY: upgrade_gap.run_on_s3_busy,
+}
 
 
 def main() -> int:

@@ -8,10 +8,6 @@ has everything on a real S3 server, where a look at the commands comes every 2 s
 from __future__ import annotations
 
 import json
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,11 +15,11 @@ from statistics import median
 from typing import Any, TypeVar
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.controller.home import HomeConfig
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.commands import DrainTerms
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Accepted, Drained, Draining
+from benchmarks.grounds import on_s3
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
 from benchmarks.session import Session
 from benchmarks.streams import Running, Streams
@@ -71,38 +67,11 @@ def run_on_s3(session: Session) -> list[Result]:
         BenchmarkError: there is no Go to build a real S3 server with.
     """
     folder = session.folder / ON_S3
-    folder.mkdir(parents=True)
-    with _s3_server() as home_uri:
-        home = HomeConfig(home_uri, work_dir=str(folder / "launches"))
-        rounds = _rounds(session, Streams(home), folder)
+    with on_s3(folder) as ground:
+        rounds = _rounds(session, ground.streams(ON_S3), folder)
     beside = median(found["overhead_seconds"] - found["flush_seconds"] for found in rounds)
     goal = Goal("beside the batch that runs and the flush, 3 s at the most", beside, "<=", GOAL_ON_S3_SECONDS, "s")
     return [_result(ON_S3, rounds, goal)]
-
-
-@contextmanager
-def _s3_server() -> Iterator[str]:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-    from support import s3_server
-
-    with s3_server.real_s3_server() as endpoint_url:
-        if "versitygw" not in s3_server.used:
-            raise BenchmarkError("a drain on S3 is measured on versitygw, and there is no Go here to build it")
-        named = {
-            "AWS_ENDPOINT_URL_S3": endpoint_url,
-            "AWS_REGION": s3_server.REGION,
-            "AWS_ACCESS_KEY_ID": s3_server.ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": s3_server.SECRET_KEY,
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }
-        before = {name: os.environ.get(name) for name in named}
-        os.environ.update(named)
-        try:
-            yield f"s3://{s3_server.BUCKET}/{ON_S3}"
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name)
-                os.environ.update({} if value is None else {name: value})
 
 
 def _rounds(session: Session, streams: Streams, folder: Path) -> list[dict[str, float]]:

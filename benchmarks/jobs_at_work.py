@@ -25,9 +25,10 @@ class BareRun:
 
     Args:
         script: of ``jobs/``.
+        spark_words: more options of ``spark-submit``.
     """
 
-    def __init__(self, script: str, arguments: Sequence[str], log_path: Path) -> None:
+    def __init__(self, script: str, arguments: Sequence[str], log_path: Path, spark_words: Sequence[str] = ()) -> None:
         self._log_path = log_path
         submit = own_spark_submit(os.environ)
         environ = {**os.environ, **submit.environment, "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -35,7 +36,7 @@ class BareRun:
         conf = [word for name, value in CONF.items() for word in ("--conf", f"{name}={value}")]
         with log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                [*submit.prefix, "--master", MASTER, *conf, str(JOBS / script), *arguments],
+                [*submit.prefix, "--master", MASTER, *conf, *spark_words, str(JOBS / script), *arguments],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environ, start_new_session=True,
             )  # fmt: skip
 

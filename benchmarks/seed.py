@@ -15,11 +15,11 @@ from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.protocol.events import Claimed, Drained, Draining, QueryStarted
+from benchmarks.grounds import commits_in
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
 from benchmarks.session import Session
 from benchmarks.snapshot import Keys
 from benchmarks.streams import Running, Streams
-from benchmarks.upgrade_gap import commits_in
 
 NAME = "seed"
 SCRIPT = "payload_by_key.py"

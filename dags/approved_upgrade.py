@@ -33,6 +33,14 @@ PARAMS = {
         title="Arguments",
         description="Of the script.",
     ),
+    "replay_batches": Param(
+        3,
+        type="integer",
+        minimum=0,
+        maximum=100,
+        title="Replay",
+        description="So many recorded batches run in both versions, and their rows are compared.",
+    ),
     "warm": Param(
         True, type="boolean", title="Launch it before the old one is stopped", description="If there is room for two."
     ),
@@ -45,6 +53,18 @@ The verdict is **{{ plan.verdict }}**. {{ plan.reason }}
 
 {% for name, query in plan.queries.items() %}{% for each in query.differences %}
 - `{{ name }}`: {{ each.code }} ({{ each.verdict }}): {{ each.reason }} {{ each.remedy }}
+{% endfor %}{% endfor %}
+{% if plan.not_replayed %}No batch was replayed: {{ plan.not_replayed }}.{% endif %}
+
+{% for name, query in (plan.replay or {"queries": {}}).queries.items() %}{% for batch in query.batches %}
+- `{{ name }}`, batch {{ batch.batch_id }}, replayed in both versions:
+{%- if batch.comparison %} {{ batch.comparison.same }} rows are the same,
+{{ batch.comparison.only_old }} only in the old one, {{ batch.comparison.only_new }} only in the new one
+{% for row in batch.comparison.samples_old %}
+    - only old: `{{ row }}`
+{% endfor %}{% for row in batch.comparison.samples_new %}
+    - only new: `{{ row }}`
+{% endfor %}{% else %} not compared{% endif %}
 {% endfor %}{% endfor %}
 """
 
@@ -67,7 +87,12 @@ def approved_upgrade():
         "arguments": "{{ params.arguments }}",
     }
     plan = PlanUpgradeOperator(
-        task_id="plan", **change, fail_unless_it_fits=False, deadline_seconds=900, deferrable=True
+        task_id="plan",
+        **change,
+        replay_batches="{{ params.replay_batches }}",
+        fail_unless_it_fits=False,
+        deadline_seconds=900,
+        deferrable=True,
     )
 
     approve = ApprovalOperator(

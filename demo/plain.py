@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.grounds import commits_in
 from benchmarks.jobs_at_work import BareRun
 from benchmarks.results import BenchmarkError
-from benchmarks.upgrade_gap import commits_in
 from demo.acts import LifeError
 from demo.feed import Feed
 

@@ -72,9 +72,14 @@ def status_of_several(errors: Sequence[StreamStateError], done: int) -> int:
     return statuses.pop() if len(statuses) == 1 and not done else FAILED
 
 
-def status_of_rehearsal(outcome: Literal["fits", "refused", "failed", "deadline"]) -> int:
-    """Of a rehearsal."""
-    return {"fits": DONE, "refused": REFUSED, "failed": FAILED, "deadline": DEADLINE}[outcome]
+def status_of_rehearsal(outcome: Literal["fits", "refused", "failed", "deadline"], *, is_as_asked: bool = True) -> int:
+    """Of a rehearsal; ``is_as_asked``: whether the rows of its replay are those that were asked for."""
+    return {
+        "fits": status_of_findings(is_well=is_as_asked),
+        "refused": REFUSED,
+        "failed": FAILED,
+        "deadline": DEADLINE,
+    }[outcome]
 
 
 def status_of_replay(outcome: Literal["done", "refused", "failed", "deadline"], *, is_as_asked: bool = True) -> int:

@@ -15,9 +15,10 @@ from airflow_streamstate.cli.changes import change_of, change_options, names_any
 from airflow_streamstate.cli.exits import DONE, status_of_rehearsal
 from airflow_streamstate.cli.options import Ordering, OrderVerb, Seconds, option, pass_session, stream_argument
 from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
+from airflow_streamstate.cli.replay import print_versions, watched_by
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.rehearsal.planning import DEADLINE_SECONDS, RecordedPlans
+from airflow_streamstate.controller.rehearsal.planning import DEADLINE_SECONDS, MOST_BATCHES, RecordedPlans
 from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.plan.model import (
@@ -28,7 +29,7 @@ from airflow_streamstate.plan.model import (
     StateVariable,
     Window,
 )
-from airflow_streamstate.plan.report import PlanReport, QueryReport, ran_again, to_markdown
+from airflow_streamstate.plan.report import PlanReport, QueryReport, ran_again, replay_sentences, to_markdown
 
 _LONGEST_LINE = 160
 _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))
@@ -81,6 +82,10 @@ def print_report(console: Console, found: PlanReport) -> None:
         _differences(console, name, query)
     for note in found.notes:
         console.print(shown(f"  {note}"))
+    if found.replay is not None:
+        print_versions(console, found.replay)
+    for text in replay_sentences(found):
+        console.print(shown(f"  {text}", "yellow"))
     log_tail = "" if is_told_by(found.traceback, found.log_tail) else found.log_tail
     for title, text in (("traceback", found.traceback), ("end of the log", log_tail)):
         if text:
@@ -137,6 +142,27 @@ def _differences(console: Console, name: str, query: QueryReport) -> None:
 )
 @rehearsed_options
 @change_options
+@option(
+    "--replay",
+    "replay_last",
+    type=click.IntRange(1, MOST_BATCHES),
+    metavar="K",
+    heading="Replay",
+    help="Run the newest K batches of each query, too, in the recorded version and in the new one, on this machine, "
+    "into files, and compare their rows.",
+)
+@option(
+    "--replay-out",
+    metavar="FOLDER",
+    heading="Replay",
+    help="An empty or new folder of this machine in which the rows stay. By default they are removed.",
+)
+@option(
+    "--fail-on-changed-rows",
+    is_flag=True,
+    heading="Replay",
+    help="Exit status 1 unless each replayed batch has the same rows in both versions.",
+)
 @option("--markdown", "as_markdown", is_flag=True, help="Print the report as Markdown, for a pull request.")
 @option(
     "--deadline",
@@ -145,7 +171,7 @@ def _differences(console: Console, name: str, query: QueryReport) -> None:
     default=DEADLINE_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Seconds until the rehearsal is ended.",
+    help="Seconds until the rehearsal is ended, and each of the two runs of a replay.",
 )
 @pass_session
 def plan(
@@ -155,6 +181,9 @@ def plan(
     runs_batches: bool,
     rehearse_batches: int,
     rehearse_rows: int,
+    replay_last: int | None,
+    replay_out: str | None,
+    fail_on_changed_rows: bool,
     as_markdown: bool,
     deadline_seconds: float,
     ordering: Ordering,
@@ -167,15 +196,29 @@ def plan(
     batch. The stream, its checkpoints,
     its positions and its sinks are not touched, and the rehearsal's files are removed.
 
+    With --replay the newest recorded batches then run in both versions, on forks of the state of before them, and
+    their rows are compared; a batch that fails in the new version refuses the change.
+
     Exit status 0 if the change is `same` or `state-compatible` and its rehearsal succeeded, 4 if it does not fit, 1 if
     the script failed, 3 if it was not over in time.
 
     Without a change: the recorded plan of what runs, as a tree.
     """
+    is_change = names_anything(change)
+    if replay_last is None and (fail_on_changed_rows or replay_out is not None):
+        option_name = "--fail-on-changed-rows" if fail_on_changed_rows else "--replay-out"
+        raise click.UsageError(f"{option_name} is about replayed batches: give --replay K, too.")
+    if replay_last is not None and not is_change:
+        raise click.UsageError(
+            "--replay compares a change with what runs: give --app, or another change; `streamstate replay` runs the"
+            " recorded version alone."
+        )
     controller = session.controller()
-    if not names_anything(change):
+    if not is_change:
         return _show(session, controller, stream_id)
     request = change_of(stream_id, change, ordering)
+    if replay_out is not None:
+        controller.replays.check_folder(stream_id, replay_out)
     report = _rehearsed(
         session,
         controller,
@@ -186,11 +229,15 @@ def plan(
         rows=rehearse_rows,
         deadline_seconds=deadline_seconds,
     )
+    if replay_last is not None:
+        report = controller.replays.add_to(
+            report, request, replay_last, watched_by(session), out=replay_out, deadline_seconds=deadline_seconds
+        )
     if as_markdown and not session.as_json:
         click.echo(to_markdown(report), nl=False)
     else:
         session.emit(report.to_json(), lambda console: print_report(console, report))
-    return status_of_rehearsal(report.outcome)
+    return status_of_rehearsal(report.outcome, is_as_asked=report.has_same_rows or not fail_on_changed_rows)
 
 
 def _rehearsed(session: ShellSession, controller: Controller, request: ChangeRequest, **terms: Any) -> PlanReport:

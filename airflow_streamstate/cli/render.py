@@ -299,7 +299,8 @@ def lineage(console: Console, row: Row) -> None:
     for period in row["not_running"]:
         most = "at most " if period["at_most"] else ""
         ends = f"{most}{period['seconds']} s until {period['before']}" if period["before"] else "until now"
-        console.print(shown(f"no query ran after {period['after']}: {ends}"))
+        what = "between two runs, after" if period["between_runs"] else "no query ran after"
+        console.print(shown(f"{what} {period['after']}: {ends}"))
     recorded = sum(query["evidence"] == "records" for one in row["deployments"] for query in one["queries"].values())
     if row["ok"]:
         but = f", as far as logs reach back ({recorded} by records alone)" if recorded else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,18 +26,19 @@ from airflow_streamstate.cli.options import (
 from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.start import LISTS, code_of, lists_of
-from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.rehearsal.planning import MOST_BATCHES
-from airflow_streamstate.controller.rehearsal.replays import (
-    DEADLINE_SECONDS,
-    ReplayReport,
-    ReplayRequest,
-    ReplayView,
-)
+from airflow_streamstate.controller.rehearsal.rehearsals import Report
+from airflow_streamstate.controller.rehearsal.replays import DEADLINE_SECONDS, ReplayRequest, ReplayView, Watched
 from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.resolved_request import DEFAULT_MASTER
+from airflow_streamstate.plan.replay_report import (
+    VERSIONS_COLUMNS,
+    ReplayedVersions,
+    ReplayReport,
+    samples_of,
+    versions_rows,
+)
 
-LOCAL_MASTER = "local[*]"
-OLD, NEW = "old", "new"
 _CODE = ("application", "arguments", "conf", "environment", "master", "modules", "working_folder", *LISTS)
 _COLOURS = {"done": "green", "refused": "red", "failed": "red", "deadline": "red"}
 _OUTCOMES = {"done": "done", "refused": "refused", "failed": "failed", "deadline": "not over in time"}
@@ -47,6 +50,35 @@ def replaying(console: Console, view: ReplayView) -> None:
         which = f"batch {batch_ids[0]}" if len(batch_ids) == 1 else f"batches {batch_ids[0]} to {batch_ids[-1]}"
         console.print(shown(f"{view.stream_id} {view.replay_id}: {which} of {view.deployment_id} {name}"))
     console.print(shown(f"  into {view.out}"))
+
+
+def watched_by(session: ShellSession) -> Watched:
+    """Waits for replays with their progress on stderr."""
+
+    @contextmanager
+    def watched(view: ReplayView) -> Iterator[Report]:
+        session.say(lambda console: replaying(console, view))
+        with session.progress(f"{view.stream_id} {view.replay_id}") as on_progress:
+            yield on_progress
+
+    return watched
+
+
+def print_versions(console: Console, found: ReplayedVersions) -> None:
+    """Each batch in both versions, with its numbers, the first rows that only one has, and the errors."""
+    rows = versions_rows(found)
+    if not rows:
+        return
+    table = plain_table("query", ">batch", *(f">{title}" for title, _ in VERSIONS_COLUMNS))
+    for row in rows:
+        table.add_row(*map(shown, row))
+    console.print(table)
+    for name, old, new in found.pairs:
+        for title, text in samples_of(name, new).items():
+            _text(console, title, text)
+        for which, batch in (("recorded", old), ("new", new)):
+            if batch is not None:
+                _text(console, f"batch {batch.batch_id} of {name} in the {which} version", batch.traceback)
 
 
 def print_replay(console: Console, found: ReplayReport, old: ReplayReport | None = None) -> None:
@@ -91,9 +123,8 @@ def _batches(console: Console, found: ReplayReport, *, is_compared: bool) -> Non
     if ran:
         console.print(table)
     for name, batch in ran:
-        if batch.comparison is not None:
-            _text(console, f"batch {batch.batch_id} of {name}, only old", "\n".join(batch.comparison.samples_old))
-            _text(console, f"batch {batch.batch_id} of {name}, only new", "\n".join(batch.comparison.samples_new))
+        for title, text in samples_of(name, batch).items():
+            _text(console, title, text)
 
 
 def _text(console: Console, title: str, text: str) -> None:
@@ -133,7 +164,7 @@ def _text(console: Console, title: str, text: str) -> None:
 @option(
     "--master",
     metavar="URL",
-    default=LOCAL_MASTER,
+    default=DEFAULT_MASTER,
     show_default=True,
     help="Spark's master for this driver; where it is no local one, its executors must see the folder.",
 )
@@ -193,28 +224,12 @@ def replay(
         out=out,
         deadline_seconds=deadline_seconds,
     )
-    controller = session.controller()
+    replays = session.controller().replays
     if "application" not in named:
-        _, report = _replayed(session, controller, request)
+        _, report = replays.run(request, watched_by(session))
         session.emit(report.to_json(), lambda console: print_replay(console, report))
         return status_of_replay(report.outcome)
-    change.digest  # noqa: B018 - refuses a script that is not there before the recorded one runs
     for_both = replace(change, application=None, arguments=None, modules=None, py_files=None, files=None)
-    view, old = _replayed(session, controller, replace(request, change=for_both, part=OLD))
-    again = replace(
-        request, out=str(Path(view.out).with_name(NEW)), deployment_id=view.deployment_id, compared_with=view
-    )
-    _, new = _replayed(session, controller, again)
-    session.emit({**new.to_json(), "old": old.to_json()}, lambda console: print_replay(console, new, old))
-    return status_of_replay(new.outcome, is_as_asked=new.has_same_rows or not fail_on_changed_rows)
-
-
-def _replayed(session: ShellSession, controller: Controller, request: ReplayRequest) -> tuple[ReplayView, ReplayReport]:
-    view = controller.replays.begin(request)
-    session.say(lambda console: replaying(console, view))
-    try:
-        with session.progress(f"{view.stream_id} {view.replay_id}") as on_progress:
-            return view, controller.replays.wait(view, on_progress)
-    except KeyboardInterrupt:
-        controller.replays.give_up(view)
-        raise
+    both = replays.run_both(request, for_both, watched_by(session))
+    session.emit(both.to_json(), lambda console: print_replay(console, both.new, both.old))
+    return status_of_replay(both.new.outcome, is_as_asked=both.new.has_same_rows or not fail_on_changed_rows)

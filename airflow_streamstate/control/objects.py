@@ -7,6 +7,8 @@ fully tested transactional object is SlateDB's (``slatedb-txn-obj``).
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -24,10 +26,11 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol.codec import Message, from_bytes, to_bytes
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from airflow_streamstate.retry import Retry
-from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.base import ObjectInfo, Store
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 READ_BACK = Retry(tries=5, pause_seconds=0.2, growth=2)
+MOST_REMEMBERED = 1_000
 EDIT_TRIES = 30
 AT_ONCE_TRIES = 5
 """Tries of an edit without a pause: mostly one other writer was first, and a start must not wait for that."""
@@ -59,12 +62,31 @@ def check_owner(value: object, key: str, **ids: object) -> None:
             )
 
 
+class Memory:
+    """Messages that were read, by key and version. Every process may have many; a version never has other bytes."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[tuple[str, str], Message] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def recall(self, key: str, version: str) -> Message | None:
+        with self._guard:
+            return self._values.get((key, version))
+
+    def keep(self, key: str, version: str, value: Message) -> None:
+        with self._guard:
+            self._values[(key, version)] = value
+            while len(self._values) > MOST_REMEMBERED:
+                self._values.popitem(last=False)
+
+
 class Cells:
     """Typed reading and writing in one store."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, memory: Memory | None = None) -> None:
         self.store = store
         self.clock = clock
+        self._memory = memory or Memory()
 
     @property
     def polled(self) -> Store:
@@ -86,6 +108,17 @@ class Cells:
         value = from_bytes(stored.body, key=key, expected=expected)
         check_owner(value, key, **ids)
         return Stored(value, stored.version)
+
+    def listed(self, info: ObjectInfo, expected: type[AnyMessage], **ids: object) -> AnyMessage | None:
+        """As ``value`` of an object that was just listed; a version that the listing tells is read once."""
+        known = self._memory.recall(info.key, info.version) if info.version else None
+        if isinstance(known, expected):
+            return known
+        stored = self.read(info.key, expected, **ids)
+        if stored is None:
+            return None
+        self._memory.keep(info.key, stored.version, stored.value)
+        return stored.value
 
     def value(self, key: str, expected: type[AnyMessage], **ids: object) -> AnyMessage | None:
         """As ``read``, without the version."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.journal import Journal
-from airflow_streamstate.control.objects import AnyMessage, Cells, Register, Stored, check_owner
+from airflow_streamstate.control.objects import AnyMessage, Cells, Memory, Register, Stored, check_owner
 from airflow_streamstate.control.presence import GuardedHome, HomePresence
 from airflow_streamstate.errors import (
     DataError,
@@ -57,14 +57,22 @@ class StreamControl:
     Args:
         home: the store of the control objects.
         presence: of the home; None accepts whatever is there as the home, until it is bound.
+        memory: of the home's messages; None for one of its own.
     """
 
-    def __init__(self, home: Store, stream_id: str, clock: Clock, presence: HomePresence | None = None) -> None:
+    def __init__(
+        self,
+        home: Store,
+        stream_id: str,
+        clock: Clock,
+        presence: HomePresence | None = None,
+        memory: Memory | None = None,
+    ) -> None:
         self.stream_id = check_stream_id(stream_id)
         self.home = home
         self.clock = clock
         self.presence = presence or HomePresence(home, clock, is_open=True)
-        self.cells = Cells(GuardedHome(self.presence), clock)
+        self.cells = Cells(GuardedHome(self.presence), clock, memory)
 
     # the register
 

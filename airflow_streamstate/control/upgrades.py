@@ -135,9 +135,9 @@ class UpgradeJournal:
         """The steps of an upgrade, in order; raises DataError where one cannot be read."""
         found = []
         for info in self._cells.store.list_objects(layout.upgrade_steps_prefix(self._stream_id, upgrade_id)):
-            stored = self._cells.read(info.key, UpgradeStep, stream_id=self._stream_id, upgrade_id=upgrade_id)
-            if stored is not None:
-                found.append(stored.value)
+            step = self._cells.listed(info, UpgradeStep, stream_id=self._stream_id, upgrade_id=upgrade_id)
+            if step is not None:
+                found.append(step)
         return found
 
     def take(self, step: UpgradeStep) -> bool:

@@ -21,6 +21,7 @@ from airflow_streamstate.controller.drivers.secrets import LookUp
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.idempotency import request_id_or_new
 from airflow_streamstate.controller.mirrors import Mirrors
+from airflow_streamstate.controller.observe.bounded_runs import is_between_runs
 from airflow_streamstate.controller.observe.logs import LogReader
 from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, StreamStatus
@@ -161,7 +162,8 @@ class Controller:
         )
 
     def running_same_code(self, request: DeployRequest) -> bool:
-        """Whether the stream runs the same files, arguments, configuration, packages and master."""
+        """Whether the stream runs the same files, arguments, configuration, packages and master, or is between two of
+        its runs (``availableNow``, ``once``)."""
         version = resolve_request(request).version
         if not self.home.is_there():
             return False
@@ -169,7 +171,8 @@ class Controller:
             seen = self._observer.observe(request.stream_id)
         except StreamNotFoundError:
             return False
-        return seen.state in ALIVE and seen.spec.code_digest == version.code_digest
+        runs = seen.state in ALIVE or is_between_runs(seen)
+        return runs and seen.spec.code_digest == version.code_digest
 
     def deployment_current_at(self, stream_id: str, moment: datetime | None) -> str:
         """The deployment that was current at a moment (None: now); the first one for an earlier moment.

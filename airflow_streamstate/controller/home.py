@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.control.objects import Memory
 from airflow_streamstate.control.presence import GuardedHome, HomePresence
 from airflow_streamstate.control.stream import StreamControl, lost_register
 from airflow_streamstate.controller.adoption_guard import refuse_adopted
@@ -64,6 +65,7 @@ class Home:
         self.clock = clock
         self.home: Store = open_store(config.home_uri, options=config.s3, clock=clock, makes_root=False)
         self.presence = HomePresence(self.home, clock)
+        self._memory = Memory()
         self._checkpoints = self.home
         self._places: SnapshotPlaces | None = None
         if config.checkpoints_uri is not None:
@@ -89,6 +91,7 @@ class Home:
         made.clock = clock
         made.home = home
         made.presence = HomePresence(home, clock)
+        made._memory = Memory()
         made._checkpoints = checkpoints
         made._places = None if open_place is None else SnapshotPlaces(checkpoints, open_place, clock)
         made._is_for_spark = True
@@ -171,7 +174,7 @@ class Home:
         if begins and not self.is_there():
             self.presence.refuse_to_begin()
             return StreamControl(self.home, stream_id, self.clock)
-        return StreamControl(self.home, stream_id, self.clock, self.presence)
+        return StreamControl(self.home, stream_id, self.clock, self.presence, self._memory)
 
     @property
     def guarded(self) -> Store:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from airflow_streamstate.control.bell import Bell
 from airflow_streamstate.errors import MalformedMessageError
 from airflow_streamstate.store.options import S3Options
 
@@ -26,6 +27,7 @@ class DriverConfig:
         reading: which state of snapshots to read (``snapshot.state_order``); None for a driver that runs its script.
         s3_endpoint_url, s3_region, s3_profile_name: how to reach a home on S3; None for boto3's usual chain.
             Credentials are never here.
+        launch_folder: the folder in which the file lies; "" where it was not read from a file.
     """
 
     home_uri: str
@@ -43,6 +45,7 @@ class DriverConfig:
     reading: Mapping[str, Any] | None = None
     script_path: str | None = None
     modules: tuple[str, ...] = ()
+    launch_folder: str = ""
 
     @property
     def s3_options(self) -> S3Options:
@@ -51,7 +54,13 @@ class DriverConfig:
 
     def to_json(self) -> dict[str, object]:
         """The content of ``driver.json``."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        content = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        del content["launch_folder"]
+        return content
+
+    def bell(self, name: str) -> Bell:
+        """A bell of this driver."""
+        return Bell.of_launch({"folder": self.launch_folder}, name)
 
     @classmethod
     def from_json(cls, raw: Mapping[str, object]) -> DriverConfig:
@@ -94,7 +103,7 @@ def read_driver_config(path: Path) -> DriverConfig:
         raise _malformed(f"{path} cannot be read ({type(error).__name__})") from None
     if not isinstance(raw, dict):
         raise _malformed(f"{path} is not a JSON object")
-    return DriverConfig.from_json(raw)
+    return replace(DriverConfig.from_json(raw), launch_folder=str(path.parent))
 
 
 def _text(raw: Mapping[str, object], name: str) -> str:

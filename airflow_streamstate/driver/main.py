@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.control.bell import OF_DRIVER, TO_DRIVER
 from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.driver.agent.agent import Agent
@@ -234,7 +235,7 @@ def _run_waiting(
         found.belong_to(supervisor.attempt)
         return supervisor
 
-    waiting = WaitingDriver(attempt, rehearsal, become, end_process)
+    waiting = WaitingDriver(attempt, rehearsal, become, end_process, config.bell(TO_DRIVER))
     threading.Thread(target=oversee, args=(waiting, end_process), name="streamstate-oversee", daemon=True).start()
     try:
         return waiting.script_ended(_run_script(config, waiting, found, clock, is_again=True))
@@ -334,6 +335,7 @@ def _become_attempt(
         looked_up=config.secrets,
         open_place=open_place,
     )
+    supervisor.attempt.reporter.when_written = config.bell(OF_DRIVER).ring
     supervisor.claim(config.launch_key, socket.gethostname(), os.getpid())
     hide_in_uncaught(supervisor.attempt.reporter.redacted)
     agent = Agent(supervisor, end_process, open_place)

@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
+from airflow_streamstate.control.bell import Bell
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import StartableQuery
-from airflow_streamstate.driver.rehearsal.warming import ask_again, warm
+from airflow_streamstate.driver.rehearsal.warming import ask_again, warm, warm_with_rows
 from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure
 from airflow_streamstate.driver.start.naming import NameBook
 from airflow_streamstate.errors import FencedError, ObjectExistsError, StreamStateError
@@ -43,6 +44,7 @@ class WaitingDriver:
     Args:
         become: makes this process the attempt that a handover names, with its agent running; raises StreamStateError.
         end_process: ends the process with a status, from any thread; in a real driver it does not return.
+        bell: rung once a handover is written; None for none.
     """
 
     def __init__(
@@ -51,8 +53,11 @@ class WaitingDriver:
         rehearsal: Rehearsal,
         become: Callable[[Handover], Supervisor],
         end_process: Callable[[int], None],
+        bell: Bell | None = None,
     ) -> None:
         self.attempt = attempt
+        self._bell = bell or Bell(None)
+        self._rehearsal = rehearsal
         self._rehearsal_id = rehearsal.rehearsal_id
         self._upgrade_id = upgrade_of_rehearsal(rehearsal.request_id)
         self._until = rehearsal.waits_until or attempt.clock.now()
@@ -113,6 +118,7 @@ class WaitingDriver:
         except StreamStateError:
             return  # its start will be refused for the same reason
         warm(self.attempt, name, startable, WARM_AGAIN_SECONDS)
+        warm_with_rows(self.attempt, name, startable, self._rehearsal)
         self._ask_again = partial(ask_again, self.attempt, name, startable)
 
     def _waited(self, query_name: str) -> Supervisor:
@@ -170,7 +176,7 @@ class WaitingDriver:
         self._keep_warm()
         clock = self.attempt.clock
         share_seconds = SHARE_ON_S3 * (clock.monotonic_seconds() - self._waits_since_seconds)
-        clock.sleep(min(max(share_seconds, POLL_SECONDS_ON_DISK), self._max_poll_seconds))
+        self._bell.pause(clock, min(max(share_seconds, POLL_SECONDS_ON_DISK), self._max_poll_seconds))
 
     def _end_if_left(self) -> int | None:
         """The exit status where the upgrade that launched this driver is over without a handover; else None."""

@@ -89,6 +89,8 @@ class StreamStateHook(BaseHook):
     ) -> bool:
         """Whether the stream runs exactly this: the same bytes, arguments, configuration and master.
 
+        A stream with the trigger ``availableNow`` or ``once`` also runs between two of its runs.
+
         :param more: other fields of ``DeployRequest``.
         """
         request = DeployRequest(

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
+
+from airflow_streamstate.controller.rehearsal.planning import MOST_BATCHES
+from airflow_streamstate.controller.rehearsal.rehearsals import Report
+from airflow_streamstate.controller.rehearsal.replays import NOT_THERE, ROWS_FOLDER, ReplayRequest, ReplayView
 from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
 from airflow_streamstate.controller.wait.condition import WaitCondition
+from airflow_streamstate.errors import ConflictError, InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.refusals import told_to_airflow
-from airflow_streamstate.hooks.rendered import as_seconds, yes_or_no
+from airflow_streamstate.hooks.rendered import as_seconds, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import RETURN_KEY, request_id_of
 from airflow_streamstate.operators.changing import ChangingOperator
-from airflow_streamstate.plan.report import PlanReport
+from airflow_streamstate.plan.replay_report import ReplayedVersions
+from airflow_streamstate.plan.report import PlanReport, replay_sentences, with_replay
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -26,8 +38,15 @@ class PlanUpgradeOperator(ChangingOperator):
     positions and its sinks are not touched, and the rehearsal's files are removed. Omitted parameters stay as in the
     current deployment.
 
+    With ``replay_batches`` the newest recorded batches then run in the recorded version and in a new one that fits: on
+    forks of the state of before them, into temporary files of the worker, with Spark's master ``local[*]``. Their rows
+    are compared, and a batch that fails in the new version refuses the change. If a deferred task continues on another
+    machine than that of the files, both versions run there once more, and the task waits for them in its worker.
+
     Returns the report, ``{stream_id, deployment_id, rehearsal_id, outcome, reason, verdict, queries{NAME:{verdict,
-    differences}}, rehearsal{ok, seconds, error}, seed{ok, error}, notes}``; a failed task has the same XCom.
+    differences}}, rehearsal{ok, seconds, error}, seed{ok, error}, replay{queries{NAME:{batches[{batch_id, rows_in,
+    rows_out, comparison{same, only_old, only_new, samples_old, samples_new}}]}}, old}, not_replayed, notes}``; a failed
+    task has the same XCom. ``replay`` is null where no batch was replayed, and ``not_replayed`` says why.
 
     :param application: path of the new PySpark script; None: unchanged. (templated)
     :param arguments: all arguments of the script; None: unchanged. (templated)
@@ -55,8 +74,11 @@ class PlanUpgradeOperator(ChangingOperator):
     :param rehearse_batches: so many of the newest batches of each query run again, with their rows and without a sink.
         (templated)
     :param rehearse_rows: about so many rows of these batches, at most. (templated)
-    :param deadline_seconds: when the rehearsal is ended. The task waits until then, and has no ``timeout_seconds``.
-        (templated)
+    :param replay_batches: so many of the newest batches of each query run in both versions; 0: none. (templated)
+    :param fail_on_changed_rows: with ``replay_batches``: fail the task unless each replayed batch has the same rows in
+        both versions. Where nothing can be replayed, the plan alone decides. (templated)
+    :param deadline_seconds: when the rehearsal is ended, and each of the two runs of a replay. The task waits until
+        then, and has no ``timeout_seconds``. (templated)
     :param fail_unless_it_fits: fail the task if the verdict is neither ``same`` nor ``state-compatible``, or the
         rehearsal failed; false leaves the decision to later tasks. (templated)
     """
@@ -66,6 +88,8 @@ class PlanUpgradeOperator(ChangingOperator):
         "deadline_seconds",
         "rehearse",
         "fail_unless_it_fits",
+        "replay_batches",
+        "fail_on_changed_rows",
     )
 
     def __init__(
@@ -74,18 +98,54 @@ class PlanUpgradeOperator(ChangingOperator):
         rehearse: bool | str = True,
         fail_unless_it_fits: bool | str = True,
         deadline_seconds: float | str = 600.0,
+        replay_batches: int | str = 0,
+        fail_on_changed_rows: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(timeout_seconds=deadline_seconds, **kwargs)
         self.deadline_seconds = deadline_seconds
         self.rehearse = rehearse
         self.fail_unless_it_fits = fail_unless_it_fits
+        self.replay_batches = replay_batches
+        self.fail_on_changed_rows = fail_on_changed_rows
+        # A DAG that asks for what cannot be is not parsed; what is a template is checked when it is rendered.
+        batches = None if _is_template(replay_batches) else self._batches_to_replay()
+        if not _is_template(fail_on_changed_rows) and batches is not None:
+            self.replayed()
         self._begun: tuple[str, str] | None = None
+        self._is_ended = False
+        self._rehearsal_id = ""
         self._report: PlanReport | None = None
+
+    def replayed(self) -> tuple[int, bool]:
+        """How many batches of each query are replayed, and whether changed rows fail the task.
+
+        Raises:
+            InvalidRequestError: a field is invalid, or they contradict each other.
+        """
+        batches = self._batches_to_replay()
+        fails = yes_or_no(self.fail_on_changed_rows, "fail_on_changed_rows")
+        if fails and not batches:
+            raise InvalidRequestError(
+                "fail_on_changed_rows compares replayed batches, and none is replayed",
+                next_step="Give replay_batches, too.",
+            )
+        return batches, fails
+
+    def _batches_to_replay(self) -> int:
+        batches = whole_number(self.replay_batches, "replay_batches")
+        if not 0 <= batches <= MOST_BATCHES:
+            raise InvalidRequestError(
+                "so many batches cannot be replayed",
+                replay_batches=batches,
+                next_step=f"Give 0 to {MOST_BATCHES}.",
+            )
+        return batches
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         request, deadline_seconds = self.change(), as_seconds(self.deadline_seconds, "deadline_seconds")
         batches, rows = self.rehearsed()
+        self.replayed()
         view = hook.client.plans.begin(
             request,
             request_id=request_id_of(context, request.digest),
@@ -101,24 +161,140 @@ class PlanUpgradeOperator(ChangingOperator):
         return self._judged(context, result)
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
-        result = super().execute_complete(context, event)
+        """Continue in a worker: the rehearsal is over, or one of the two runs of a replay."""
         with told_to_airflow():
-            return self._judged(context, result)
+            request_id = request_id_of(context, self.change().digest)
+            known = self.hook().client.plans.begun_by(str(self.stream_id), [request_id])
+            self._rehearsal_id = known[-1] if known else ""
+            return self._judged(context, super().execute_complete(context, event))
 
     def result_from(self, watch: WaitCondition, observed: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        self._report = self.hook().client.plans.report(watch.stream_id, watch.deployment_id)
-        return self._report.to_json()
+        hook = self.hook()
+        self._begun = (watch.stream_id, watch.deployment_id)
+        self._refuse_to_go_on()
+        view = hook.client.replays.find(*self._begun)
+        if view is None:
+            self._rehearsal_id = watch.deployment_id
+            self._report = hook.client.plans.report(*self._begun)
+            return self._replay(hook, self._report)
+        folder = Path(view.out).parent
+        with self._holding(hook, folder):
+            return self._compare(hook, view) if view.compared_with else self._go_on(hook, view, folder)
+
+    # replay: each step begins the next run, or ends with the report
+
+    def _replay(self, hook: StreamStateHook, report: PlanReport) -> dict[str, Any]:
+        """The rehearsal is over: begin the run of the recorded version."""
+        batches, _ = self.replayed()
+        if not batches:
+            return report.to_json()
+        folder = Path(tempfile.mkdtemp(prefix=ROWS_FOLDER))
+        with self._holding(hook, folder):
+            planned = hook.client.replays.planned(report, self.change(), batches, str(folder), self._seconds())
+            if planned.why_not:
+                return self._told(replace(report, not_replayed=planned.why_not))
+            # A later report does not know what its libraries are: their record is removed with the rehearsal.
+            request = replace(planned.request, notes=report.notes)
+            return self._run(hook, report, request.in_recorded_version(planned.recorded))
+
+    def _go_on(self, hook: StreamStateHook, old: ReplayView, folder: Path) -> dict[str, Any]:
+        """The run of the recorded version is over: begin that of the new one."""
+        report, (batches, _) = self._report_again(hook), self.replayed()
+        hook.client.replays.report(old)
+        if not folder.is_dir():
+            self.log.info("The rows of %s are on another machine: both versions run here, in one go", old.replay_id)
+            seconds = self._seconds()
+            return self._told(
+                hook.client.replays.add_to(report, self.change(), batches, self._watched, deadline_seconds=seconds)
+            )
+        planned = hook.client.replays.planned(report, self.change(), batches, str(folder), self._seconds())
+        return self._run(hook, report, planned.request.in_new_version(old))
+
+    def _compare(self, hook: StreamStateHook, new: ReplayView) -> dict[str, Any]:
+        """Both runs are over: the report."""
+        report, replays = self._report_again(hook), hook.client.replays
+        old = replays.find_compared(new)
+        if old is None:
+            return self._told(replace(report, not_replayed="the record of the first of its two runs was removed"))
+        both = ReplayedVersions(replays.report(old), replays.report(new)).without_files()
+        notes = tuple(dict.fromkeys((*report.notes, *both.old.notes)))
+        return self._told(with_replay(replace(report, notes=notes), both))
+
+    def _run(self, hook: StreamStateHook, report: PlanReport, request: ReplayRequest) -> dict[str, Any]:
+        try:
+            view = hook.client.replays.begin(request)
+        except NOT_THERE as error:
+            return self._told(replace(report, not_replayed=error.message))
+        with self._watched(view):
+            watch = WaitCondition("rehearsed", view.stream_id, deployment_id=view.replay_id)
+            return self.wait_until_done(hook, watch, timeout_seconds=self._seconds() + 2 * LATE_SECONDS)
+
+    def _report_again(self, hook: StreamStateHook) -> PlanReport:
+        """The report of the rehearsal, which another worker may have had."""
+        if self._report is None:
+            if not self._rehearsal_id:
+                raise ConflictError(
+                    "the script, or a file of it, was changed while it was planned",
+                    stream_id=str(self.stream_id),
+                    next_step="Clear the task: it plans anew.",
+                )
+            self._report = hook.client.plans.report(str(self.stream_id), self._rehearsal_id)
+        return self._report
+
+    def _told(self, report: PlanReport) -> dict[str, Any]:
+        self._report = report
+        for text in replay_sentences(report):
+            self.log.info("%s", text)
+        return report.to_json()
+
+    def _seconds(self) -> float:
+        return as_seconds(self.deadline_seconds, "deadline_seconds")
+
+    @contextmanager
+    def _watched(self, view: ReplayView) -> Iterator[Report]:
+        """Names the replay to ``on_kill`` while it is waited for."""
+        self._begun = (view.stream_id, view.replay_id)
+        self._refuse_to_go_on()
+        for name, batch_ids in view.batches.items():
+            self.log.info("%s replays batches %s of %s", view.replay_id, ", ".join(map(str, batch_ids)), name)
+        yield lambda _text: None
+        self._refuse_to_go_on()
+
+    @contextmanager
+    def _holding(self, hook: StreamStateHook, folder: Path) -> Iterator[None]:
+        """The run under way and the folder of the rows end with this block, unless the task is deferred in it."""
+        try:
+            yield
+        except TaskDeferred:
+            raise
+        except BaseException:
+            if self._begun is not None:
+                with suppress(StreamStateError):  # its driver ends at its deadline
+                    hook.client.plans.give_up(*self._begun)
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _refuse_to_go_on(self) -> None:
+        if self._is_ended:
+            raise AirflowException("the task was ended, and its rehearsal or replay with it")
 
     def on_kill(self) -> None:
-        """Airflow ends the task in its worker. The rehearsal of a deferred task ends at its deadline."""
+        """Airflow ends the task in its worker. The rehearsal or replay of a deferred task ends at its deadline."""
+        self._is_ended = True
         if self._begun is not None:
             self.hook().client.plans.give_up(*self._begun)
 
     def _judged(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
-        if self._report is None or not yes_or_no(self.fail_unless_it_fits, "fail_unless_it_fits"):
+        if self._report is None:
             return result
-        error = self._report.as_error()
-        if error is not None:
-            context["ti"].xcom_push(key=RETURN_KEY, value=result)
-            raise error
-        return result
+        _, fails_on_changed_rows = self.replayed()
+        error = self._report.as_error(fails_on_changed_rows=fails_on_changed_rows)
+        if error is None or (not self._report.fits and not yes_or_no(self.fail_unless_it_fits, "fail_unless_it_fits")):
+            return result
+        context["ti"].xcom_push(key=RETURN_KEY, value=result)
+        raise error
+
+
+def _is_template(value: object) -> bool:
+    return isinstance(value, str) and ("{{" in value or "{%" in value)

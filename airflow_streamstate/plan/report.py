@@ -1,9 +1,9 @@
-"""The report on a change before it is made: the comparison of the plans, and the rehearsal's verdict."""
+"""The report on a change before it is made: the comparison of the plans, the rehearsal's verdict, the replay."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from airflow_streamstate.errors import (
@@ -19,6 +19,13 @@ from airflow_streamstate.plan.differences import (
     Difference,
     Verdict,
     gravest,
+)
+from airflow_streamstate.plan.replay_report import (
+    VERSIONS_COLUMNS,
+    ReplayedVersions,
+    ReplayReport,
+    samples_of,
+    versions_rows,
 )
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery
 
@@ -69,6 +76,8 @@ class PlanReport:
         traceback, log_tail: of a script that failed, of a driver that died.
         seed_ok: whether the new version could be seeded after a drain; None where that was not tried.
         seed_error: why it could not, one line; else "".
+        replay: recorded batches in both versions; None where none was asked for, or none could be replayed.
+        not_replayed: why none was replayed although it was asked for; else "".
     """
 
     stream_id: str
@@ -87,14 +96,25 @@ class PlanReport:
     notes: tuple[str, ...] = field(default=())
     seed_ok: bool | None = None
     seed_error: str = ""
+    replay: ReplayedVersions | None = None
+    not_replayed: str = ""
 
     @property
     def fits(self) -> bool:
         """Whether it may be made as it is: the state is kept, and the sink gets what the new version says."""
         return self.outcome == "fits"
 
-    def as_error(self) -> StreamStateError | None:
-        """Why it does not fit, as an error; None where it fits."""
+    @property
+    def has_same_rows(self) -> bool:
+        """Whether each replayed batch was compared, and has the same rows; also where none was replayed."""
+        return self.replay is None or self.replay.new.has_same_rows
+
+    def as_error(self, *, fails_on_changed_rows: bool = False) -> StreamStateError | None:
+        """Why it does not fit, as an error; None where it fits.
+
+        Args:
+            fails_on_changed_rows: whether other rows in replayed batches are an error, too.
+        """
         facts: dict[str, object] = {
             "stream_id": self.stream_id,
             "deployment_id": self.deployment_id,
@@ -105,21 +125,31 @@ class PlanReport:
         if self.outcome == "refused":
             remedies = dict.fromkeys(each.remedy for query in self.queries.values() for each in query.differences)
             remedy = " ".join(remedies) if self.queries else START_ONE
+            if self.replay is not None:
+                remedy = "Mend it, and plan again."
             return IncompatibleUpgradeError("the change does not fit", **facts, next_step=remedy)
+        where = "rehearsal" if self.replay is None else "replay"
         if self.outcome == "failed":
             texts = {"traceback": self.traceback, "log_tail": self.log_tail}
             return DeploymentFailedError(
-                "the new version failed in its rehearsal", **facts, **texts, next_step="Mend it, and plan again."
+                f"the new version failed in its {where}", **facts, **texts, next_step="Mend it, and plan again."
             )
         if self.outcome == "deadline":
             return DeadlineExceededError(
-                "the rehearsal was not over at its deadline", **facts, next_step="Give it more time, and plan again."
+                f"the {where} was not over at its deadline", **facts, next_step="Give it more time, and plan again."
+            )
+        if fails_on_changed_rows and not self.has_same_rows:
+            return IncompatibleUpgradeError(
+                "the new version gives other rows",
+                **facts,
+                batches=changed_batches(self),
+                next_step="The report has the first rows of each side. To accept them, do not fail on changed rows.",
             )
         return None
 
     def to_json(self) -> dict[str, object]:
         """``stream_id deployment_id rehearsal_id outcome reason verdict queries rehearsal{ok,seconds,error}
-        seed{ok,error} notes``."""
+        seed{ok,error} replay{queries, old} not_replayed notes``."""
         return {
             "stream_id": self.stream_id,
             "deployment_id": self.deployment_id,
@@ -137,6 +167,8 @@ class PlanReport:
                 "spark_version": self.spark_version,
             },
             "seed": {"ok": self.seed_ok, "error": self.seed_error or None},
+            "replay": None if self.replay is None else self.replay.to_json(),
+            "not_replayed": self.not_replayed or None,
             "notes": list(self.notes),
         }
 
@@ -273,6 +305,87 @@ def _error_of(verdict: RehearsalVerdict) -> str:
     return _failed_query(verdict.queries) or ("" if verdict.queries else "the script started no query")
 
 
+# replay
+
+
+def queries_to_replay(report: PlanReport) -> tuple[tuple[str, ...], str]:
+    """The queries whose recorded batches the new version can run, going by its plan; and why there are none, or "".
+
+    The new version cannot go on with the state of a query that needs a drain, though the stream be drained by now.
+    """
+    if report.outcome == "refused" and report.verdict is not None and report.verdict not in FITTING:
+        return (), f"the verdict is {report.verdict}, and only a version that goes on with the state can be replayed"
+    if report.outcome != "fits":
+        return (), "the rehearsal did not succeed"
+    names = tuple(
+        name
+        for name, query in report.queries.items()
+        if query.rehearsed is not None
+        and query.rehearsed.start != "fresh"
+        and all(each.verdict in FITTING for each in query.differences)
+    )
+    return names, "" if names else "no query of the new version goes on with the state of the recorded one"
+
+
+def with_replay(report: PlanReport, found: ReplayedVersions) -> PlanReport:
+    """A report that fits, with what the replay of its version showed.
+
+    A batch that fails in the new version refuses the change; rows that are gone, and what the recorded version does,
+    do not.
+    """
+    report = replace(report, replay=found)
+    new = found.new
+    fails = {name: query.error for name, query in new.queries.items() if any(each.error for each in query.batches)}
+    if not new.error:
+        fails |= {name: query.error for name, query in new.queries.items() if query.outcome == "failed"}
+    for name, error in fails.items():
+        too = ", as in the version that runs" if _fails_alike(found.old, name, error) else ""
+        return replace(report, outcome="refused", reason=f"in the replay of query {name} {error}{too}")
+    if new.outcome == "deadline":
+        return replace(report, outcome="deadline", reason=f"the replay was not over in time: {new.error}")
+    if new.outcome == "failed":
+        reason = f"the new version failed in its replay: {new.error}"
+        return replace(report, outcome="failed", reason=reason, traceback=new.traceback, log_tail=new.log_tail)
+    if not any(new is not None for _, _, new in found.pairs):
+        why = [f"query {name}: {query.error}" for name, query in new.queries.items() if query.error]
+        return replace(report, replay=None, not_replayed="; ".join(why))
+    return report
+
+
+def _fails_alike(old: ReplayReport, name: str, error: str) -> bool:
+    return name in old.queries and old.queries[name].outcome == "failed" and old.queries[name].error == error
+
+
+def changed_batches(report: PlanReport) -> list[str]:
+    """The replayed batches whose rows are others in the new version, or could not be compared."""
+    pairs = () if report.replay is None else report.replay.pairs
+    return [
+        f"{new.batch_id} of {name}"
+        for name, _, new in pairs
+        if new is not None and (new.comparison is None or not new.comparison.is_same)
+    ]
+
+
+def replay_sentences(report: PlanReport) -> tuple[str, ...]:
+    """What is to be said of the replay beside its table; nothing where none was asked for."""
+    if report.not_replayed:
+        return (f"no batch was replayed: {report.not_replayed}",)
+    if report.replay is None:
+        return ()
+    changed = changed_batches(report)
+    told = [f"the rows are others, or were not compared: batch {'; batch '.join(changed)}"] if changed else []
+    for which, side in (("recorded version", report.replay.old), ("new version", report.replay.new)):
+        if side.error:
+            told.append(f"the {which} did not come to its end in the replay: {side.error}")
+        errors = {name: query.error for name, query in side.queries.items() if query.error and not side.error}
+        told += [f"the {which}, query {name}: {error}" for name, error in errors.items()]
+    notes = (*report.replay.old.notes, *report.replay.new.notes)
+    return (*told, *(note for note in dict.fromkeys(notes) if note not in report.notes))
+
+
+# Markdown
+
+
 def to_markdown(report: PlanReport) -> str:
     """The report as a comment on a pull request."""
     verdict = f" (`{report.verdict}`)" if report.verdict is not None else ""
@@ -298,11 +411,34 @@ def to_markdown(report: PlanReport) -> str:
         told = () if tried is None else (*ran_again(tried), *tried.notes)
         lines += [f"- `{_cell(name)}`: {_cell(text)}" for text in told]
     lines += [f"- {_cell(note)}" for note in report.notes]
+    lines += _replayed(report)
     for title, text in (("traceback", report.traceback), ("end of the log", report.log_tail)):
-        if text:
-            lines += ["", f"<details><summary>{title}</summary>", "", "```", text.replace("```", "'''"), "```", ""]
-            lines += ["</details>"]
+        lines += _folded(title, text)
     return "\n".join(lines) + "\n"
+
+
+def _replayed(report: PlanReport) -> list[str]:
+    lines = [f"- {_cell(text)}" for text in replay_sentences(report)]
+    found = report.replay
+    if found is None:
+        return lines
+    titles = ("query", "batch", *(title for title, _ in VERSIONS_COLUMNS))
+    table = ["", f"| {' | '.join(titles)} |", f"|---|{'---:|' * (len(titles) - 1)}"]
+    table += [f"| `{_cell(name)}` | {' | '.join(cells)} |" for name, *cells in versions_rows(found)]
+    for name, old, new in found.pairs:
+        for title, text in samples_of(name, new).items():
+            table += _folded(title, text)
+        for which, batch in (("the recorded version", old), ("the new version", new)):
+            if batch is not None:
+                table += _folded(f"batch {batch.batch_id} of {name} in {which}", batch.traceback)
+    return [*table, "", *lines]
+
+
+def _folded(title: str, text: str) -> list[str]:
+    if not text:
+        return []
+    summary = f"<details><summary>{_cell(title)}</summary>"
+    return ["", summary, "", "```", text.replace("```", "'''"), "```", "", "</details>"]
 
 
 _WORDS = {

@@ -31,6 +31,8 @@ DrainFailure = Literal["flush", "deadline", "flush_deadline", "cancelled"]
 Occasion = Literal["drain", "stop"]
 AfterDrain = Literal["", "runs_on", "stop", "kill"]
 AfterQueryFailure = Literal["degrade", "fail"]
+ENDS_BY_ITSELF = frozenset({"once", "available_now"})
+"""The triggers that end each run of a query by themselves, as in ``QueryStarted.trigger``."""
 
 
 @message
@@ -96,6 +98,11 @@ class QueryStarted(Event):
     remarks: tuple[str, ...] = ()
     built_at: datetime | None = None
     prepared_at: datetime | None = None
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether its trigger ends each run, when what there was is read."""
+        return self.trigger in ENDS_BY_ITSELF
 
 
 @message

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -29,6 +30,8 @@ RANGE_BYTES = 1 << 23
 """The largest part that one request asks of a server."""
 READERS = 4
 """Readers of files on disk: one waits for the disk while others compute."""
+LOG_READERS = 8
+"""Readers of small files: one waits for the store while others compute."""
 QUICK_BYTES = 1 << 20
 """The largest log entry that the quick check reads; Spark checks larger files when it reads them."""
 REMEDY = (
@@ -171,13 +174,16 @@ def check_complete(checkpoints: Store, manifest: SnapshotManifest, query_names: 
                     expected_bytes=entry.size_bytes,
                     next_step=REMEDY,
                 )
-        for entry in query.files:
-            if _is_small_log(entry) and _is_altered(checkpoints, folder_of(manifest, query_name, entry), entry):
-                raise SnapshotCorruptError(
-                    "a file of the snapshot is not what was captured",
-                    **facts_of(manifest, query_name, entry),
-                    next_step=REMEDY,
-                )
+        logs = list(filter(_is_small_log, query.files))
+        with ThreadPoolExecutor(LOG_READERS, thread_name_prefix="streamstate-read") as pool:
+            altered = pool.map(partial(_is_altered, checkpoints, manifest, query_name), logs)
+            for entry, is_altered in zip(logs, altered, strict=True):
+                if is_altered:
+                    raise SnapshotCorruptError(
+                        "a file of the snapshot is not what was captured",
+                        **facts_of(manifest, query_name, entry),
+                        next_step=REMEDY,
+                    )
 
 
 def facts_of(manifest: SnapshotManifest, query_name: str, entry: FileEntry) -> dict[str, str]:
@@ -190,7 +196,8 @@ def _is_small_log(entry: FileEntry) -> bool:
     return in_log and bool(entry.spark_crc32 or entry.checksum) and entry.size_bytes <= QUICK_BYTES
 
 
-def _is_altered(checkpoints: Store, folder: str, entry: FileEntry) -> bool:
+def _is_altered(checkpoints: Store, manifest: SnapshotManifest, query_name: str, entry: FileEntry) -> bool:
+    folder = folder_of(manifest, query_name, entry)
     if not entry.spark_crc32:
         body, server = checkpoints.get(f"{folder}/{entry.path}"), ServerCheck(entry.checksum)
         server.update(b"" if body is None else body.body)

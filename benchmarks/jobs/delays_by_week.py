@@ -14,6 +14,7 @@ from pyspark.sql import functions as sf
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--input", required=True, help="folder of files of flights, one JSON per line")
 parser.add_argument("--output", required=True, help="folder of Parquet files")
+parser.add_argument("--checkpoint", help="the query's own (default: beside the output)")
 parser.add_argument("--max-files-per-trigger", type=int, required=True)
 parser.add_argument("--available-now", action="store_true", help="end when all files that are there have been read")
 parser.add_argument("--threads-to", type=Path, help="write the native ids of the threads of this process, by name")
@@ -43,7 +44,7 @@ writer = (
     .outputMode("append")
     .format("parquet")
     .option("path", options.output)
-    .option("checkpointLocation", f"{options.output.rstrip('/')}.checkpoint")
+    .option("checkpointLocation", options.checkpoint or f"{options.output.rstrip('/')}.checkpoint")
 )
 if options.available_now:
     writer = writer.trigger(availableNow=True)

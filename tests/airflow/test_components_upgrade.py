@@ -234,6 +234,7 @@ def test_a_person_is_asked_with_the_plan_and_heard(place: Place, answer: str, de
     assert "sink-replaced" in asked["body"]
     assert "aggregate-added" in asked["body"]
     assert "`delays`" in asked["body"]
+    assert "No batch was replayed: the verdict is hazardous" in asked["body"]
 
     def answer_it() -> None:
         # A person reads first; and a retry, if Airflow takes the task for failed all the same, asks again.

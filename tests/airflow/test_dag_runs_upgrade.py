@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from support import scripted_driver
 from support.airflow_streams import NamedHome
 from support.airflow_upgrades import run_first_version
@@ -51,31 +53,63 @@ def test_a_version_that_does_not_prove_itself_fails_the_task_and_the_old_one_run
 def test_many_streams_at_night(
     scripted: NamedHome, run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The streams with a change, each by itself: one that does not fit holds up no other."""
+    """The streams with a change, each by itself: one that does not fit holds up no other. A job between two of its runs
+    gets its new version, and without one no extra run."""
     versions = {}
     for stream_id, words in {"fits": ["proves"], "same": [], "unfit": ["proves", "refused"]}.items():
         run_first_version(scripted, tmp_path, stream_id)
         script = scripted_driver.script(tmp_path, *words, name=f"{stream_id}.py") if words else tmp_path / "first.py"
         versions[stream_id] = {"application": str(script), "master": "local[2]"}
+    hook, job = scripted.hook(), scripted_driver.script(tmp_path, "finishes", name="job.py")
+    for stream_id, script in {
+        "waits": job,
+        "waits-no-more": scripted_driver.script(tmp_path, "finishes", "v2", name="v2.py"),
+    }.items():
+        hook.client.deploy(DeployRequest(stream_id, job, master="local[2]"))
+        finished = WaitCondition("finished", stream_id, "d-0001")
+        hook.client.wait(finished, timeout_seconds=30, poll_interval_seconds=0.05)
+        versions[stream_id] = {"application": str(script), "master": "local[2]"}
     file = tmp_path / "versions.json"
     file.write_text(json.dumps(versions))
     monkeypatch.setenv("NIGHTLY_UPGRADES_FILE", str(file))
     run = run_dag("nightly_upgrades")
-    assert mapped_states(run, "upgrade") == ["success", "failed"]
-    hook = scripted.hook()
+    assert mapped_states(run, "upgrade") == ["success", "failed", "success"]
     now = {status.stream_id: (status.deployment_id, status.state) for status in hook.client.statuses()}
-    assert now == {"fits": ("d-0002", "running"), "same": ("d-0001", "running"), "unfit": ("d-0001", "running")}
-
-
-def test_a_plan_that_somebody_approved_is_made(scripted: NamedHome, run_dag: Any, tmp_path: Path) -> None:
-    """A yes means what the plan says, here a drain and a hazard."""
-    run_first_version(scripted, tmp_path)
-    conf = {
-        "application": new(tmp_path, "proves", "needs-drain", "hazardous", "refused"),
-        "arguments": ["-v"],
-        "warm": False,
+    assert now == {
+        "fits": ("d-0002", "running"),
+        "same": ("d-0001", "running"),
+        "unfit": ("d-0001", "running"),
+        "waits": ("d-0001", "finished"),
+        "waits-no-more": ("d-0002", "finished"),
     }
+
+
+@pytest.mark.parametrize(
+    ("words", "verdict", "mode", "not_replayed"),
+    [
+        (("needs-drain", "hazardous", "refused"), "hazardous", "drain", "the verdict is hazardous"),
+        (("changes",), "same", "restore", None),
+    ],
+)
+def test_a_plan_that_somebody_approved_is_made(
+    scripted: NamedHome,
+    run_dag: Any,
+    tmp_path: Path,
+    words: tuple[str, ...],
+    verdict: str,
+    mode: str,
+    not_replayed: str | None,
+) -> None:
+    """A yes means what the plan says: a drain and a hazard, or rows that are others in a replayed batch."""
+    run_first_version(scripted, tmp_path)
+    conf = {"application": new(tmp_path, "proves", *words), "arguments": ["-v"], "warm": False}
     run = run_dag("approved_upgrade", conf, mark_success_pattern="approve")
     assert states(run) == {"plan": "success", "approve": "success", "upgrade": "success"}
-    assert returned(run, "plan")["verdict"] == "hazardous"
-    assert (returned(run, "upgrade")["outcome"], returned(run, "upgrade")["mode"]) == ("upgraded", "drain")
+    plan = returned(run, "plan")
+    assert plan["verdict"] == verdict
+    assert (plan["not_replayed"] or "").startswith(not_replayed or "")
+    assert (plan["replay"] is None) is (not_replayed is not None)
+    if plan["replay"] is not None:
+        batch = plan["replay"]["queries"]["delays"]["batches"][-1]
+        assert (batch["comparison"]["only_old"], batch["comparison"]["only_new"]) == (2, 1)
+    assert (returned(run, "upgrade")["outcome"], returned(run, "upgrade")["mode"]) == ("upgraded", mode)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.drivers import CONF
+from support.fed_values import feed
+from support.launches import wait_until
 from support.shell import Desk, desk_with, shell
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
@@ -48,14 +48,6 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """A home that the environment names, and no driver left afterwards."""
     with desk_with(tmp_path, monkeypatch, ("PYSPARK_", "SPARK_", "STREAMSTATE_", "PYTHONPATH")) as made:
         yield made
-
-
-def feed(work: Path, number: int, *values: int) -> None:
-    """One file, which is one batch."""
-    hidden = work / f".{number}"
-    hidden.write_text("".join(json.dumps({"k": "a", "v": value}) + "\n" for value in values))
-    os.utime(hidden, (1_700_000_000 + number,) * 2)
-    hidden.rename(work / "in" / f"{number}.json")
 
 
 def rows_of(batch: dict[str, Any]) -> list[dict[str, Any]]:
@@ -124,3 +116,36 @@ def test_the_batch_that_failed_runs_again_beside_the_stream(desk: Desk, monkeypa
     error = gone.json["queries"]["sums"]["error"]
     assert error.startswith("the source does not have the rows of this batch any more")
     assert "2.json" in error
+
+
+def test_the_report_of_a_plan_has_recorded_batches_in_both_versions(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version that fails on a row of an older batch is refused with that batch, though its rehearsal, with the last
+    one, went well; the rows that change before it are shown. The stream runs on, its sink has what it had. (Law 4,
+    Law 14)"""
+    work, script = desk.base / "work", desk.base / "job.py"
+    (work / "in").mkdir(parents=True)
+    script.write_text(SCRIPT)
+    for number, values in enumerate(((2, 3), (5,), (6, 9))):  # -20 - 25, then - 50, then - 100 + 50
+        feed(work, number, *values)
+    monkeypatch.chdir(work)
+    deploy = ("deploy", "orders", "--app", script, "--master", "local[2]", *QUICK, "--timeout", 200)
+    assert shell(*deploy).status == 0
+    wait_until(lambda: (work / "out.jsonl").read_text().count("\n") == 3, "the last batch", 60)
+    written = (work / "out.jsonl").read_text()
+
+    script.write_text(SCRIPT.replace("100 // (v - 7)", "200 // (v - 5)"))  # -67 - 100, then the row that fails
+    planned = shell("plan", "orders", "--app", script, "--replay", 3, "--json")
+    assert (planned.status, planned.json["outcome"], planned.json["verdict"]) == (4, "refused", "same"), planned
+    assert planned.json["rehearsal"]["ok"] is True
+    error = "batch 1 fails: ZeroDivisionError: integer division or modulo by zero"
+    assert planned.json["reason"] == f"in the replay of query sums {error}"
+    new, old = (
+        found["queries"]["sums"]["batches"] for found in (planned.json["replay"], planned.json["replay"]["old"])
+    )
+    assert ([batch["batch_id"] for batch in new], [batch["batch_id"] for batch in old]) == ([0, 1], [0, 1, 2])
+    assert new[0]["comparison"]["samples_old"] == ['{"k":"a","s":-45}']
+    assert new[0]["comparison"]["samples_new"] == ['{"k":"a","s":-167}']
+    assert shell("status", "orders", "--json").json["state"] == "running"
+    assert (work / "out.jsonl").read_text() == written

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.drivers import CONF
+from support.fed_values import feed
 from support.shell import Desk, desk_with, shell
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
@@ -61,14 +61,6 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """A home that the environment names, and no driver left afterwards."""
     with desk_with(tmp_path, monkeypatch, ("PYSPARK_", "SPARK_", "STREAMSTATE_", "PYTHONPATH")) as made:
         yield made
-
-
-def feed(work: Path, number: int, *values: int) -> None:
-    """One file, which is one batch."""
-    hidden = work / f".{number}"
-    hidden.write_text("".join(json.dumps({"k": "a", "v": value}) + "\n" for value in values))
-    os.utime(hidden, (1_700_000_000 + number,) * 2)
-    hidden.rename(work / "in" / f"{number}.json")
 
 
 def test_a_script_runs_as_it_lies_and_is_rehearsed_with_its_rows(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

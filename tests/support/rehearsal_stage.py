@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing
@@ -109,6 +110,18 @@ class Stage:
     ) -> Rehearsing:
         """The replay of a script that starts this one query, at its end."""
         return self.rehearsed(plan, None, name, replay=ReplayTerms(batches, out, compared_with))
+
+    @property
+    def old_checkpoint(self) -> Checkpoint:
+        """The checkpoint of the query ``counts`` of the first deployment."""
+        return Checkpoint(self.stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", "counts"))
+
+    @property
+    def last_batch_id(self) -> int:
+        """The last committed batch of it."""
+        last = self.old_checkpoint.position().batch_id
+        assert last is not None
+        return last
 
     def forget(self) -> None:
         """Remove the verdict, so that the next rehearsal can give one."""

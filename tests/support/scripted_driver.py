@@ -6,7 +6,7 @@ script that is "run" holds one word per line, and these are what it knows:
 - ``runs``: commits a batch, then obeys stop, drain and snapshot until one of them ends it;
 - ``proves``: as ``runs``, with three batches past those that it began from;
 - ``lags``: as ``proves``, and its source has some left at the one look there was at it;
-- ``finishes``: commits a batch, and ends by itself;
+- ``finishes``: commits a batch, and ends by itself, as its trigger says;
 - ``breaks``: commits a batch and fails; from its third attempt on it ends by itself;
 - ``fails``: ends before it has committed anything;
 - ``hangs``: starts, and never commits anything;
@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
     if attempt.is_only_to_drain():
         attempt.obey("")
         return 0
-    attempt.started()
+    attempt.started("available_now" if {"finishes", "breaks"} & set(words) else "default")
     keep_plan(attempt.control, attempt.deployment_id, QUERY)
     if {"fails", "crashes"} & set(words):
         attempt.failed("ValueError: boom")

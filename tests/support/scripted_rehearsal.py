@@ -14,10 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.control.artifacts import pin
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.plan.model import Expression, QueryPlan, RecordedPlan
 from airflow_streamstate.plan.recorded import record_plan
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.rehearsals import (
     RehearsalVerdict,
     RehearsedQuery,
@@ -25,9 +28,11 @@ from airflow_streamstate.protocol.rehearsals import (
     ReplayTerms,
     RowComparison,
 )
+from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.options import S3Options
 from support.built_plans import operator, plan
+from support.checkpoints import memory_checkpoint, plan_batch, run_batches
 
 SPARKS_WORDS = "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match"
 
@@ -38,6 +43,17 @@ def keep_plan(control: StreamControl, deployment_id: str, query_name: str, kept:
     named = replace(kept or plan(), query_name=query_name)
     record = RecordedPlan(control.stream_id, deployment_id, query_name, 1, 1, named, SYSTEM_CLOCK.new_uuid(), moment)
     record_plan(control, record)
+
+
+def keep_batches(store: Store, stream_id: str, query_name: str) -> None:
+    """The checkpoint of ``d-0001`` with the batches 0 to 3, and batch 4 planned, and the pinned script."""
+    checkpoint = Checkpoint(store, layout.checkpoint_folder(stream_id, "d-0001", query_name))
+    metadata = memory_checkpoint()
+    stored = metadata.store.get(metadata.metadata_key)
+    assert stored is not None
+    store.put(checkpoint.metadata_key, stored.body)
+    plan_batch(run_batches(checkpoint, 3), 4)
+    pin(store, stream_id, "job.py", b"")
 
 
 def with_an_aggregate_more() -> QueryPlan:

@@ -177,13 +177,13 @@ class ScriptedAttempt:
         self.say(Claimed, host="scripted", pid=self.pid, fencing_token=1)
         return self
 
-    def started(self) -> ScriptedAttempt:
+    def started(self, trigger: str = "default") -> ScriptedAttempt:
         """Session and query are there."""
         self.say(Started, spark_version="4.2.0", application_id="local-1")
         self._write_metadata()
         self.say(
             QueryStarted, query_name=QUERY, query_id=QUERY_ID, query_run_id=QUERY_ID, how="fresh", batch_id=None,
-            planned_batch_id=None, repairs=(), sink="file:parquet", trigger="default", output_mode="append",
+            planned_batch_id=None, repairs=(), sink="file:parquet", trigger=trigger, output_mode="append",
         )  # fmt: skip
         self.beat()
         return self

@@ -20,6 +20,7 @@ VERSION = "v1.8.0"
 MODULE = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
 START_SECONDS = 30
 _PR_SET_PDEATHSIG = 1
+_folders: dict[str, Path] = {}
 
 
 def find_or_build() -> Path | None:
@@ -55,10 +56,16 @@ def versitygw(program: Path, access_key: str, secret_key: str, region: str) -> I
         )
         try:
             _wait_until_it_answers(process, port, Path(place) / "log")
+            _folders[f"http://127.0.0.1:{port}"] = objects
             yield f"http://127.0.0.1:{port}"
         finally:
             _stop(process)
             log.close()
+
+
+def folder_of(endpoint_url: str) -> Path:
+    """The folder in which a running server keeps each bucket as a folder, and each object as a file."""
+    return _folders[endpoint_url]
 
 
 def die_with_the_test() -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.bell import TO_DRIVER, Bell
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import DeploymentNotFoundError, ObjectExistsError
@@ -97,6 +98,7 @@ class WarmHandovers:
         )
         with suppress(ObjectExistsError):  # from an earlier try: only one attempt can record this driver
             control.create_handover(handover)
+        Bell.of_launch(record.data, TO_DRIVER).ring()
         return handle_of(record)
 
     def can_be_asked(self, handle: LaunchHandle) -> bool:

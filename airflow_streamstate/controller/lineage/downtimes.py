@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.lineage.not_running import has_run_to_its_end
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
@@ -71,7 +72,8 @@ def downtimes(
 ) -> list[Downtime]:
     """The downtimes of these deployments, oldest first. What cannot be read is left out.
 
-    A deployment that committed nothing of a query ends no downtime, unless it is the last one that started it.
+    A deployment that committed nothing of a query ends no downtime, unless it is the last one that started it. After a
+    run that its trigger has ended there is none: nothing was to run then.
     ``events``: of all of them; ``signs``: the last heartbeat of each that has one.
     """
     reader = _PhaseReader(home, control, events, signs)
@@ -82,7 +84,7 @@ def downtimes(
         for name in reader.query_names(deployment_id):
             ran = reader.ran(deployment_id, name)
             lasting.pop(name, None)
-            if name in left:
+            if name in left and not reader.has_run_to_its_end(left[name]):
                 one = reader.downtime(left[name], ran)
                 if one is not None and not one.has_ended:
                     lasting[name] = one
@@ -126,6 +128,12 @@ class _PhaseReader:
 
     def _starts(self, deployment_id: str) -> list[QueryStarted]:
         return [event for event in self._events.get(deployment_id, ()) if isinstance(event, QueryStarted)]
+
+    def has_run_to_its_end(self, ran: _Ran) -> bool:
+        """Whether the trigger of a query has ended its last run in a deployment, which then ended by itself."""
+        said = self._events.get(ran.deployment_id, [])
+        last = max((event.attempt for event in said if isinstance(event, TERMINAL_EVENTS)), default=0)
+        return has_run_to_its_end([event for event in said if event.attempt == last], ran.query_name)
 
     def ran(self, deployment_id: str, name: str) -> _Ran:
         starts = [event for event in self._starts(deployment_id) if event.query_name == name]

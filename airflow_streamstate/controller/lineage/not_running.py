@@ -8,7 +8,15 @@ from datetime import datetime
 
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Claimed, Drained, Draining, Ignored, QueryStarted
+from airflow_streamstate.protocol.events import (
+    TERMINAL_EVENTS,
+    Claimed,
+    Drained,
+    Draining,
+    Finished,
+    Ignored,
+    QueryStarted,
+)
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 
 
@@ -22,6 +30,7 @@ class NotRunning:
         from_at: the end of the last query of ``after``; where unknown, its terminal event or its last sign of life.
         until_at: the first query of ``before``, or its flush; None while the period lasts.
         at_most: ``after`` has no terminal event, so it may have run longer.
+        between_runs: ``after`` ended by itself, as the triggers of all its queries say: nothing was to run.
     """
 
     after: str
@@ -29,6 +38,7 @@ class NotRunning:
     from_at: datetime
     until_at: datetime | None
     at_most: bool = False
+    between_runs: bool = False
 
     def to_json(self) -> dict[str, object]:
         """The fields and the seconds; ``until_at`` and ``seconds`` are null while the period lasts."""
@@ -61,13 +71,35 @@ def not_running(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list
         if first is not None and after:
             last_at = _last_at(after, beats)
             if last_at < first.at:
-                found.append(NotRunning(_named(after), _named(said), last_at, first.at, not _has_ended(after)))
+                found.append(
+                    NotRunning(
+                        _named(after),
+                        _named(said),
+                        last_at,
+                        first.at,
+                        not _has_ended(after),
+                        between_runs=has_run_to_its_end(after),
+                    )
+                )
         flushed = any(isinstance(event, Drained) for event in said)
         if first is not None or flushed or (not after and _has_ended(said)):
             after = said
     if after and _has_ended(after):
-        found.append(NotRunning(_named(after), "", _last_at(after, beats), None))
+        last_at = _last_at(after, beats)
+        found.append(NotRunning(_named(after), "", last_at, None, between_runs=has_run_to_its_end(after)))
     return found
+
+
+def has_run_to_its_end(said: Sequence[Event], query_name: str | None = None) -> bool:
+    """Whether an attempt ended by itself, and its queries, or this one, have a trigger that ends each run.
+
+    Args:
+        said: the events of the attempt, oldest first.
+    """
+    end = next((event for event in reversed(said) if isinstance(event, TERMINAL_EVENTS)), None)
+    starts = {event.query_name: event for event in said if isinstance(event, QueryStarted)}
+    asked = [start for name, start in starts.items() if query_name in (None, name)]
+    return isinstance(end, Finished) and bool(asked) and all(start.ends_by_itself for start in asked)
 
 
 def _beats(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> Mapping[tuple[str, int], datetime]:

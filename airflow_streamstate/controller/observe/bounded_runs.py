@@ -7,14 +7,17 @@ from collections import Counter
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.protocol.events import Accepted, QueryFailed, QueryStarted
 
-ENDS_BY_ITSELF = frozenset({"once", "available_now"})
-"""As in ``QueryStarted.trigger``."""
-
 
 def bounded_queries(seen: Observation) -> frozenset[str]:
     """The queries of this attempt whose last start had such a trigger."""
-    triggers = {event.query_name: event.trigger for event in reversed(list(seen.of_kind(QueryStarted)))}
-    return frozenset(name for name, trigger in triggers.items() if trigger in ENDS_BY_ITSELF)
+    starts = {event.query_name: event for event in reversed(list(seen.of_kind(QueryStarted)))}
+    return frozenset(name for name, start in starts.items() if start.ends_by_itself)
+
+
+def is_between_runs(seen: Observation) -> bool:
+    """Whether the last run of a deployment whose queries all have such a trigger has ended by itself."""
+    names = {event.query_name for event in seen.of_kind(QueryStarted)}
+    return seen.state == "finished" and bool(names) and names == bounded_queries(seen)
 
 
 def ended_runs(seen: Observation) -> frozenset[str]:

@@ -78,9 +78,14 @@ def _audited(tools: Tools) -> Lineage | None:
 def not_running_seconds(found: Sequence[NotRunning], asked_at: datetime) -> float | None:
     """The seconds without a query in all periods that ended after an upgrade was requested; None for no period.
 
-    Includes the way back from a version that failed, and the time before the request of a stream that did not run.
+    Includes the way back from a version that failed, and the time before the request of a stream that did not run; but
+    not of one that was between two runs, in which nothing was to run.
     """
-    moved = [(one.until_at - one.from_at).total_seconds() for one in found if one.until_at and one.until_at > asked_at]
+    moved = [
+        (one.until_at - (max(one.from_at, asked_at) if one.between_runs else one.from_at)).total_seconds()
+        for one in found
+        if one.until_at and one.until_at > asked_at
+    ]
     return round(sum(moved), 3) if moved else None
 
 

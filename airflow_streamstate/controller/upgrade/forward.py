@@ -248,7 +248,7 @@ def _stopping(tools: Tools, state: UpgradeState) -> Next:
     if end is not None and end.outcome == "lost":
         return _lost(tools, state, redacted(seen, describe(seen)))
     if end is None:
-        return Wait(redacted(seen, describe(seen)), tools.handover_pause_seconds(state, seen.spec))
+        return Wait(redacted(seen, describe(seen)), tools.handover_pause_seconds(state, seen.spec), seen.handle)
     if verb == "drain" and end.outcome == "failed":
         # Each order is a step of this phase, after the first step.
         tries = sum(step.phase == state.phase for step in tools.journal.steps(tools.upgrade.upgrade_id)) - 1

@@ -21,6 +21,7 @@ from airflow_streamstate.controller.request.resolved_request import ResolvedRequ
 from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.wait.waiting import Waits
 from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.protocol.commands import DEFAULT_TERMS, DrainTerms
 from airflow_streamstate.protocol.records import DeploymentSpec, StartMode, StartPlan
 from airflow_streamstate.protocol.upgrades import Cancellation, Phase, Upgrade, UpgradeMode, UpgradeStep
@@ -42,10 +43,16 @@ LATE = Retry(tries=6, pause_seconds=2.0)
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing can be done yet; ``text`` names what the upgrade waits for."""
+    """Nothing can be done yet.
+
+    Attributes:
+        text: what the upgrade waits for.
+        driver: the driver that it waits for, whose bell is heard; None for none.
+    """
 
     text: str
     pause_seconds: float = 0.5
+    driver: LaunchHandle | None = None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.bell import OF_DRIVER, Bell
 from airflow_streamstate.control.lease import Lease
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import LOST_CLAIM, UpgradeJournal, UpgradeState
@@ -36,6 +37,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
+from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.protocol.ids import return_request_id_for, upgrade_id_for, upgrade_of_return
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.upgrades import AfterStop, Approval, Cancellation, Upgrade, UpgradeLease, UpgradeStep
@@ -403,7 +405,7 @@ class Upgrades:
                 return UpgradeView(state)
             found = self._next(tools, state)
             if isinstance(found, Wait):
-                return UpgradeView(state, found.text, found.pause_seconds)
+                return UpgradeView(state, found.text, found.pause_seconds, found.driver)
             with self._held_within_an_act(tools, state):
                 found.do()
 
@@ -447,9 +449,11 @@ class Upgrades:
         """
         last_seen, pause_seconds, telling = "nothing yet", 0.5, Telling(on_step, tells_end=tells_end)
         keep_lease = self.keeps_lease(stream_id, upgrade_id)
+        driver: LaunchHandle | None = None
+        bell = Bell(None)
 
         def look() -> UpgradeView | None:
-            nonlocal last_seen, pause_seconds
+            nonlocal last_seen, pause_seconds, driver, bell
             keep_lease()
             try:
                 view = self.advance(stream_id, upgrade_id, telling)
@@ -459,11 +463,20 @@ class Upgrades:
                 if view.is_over:
                     return view
                 last_seen, pause_seconds = view.waits_for, view.pause_seconds
+                if view.driver != driver:
+                    driver = view.driver
+                    bell = Bell.of_launch(None if driver is None else driver.data, OF_DRIVER)
             if on_progress is not None:
                 on_progress(last_seen)
             return None
 
-        found = poll(self._clock, look, timeout_seconds=timeout_seconds, pause_seconds=lambda: pause_seconds)
+        found = poll(
+            self._clock,
+            look,
+            timeout_seconds=timeout_seconds,
+            pause_seconds=lambda: pause_seconds,
+            pause=lambda seconds: bell.pause(self._clock, seconds),
+        )
         if found is not None:
             return found
         raise DeadlineExceededError(

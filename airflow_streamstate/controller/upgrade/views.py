@@ -14,6 +14,7 @@ from airflow_streamstate.errors import (
     IncompatibleUpgradeError,
     StreamStateError,
 )
+from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.protocol.downtimes import Downtime, downtime_by_query, downtime_seconds
 from airflow_streamstate.protocol.upgrades import WAITS, AfterStop, Phase
 
@@ -57,12 +58,14 @@ class UpgradeView:
     Attributes:
         state: the sum of its steps.
         waits_for: what it waits for, in one line; "" where it is over.
-        pause_seconds: until the next look is worthwhile.
+        pause_seconds: until the next look is worthwhile, or the bell of ``driver`` rings.
+        driver: the driver that it waits for; None for none.
     """
 
     state: UpgradeState
     waits_for: str = ""
     pause_seconds: float = 0.5
+    driver: LaunchHandle | None = None
 
     @property
     def stream_id(self) -> str:

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.observe.bounded_runs import ENDS_BY_ITSELF
 from airflow_streamstate.controller.observe.caught_up import decide_caught_up
 from airflow_streamstate.controller.observe.observation import ENDED, Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import End
@@ -55,11 +54,17 @@ MAX_POLL_SECONDS = 2.0
 
 
 def poll(
-    clock: Clock, look: Callable[[], Result | None], *, timeout_seconds: float, pause_seconds: Callable[[], float]
+    clock: Clock,
+    look: Callable[[], Result | None],
+    *,
+    timeout_seconds: float,
+    pause_seconds: Callable[[], float],
+    pause: Callable[[float], None] | None = None,
 ) -> Result | None:
     """Look until there is a result; None where the time was up first. The one loop under every wait (Law 6).
 
-    It looks at least once, and once more when the time is up. ``pause_seconds`` is called before each pause.
+    It looks at least once, and once more when the time is up. ``pause_seconds`` is called before each pause. ``pause``
+    pauses so long, or shorter where it knows that there is something to see; None for the clock's sleep.
     """
     end = clock.monotonic_seconds() + timeout_seconds
     while True:
@@ -69,7 +74,7 @@ def poll(
         left = end - clock.monotonic_seconds()
         if left <= 0:
             return None
-        clock.sleep(min(pause_seconds(), left))
+        (pause or clock.sleep)(min(pause_seconds(), left))
 
 
 class Waits:
@@ -436,7 +441,7 @@ def _proof(event: QueryStarted, query: QueryBeat | None) -> str:
         return ""
     if query.idle_triggers > 0:
         return "no batch was due: it found no input"
-    if planned >= 0 and not query.is_active and event.trigger in ENDS_BY_ITSELF:
+    if planned >= 0 and not query.is_active and event.ends_by_itself:
         return f"no batch was due: it has ended by itself behind batch {planned}, which was planned before its start"
     return "no batch was due: it has ended by itself, and found no input" if query.run_has_ended else ""
 

@@ -72,6 +72,9 @@ class Reporter:
     Args:
         say: writes one line to the driver's log.
         secrets: values to redact from every event and line.
+
+    Attributes:
+        when_written: called after each event that is written; raises nothing.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Reporter:
         self.attempt = attempt
         self.clock = clock
         self.silenced = False
+        self.when_written: Callable[[], None] = lambda: None
         self._say = say
         self._secrets = tuple(secrets)
         self._events: list[Event] = []
@@ -198,6 +202,7 @@ class Reporter:
             self._tried.add(event.write_id)
             self._last_number = self.journal.append(event, after=self._last_number)
             self._events.append(event)
+        self.when_written()
 
     def _remember(self, entry: NumberedEvent) -> None:
         with self._guard:

@@ -54,20 +54,29 @@ class RanAgain:
 
 
 def run_batches_again(
-    attempt: Attempt, name: str, startable: StartableQuery, rehearsal: Rehearsal, within_seconds: float, ran: RanAgain
+    attempt: Attempt,
+    name: str,
+    startable: StartableQuery,
+    rehearsal: Rehearsal,
+    within_seconds: float,
+    ran: RanAgain,
+    *,
+    is_drained: bool,
 ) -> None:
     """Run the batches that the rehearsal asks for, as far as their rows are there.
 
     Args:
         within_seconds: a batch that is not over by then is stopped, and noted.
         ran: what ran and what did not, also where it raises.
+        is_drained: the version cannot read the state of before these batches: the newest one is read into the
+            rehearsal's own fork.
 
     Raises:
         BatchFailedError: a batch fails with its rows.
         UnavailableError: the store does not answer.
     """
     folder = layout.checkpoint_folder(attempt.stream_id, rehearsal.deployment_id, name)
-    trial = _Trial(attempt, name, startable, rehearsal, Checkpoint(attempt.checkpoints, folder), ran)
+    trial = _Trial(attempt, name, startable, rehearsal, Checkpoint(attempt.checkpoints, folder), ran, is_drained)
     try:
         trial.run(attempt.clock.monotonic_seconds() + within_seconds)
     finally:
@@ -83,6 +92,7 @@ class _Trial:
         rehearsal: Rehearsal,
         old: Checkpoint,
         ran: RanAgain,
+        is_drained: bool,
     ) -> None:
         self._attempt = attempt
         self._name = name
@@ -90,6 +100,7 @@ class _Trial:
         self._rehearsal = rehearsal
         self._old = old
         self._ran = ran
+        self._is_drained = is_drained
         self._sources = attempt.sources.look_up(name, startable)
         folder = layout.trial_folder(attempt.stream_id, attempt.deployment_id, name)
         self._fork = Checkpoint(attempt.checkpoints, folder)
@@ -131,7 +142,7 @@ class _Trial:
         cannot be."""
         attempt = self._attempt
         wipe(self._fork)  # of a trial that died
-        is_drained = attempt.spec.start.mode == "seed"
+        is_drained = self._is_drained
         for number in range(FORK_TRIES):
             batches = newest_read_batches(self._old, 1 if is_drained else self._rehearsal.batches)
             if not batches or is_drained:

@@ -272,7 +272,15 @@ class Rehearsing:
         """The outcome of an accepted query when committed batches run again with their rows, and the error."""
         if self._rehearsal.batches and built.how != "fresh":
             try:
-                run_batches_again(self.attempt, name, startable, self._rehearsal, self._left_seconds() / 2, ran)
+                run_batches_again(
+                    self.attempt,
+                    name,
+                    startable,
+                    self._rehearsal,
+                    self._left_seconds() / 2,
+                    ran,
+                    is_drained=self.attempt.spec.start.mode == "seed",
+                )
             except Exception as problem:
                 if isinstance(problem, BatchFailedError):
                     ran.notes.append(WITHOUT_ROWS)

@@ -6,6 +6,7 @@ Such a JVM says nothing about a query; ``driver.watchdog`` ends a python whose J
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -98,4 +99,7 @@ def scala_sequence(sequence: Any) -> list[Any]:
 
 def scala_text_map(jvm: Any, mapping: Any) -> dict[str, str]:
     """A Scala map of texts."""
-    return {str(key): str(value) for key, value in jvm.scala.jdk.javaapi.CollectionConverters.asJava(mapping).items()}
+    java_map = jvm.scala.jdk.javaapi.CollectionConverters.asJava(mapping)
+    # As one text: each key and value would be a call of its own.
+    found = json.loads(jvm.com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(java_map))
+    return {str(key): str(value) for key, value in found.items()}

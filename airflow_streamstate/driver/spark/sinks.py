@@ -152,7 +152,7 @@ class AskedSink:
 
     def found(self) -> Sink:
         """The sink; as the writer states it where a table's catalog does not answer."""
-        return self._sink_or_none() or replace(self._stated(), path=None)
+        return self._sink_or_none() or replace(self._stated, path=None)
 
     def place(self) -> str:
         """Its place, for people."""
@@ -169,14 +169,15 @@ class AskedSink:
 
     def _sink(self) -> Sink:
         # Read each time: the first batch may have created the table.
-        return read_sink(self._spark, self._stated())
+        return read_sink(self._spark, self._stated)
 
+    @cached_property
     def _stated(self) -> Sink:
         return stated_sink(self._spark, self._jwriter, *self._target)
 
     def _needs_nothing(self, next_batch_id: int) -> bool:
         """Whether a sink needs no preparation whatever its catalog says; only output folders need any."""
-        stated = replace(self._stated(), path=None)
+        stated = replace(self._stated, path=None)
         connector = self._connector(stated)
         if stated.table is None or connector is None:
             return connector is None
@@ -209,11 +210,18 @@ class HadoopReach:
     def names_in(self, folder: str) -> tuple[str, ...] | None:
         path, file_system = self._at(folder)
         try:
-            return tuple(str(status.getPath().getName()) for status in file_system.listStatus(path))
+            statuses = file_system.listStatus(path)
         except Py4JJavaError as error:
             if "FileNotFoundException" in str(error.java_exception.getClass().getName()):
                 return None
             raise
+        # As one text: a folder may have thousands of names, and each call of the JVM takes its time.
+        paths = self._jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(self._file_util.stat2Paths(statuses))
+        text = str(paths.mkString("\n"))
+        parent = f"{file_system.makeQualified(path)}/"
+        if not text.startswith(parent):
+            return tuple(str(status.getPath().getName()) for status in statuses)
+        return tuple(text.removeprefix(parent).split(f"\n{parent}"))
 
     def read_text(self, uri: str) -> str:
         path, file_system = self._at(uri)
@@ -228,7 +236,7 @@ class HadoopReach:
         if file_system.exists(path):
             return
         # Written beside and renamed: the driver may die at any point.
-        beside = self._jvm.org.apache.hadoop.fs.Path(path.getParent(), f".{path.getName()}.streamstate.tmp")
+        beside = self._path_class(path.getParent(), f".{path.getName()}.streamstate.tmp")
         stream = file_system.create(beside, True)
         try:
             stream.write(bytearray(text.encode()))
@@ -256,8 +264,16 @@ class HadoopReach:
         state = self.session._jsparkSession.sessionState()
         return state.newHadoopConfWithOptions(read_field(self._jwriter, "extraOptions"))
 
+    @cached_property
+    def _file_util(self) -> Any:
+        return self._jvm.org.apache.hadoop.fs.FileUtil
+
+    @cached_property
+    def _path_class(self) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path
+
     def _at(self, uri: str) -> tuple[Any, Any]:
-        path = self._jvm.org.apache.hadoop.fs.Path(uri)
+        path = self._path_class(uri)
         return path, path.getFileSystem(self._conf)
 
 

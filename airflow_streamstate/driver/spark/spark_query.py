@@ -15,6 +15,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -384,10 +385,15 @@ class SparkWriter:
         with jvm_answers():
             partitioned = scala_option(read_field(self._jwriter, "partitioningColumns"))
             return AnalyzedPlan(
-                text=str(self._jdf.queryExecution().analyzed().toJSON()),
+                text=self._plan_text,
                 sink=self._sink.found(),
                 partitioned_by=() if partitioned is None else tuple(map(str, scala_sequence(partitioned))),
             )
+
+    @cached_property
+    def _plan_text(self) -> str:
+        # It never changes, and making it takes long: a waiting driver has it before its start.
+        return str(self._jdf.queryExecution().analyzed().toJSON())
 
     def start(self, checkpoint_uri: str) -> SparkQueryRun:
         with jvm_answers():

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.store.open import open_store
 from support import scripted_driver
-from support.scripted_rehearsal import keep_plan
+from support.scripted_rehearsal import keep_batches, keep_plan
 from support.scripted_stream import QUERY
 from support.shell import Desk
 
@@ -24,6 +25,14 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
         monkeypatch.setenv(name, value)
     yield made
     made.end_drivers()
+
+
+@pytest.fixture
+def failed(running: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """The stream with the batches 0 to 3, and batch 4 planned, and its script; the shell is used from the desk."""
+    keep_batches(open_store(str(running.home)), "flights", QUERY)
+    monkeypatch.chdir(running.base)
+    return running
 
 
 @pytest.fixture

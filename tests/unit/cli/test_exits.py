@@ -27,9 +27,9 @@ from airflow_streamstate.cli.exits import (
 )
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.upgrades import state_of
-from airflow_streamstate.controller.rehearsal.replays import ReplayOutcome
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import Remedy, StreamStateError
+from airflow_streamstate.plan.replay_report import ReplayOutcome
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.events import Expired, Ignored, Rejected
 from airflow_streamstate.protocol.upgrades import Phase, Upgrade, UpgradeKind, UpgradeStep

@@ -106,3 +106,104 @@ def test_what_is_not_there_is_told(desk: Desk) -> None:
     no_script = shell("plan", "flights", "--app", desk.base / "missing.py", "--json")
     assert (no_script.status, no_script.error["type"]) == (2, "InvalidRequestError")
     assert desk.stream().control.rehearsal_ids() == []
+
+
+@pytest.mark.parametrize(
+    ("word", "words", "status", "outcome", "said"),
+    [
+        ("fits", ("--fail-on-changed-rows",), 0, "fits", ""),
+        ("changes", (), 0, "fits", ""),
+        ("changes", ("--fail-on-changed-rows",), 1, "fits", ""),
+        ("divides", (), 4, "refused", "in the replay of query delays batch 4 fails: ZeroDivisionError"),
+    ],
+)
+def test_recorded_batches_in_both_versions_are_part_of_the_report(
+    failed: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+    word: str,
+    words: tuple[str, ...],
+    status: int,
+    outcome: str,
+    said: str,
+) -> None:
+    """A batch that fails in the new version refuses the change; changed rows do not, unless that is asked for. The
+    files are gone, and so is what the drivers made. (Law 4)"""
+    (failed.base / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(failed.base / "tmp"))
+    answer = plan(failed, word, "--replay", 2, *words, "--json")
+    assert (answer.status, answer.json["outcome"]) == (status, outcome), answer
+    assert answer.json["reason"].startswith(said)
+    assert (answer.json["verdict"], answer.json["not_replayed"]) == ("same", None)
+    replay = answer.json["replay"]
+    assert [batch["batch_id"] for batch in replay["old"]["queries"][QUERY]["batches"]] == [3, 4]
+    assert {batch["folder"] for batch in replay["queries"][QUERY]["batches"]} == {""}
+    assert [each for each in (failed.base / "tmp").iterdir() if each.name.startswith("streamstate-replay-")] == []
+    assert not list(failed.home.rglob("launches/r-*"))
+    first = replay["queries"][QUERY]["batches"][0]["comparison"]
+    assert (first["only_old"], first["only_new"]) == ((2, 1) if word == "changes" else (0, 0))
+
+
+def test_a_person_reads_the_batches_of_both_versions_side_by_side(failed: Desk) -> None:
+    """With the first rows that only one has; for a pull request, too. The folder is kept where it is named."""
+    answer = plan(failed, "changes", "--replay", 1, "--replay-out", failed.base / "rows")
+    (row,) = [line for line in answer.out.splitlines() if line.startswith(f"{QUERY} ") and " 4 " in line]
+    assert row.split() == [QUERY, "4", "1,200", "34", "34", "32", "2", "1", "0.5", "0.5"]
+    assert f'batch 4 of {QUERY}, only old:\n    {{"k":"a"}}\n    {{"k":"b"}}\n' in answer.out
+    assert f"the rows are others, or were not compared: batch 4 of {QUERY}" in answer.out
+    assert f"into {failed.base / 'rows' / 'old'}" in answer.err
+    assert (failed.base / "rows" / "new.done").exists()
+    text = plan(failed, "changes", "--replay", 1, "--markdown").out
+    assert f"| `{QUERY}` | 4 | 1,200 | 34 | 34 | 32 | 2 | 1 | 0.5 | 0.5 |" in text
+    assert f'<details><summary>batch 4 of {QUERY}, only new</summary>\n\n```\n{{"k":"c"}}\n```' in text
+    failing = plan(failed, "divides", "--replay", 1)
+    assert f"batch 4 of {QUERY} in the new version:\n    Traceback" in failing.out
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "why"),
+    [
+        ("gone", 0, f"query {QUERY}: the source does not have the rows of this batch any more"),
+        (
+            "needs-drain",
+            4,
+            "the verdict is needs-drain, and only a version that goes on with the state can be replayed",
+        ),
+        ("hazardous", 4, "the verdict is hazardous, and only a version that goes on with the state can be replayed"),
+        ("refused", 4, "the rehearsal did not succeed"),
+        ("fails", 1, "the rehearsal did not succeed"),
+    ],
+)
+def test_where_nothing_can_be_replayed_the_plan_alone_decides(failed: Desk, word: str, status: int, why: str) -> None:
+    """And the report says why, also where changed rows would fail it."""
+    answer = plan(failed, word, "--replay", 2, "--fail-on-changed-rows", "--json")
+    assert (answer.status, answer.json["replay"], answer.json["not_replayed"]) == (status, None, why)
+    assert f"no batch was replayed: {why}" in plan(failed, word, "--replay", 2).out
+
+
+def test_a_stream_without_a_batch_has_nothing_to_replay(running: Desk) -> None:
+    """That is no fault of the change."""
+    answer = plan(running, "fits", "--replay", 2, "--json")
+    assert (answer.status, answer.json["outcome"], answer.json["replay"]) == (0, "fits", None)
+    assert answer.json["not_replayed"].startswith("no batch of this query can be replayed")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("--fail-on-changed-rows",), 2, "give --replay K, too"),
+        (("--replay-out", "rows"), 2, "give --replay K, too"),
+        (("--replay", 2, "--replay-out", "s3://bucket/rows"), 2, "a replay writes into a folder of this machine"),
+        (("--replay", 2, "--replay-out", "taken"), 4, "the folder for the rows is not empty"),
+    ],
+)
+def test_a_replay_that_cannot_be_is_refused_before_the_rehearsal(
+    failed: Desk, words: tuple[object, ...], status: int, said: str
+) -> None:
+    """Nothing is recorded."""
+    (failed.base / "taken").mkdir()
+    (failed.base / "taken" / "kept.txt").write_text("mine")
+    answer = plan(failed, "fits", *words, "--json")
+    assert (answer.status, said in answer.error["message"]) == (status, True), answer
+    alone = shell("plan", "flights", "--replay", 2, "--json")
+    assert (alone.status, "--replay compares a change" in alone.error["message"]) == (2, True)
+    assert failed.stream().control.rehearsal_ids() == []

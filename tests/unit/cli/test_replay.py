@@ -6,31 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.control.artifacts import pin
-from airflow_streamstate.protocol import layout
-from airflow_streamstate.store.open import open_store
-from support.checkpoints import memory_checkpoint, plan_batch, run_batches
 from support.scripted_driver import script
 from support.scripted_stream import QUERY
 from support.shell import Answer, Desk, shell
 
 STREAM = "flights"
-
-
-@pytest.fixture
-def failed(running: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    """A stream with the batches 0 to 3, and batch 4 planned, and its script; the shell is used from the desk."""
-    store = open_store(str(running.home))
-    checkpoint = Checkpoint(store, layout.checkpoint_folder(STREAM, "d-0001", QUERY))
-    metadata = memory_checkpoint()
-    stored = metadata.store.get(metadata.metadata_key)
-    assert stored is not None
-    store.put(checkpoint.metadata_key, stored.body)
-    plan_batch(run_batches(checkpoint, 3), 4)
-    pin(store, STREAM, "job.py", b"")
-    monkeypatch.chdir(running.base)
-    return running
 
 
 def recorded(*words: object) -> Answer:

@@ -8,7 +8,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from airflow_streamstate.control.objects import AT_ONCE_TRIES, EDIT_TRIES, READ_BACK, Cells, Register, check_owner
+from airflow_streamstate.control.objects import (
+    AT_ONCE_TRIES,
+    EDIT_TRIES,
+    READ_BACK,
+    Cells,
+    Memory,
+    Register,
+    check_owner,
+)
 from airflow_streamstate.errors import (
     ConflictError,
     MalformedMessageError,
@@ -310,3 +318,31 @@ def test_of_a_beacon_the_last_write_wins() -> None:
     stored = cells(store).read(KEY, Heartbeat)
     assert stored is not None
     assert stored.value.attempt == 2
+
+
+def test_a_listed_object_is_read_once_for_each_version() -> None:
+    """Where the listing tells versions; one that was written again is read again."""
+    store = MemoryStore()
+    first, memory = register(1, "first"), Memory()
+    Cells(store, FakeClock()).create(KEY, first)
+    (info,) = store.list_objects(KEY)
+    reader = Cells(store, FakeClock(), memory)
+    assert reader.listed(info, StreamRegister) == first
+    unreachable = Cells(
+        FaultyStore(store, FaultPlan(dict.fromkeys(range(100), Fault.UNAVAILABLE))), FakeClock(), memory
+    )
+    assert unreachable.listed(info, StreamRegister) == first
+    second = register(2, "second")
+    reader.replace(KEY, second, info.version)
+    (info,) = store.list_objects(KEY)
+    assert reader.listed(info, StreamRegister) == second
+    assert reader.listed(replace(info, version=""), StreamRegister) == second
+
+
+def test_a_listed_object_that_is_gone_is_none() -> None:
+    """And nothing is remembered of it."""
+    store = MemoryStore()
+    Cells(store, FakeClock()).create(KEY, register())
+    (info,) = store.list_objects(KEY)
+    store.delete(KEY)
+    assert cells(store).listed(info, StreamRegister) is None

@@ -10,6 +10,7 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.local import LocalLauncher
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.events import Finished
 from support.sim_stage import STREAM, Stage
 
 
@@ -29,6 +30,19 @@ def test_running_the_same_code_is_known(stage: Stage) -> None:
     assert not stage.controller.running_same_code(stage.request("print(1)\n", arguments=("x",)))
     stage.stopped()
     assert not stage.controller.running_same_code(stage.request("print(1)\n"))
+
+
+@pytest.mark.parametrize(("trigger", "runs"), [("available_now", True), ("once", True), ("default", False)])
+def test_between_two_runs_the_same_code_runs(stage: Stage, trigger: str, runs: bool) -> None:
+    """A scheduled upgrade is no extra run of a scheduled job; another version of it is to be upgraded to."""
+    stage.deploy("print(1)\n")
+    stage.come_to_life()
+    stage.start_query(trigger=trigger)
+    stage.say(Finished, snapshot_id=None, queries={})
+    stage.end()
+    assert stage.controller.status(STREAM).state == "finished"
+    assert stage.controller.running_same_code(stage.request("print(1)\n")) is runs
+    assert not stage.controller.running_same_code(stage.request("print(2)\n"))
 
 
 def test_logs_are_read_from_this_machine_without_secrets(stage: Stage, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def test_a_configuration_survives_the_trip_through_its_file(tmp_path: Path) -> N
     """What the launcher writes is what the driver reads."""
     path = tmp_path / "driver.json"
     path.write_text(json.dumps(CONFIG.to_json()))
-    assert read_driver_config(path) == CONFIG
+    assert read_driver_config(path) == replace(CONFIG, launch_folder=str(tmp_path))
     assert read_driver_config(path).s3_options.endpoint_url == "http://127.0.0.1:5000"
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_streamstate.connectors.sink import HeldBatches
+from airflow_streamstate.control.bell import Bell
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.driver.attempt.background import InBackground
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
+from airflow_streamstate.driver.rehearsal.warming import WARM_BATCHES
 from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure
 from airflow_streamstate.driver.standby import (
     ASK_AGAIN_SECONDS,
@@ -26,8 +29,9 @@ from airflow_streamstate.driver.standby import (
     WaitingDriver,
 )
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import StopRequest
-from airflow_streamstate.protocol.events import Noted, QueryStarted, Started, Stopped
+from airflow_streamstate.protocol.events import Claimed, Noted, QueryStarted, Started, Stopped
 from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_for, upgrade_id_for
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal
@@ -79,6 +83,8 @@ class Wait:
     in_background: InBackground = do_at_once
     waits_seconds: float = 100
     request_id: str = "request"
+    batches: int = 1
+    bell: Bell | None = None
 
     def __post_init__(self) -> None:
         clock = self.stream.clock
@@ -99,9 +105,11 @@ class Wait:
             STREAM, REHEARSAL, "d-0001", True, clock.now(), clock.now() + timedelta(seconds=50), "tests",
             self.request_id,
             "0" * 64, "w", waits_until=clock.now() + timedelta(seconds=self.waits_seconds),
+            batches=self.batches,
+            rows=1_000,
         )  # fmt: skip
         self.became: list[Supervisor] = []
-        self.driver = WaitingDriver(attempt, rehearsal, self.become, _end)
+        self.driver = WaitingDriver(attempt, rehearsal, self.become, _end, self.bell)
         self.driver.session_started("4.2.0", "local-2", ["the script sets its own master"])
 
     def become(self, handover: Handover) -> Supervisor:
@@ -358,6 +366,67 @@ def test_a_store_that_is_away_is_asked_again(fault: Fault) -> None:
     assert stream.control.waiting(REHEARSAL) is not None
     assert len(wait.became) == 1
     assert fault is Fault.REPLY_LOST or any("out of reach" in line for line in stream.said)
+
+
+def files(wait: Wait) -> dict[str, str]:
+    """The objects of the stream, but for what says that this driver waits."""
+    found = {info.key: info.version for info in wait.stream.checkpoints.list_objects("")}
+    found.pop(layout.waiting_key(STREAM, REHEARSAL), None)
+    return found
+
+
+def runs_of(wait: Wait) -> list[str]:
+    """What was said of batches that run while the driver waits."""
+    return [line for line in wait.stream.said if "its newest batch ran" in line]
+
+
+def test_the_newest_batch_runs_into_nothing_until_the_jvm_is_warm() -> None:
+    """Before the driver says that it waits; the sink and the checkpoints are as before (Laws 4,
+    14)."""
+    wait = Wait(plan=make_plan(trigger_seconds=0.1))
+    written = list(wait.plan.sink.batches)
+    before = files(wait)
+    wait.stream.clock.after(50.0, lambda: _is_so(wait.control_waits()))
+    assert wait.ended_with() == 0
+    assert runs_of(wait) == [f"query counts: its newest batch ran {WARM_BATCHES} times, into nothing"]
+    assert wait.plan.sink.batches == written
+    assert files(wait) == before
+
+
+def test_without_rows_in_its_rehearsal_no_batch_warms_it() -> None:
+    """``--rehearse-batches 0`` asks that no row is read."""
+    wait = Wait(batches=0)
+    assert wait.ended_with() == 0
+    assert runs_of(wait) == []
+
+
+def test_a_batch_that_fails_while_it_warms_ends_nothing() -> None:
+    """The rehearsal has told it, or the stream has moved on since."""
+    wait = Wait()
+    last = max(wait.plan.sink.batches)[0]
+    wait.plan = replace(wait.plan, fails_on_rows_of=set(range(last + 3)))
+    wait.stream.clock.after(5.0, wait.follows)
+    wait.start()
+    assert runs_of(wait) == ["query counts: its newest batch ran 0 times, into nothing"]
+    assert wait.stream.kinds("d-0002")[:3] == ["Claimed", "Started", "QueryStarted"]
+
+
+def test_a_handover_that_is_told_is_taken_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On S3 the polls of a driver that has waited for long are seconds apart."""
+    monkeypatch.setattr(MemoryStore, "uri", "s3://home")
+    wait = Wait(bell=Bell(tmp_path / "bell"))
+    clock = wait.stream.clock
+    handed_over_at: list[float] = []
+
+    def hand_over() -> None:
+        wait.follows()
+        handed_over_at.append(clock.monotonic_seconds())
+        Bell(tmp_path / "bell").ring()
+
+    clock.after(83.0, hand_over)
+    wait.start()
+    took = wait.stream.events_of(Claimed, "d-0002")[0].at - (clock.now() - timedelta(seconds=clock.monotonic_seconds()))
+    assert took.total_seconds() - handed_over_at[0] < 0.1
 
 
 @pytest.mark.parametrize(

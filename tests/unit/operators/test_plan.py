@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred, redact
 
+from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.wait.condition import WaitCondition
+from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.triggers.events import EventContent
 from airflow_streamstate.triggers.streamstate import StreamStateTrigger
@@ -16,7 +20,7 @@ from support import scripted_driver
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 from support.airflow_upgrades import Pushed
-from support.scripted_rehearsal import SPARKS_WORDS, keep_plan
+from support.scripted_rehearsal import SPARKS_WORDS, keep_batches, keep_plan
 from support.scripted_stream import QUERY
 
 
@@ -38,6 +42,30 @@ def running(named: NamedHome) -> NamedHome:
     stream.deploy().runs()
     keep_plan(stream.control, "d-0001", QUERY)
     return named
+
+
+@pytest.fixture
+def with_batches(running: NamedHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> NamedHome:
+    """The same with the batches 0 to 3, and batch 4 planned; temporary files are in a folder of the test."""
+    keep_batches(running.home.checkpoints, "flights", QUERY)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    return running
+
+
+def left_of_replays(home: NamedHome, tmp_path: Path) -> list[Path]:
+    """What replays have left on this machine."""
+    return [*(tmp_path / "tmp").glob("streamstate-replay-*"), *home.base.rglob("launches/r-*")]
+
+
+def over(home: NamedHome, trigger: StreamStateTrigger) -> dict[str, Any]:
+    """The trigger's event, once what it waits for is over."""
+    hook, watch = home.hook(), WaitCondition.from_json(trigger.watch)
+    for _ in range(600):
+        if hook.client.plans.is_over("flights", watch.deployment_id):
+            break
+        hook.clock.sleep(0.05)
+    return EventContent("done", watch, result=hook.client.advance(watch).result).to_json()
 
 
 def test_a_change_that_fits_is_reported(running: NamedHome, context: MakeContext, tmp_path: Path) -> None:
@@ -92,14 +120,7 @@ def test_the_result_is_the_same_for_whoever_waits(
     trigger = deferred.value.trigger
     assert isinstance(trigger, StreamStateTrigger)
     assert (trigger.watch["wanted"], trigger.on_kill_action) == ("rehearsed", "leave")
-    hook = running.hook()
-    watch = hook.client.plans
-    for _ in range(600):
-        if watch.is_over("flights", trigger.watch["deployment_id"]):
-            break
-        hook.clock.sleep(0.05)
-    seen = hook.client.advance(WaitCondition.from_json(trigger.watch))
-    event = EventContent("done", WaitCondition.from_json(trigger.watch), result=seen.result).to_json()
+    event = over(running, trigger)
     result = plan(script, deferrable=True, fail_unless_it_fits=False).execute_complete(context(), event)
     assert (result["outcome"], result["verdict"]) == ("refused", "needs-drain")
     with pytest.raises(AirflowFailException, match="does not fit"):
@@ -159,3 +180,145 @@ def test_secrets_are_hidden_wherever_airflow_shows_them(tmp_path: Path) -> None:
     task = plan(tmp_path / "job.py", conf={"spark.hadoop.fs.s3a.secret.key": "{{ params.key }}"})
     task.conf = {"spark.hadoop.fs.s3a.secret.key": "battery-staple-10"}
     assert "battery-staple-10" not in str(redact("the key is battery-staple-10"))
+
+
+def in_turns(
+    home: NamedHome, context: Any, script: Path, between: Callable[[], None] = lambda: None, **more: Any
+) -> dict[str, Any]:
+    """The result of a task that is deferred again and again, each time continued by another worker."""
+    task = plan(script, deferrable=True, **more)
+    event: Any = None
+    for _ in range(4):
+        try:
+            return task.execute(context) if event is None else task.execute_complete(context, event)
+        except TaskDeferred as deferred:
+            trigger = deferred.trigger
+            assert isinstance(trigger, StreamStateTrigger)
+            event, task = over(home, trigger), plan(script, deferrable=True, **more)
+            between()
+    raise AssertionError("it is deferred more often than it has runs")
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_replayed_batches_are_in_the_report(
+    with_batches: NamedHome, context: MakeContext, tmp_path: Path, deferrable: bool
+) -> None:
+    """Wherever the rehearsal and the two runs are waited for; nothing is left. (Law 4)"""
+    script = scripted_driver.script(tmp_path, "changes")
+    if deferrable:
+        result = in_turns(with_batches, context(), script, replay_batches="2")
+    else:
+        result = plan(script, replay_batches="2").execute(context())
+    assert (result["outcome"], result["not_replayed"]) == ("fits", None)
+    batches = result["replay"]["queries"][QUERY]["batches"]
+    assert [(each["batch_id"], each["comparison"]["only_new"]) for each in batches] == [(3, 1), (4, 1)]
+    assert [each["rows_out"] for each in result["replay"]["old"]["queries"][QUERY]["batches"]] == [34, 34]
+    assert left_of_replays(with_batches, tmp_path) == []
+    assert len(with_batches.stream().control.rehearsal_ids()) == 3
+
+
+def test_rows_on_another_machine_are_made_again_on_this_one(
+    with_batches: NamedHome, context: MakeContext, tmp_path: Path
+) -> None:
+    """The worker that continues does not see those of the first run: it runs both."""
+
+    def elsewhere() -> None:
+        for folder in (tmp_path / "tmp").glob("streamstate-replay-*"):
+            shutil.rmtree(folder)
+
+    script = scripted_driver.script(tmp_path, "changes")
+    result = in_turns(with_batches, context(), script, elsewhere, replay_batches=1)
+    (batch,) = result["replay"]["queries"][QUERY]["batches"]
+    assert batch["comparison"]["only_new"] == 1
+    assert left_of_replays(with_batches, tmp_path) == []
+
+
+def test_a_script_that_changes_between_two_workers_fails_the_task(
+    with_batches: NamedHome, context: MakeContext, tmp_path: Path
+) -> None:
+    """What a person approves is what was planned; nothing is left."""
+    script = scripted_driver.script(tmp_path, "fits")
+
+    def changed() -> None:
+        script.write_text("changes\n")
+
+    with pytest.raises(AirflowFailException, match="was changed while it was planned"):
+        in_turns(with_batches, context(), script, changed, replay_batches=1)
+    assert left_of_replays(with_batches, tmp_path) == []
+
+
+def test_what_was_told_of_the_rehearsal_is_told_at_the_end(
+    with_batches: NamedHome, context: MakeContext, tmp_path: Path
+) -> None:
+    """By the last worker, too, when what it was known by is removed: here a library with a known bug."""
+    script = scripted_driver.script(tmp_path, "fits")
+    more = {"packages": ["org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1"], "replay_batches": 1}
+    results = [
+        plan(script, **more).execute(context()),
+        in_turns(with_batches, context(run_id="manual__2"), script, **more),
+    ]
+    assert [sum("SPARK-57438" in note for note in result["notes"]) for result in results] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("word", "more", "text"),
+    [
+        ("divides", {}, "batch 4 fails: ZeroDivisionError"),
+        ("changes", {"fail_on_changed_rows": "True"}, f"gives other rows.*3 of {QUERY}"),
+        ("changes", {"fail_on_changed_rows": True, "fail_unless_it_fits": False}, "gives other rows"),
+    ],
+)
+def test_what_a_replay_shows_can_fail_the_task(
+    with_batches: NamedHome, ours: Any, pushed: Pushed, tmp_path: Path, word: str, more: dict[str, Any], text: str
+) -> None:
+    """No retry changes it; its report is pushed."""
+    task = plan(scripted_driver.script(tmp_path, word), replay_batches=2, **more)
+    with pytest.raises(AirflowFailException, match=text):
+        task.execute(ours)
+    assert pushed["return_value"]["outcome"] == ("refused" if word == "divides" else "fits")
+    assert left_of_replays(with_batches, tmp_path) == []
+
+
+def test_a_task_that_is_killed_ends_its_replay(
+    with_batches: NamedHome, context: MakeContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the recorded version runs: the new one does not, and nothing is left."""
+    script = scripted_driver.script(tmp_path, "fits")
+    task = plan(script, replay_batches=2)
+    control = with_batches.stream().control
+    is_over = Rehearsals.is_over
+
+    def killed(rehearsals: Rehearsals, stream_id: str, rehearsal_id: str) -> bool:
+        rehearsal = control.rehearsal(rehearsal_id)
+        if rehearsal is not None and rehearsal.replay is not None:
+            task.on_kill()
+        return is_over(rehearsals, stream_id, rehearsal_id)
+
+    monkeypatch.setattr(Rehearsals, "is_over", killed)
+    with pytest.raises(AirflowException, match="the task was ended"):
+        task.execute(context())
+    replays = [each for each in map(control.rehearsal, control.rehearsal_ids()) if each is not None and each.replay]
+    assert len(replays) == 1
+    assert control.verdict(replays[0].rehearsal_id) is not None
+    assert left_of_replays(with_batches, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"replay_batches": "many"}, "no whole number"),
+        ({"replay_batches": -1}, "cannot be replayed"),
+        ({"replay_batches": 101}, "cannot be replayed"),
+        ({"replay_batches": 2, "fail_on_changed_rows": "perhaps"}, "neither true nor false"),
+        ({"fail_on_changed_rows": True}, "none is replayed"),
+    ],
+)
+def test_a_replay_that_cannot_be_is_refused_when_the_dag_is_parsed(more: dict[str, Any], said: str) -> None:
+    """A template is refused when it is rendered."""
+    with pytest.raises(InvalidRequestError, match=said):
+        plan(None, **more)
+    task = plan(None, replay_batches="{{ params.replay }}", fail_on_changed_rows="{{ params.fails }}")
+    task.replay_batches = more.get("replay_batches", 0)
+    task.fail_on_changed_rows = more.get("fail_on_changed_rows", False)
+    with pytest.raises(InvalidRequestError, match=said):
+        task.replayed()

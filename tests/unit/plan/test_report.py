@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,8 +12,23 @@ import pytest
 from airflow_streamstate.errors import DeadlineExceededError, DeploymentFailedError, IncompatibleUpgradeError
 from airflow_streamstate.plan.codes import ADVICE, advice, difference
 from airflow_streamstate.plan.differences import Comparison, DeploymentComparison, compared, gravest
-from airflow_streamstate.plan.report import START_ONE, PlanReport, report_of, to_markdown
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery
+from airflow_streamstate.plan.replay_report import ReplayedQuery, ReplayedVersions, ReplayReport
+from airflow_streamstate.plan.report import (
+    START_ONE,
+    PlanReport,
+    queries_to_replay,
+    replay_sentences,
+    report_of,
+    to_markdown,
+    with_replay,
+)
+from airflow_streamstate.protocol.rehearsals import (
+    Rehearsal,
+    RehearsalVerdict,
+    RehearsedQuery,
+    ReplayedBatch,
+    RowComparison,
+)
 
 AT = datetime(2026, 3, 1, 10, tzinfo=UTC)
 ACCEPTED = RehearsedQuery("accepted", "restored", 0.5)
@@ -126,3 +142,96 @@ def test_the_markdown_says_it_all_and_nothing_breaks_out_of_a_cell() -> None:
     assert text.count("```") == 2
     nowhere = replace(DRAIN, differences=(replace(DRAIN.differences[0], path=""),))
     assert "in `counts`: " in to_markdown(report({"counts": nowhere}))
+
+
+BAD = "batch 4 fails: KeyError: 'k'"
+SAME = ReplayedBatch(3, 10, 2, 0.5, comparison=RowComparison(2, 0, 0))
+RAN = ReplayedQuery("done", "", (SAME,))
+BROKEN = ReplayedQuery("failed", BAD, (SAME, ReplayedBatch(4, error="KeyError: 'k'")))
+GONE = ReplayedQuery("refused", "the rows are gone")
+LATE = ReplayedQuery("deadline", "it was not over")
+
+
+def replay(new: ReplayedQuery, old: ReplayedQuery = RAN, **facts: Any) -> ReplayedVersions:
+    """Of a stream with the query ``counts``; ``facts`` are of the new version."""
+    both = [
+        ReplayReport("orders", "r-0b8e3c525f0e-0002", "d-0003", "/out", query.outcome, {"counts": query}, 1.0)
+        for query in (old, new)
+    ]
+    return ReplayedVersions(both[0], replace(both[1], **facts))
+
+
+@pytest.mark.parametrize(
+    ("found", "outcome", "reason", "error"),
+    [
+        (replay(RAN), "fits", "", None),
+        (replay(BROKEN), "refused", f"in the replay of query counts {BAD}", IncompatibleUpgradeError),
+        (
+            replay(BROKEN, BROKEN),
+            "refused",
+            f"in the replay of query counts {BAD}, as in the version that runs",
+            IncompatibleUpgradeError,
+        ),
+        (replay(RAN, BROKEN), "fits", "", None),
+        (
+            replay(BROKEN, outcome="deadline", error="it was not over"),
+            "refused",
+            f"in the replay of query counts {BAD}",
+            IncompatibleUpgradeError,
+        ),
+        (
+            replay(LATE, outcome="deadline", error="it was not over"),
+            "deadline",
+            "the replay was not over in time: it was not over",
+            DeadlineExceededError,
+        ),
+        (
+            replay(ReplayedQuery("failed", "ImportError: no"), outcome="failed", error="ImportError: no"),
+            "failed",
+            "the new version failed in its replay: ImportError: no",
+            DeploymentFailedError,
+        ),
+        (replay(GONE, GONE), "fits", "", None),
+        (replay(GONE), "fits", "", None),
+    ],
+)
+def test_what_fails_in_the_new_version_alone_decides(
+    found: ReplayedVersions, outcome: str, reason: str, error: type[Exception] | None
+) -> None:
+    """Neither what the recorded version does, nor rows that are gone."""
+    told = with_replay(report({"counts": Comparison()}), found)
+    assert (told.outcome, told.reason) == (outcome, reason)
+    assert json.loads(json.dumps(told.to_json()["replay"])) == told.to_json()["replay"]
+    raised = told.as_error()
+    assert raised is None if error is None else type(raised) is error
+    assert raised is None or "replay" in str(raised) or error is IncompatibleUpgradeError
+
+
+def test_rows_that_are_gone_are_told_and_no_changed_rows() -> None:
+    """Where no batch ran in the new version nothing was compared."""
+    told = with_replay(report({"counts": Comparison()}), replay(GONE, GONE))
+    assert (told.replay, told.not_replayed) == (None, "query counts: the rows are gone")
+    assert told.as_error(fails_on_changed_rows=True) is None
+
+
+def test_changed_rows_are_an_error_only_where_that_is_asked_for() -> None:
+    """And so are rows that could not be compared, as those of a batch that failed in the recorded version."""
+    changed = replace(SAME, comparison=RowComparison(1, 1, 1))
+    for batch in (changed, replace(SAME, comparison=None)):
+        told = with_replay(report({"counts": Comparison()}), replay(replace(RAN, batches=(batch,))))
+        assert told.as_error() is None
+        error = told.as_error(fails_on_changed_rows=True)
+        assert isinstance(error, IncompatibleUpgradeError)
+        assert error.context["batches"] == ["3 of counts"]
+        assert "the rows are others, or were not compared: batch 3 of counts" in replay_sentences(told)
+
+
+def test_what_cannot_go_on_with_the_state_is_not_replayed() -> None:
+    """Query by query: a new one, and one whose drain was made already."""
+    seeded = {"counts": RehearsedQuery("accepted", "seeded", 0.5)}
+    names, why_not = queries_to_replay(report({"counts": DRAIN}, seeded))
+    assert (names, why_not) == ((), "no query of the new version goes on with the state of the recorded one")
+    assert queries_to_replay(report({"counts": Comparison()}, seeded)) == (("counts",), "")
+    started = {"counts": ACCEPTED, "more": RehearsedQuery("accepted", "fresh", 0.5)}
+    two = report({"counts": RENAMED, "more": ADDED}, started, fresh_queries=("more",))
+    assert queries_to_replay(two) == (("counts",), "")

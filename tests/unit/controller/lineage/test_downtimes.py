@@ -12,7 +12,7 @@ from airflow_streamstate.controller.lineage.downtimes import downtime_json
 from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.downtimes import PHASES, Downtime, FirstBatch, QueryEnd
-from airflow_streamstate.protocol.events import Claimed, QueryStarted, Stopped
+from airflow_streamstate.protocol.events import Claimed, Finished, QueryStarted, Stopped
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from support.clocked_store import ClockedStore
 from support.fake_clock import FakeClock
@@ -197,3 +197,22 @@ def test_a_first_batch_that_no_driver_saw_has_the_time_of_the_store_alone(tmp_pa
     stage.clock.advance(3)
     reports(stage, FirstBatch(4, stage.clock.now(), stage.clock.now()), attempt=2)
     assert [(one.seconds, one.has_ended) for one in found(stage)] == [(None, True)]
+
+
+@pytest.mark.parametrize(("trigger", "downtimes"), [("available_now", 0), ("default", 1)])
+def test_a_run_that_its_trigger_has_ended_begins_no_downtime(stage: Stage, trigger: str, downtimes: int) -> None:
+    """What lies behind it is the time between two runs."""
+    stage.deploy()
+    stage.come_to_life()
+    stage.start_query(trigger=trigger)
+    stage.run_batches(3)
+    manifest = stage.keep("stopped")
+    positions = {name: query.position for name, query in manifest.queries.items()}
+    stage.say(Finished, snapshot_id=manifest.snapshot_id, queries=positions)
+    stage.end()
+    stage.clock.advance(3_600)
+    deployment_id = next_version(stage, 2)
+    stage.run_batches(4, deployment_id=deployment_id)
+    assert len(found(stage)) == downtimes
+    (period,) = lineage_of(stage.home, STREAM).not_running
+    assert period.between_runs is (downtimes == 0)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.controller.lineage.not_running import not_running
 from airflow_streamstate.protocol.downtimes import QueryEnd
 from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Claimed, Drained, Draining, Ignored, Stopped
+from airflow_streamstate.protocol.events import Claimed, Drained, Draining, Failed, Finished, Ignored, Stopped
 from support.sim_stage import STREAM, Stage
 
 
@@ -101,3 +103,32 @@ def test_a_flush_of_a_stream_that_stood_hides_no_period_without_a_query(stage: S
         ("d-0001 attempt 2 (drained)", "d-0002 attempt 1 (no last word)"),
     ]
     assert [one.until_at and (one.until_at - one.from_at).total_seconds() for one in found] == [100, 20]
+
+
+@pytest.mark.parametrize(
+    ("triggers", "ends_well", "between_runs"),
+    [
+        (("available_now", "once"), True, True),
+        (("available_now", "default"), True, False),
+        (("available_now", "once"), False, False),
+    ],
+)
+def test_between_two_runs_that_end_by_themselves_nothing_was_to_run(
+    stage: Stage, triggers: tuple[str, str], ends_well: bool, between_runs: bool
+) -> None:
+    """Of every query of the script; a run that failed is no such end."""
+    stage.deploy()
+    stage.come_to_life()
+    for name, trigger in zip(("counts", "raw"), triggers, strict=True):
+        stage.start_query(name, trigger=trigger)
+    if ends_well:
+        stage.say(Finished, snapshot_id="s", queries={})
+    else:
+        stage.say(Failed, error="ValueError: boom", traceback="")
+    stage.clock.sleep(3_600)
+    (lasting,) = not_running(said(stage), {})
+    assert (lasting.between_runs, lasting.until_at) == (between_runs, None)
+    stage.start_query(attempt=2, trigger="available_now")
+    (over,) = not_running(said(stage), {})
+    assert (over.between_runs, over.to_json()["seconds"]) == (between_runs, 3_600.0)
+    assert over.to_json()["between_runs"] is between_runs

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.rehearsal.replays import NOT_STARTED, ReplayRequest, ReplayView, replay_report
+from airflow_streamstate.controller.rehearsal.rehearsals import Report
+from airflow_streamstate.controller.rehearsal.replays import ReplayRequest, ReplayView
 from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.errors import DeploymentNotFoundError, InvalidRequestError, StreamNotFoundError
+from airflow_streamstate.errors import (
+    ConflictError,
+    DeploymentNotFoundError,
+    InvalidRequestError,
+    StreamNotFoundError,
+)
+from airflow_streamstate.plan.replay_report import NOT_STARTED, replay_report
+from airflow_streamstate.plan.report import PlanReport, QueryReport
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.rehearsals import (
@@ -32,9 +42,13 @@ def running(stage: Stage) -> Stage:
     return stage
 
 
-def begin(stage: Stage, out: Path, *, conf: dict[str, str] | None = None, **asked: Any) -> ReplayView:
+def request_for(out: Path, *, conf: dict[str, str] | None = None, **asked: Any) -> ReplayRequest:
     change = ChangeRequest(STREAM, master="local[*]", conf=conf or {})
-    return stage.controller.replays.begin(ReplayRequest(change=change, out=str(out), deadline_seconds=100, **asked))
+    return ReplayRequest(change=change, out=str(out), **{"deadline_seconds": 100, **asked})
+
+
+def begin(stage: Stage, out: Path, **asked: Any) -> ReplayView:
+    return stage.controller.replays.begin(request_for(out, **asked))
 
 
 def outside(stage: Stage) -> dict[str, bytes]:
@@ -113,6 +127,51 @@ def test_what_does_not_exist_is_told(running: Stage, tmp_path: Path) -> None:
     with pytest.raises(StreamNotFoundError):
         running.controller.replays.begin(ReplayRequest(change=ChangeRequest("nowhere")))
     assert running.control.rehearsal_ids() == []
+
+
+def test_of_the_queries_of_a_plan_those_with_a_batch_are_replayed(running: Stage, tmp_path: Path) -> None:
+    """The others are noted; without any of them nothing is recorded."""
+    unused = running.checkpoint("raw", "d-0001")
+    unused.store.put(unused.metadata_key, b'{"id":"7d444840-9dc0-41d1-b245-5ffdce74fad2"}')
+    with pytest.raises(InvalidRequestError, match="none has read rows yet"):
+        begin(running, tmp_path / "out")
+    view = begin(running, tmp_path / "out", among=("counts", "raw"))
+    assert view.batches == {"counts": (3,)}
+    rehearsal = running.control.rehearsal(view.replay_id)
+    assert rehearsal is not None
+    (note,) = rehearsal.notes
+    assert note.startswith("query raw: no batch of this query can be replayed")
+    with pytest.raises(InvalidRequestError, match="no query of this deployment has a checkpoint whose batches"):
+        begin(running, tmp_path / "other", among=("nothing",))
+    assert running.control.rehearsal_ids() == [view.replay_id]
+
+
+def test_what_interrupts_the_wait_ends_the_replay(running: Stage, tmp_path: Path) -> None:
+    """Its driver is killed, and its launch is gone."""
+
+    @contextmanager
+    def interrupted(_view: ReplayView) -> Iterator[Report]:
+        yield lambda _text: None
+        raise KeyboardInterrupt
+
+    request = request_for(tmp_path / "out", deadline_seconds=1)
+    with pytest.raises(KeyboardInterrupt):
+        running.controller.replays.run(request, interrupted)
+    (replay_id,) = running.control.rehearsal_ids()
+    assert f"kill {launch_key_for(replay_id, 1)}" in running.launcher.calls
+
+
+def test_a_script_that_changed_since_its_rehearsal_is_not_replayed(running: Stage) -> None:
+    """What a person approves is what was planned."""
+    change = ChangeRequest(STREAM, running.script("v2", "v2.py"))
+    view = running.controller.plans.begin(change)
+    query = QueryReport("same", rehearsed=RehearsedQuery("accepted", "restored"))
+    report = PlanReport(STREAM, view.rehearsal_id, "d-0001", "fits", "", "same", {"counts": query}, True, 1.0)
+    running.script("v3", "v2.py")
+    known = running.control.rehearsal_ids()
+    with pytest.raises(ConflictError, match="was changed while it was planned"):
+        running.controller.replays.add_to(report, ChangeRequest(STREAM, change.application), 1, nullcontext)  # type: ignore[arg-type]
+    assert running.control.rehearsal_ids() == known
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -63,6 +64,7 @@ def test_only_what_came_to_its_end_since_it_was_asked_for_counts() -> None:
     older, dead_before, moved, lasting = still(-90, -80), still(-5, 2), still(10, 11.5), still(20, None)
     assert not_running_seconds([older, dead_before, moved, lasting], now) == 8.5
     assert not_running_seconds([older, lasting], now) is None
+    assert not_running_seconds([replace(dead_before, between_runs=True), moved], now) == 3.5
 
 
 def test_the_downtime_of_an_upgrade_is_from_commit_to_commit(tmp_path: Path) -> None:

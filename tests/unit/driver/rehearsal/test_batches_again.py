@@ -8,29 +8,12 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.rehearsals import RehearsedQuery
 from support.rehearsal_stage import REHEARSAL, Stage
 from support.simulated_connector import install_connector
 from support.simulated_driver import STREAM, make_plan
 from support.simulated_query import SimulatedPlan
-
-
-@pytest.fixture
-def stage() -> Stage:
-    """A stage before its first deployment."""
-    return Stage()
-
-
-@pytest.fixture
-def plan() -> SimulatedPlan:
-    """A count per window."""
-    return make_plan()
-
-
-def old_checkpoint(stage: Stage) -> Checkpoint:
-    return Checkpoint(stage.stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", "counts"))
 
 
 def rehearsed(stage: Stage, plan: SimulatedPlan, snapshot_id: str, **asked: Any) -> RehearsedQuery:
@@ -44,8 +27,7 @@ def test_the_last_batches_run_again_with_their_rows(stage: Stage, plan: Simulate
     snapshot_id = stage.stopped(plan)
     written, before = list(plan.sink.batches), stage.outside()
     found = rehearsed(stage, plan, snapshot_id)
-    last = old_checkpoint(stage).position().batch_id
-    assert last is not None
+    last = stage.last_batch_id
     assert (found.outcome, found.batch_ids) == ("accepted", (last - 1, last))
     assert found.rows_in
     assert plan.sink.batches == written
@@ -57,8 +39,7 @@ def test_the_last_batches_run_again_with_their_rows(stage: Stage, plan: Simulate
 def test_without_rows_a_version_that_fails_on_one_is_accepted(stage: Stage, plan: SimulatedPlan) -> None:
     """Its empty batch runs: only rows tell."""
     snapshot_id = stage.stopped(plan)
-    last = old_checkpoint(stage).position().batch_id
-    assert last is not None
+    last = stage.last_batch_id
     broken = replace(plan, fails_on_rows_of={last})
     assert rehearsed(stage, broken, snapshot_id, batches=0).outcome == "accepted"
 
@@ -66,8 +47,7 @@ def test_without_rows_a_version_that_fails_on_one_is_accepted(stage: Stage, plan
 def test_a_version_that_fails_on_a_row_is_named_with_its_batch(stage: Stage, plan: SimulatedPlan) -> None:
     """The first batch that ran before it is told, too."""
     snapshot_id = stage.stopped(plan)
-    last = old_checkpoint(stage).position().batch_id
-    assert last is not None
+    last = stage.last_batch_id
     found = rehearsed(stage, replace(plan, fails_on_rows_of={last}), snapshot_id)
     assert (found.outcome, found.batch_ids) == ("failed", (last - 1,))
     assert (
@@ -78,9 +58,9 @@ def test_a_version_that_fails_on_a_row_is_named_with_its_batch(stage: Stage, pla
 def test_rows_are_bounded(stage: Stage, plan: SimulatedPlan) -> None:
     """No batch begins once so many rows were read; what did not run is told."""
     snapshot_id = stage.stopped(plan)
-    last = old_checkpoint(stage).position().batch_id
+    last = stage.last_batch_id
     found = rehearsed(stage, plan, snapshot_id, rows=1)
-    assert found.batch_ids == (int(last or 0) - 1,)
+    assert found.batch_ids == (last - 1,)
     assert found.notes == (f"batch {last} was not run again: 1 rows had passed",)
 
 
@@ -96,7 +76,7 @@ def test_a_batch_with_more_rows_is_read_in_part(stage: Stage) -> None:
     """By its source's own offsets, from its beginning; how much is told, and the batch after it does not run."""
     plan = make_plan(shows_sources=True)
     snapshot_id = stage.stopped(plan)
-    last = int(old_checkpoint(stage).position().batch_id or 0)
+    last = stage.last_batch_id
     found = rehearsed(stage, plan, snapshot_id, rows=4)
     assert (found.outcome, found.batch_ids, found.rows_in) == ("accepted", (last - 1,), 4)
     assert found.notes == (f"batch {last - 1} has 10 rows: about 4 of them were read",)
@@ -105,7 +85,7 @@ def test_a_batch_with_more_rows_is_read_in_part(stage: Stage) -> None:
 def test_without_the_state_of_before_the_rows_go_into_the_newest(stage: Stage, plan: SimulatedPlan) -> None:
     """Spark has cleaned up meanwhile; the verdict says so."""
     snapshot_id = stage.stopped(plan)
-    checkpoint = old_checkpoint(stage)
+    checkpoint = stage.old_checkpoint
     last = checkpoint.position().batch_id
     for info in list(checkpoint.store.list_objects(checkpoint.key("state/"))):
         if info.key.endswith((".delta", ".snapshot", ".zip")):

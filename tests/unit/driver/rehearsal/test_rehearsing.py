@@ -24,12 +24,6 @@ from support.simulated_driver import STREAM, make_plan, never_do, waiting_script
 from support.simulated_query import SimulatedPlan, SimulatedStartable
 
 
-@pytest.fixture
-def stage() -> Stage:
-    """A stage before its first deployment."""
-    return Stage()
-
-
 def test_a_version_that_fits_is_accepted_and_nothing_but_its_own_is_touched(stage: Stage, plan: SimulatedPlan) -> None:
     """No input is read, no sink written, no event said, and the snapshot and all checkpoints stay (Law 4)."""
     snapshot_id = stage.stopped(plan)

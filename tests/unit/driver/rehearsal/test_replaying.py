@@ -5,37 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.rehearsals import RehearsedQuery, RowComparison
 from support.rehearsal_stage import REHEARSAL, Stage
 from support.simulated_driver import STREAM, make_plan
 from support.simulated_query import SimulatedPlan
-
-
-@pytest.fixture
-def stage() -> Stage:
-    """A stage before its first deployment."""
-    return Stage()
-
-
-@pytest.fixture
-def plan() -> SimulatedPlan:
-    """A count per window."""
-    return make_plan()
-
-
-def old_checkpoint(stage: Stage) -> Checkpoint:
-    return Checkpoint(stage.stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", "counts"))
-
-
-def last_of(stage: Stage) -> int:
-    """The last committed batch."""
-    last = old_checkpoint(stage).position().batch_id
-    assert last is not None
-    return last
 
 
 def replayed(stage: Stage, plan: SimulatedPlan, out: Path, *batch_ids: int, name: str = "counts") -> RehearsedQuery:
@@ -47,7 +21,7 @@ def replayed(stage: Stage, plan: SimulatedPlan, out: Path, *batch_ids: int, name
 def test_batches_run_again_into_files_and_into_no_sink(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
     """Over their own bounds, on a fork that is gone afterwards; nothing else is touched. (Law 4)"""
     stage.stopped(plan)
-    last, written, before = last_of(stage), list(plan.sink.batches), stage.outside()
+    last, written, before = stage.last_batch_id, list(plan.sink.batches), stage.outside()
     found = replayed(stage, plan, tmp_path, last - 1, last)
     assert (found.outcome, [batch.batch_id for batch in found.replayed]) == ("accepted", [last - 1, last])
     for batch in found.replayed:
@@ -67,7 +41,7 @@ def test_a_batch_that_was_planned_and_never_committed_runs_as_it_was_planned(
 ) -> None:
     """The one that failed: it fails again with the script's own error, and runs in a version that is mended."""
     stage.stopped(plan)
-    checkpoint, last = old_checkpoint(stage), last_of(stage)
+    checkpoint, last = stage.old_checkpoint, stage.last_batch_id
     checkpoint.store.delete(checkpoint.commit_key(last))
     for batch_id in checkpoint.offset_ids():
         if batch_id > last:
@@ -84,7 +58,7 @@ def test_a_batch_that_was_planned_and_never_committed_runs_as_it_was_planned(
 def test_what_did_not_run_is_told(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
     """The batches after the one that fails have no state to begin with."""
     stage.stopped(plan)
-    last = last_of(stage)
+    last = stage.last_batch_id
     found = replayed(stage, replace(plan, fails_on_rows_of={last - 1}), tmp_path, last - 1, last)
     assert [batch.batch_id for batch in found.replayed] == [last - 1]
     assert found.notes == (f"not run: batch {last}",)
@@ -93,7 +67,7 @@ def test_what_did_not_run_is_told(stage: Stage, plan: SimulatedPlan, tmp_path: P
 def test_rows_are_compared_with_those_of_another_version(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
     """Batch by batch; where the other has no rows, none are."""
     stage.stopped(plan)
-    last = last_of(stage)
+    last = stage.last_batch_id
     old = replayed(stage, plan, tmp_path / "old", last)
     assert old.replayed[0].comparison is None
     stage.forget()
@@ -106,11 +80,11 @@ def test_rows_are_compared_with_those_of_another_version(stage: Stage, plan: Sim
 def test_state_that_is_gone_meanwhile_refuses(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
     """A running query has moved on since the batches were chosen."""
     stage.stopped(plan)
-    checkpoint = old_checkpoint(stage)
+    checkpoint = stage.old_checkpoint
     for info in list(checkpoint.store.list_objects(checkpoint.key("state/"))):
         if info.key.endswith((".delta", ".snapshot", ".zip")):
             checkpoint.store.delete(info.key)
-    found = replayed(stage, plan, tmp_path, last_of(stage))
+    found = replayed(stage, plan, tmp_path, stage.last_batch_id)
     assert found.outcome == "refused"
     assert found.error.startswith("the log or the state of before these batches was cleaned up meanwhile")
 
@@ -119,7 +93,7 @@ def test_a_version_that_reads_other_sources_is_refused(stage: Stage, plan: Simul
     """The entry of the batch has no bounds for them."""
     stage.stopped(plan)
     other = replace(plan, sources=[*plan.sources, *make_plan().sources])
-    found = replayed(stage, other, tmp_path, last_of(stage))
+    found = replayed(stage, other, tmp_path, stage.last_batch_id)
     assert found.outcome == "refused"
     assert found.error.startswith("this version reads another number of sources than the batch did")
 
@@ -127,6 +101,6 @@ def test_a_version_that_reads_other_sources_is_refused(stage: Stage, plan: Simul
 def test_a_query_that_was_not_asked_for_is_not_run(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
     """Its ``start()`` returns a query that is over."""
     stage.stopped(plan)
-    found = replayed(stage, plan, tmp_path, last_of(stage), name="raw")
+    found = replayed(stage, plan, tmp_path, stage.last_batch_id, name="raw")
     assert (found.outcome, found.notes) == ("not_run", ("no batch of it was asked for",))
     assert list(tmp_path.iterdir()) == []

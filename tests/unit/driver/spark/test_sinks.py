@@ -70,7 +70,8 @@ class _NoCatalog(_Asked):
     def _sink(self) -> Sink:
         raise TimeoutError("the metastore does not answer")
 
-    def _stated(self) -> Sink:
+    @property
+    def _stated(self) -> Sink:  # type: ignore[override]
         return self.sink
 
     def _catalog_of(self, table: str) -> str:

@@ -1,0 +1,193 @@
+"""The report of a replay: what became of each recorded batch, in one version or in two. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery, ReplayedBatch
+
+ReplayOutcome = Literal["done", "failed", "refused", "deadline"]
+NOT_STARTED = "the script did not start this query"
+
+
+@dataclass(frozen=True)
+class ReplayedQuery:
+    """What became of one query.
+
+    Attributes:
+        outcome: ``done``: each batch has run; ``failed`` in the script or in Spark; ``refused`` by a rule of this
+            package.
+        error: why it is not done, one line; "" where it is.
+        batches: those that ran, and the one that failed.
+    """
+
+    outcome: ReplayOutcome
+    error: str = ""
+    batches: tuple[ReplayedBatch, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """A replay at its end.
+
+    Attributes:
+        outcome: the worst of all queries; ``deadline``: it was not over in time.
+        error: why the script or the driver did not come to its end; "" where it did.
+        traceback, log_tail: of a script that failed, of a driver that died.
+    """
+
+    stream_id: str
+    replay_id: str
+    deployment_id: str
+    out: str
+    outcome: ReplayOutcome
+    queries: Mapping[str, ReplayedQuery]
+    seconds: float
+    error: str = ""
+    traceback: str = ""
+    log_tail: str = ""
+    spark_version: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def has_same_rows(self) -> bool:
+        """Whether every batch was compared and has the same rows."""
+        compared = [batch.comparison for query in self.queries.values() for batch in query.batches]
+        return all(comparison is not None and comparison.is_same for comparison in compared)
+
+    def to_json(self) -> dict[str, Any]:
+        """As the shell and Airflow show it; plain JSON, as an XCom names the type of a tuple."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+@dataclass(frozen=True)
+class ReplayedVersions:
+    """The same batches in the recorded version and in a new one, on forks of the same state.
+
+    Attributes:
+        new: the ``comparison`` of each of its batches is with the rows of the recorded version.
+    """
+
+    old: ReplayReport
+    new: ReplayReport
+
+    @property
+    def pairs(self) -> tuple[tuple[str, ReplayedBatch | None, ReplayedBatch | None], ...]:
+        """Each batch that ran: its query, and what became of it in the old and in the new version; None where it did
+        not run."""
+        found: list[tuple[str, ReplayedBatch | None, ReplayedBatch | None]] = []
+        for name in self.new.queries:
+            old, new = (
+                {batch.batch_id: batch for batch in report.queries[name].batches} if name in report.queries else {}
+                for report in (self.old, self.new)
+            )
+            found += [(name, old.get(number), new.get(number)) for number in sorted({*old, *new})]
+        return tuple(found)
+
+    def without_files(self) -> ReplayedVersions:
+        """The same where the files of the rows are not kept: no folder and no file is named."""
+        return ReplayedVersions(_without_files(self.old), _without_files(self.new))
+
+    def to_json(self) -> dict[str, Any]:
+        """The answer of the new version; ``old``: that of the recorded one."""
+        return {**self.new.to_json(), "old": self.old.to_json()}
+
+
+def _without_files(report: ReplayReport) -> ReplayReport:
+    queries = {
+        name: replace(query, batches=tuple(replace(batch, folder="", files=()) for batch in query.batches))
+        for name, query in report.queries.items()
+    }
+    return replace(report, out="", queries=queries)
+
+
+Column = tuple[str, Callable[[ReplayedBatch | None, ReplayedBatch | None], object]]
+VERSIONS_COLUMNS: tuple[Column, ...] = (
+    ("rows in", lambda old, new: _first("rows_in", new, old)),
+    ("rows out, old", lambda old, _new: _first("rows_out", old)),
+    ("rows out, new", lambda _old, new: _first("rows_out", new)),
+    ("same", lambda _old, new: _compared("same", new)),
+    ("only old", lambda _old, new: _compared("only_old", new)),
+    ("only new", lambda _old, new: _compared("only_new", new)),
+    ("seconds, old", lambda old, _new: _first("seconds", old)),
+    ("seconds, new", lambda _old, new: _first("seconds", new)),
+)
+"""The numbers that tables show of a batch in two versions: the title, and the number; None where there is none."""
+
+
+def versions_rows(found: ReplayedVersions) -> list[tuple[str, ...]]:
+    """The rows of a table of two versions: the query, the batch, and the numbers of ``VERSIONS_COLUMNS``."""
+    return [
+        (name, str(_first("batch_id", new, old)), *(_cell(number_of(old, new)) for _, number_of in VERSIONS_COLUMNS))
+        for name, old, new in found.pairs
+    ]
+
+
+def samples_of(name: str, batch: ReplayedBatch | None) -> dict[str, str]:
+    """By title, the first rows of a batch that only one version has, one in a line."""
+    if batch is None or batch.comparison is None:
+        return {}
+    sides = {"old": batch.comparison.samples_old, "new": batch.comparison.samples_new}
+    return {f"batch {batch.batch_id} of {name}, only {side}": "\n".join(rows) for side, rows in sides.items() if rows}
+
+
+def _first(name: str, *batches: ReplayedBatch | None) -> object:
+    found = (getattr(batch, name) for batch in batches if batch is not None)
+    return next((value for value in found if value is not None), None)
+
+
+def _compared(name: str, batch: ReplayedBatch | None) -> object:
+    return None if batch is None or batch.comparison is None else getattr(batch.comparison, name)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if isinstance(value, float) else f"{value:,}"
+
+
+def replay_report(
+    rehearsal: Rehearsal, batches: Mapping[str, tuple[int, ...]], out: str, verdict: RehearsalVerdict
+) -> ReplayReport:
+    """The report of a replay that is over. Pure.
+
+    Args:
+        batches: by query, those that were asked for.
+    """
+    queries = {
+        name: _query(verdict.queries.get(name), verdict.error or NOT_STARTED, is_late=verdict.outcome == "deadline")
+        for name in batches
+    }
+    outcomes = {query.outcome for query in queries.values()}
+    worst: tuple[ReplayOutcome, ...] = ("failed", "refused", "done")
+    outcome = next(each for each in worst if each in outcomes) if verdict.outcome == "done" else verdict.outcome
+    return ReplayReport(
+        stream_id=rehearsal.stream_id,
+        replay_id=rehearsal.rehearsal_id,
+        deployment_id=rehearsal.deployment_id,
+        out=out,
+        outcome=outcome,
+        queries=queries,
+        seconds=verdict.seconds,
+        error=verdict.error,
+        traceback=verdict.traceback,
+        log_tail=verdict.log_tail,
+        spark_version=verdict.spark_version,
+        notes=tuple(dict.fromkeys((*rehearsal.notes, *verdict.notes))),
+    )
+
+
+def _query(found: RehearsedQuery | None, why_not: str, *, is_late: bool) -> ReplayedQuery:
+    if found is None:
+        return ReplayedQuery("deadline" if is_late else "failed", why_not)
+    outcome: ReplayOutcome = {"accepted": "done", "refused": "refused"}.get(found.outcome, "failed")  # type: ignore[assignment]
+    return ReplayedQuery(outcome, found.error, found.replayed, found.notes)
