@@ -36,6 +36,7 @@ def test_the_script_wins_with_its_own_master_and_settings() -> None:
 
 
 def test_the_master_of_a_connection_is_that_of_the_launch() -> None:
+    """The deployment names none then."""
     (said,) = notes({}, {MASTER: "local[2]"}, {MASTER: "spark://host:7077"}, master="")
     assert "wins over spark://host:7077" in said
     assert notes({}, {MASTER: "spark://host:7077"}, {MASTER: "spark://host:7077"}, master="") == []
@@ -50,10 +51,12 @@ def test_what_spark_reads_only_at_its_launch_comes_too_late() -> None:
 
 
 def test_values_under_names_of_secrets_are_hidden() -> None:
+    """Notes are read in logs, events and plans."""
     (said,) = notes({"spark.my.token": "first-1"}, {"spark.my.token": "second-2"}, {})
     assert "first-1" not in said
     assert "second-2" not in said
 
 
 def test_the_keys_that_are_asked_for_hold_the_deployments_own() -> None:
+    """And the master, and what comes too late."""
     assert {MASTER, "spark.mine", "spark.jars.packages"} <= set(launch_keys({"spark.mine": "1"}))
