@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.control.bell import OF_DRIVER, TO_DRIVER
@@ -45,6 +46,9 @@ from airflow_streamstate.snapshot.state_order import StateOrder
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.s3a import SERVER_SCHEMES, s3a_uri
+
+if TYPE_CHECKING:
+    from airflow_streamstate.driver.spark.interception import Interception
 
 Redact = Callable[[str], str]
 FAILED_STATUS = 1
@@ -258,7 +262,7 @@ def _run_script(
     OF_THIS_PROCESS.begin()
     try:
         # After the claim: importing pyspark takes a second, during which the agent reads commands.
-        intercept(supervisor, clock, is_again=is_again)
+        interception = intercept(supervisor, clock, is_again=is_again)
         from airflow_streamstate.driver.spark.jvm import jvm_is_gone
     except (InvalidRequestError, ImportError) as error:
         _say(error, config.secrets)
@@ -268,6 +272,7 @@ def _run_script(
         # The JVM is gone: the script's error says nothing about its queries, and the watchdog ends this process.
         if is_child_of_jvm(os.environ) and any(jvm_is_gone(origin) for origin in origins_of(error)):
             clock.sleep(LOST_JVM_SECONDS)
+        interception.tell_of_failed_script()
 
     if config.script_path is not None:
         placed, folder = Path(config.application).parent, Path(config.script_path).resolve().parent
@@ -276,7 +281,9 @@ def _run_script(
     return run_script(config.application, config.arguments, before_report, redacted, config.script_path, end)
 
 
-def intercept(supervisor: Supervisor | Rehearsing | WaitingDriver, clock: Clock, *, is_again: bool = False) -> None:
+def intercept(
+    supervisor: Supervisor | Rehearsing | WaitingDriver, clock: Clock, *, is_again: bool = False
+) -> Interception:
     """Intercept the starts of queries, in a fresh session where the script runs again, and refuse Spark Connect.
 
     Raises:
@@ -288,11 +295,14 @@ def intercept(supervisor: Supervisor | Rehearsing | WaitingDriver, clock: Clock,
 
     if is_again:
         forget_session()
+    interception: Interception
     if isinstance(supervisor, Rehearsing):
-        RehearsedInterception(supervisor, clock).install()
+        interception = RehearsedInterception(supervisor, clock)
     else:
-        Interception(supervisor, clock).install()
+        interception = Interception(supervisor, clock)
+    interception.install()
     refuse_connect_writers()
+    return interception
 
 
 def _say(error: Exception, secrets: Iterable[str]) -> None:

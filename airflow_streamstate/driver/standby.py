@@ -7,7 +7,7 @@ driver. If no handover comes in time, the process ends, and the stream is unchan
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -67,7 +67,7 @@ class WaitingDriver:
         self._max_poll_seconds = POLL_SECONDS_ON_DISK if on_disk else attempt.spec.settings.command_poll_seconds
         self._waits_since_seconds = self._asked_at_seconds = attempt.clock.monotonic_seconds()
         self._looked_at_seconds = -LOOK_SECONDS
-        self._session: tuple[str, str] | None = None
+        self._session: tuple[str, str, Sequence[str]] | None = None
         self._successor: Supervisor | None = None
         self._fate: Literal["handed over", "given up"] | None = None
         self._fate_guard = threading.Lock()
@@ -76,9 +76,9 @@ class WaitingDriver:
 
     # what the script does
 
-    def session_started(self, spark_version: str, application_id: str) -> None:
+    def session_started(self, spark_version: str, application_id: str, notes: Sequence[str] = ()) -> None:
         """Keep the session's facts for the successor."""
-        self._session = (spark_version, application_id)
+        self._session = (spark_version, application_id, notes)
 
     def start_query(
         self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery

@@ -62,13 +62,15 @@ class Supervisor:
         """
         claim_attempt(self.attempt, launch_key, host, pid)
 
-    def session_started(self, spark_version: str, application_id: str) -> None:
-        """Report the Spark session; further sessions of the script change nothing."""
+    def session_started(self, spark_version: str, application_id: str, notes: Sequence[str] = ()) -> None:
+        """Report the Spark session, with sentences on it; further sessions of the script change nothing."""
         if self._session_known:
             return
         self._session_known = True
         self.attempt.note_spark(spark_version)
         self.attempt.reporter.write_soon(Started, spark_version=spark_version, application_id=application_id)
+        for note in notes:
+            self.attempt.reporter.note(note)
 
     def start_query(
         self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery

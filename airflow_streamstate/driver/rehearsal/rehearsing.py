@@ -6,7 +6,7 @@ A refusal is kept for the verdict and not raised into the script, so that the ne
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -172,9 +172,16 @@ class Rehearsing:
 
     # what the script does
 
-    def session_started(self, spark_version: str, application_id: str) -> None:  # noqa: ARG002 - as the supervisor's
+    def session_started(
+        self,
+        spark_version: str,
+        application_id: str,  # noqa: ARG002 - as the supervisor's
+        notes: Sequence[str] = (),
+    ) -> None:
         """The Spark session is there."""
         self.attempt.note_spark(spark_version)
+        for note in notes:
+            self.attempt.reporter.note(note)
 
     def refuse(self, startable: StartableQuery, error: StreamStateError) -> None:
         """Note that this writer's start will be refused with an error."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from pyspark import SparkContext
@@ -20,6 +21,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from airflow_streamstate.checkpoint.guards import guard_start
 from airflow_streamstate.clock import Clock
+from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing
@@ -30,6 +32,7 @@ from airflow_streamstate.driver.spark.spark_query import (
     SparkQueryRun,
     SparkWriter,
 )
+from airflow_streamstate.driver.start.own_settings import launch_keys, notes_on_own_settings
 from airflow_streamstate.errors import UnsupportedCheckpointError
 
 _STOPPED = {"message": "Stopped", "isDataAvailable": False, "isTriggerActive": False}
@@ -198,8 +201,12 @@ AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 class DecidesOnStarts(Protocol):
     """Decides what a ``start()`` of the script becomes: ``agent.supervisor.Supervisor``, or a rehearsal."""
 
-    def session_started(self, spark_version: str, application_id: str) -> None:
-        """The Spark session is there."""
+    @property
+    def attempt(self) -> Attempt:
+        """Whose queries these are."""
+
+    def session_started(self, spark_version: str, application_id: str, notes: Sequence[str] = ()) -> None:
+        """The Spark session is there; ``notes``: on the settings that the script made in it."""
 
     def start_query(
         self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery
@@ -258,8 +265,23 @@ class Interception:
         with self._guard:
             if self._has_session:
                 return
-            self._supervisor.session_started(spark.version, spark.sparkContext.applicationId)
+            self._supervisor.session_started(spark.version, spark.sparkContext.applicationId, self._own_settings(spark))
             self._has_session = True
+
+    def tell_of_failed_script(self) -> None:
+        """Tell of the session of a script that fails before its first ``start()``, perhaps by what it set too late."""
+        session = SparkSession._instantiatedSession
+        if session is None or session._sc._jsc is None:
+            return
+        with suppress(Exception):  # the error of the script is what has to be told
+            self._tell_of_session(session)
+
+    def _own_settings(self, spark: Any) -> tuple[str, ...]:
+        """Sentences on what the script set in its own code, against what its deployment says."""
+        spec, properties = self._supervisor.attempt.spec, spark._jvm.java.lang.System
+        launched = {key: properties.getProperty(key) for key in launch_keys(spec.conf)}
+        at_launch = {key: value for key, value in launched.items() if value is not None}
+        return tuple(notes_on_own_settings(spec.master, spec.conf, dict(spark.conf.getAll), at_launch))
 
     def _pace(self, name: str, handle: SupervisedQuery) -> None:
         """Sleep where a script loops around ``start()`` after queries have stopped starting."""

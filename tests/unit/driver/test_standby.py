@@ -31,7 +31,7 @@ from airflow_streamstate.driver.standby import (
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import StopRequest
-from airflow_streamstate.protocol.events import Claimed, QueryStarted, Started, Stopped
+from airflow_streamstate.protocol.events import Claimed, Noted, QueryStarted, Started, Stopped
 from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_for, upgrade_id_for
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal
@@ -110,7 +110,7 @@ class Wait:
         )  # fmt: skip
         self.became: list[Supervisor] = []
         self.driver = WaitingDriver(attempt, rehearsal, self.become, _end, self.bell)
-        self.driver.session_started("4.2.0", "local-2")
+        self.driver.session_started("4.2.0", "local-2", ["the script sets its own master"])
 
     def become(self, handover: Handover) -> Supervisor:
         """What the runner does."""
@@ -181,6 +181,7 @@ def test_the_first_start_waits_and_then_goes_on_as_a_cold_one(wait: Wait, name: 
     assert clock.monotonic_seconds() - begun == pytest.approx(7.0, abs=2 * POLL_SECONDS_ON_DISK)
     assert wait.stream.kinds("d-0002") == ["Claimed", "Started", "QueryStarted"]
     assert wait.stream.events_of(Started, "d-0002")[0].application_id == "local-2"
+    assert "the script sets its own master" in [note.text for note in wait.stream.events_of(Noted, "d-0002")]
     claim = control.claim("d-0002", 1)
     assert claim is not None
     assert claim.launch_key == "d-0002-a0001"

@@ -189,7 +189,8 @@ def test_the_session_is_told_once(stream: SimulatedStream) -> None:
     """A script that makes several sessions has one Started."""
 
     def script(driver: SimulatedDriver) -> None:
-        driver.supervisor.session_started("4.2.0", "local-2")
+        driver.supervisor.session_started("4.2.0", "local-2", ["too late"])
 
     assert stream.run(script) == 0
     assert [event.application_id for event in stream.events_of(Started)] == ["local-1"]
+    assert stream.events_of(Noted) == []
