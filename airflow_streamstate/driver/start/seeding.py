@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from airflow_streamstate.checkpoint.entries import NO_OFFSET, SOURCES_NAMED, OffsetEntry, parse_offset_entry
@@ -39,6 +40,8 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.snapshot.data import data_files
 from airflow_streamstate.store.base import Store
+
+_JAVA_OBJECT = re.compile(r"([\w.$]+)@[0-9a-f]{1,8}")
 
 
 def seed_query(
@@ -118,7 +121,7 @@ def check_same_sources(name: str, known: QuerySnapshot, sources: tuple[str, ...]
     Raises:
         IncompatibleUpgradeError: they are not.
     """
-    if not sources or not known.sources or sources == known.sources:
+    if not sources or not known.sources or _lasting(sources) == _lasting(known.sources):
         return
     raise IncompatibleUpgradeError(
         "this version reads other sources than the snapshot has offsets of, or in another order",
@@ -127,6 +130,12 @@ def check_same_sources(name: str, known: QuerySnapshot, sources: tuple[str, ...]
         snapshot_sources=list(known.sources),
         next_step="Keep the sources and their order as they were, or deploy with --start fresh.",
     )
+
+
+def _lasting(descriptions: Sequence[str]) -> list[str]:
+    """The descriptions without the numbers of objects: Spark calls a source in Python by its class and such a number,
+    which differs at each start."""
+    return [found[1] if (found := _JAVA_OBJECT.fullmatch(text)) else text for text in descriptions]
 
 
 def _run_empty_batch(

@@ -7,9 +7,13 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.driver.start.seeding import check_same_sources
+from airflow_streamstate.errors import IncompatibleUpgradeError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted
+from airflow_streamstate.protocol.manifest import QuerySnapshot
+from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import StartPlan
 from support.simulated_driver import (
     STREAM,
@@ -152,3 +156,31 @@ def test_a_driver_killed_while_it_builds_a_seed_is_followed_by_one_that_builds_i
     stream.order_at(30.0, DrainNotification, "d-0002")
     assert stream.run(waiting_script(plan), "d-0002") == 0
     assert_nothing_lost(plan)
+
+
+PYTHON_SOURCE = "org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStream"
+
+
+def check(before: str, now: str) -> None:
+    """Check a source in Spark's words against those of a snapshot."""
+    known = QuerySnapshot(query_id="q", position=QueryPosition(4), files=(), sources=(before,))
+    check_same_sources("counts", known, (now,))
+
+
+def test_a_source_in_python_is_the_same_at_each_start() -> None:
+    """Spark calls it by its class and the number of a Java object."""
+    check(f"{PYTHON_SOURCE}@5607029d", f"{PYTHON_SOURCE}@5c64d864")
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (f"{PYTHON_SOURCE}@5607029d", f"{PYTHON_SOURCE}WithAdmissionControl@5607029d"),
+        ("FileStreamSource[file:/in@5607029d]", "FileStreamSource[file:/in@5c64d864]"),
+        ("FileStreamSource[file:/in]", "FileStreamSource[file:/other]"),
+    ],
+)
+def test_another_source_is_refused(before: str, now: str) -> None:
+    """Its offsets mean nothing to this one."""
+    with pytest.raises(IncompatibleUpgradeError, match="reads other sources"):
+        check(before, now)
