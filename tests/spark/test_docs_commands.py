@@ -43,6 +43,7 @@ LIFE = (
     "plan flights --app count_by_origin_v2.py --markdown",
     f"plan flights --app count_by_origin_v2.py {IN_AND_OUT}",
     "plan flights --conf spark.sql.shuffle.partitions=8 --no-rehearsal",
+    "plan flights --app count_by_origin_v2.py --replay 10",
     "replay flights",
     "replay flights --app count_by_origin_v2.py --last 3 --out mended",
     "upgrade flights --app count_by_origin_v2.py",
@@ -85,7 +86,9 @@ NEEDS = {
     "a query that ran without streamstate": r"^adopt ",
     "a batch that always fails": r"^skip ",
     "input that is lost, or a place to begin at": r"--accept-lost-input|--accept-repeated-input",
-    "a query with as many batches, or a version with the same rows": r"^replay flights .*(--batch 812|--last 10)",
+    "a query with as many batches, or a version with the same rows": (
+        r"^(replay flights .*(--batch 812|--last 10)|plan flights .*--fail-on-changed-rows)"
+    ),
     "a third version, or a sink of a foreachBatch": r"^rollback flights --(snapshot|strategy)",
 }
 """What the other lines need that this life has not; the tests of those verbs have it."""
