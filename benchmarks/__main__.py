@@ -18,6 +18,7 @@ from airflow_streamstate.errors import StreamStateError
 from benchmarks import (
     agent,
     drain,
+    drain_gap,
     plan_comparison,
     rehearsal,
     s3_snapshot,
@@ -26,6 +27,7 @@ from benchmarks import (
     snapshots_beside,
     upgrade_gap,
     verify,
+    way_back,
 )
 from benchmarks.results import BenchmarkError, Result, show, write_results
 from benchmarks.session import Session
@@ -34,6 +36,8 @@ BENCHMARKS = {
     benchmark.NAME: benchmark.run
     for benchmark in (
         upgrade_gap,
+        drain_gap,
+        way_back,
         rehearsal,
         drain,
         seed,

@@ -50,6 +50,10 @@ class Ground:
         """When a plain job committed each batch, in seconds since 1970."""
         return commits_in(self.objects / name / "checkpoint")
 
+    def commits_of(self, checkpoint: Checkpoint) -> dict[int, float]:
+        """When each batch of a deployment was committed, in seconds since 1970."""
+        return commits_in(self.path_of(checkpoint))
+
     def path_of(self, checkpoint: Checkpoint) -> Path:
         """The folder of this machine that holds the files of a deployment's checkpoint."""
         return self.objects / checkpoint.store.uri.removeprefix(self.root).strip("/") / checkpoint.prefix

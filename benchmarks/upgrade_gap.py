@@ -20,7 +20,7 @@ from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.protocol.events import Accepted, Claimed, QueryStarted, Stopped
-from benchmarks.grounds import Ground, busy, commits_in, on_disk, on_s3
+from benchmarks.grounds import Ground, busy, on_disk, on_s3
 from benchmarks.jobs_at_work import BareRun
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
 from benchmarks.session import Session
@@ -125,7 +125,7 @@ class _Bench:
 
     def _of_upgrade(self, streams: Streams, old: Running, view: UpgradeView) -> Gap:
         new = Running(streams, old.stream_id, str(view.state.last.new_deployment_id))
-        before, after = (commits_in(self._ground.path_of(each.checkpoint(QUERY))) for each in (old, new))
+        before, after = (self._ground.commits_of(each.checkpoint(QUERY)) for each in (old, new))
         last_id, first_id = max(before), min(batch_id for batch_id in after if batch_id > max(before))
         self._check_load(first_id)
         planned = self._ground.path_of(new.checkpoint(QUERY)) / "offsets" / str(first_id)

@@ -288,6 +288,12 @@ _warm_option = option(
     help="Launch the next driver while the other one still runs, also on the way back; --no-warm if there is no room"
     " for two.",
 )
+_warm_return_option = option(
+    "--warm-return",
+    is_flag=True,
+    help="Also keep a driver of the current version ready, from before its stop until the new version is healthy: one"
+    " that fails before its first commit is replaced at once. Needs room for three drivers for a moment, then two.",
+)
 _if_busy_option = option(
     "--if-busy",
     type=click.Choice(["refuse", "wait"]),
@@ -324,6 +330,7 @@ class UpgradeVerb(OrderVerb):
 @option("--allow-drain", is_flag=True, help="auto may drain: open windows are written early.")
 @option("--needs-approval", is_flag=True, help="Wait until a person approves the plan: `approve`, `reject`.")
 @_warm_option
+@_warm_return_option
 @option("--rehearse/--no-rehearsal", "runs_batches", default=True, heading="Rehearsal", help="As in `plan`.")
 @rehearsed_options
 @_rehearsal_deadline_option
@@ -426,7 +433,7 @@ def rollback(session: ShellSession, /, stream_id: str, if_busy: str, ordering: O
 
 
 def _of_an_upgrade(given: dict[str, Any]) -> dict[str, Any]:
-    names = ("mode", "allow_drain", "accept_hazards", "runs_batches", "warm", "needs_approval")
+    names = ("mode", "allow_drain", "accept_hazards", "runs_batches", "warm", "warm_return", "needs_approval")
     return {
         **{name: given[name] for name in (*names, "rehearse_batches", "rehearse_rows")},
         "rehearsal_within_seconds": given["rehearsal_within_seconds"],

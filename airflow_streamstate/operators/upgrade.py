@@ -44,6 +44,9 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     :param rehearse: run batches on a fork of the state; false compares only the plans. (templated)
     :param warm: launch the next driver while the other one still runs, also on the way back; false if there is no room
         for two. (templated)
+    :param warm_return: also keep a driver of the current version ready, from before its stop until the new version is
+        healthy: one that fails before its first commit is replaced at once. Needs room for three drivers for a moment,
+        then for two. (templated)
     :param needs_approval: wait until a person approves the plan with ``streamstate approve STREAM``. (templated)
     :param roll_back_if_slower: a factor, such as 2: give up a version that falls behind its input and reads at
         most this fraction (1 / factor) of the rows per second of the version before; by default it is kept.
@@ -69,6 +72,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
                 "accept_hazards",
                 "rehearse",
                 "warm",
+                "warm_return",
                 "needs_approval",
                 "roll_back_if_slower",
                 "rehearsal_id",
@@ -85,6 +89,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         accept_hazards: bool | str = False,
         rehearse: bool | str = True,
         warm: bool | str = True,
+        warm_return: bool | str = False,
         needs_approval: bool | str = False,
         roll_back_if_slower: float | str | None = None,
         rehearsal_id: str | None = None,
@@ -97,6 +102,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         self.accept_hazards = accept_hazards
         self.rehearse = rehearse
         self.warm = warm
+        self.warm_return = warm_return
         self.needs_approval = needs_approval
         self.roll_back_if_slower = roll_back_if_slower
         self.rehearsal_id = rehearsal_id
@@ -125,6 +131,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
             rehearse_batches=batches,
             rehearse_rows=rows,
             warm=yes_or_no(self.warm, "warm"),
+            warm_return=yes_or_no(self.warm_return, "warm_return"),
             needs_approval=yes_or_no(self.needs_approval, "needs_approval"),
             healthy_when=replace(
                 self.healthy_when(),

@@ -68,6 +68,7 @@ class Upgrade(Message):
         accepts_duplicates: rows may come twice on sinks that cannot be undone.
         to_snapshot_id: of a rollback: where it goes back to; None for where the current deployment had begun.
         rehearse_batches, rehearse_rows: as ``batches`` and ``rows`` of ``Rehearsal``.
+        warm_return: a driver of the old version waits, too, from before its stop until the new one is healthy.
     """
 
     stream_id: str
@@ -97,6 +98,7 @@ class Upgrade(Message):
     to_snapshot_id: str | None = None
     rehearse_batches: int = 0
     rehearse_rows: int = 0
+    warm_return: bool = False
 
 
 @message
@@ -132,6 +134,8 @@ class UpgradeStep(Message):
         driver: ``waits``: the rehearsed driver takes over, warm; else why a new one is launched after the stop; "" for
             no remark.
         warnings: about a version that was kept, in sentences.
+        return_rehearsal_id: of the old version, whose driver waits for the way back before the new one has begun; ""
+            where none could be launched.
     """
 
     stream_id: str
@@ -164,6 +168,7 @@ class UpgradeStep(Message):
     driver: str | None = None
     old_beats: Mapping[str, QueryBeat] | None = None
     warnings: tuple[str, ...] | None = None
+    return_rehearsal_id: str | None = None
 
 
 @message

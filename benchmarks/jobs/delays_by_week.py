@@ -5,6 +5,7 @@ It runs the same with us and without us; the two options at the end let a benchm
 
 import argparse
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -17,6 +18,7 @@ parser.add_argument("--output", required=True, help="folder of Parquet files")
 parser.add_argument("--checkpoint", help="the query's own (default: beside the output)")
 parser.add_argument("--max-files-per-trigger", type=int, required=True)
 parser.add_argument("--available-now", action="store_true", help="end when all files that are there have been read")
+parser.add_argument("--fails-once-there-is", type=Path, help="a file: a batch that writes rows fails while it is there")
 parser.add_argument("--threads-to", type=Path, help="write the native ids of the threads of this process, by name")
 parser.add_argument("--progress-to", type=Path, help="write Spark's own progress reports at the end")
 options = parser.parse_args()
@@ -38,6 +40,17 @@ delays = (
     .agg(sf.count("*").alias("flights"), sf.sum("delay").alias("delay_sum"))
     .select(sf.col("week.start").alias("week"), "origin", "flights", "delay_sum")
 )
+
+if options.fails_once_there_is:
+    path = str(options.fails_once_there_is)
+
+    @sf.udf("string")
+    def checked(origin):
+        if os.path.exists(path):
+            raise ValueError("a mistake of the new version")
+        return origin
+
+    delays = delays.withColumn("origin", checked("origin"))
 
 writer = (
     delays.writeStream.queryName("delays")

@@ -58,6 +58,7 @@ class Step:
         script: of a deploy, or of an upgrade.
         hurry_seconds: how long it waits after a deploy; None: until it is healthy.
         warm: of an upgrade or a rollback: the driver that takes over waits.
+        warm_return: of an upgrade: a driver of the old version waits, too.
     """
 
     verb: Literal["deploy", "grow", "snapshot", "stop", "resume", "drain", "upgrade", "rollback"]
@@ -65,6 +66,7 @@ class Step:
     hurry_seconds: float | None = None
     mode: UpgradeMode = "auto"
     warm: bool = False
+    warm_return: bool = False
 
 
 WHOLE_LIFE = (

@@ -35,7 +35,7 @@ WHOLE_ASCENT = (
     Step("grow"),
     Step("upgrade", "v3.py", mode="drain", warm=True),
     Step("grow"),
-    Step("upgrade", STILLBORN),
+    Step("upgrade", STILLBORN, warm=True, warm_return=True),
     Step("grow"),
     Step("upgrade", SHORT_LIVED, warm=True),
     Step("grow"),
@@ -88,6 +88,7 @@ class Ascent(Life):
             ChangeRequest(STREAM, self.world.folder / step.script),
             mode=step.mode,
             warm=step.warm,
+            warm_return=step.warm_return,
             healthy_when=HEALTHY,
             rehearsal_within_seconds=REHEARSAL_SECONDS,
         )

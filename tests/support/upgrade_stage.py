@@ -117,10 +117,14 @@ class UpgradeStage:
         plan: QueryPlan | None = None,
         refused: bool = False,
         waits: bool = False,
+        rehearsal_id: str = "",
         **facts: Any,
     ) -> UpgradeView:
-        """The rehearsing driver gives its verdict, and ends, or comes to its first start; then all that follows."""
-        rehearsal_id = self.rehearsal(view).rehearsal_id
+        """The rehearsing driver gives its verdict, and ends, or comes to its first start; then all that follows.
+
+        ``rehearsal_id``: which; "" for the last one that was begun of the version that is to come, or to come back.
+        """
+        rehearsal_id = rehearsal_id or self.rehearsal(view).rehearsal_id
         queries = names or ("counts",)
         for name in queries:
             keep_plan(self.stage.control, rehearsal_id, name, plan)

@@ -83,6 +83,10 @@ def _take_way(
     if not tools.upgrade.warm:
         _return(tools, state, way, reason, "as requested")
         return
+    ready_id = state.last.return_rehearsal_id
+    if way != "forward" and ready_id and _waits(tools, ready_id):
+        tools.take(state, "returning", reason, way=way, rehearsal_id=ready_id, driver=WAITS)
+        return
     end = "" if rehearsal_id is None else tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
     if rehearsal_id is not None and not end:
         tools.take(state, "trying", reason, way=way, rehearsal_id=rehearsal_id, is_decided=True)
@@ -109,6 +113,12 @@ def _take_way(
         _return(tools, state, way, reason, describe_error(error))
         return
     tools.take(state, "trying", reason, way=way, rehearsal_id=view.rehearsal_id, is_decided=True)
+
+
+def _waits(tools: Tools, rehearsal_id: str) -> bool:
+    with suppress(InvalidRequestError):  # it was removed
+        return tools.rehearsals.is_waiting(tools.stream_id, rehearsal_id)
+    return False
 
 
 def _return(tools: Tools, state: UpgradeState, way: ReturnWay, reason: str, driver: str) -> None:

@@ -207,14 +207,57 @@ def _planned(tools: Tools, state: UpgradeState) -> Next:
 
 def _waiting(tools: Tools, state: UpgradeState) -> Next:
     rehearsal_id = str(state.last.rehearsal_id)
-    if tools.rehearsals.is_waiting(tools.stream_id, rehearsal_id):
-        return Act(lambda: tools.take(state, "ready", "the new driver waits", driver=WAITS))
-    end = tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
-    if not end and tools.waited_seconds(state) < WARM_SECONDS:
+    waits = tools.rehearsals.is_waiting(tools.stream_id, rehearsal_id)
+    end = "" if waits else tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
+    if not waits and not end and tools.waited_seconds(state) < WARM_SECONDS:
         return Wait("the new driver has not reached its first start yet")
+    if tools.upgrade.warm_return and state.last.return_rehearsal_id is None:
+        return Act(partial(_launch_return, tools, state))
+    back = _return_text(tools, state)
+    if back is None:
+        return Wait("the driver for the way back has not reached its first start yet")
+    if waits:
+        return Act(
+            lambda: tools.take(state, "ready", "; ".join(filter(None, ("the new driver waits", back))), driver=WAITS)
+        )
     why = end or f"it has not reached its first start in {WARM_SECONDS:g} s"
-    text = f"no driver waits, so one is launched after the stop: {why}"
+    text = "; ".join(filter(None, (f"no driver waits, so one is launched after the stop: {why}", back)))
     return Act(lambda: tools.take(state, "ready", text, driver=why))
+
+
+# The driver for the way back only saves time: where none comes up, the upgrade goes on without it.
+
+
+def _launch_return(tools: Tools, state: UpgradeState) -> None:
+    upgrade = tools.upgrade
+    try:
+        view = tools.rehearsals.begin(
+            tools.pinned(tools.old_version()),
+            request_id=tools.request_id("back-ready"),
+            deadline_seconds=upgrade.rehearsal_within_seconds,
+            waits_seconds=upgrade.rehearsal_within_seconds + STAY_SECONDS,
+        )
+    except StreamStateError as error:
+        if is_passing(error):
+            raise
+        text = f"no driver is kept ready for the way back: {describe_error(error)}"
+        tools.take(state, "waiting", text, return_rehearsal_id="")
+        return
+    tools.take(state, "waiting", return_rehearsal_id=view.rehearsal_id)
+
+
+def _return_text(tools: Tools, state: UpgradeState) -> str | None:
+    """What became of the driver for the way back; "" where none was asked for, None while it comes up."""
+    rehearsal_id = state.last.return_rehearsal_id
+    if not rehearsal_id:
+        return state.last.text if rehearsal_id == "" else ""
+    if tools.rehearsals.is_waiting(tools.stream_id, rehearsal_id):
+        return "a driver of the old version waits for the way back"
+    end = tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
+    within_seconds = WARM_SECONDS + tools.upgrade.rehearsal_within_seconds
+    if not end and (tools.context.clock.now() - state.last.taken_at).total_seconds() < within_seconds:
+        return None
+    return f"no driver waits for the way back: {end or f'it has not reached its first start in {within_seconds:g} s'}"
 
 
 def _ready(tools: Tools, state: UpgradeState) -> Next:
@@ -353,6 +396,7 @@ def _started(tools: Tools, state: UpgradeState) -> Next:
         warnings = tuple(redacted(seen, text) for text in health.warnings)
         return Act(lambda: finish(tools, state, "upgraded", warnings=warnings or None))
     if isinstance(health, NotYet):
-        return Wait(redacted(seen, f"{health.text}; {describe(seen)}"), tools.pause_seconds(seen.spec))
+        text = redacted(seen, f"{health.text}; {describe(seen)}")
+        return Wait(text, tools.pause_seconds(seen.spec), seen.handle)
     reason = redacted(seen, health.reason)
     return Act(lambda: tools.take(state, "unhealthy", reason))

@@ -34,6 +34,8 @@ class UpgradeRequest:
         runs_batches: rehearse with an empty batch of each query; else compare the plans alone.
         rehearse_batches, rehearse_rows: how many of the newest batches the rehearsal runs again, and how many rows.
         warm: launch the driver that takes over before the other one is stopped; on the way back as well.
+        warm_return: also keep a driver of the current version ready, from before its stop until the new version is
+            healthy, so that a version that fails at once is replaced at once. Needs room for one driver more.
         needs_approval: wait for a person to approve the plan.
         healthy_when: when the new version counts as healthy; else it is rolled back.
         undo_command: undoes the output of a ``foreachBatch`` of the new version in a rollback.
@@ -54,8 +56,15 @@ class UpgradeRequest:
     undo_command: tuple[str, ...] = ()
     rehearse_batches: int = REHEARSED_BATCHES
     rehearse_rows: int = REHEARSED_ROWS
+    warm_return: bool = False
 
     def __post_init__(self) -> None:
+        if self.warm_return and not self.warm:
+            raise InvalidRequestError(
+                "a driver that waits for the way back is a warm one, and none is asked for",
+                warm=self.warm,
+                next_step="Leave out warm_return, or set warm.",
+            )
         if self.mode not in MODES:
             raise InvalidRequestError(
                 "unknown mode of handing over state", mode=str(self.mode)[:60], next_step=f"Use {', '.join(MODES)}."
@@ -82,6 +91,8 @@ class UpgradeRequest:
         asked = {**vars(self), "change": self.change.digest, "healthy_when": _asked_of(self.healthy_when)}
         if (self.rehearse_batches, self.rehearse_rows) == (REHEARSED_BATCHES, REHEARSED_ROWS):
             del asked["rehearse_batches"], asked["rehearse_rows"]  # as in the digests of earlier releases
+        if not self.warm_return:
+            del asked["warm_return"]
         return digest_of({"verb": "upgrade", **asked})
 
 

@@ -161,6 +161,7 @@ class Upgrades:
                 rehearse_batches=request.rehearse_batches,
                 rehearse_rows=request.rehearse_rows,
                 warm=request.warm,
+                warm_return=request.warm_return,
                 needs_approval=request.needs_approval,
                 healthy_when=request.healthy_when,
                 rehearsal_within_seconds=request.rehearsal_within_seconds,

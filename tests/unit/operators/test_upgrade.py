@@ -345,6 +345,7 @@ def test_what_runs_is_what_was_planned(running: NamedHome, context: MakeContext,
         ("roll_back_if_slower", 1),
         ("roll_back_if_slower", "nan"),
         ("warm", "lukewarm"),
+        ("warm_return", "lukewarm"),
         ("timeout_seconds", "soon"),
     ],
 )

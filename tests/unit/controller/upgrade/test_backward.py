@@ -78,6 +78,80 @@ def test_the_old_driver_waits_before_the_bad_one_is_stopped(upgraded: UpgradeSta
     assert (view.outcome, view.to_json()["driver"]) == ("given_up", "waits")
 
 
+def with_a_driver_for_the_way_back(upgraded: UpgradeStage) -> tuple[UpgradeView, str]:
+    """A new version that was handed over, beside a driver of the old one that waits; and the latter's rehearsal."""
+    view = upgraded.begin(warm=True, warm_return=True)
+    upgraded.advance(view)
+    view = upgraded.rehearsed(view, waits=True)
+    ready_id = str(view.state.last.return_rehearsal_id)
+    assert (view.state.phase, orders(upgraded, "d-0001")) == ("waiting", 0)
+    assert runs_the_old_code(upgraded, ready_id)
+    view = upgraded.rehearsed(view, waits=True, rehearsal_id=ready_id)
+    assert (view.state.phase, view.state.last.driver) == ("stopping", "waits")
+    assert "the new driver waits; a driver of the old version waits for the way back" in upgraded.texts(view)
+    upgraded.stops()
+    return upgraded.advance(view), ready_id
+
+
+@pytest.mark.parametrize("end", ["fails", "is given up"])
+def test_a_driver_that_was_kept_ready_replaces_a_version_that_committed_nothing(
+    upgraded: UpgradeStage, end: str
+) -> None:
+    """It has waited since before the stop: no rehearsal and no launch lies between the failure and its handover."""
+    view, ready_id = with_a_driver_for_the_way_back(upgraded)
+    if end == "fails":
+        upgraded.fails()
+    else:
+        upgraded.new_runs(3)
+        upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
+        upgraded.advance(view)
+        upgraded.stops("d-0002")
+    rehearsals = len(upgraded.stage.control.rehearsal_ids())
+    view = upgraded.advance(view)
+    assert (view.state.phase, view.state.last.way, view.state.last.driver) == ("returned", "handover", "waits")
+    assert upgraded.is_warm("d-0003", ready_id)
+    assert len(upgraded.stage.control.rehearsal_ids()) == rehearsals
+    upgraded.new_runs(5, "d-0003")
+    view = upgraded.advance(view)
+    assert view.outcome == "given_up"
+
+
+def test_a_driver_that_was_kept_ready_ends_once_the_new_version_is_healthy(upgraded: UpgradeStage) -> None:
+    """Nothing of it is left."""
+    view, ready_id = with_a_driver_for_the_way_back(upgraded)
+    upgraded.new_runs(4)
+    upgraded.advance(view)
+    upgraded.new_runs(6)
+    view = upgraded.advance(view)
+    assert view.outcome == "upgraded"
+    assert f"kill {launch_key_for(ready_id, 1)}" in upgraded.stage.launcher.calls
+    assert upgraded.stage.control.handover(ready_id) is None
+
+
+@pytest.mark.parametrize("strike", ["cannot be launched", "ends", "not accepted"])
+def test_an_upgrade_goes_on_without_a_driver_for_the_way_back(upgraded: UpgradeStage, strike: str) -> None:
+    """It only saves time; a step says why none waits, and the way back is cold."""
+    view = upgraded.begin(warm=True, warm_return=True)
+    upgraded.advance(view)
+    if strike == "cannot be launched":
+        upgraded.stage.launcher.refusal = InvalidRequestError("no more drivers on this machine")
+    view = upgraded.rehearsed(view, waits=True)
+    ready_id = str(view.state.last.return_rehearsal_id)
+    if strike == "ends":
+        upgraded.stage.launcher.states[launch_key_for(ready_id, 1)] = "exited"
+        view = upgraded.advance(view)
+    elif strike == "not accepted":
+        view = upgraded.rehearsed(view, refused=True, rehearsal_id=ready_id)
+    assert (view.state.phase, view.state.last.driver) == ("stopping", "waits")
+    assert any("for the way back" in text and "no driver" in text for text in upgraded.texts(view))
+    upgraded.stops()
+    upgraded.advance(view)
+    upgraded.fails()
+    view = upgraded.advance(view)
+    assert view.state.phase == "returned"
+    assert "launch d-0003-a0001" in upgraded.stage.launcher.calls
+
+
 @pytest.mark.parametrize(
     ("strike", "reason"),
     [

@@ -68,6 +68,12 @@ def test_a_secret_is_never_recorded_with_the_command_that_undoes(words: tuple[st
         assert "hunter2" not in str(caught.value)
 
 
+def test_a_driver_for_the_way_back_is_a_warm_one() -> None:
+    """A request that wants it and no warm driver contradicts itself."""
+    with pytest.raises(InvalidRequestError, match="none is asked for"):
+        UpgradeRequest(ChangeRequest("orders"), warm=False, warm_return=True)
+
+
 def test_a_digest_is_over_all_that_is_asked_for() -> None:
     """One id stands for one request."""
     change = ChangeRequest("orders", conf={"spark.a": "1"})
@@ -80,6 +86,7 @@ def test_a_digest_is_over_all_that_is_asked_for() -> None:
         UpgradeRequest(change, healthy_when=HealthyWhen(roll_back_if_slower=2.0)),
         UpgradeRequest(change, healthy_when=HealthyWhen(roll_back_if_slower=3.0)),
         UpgradeRequest(change, undo_command=("undo",)),
+        UpgradeRequest(change, warm_return=True),
         UpgradeRequest(ChangeRequest("orders", conf={"spark.a": "2"})),
     ]
     assert UpgradeRequest(ChangeRequest("orders", conf={"spark.a": "1"})).digest == plain.digest

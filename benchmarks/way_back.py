@@ -1,0 +1,112 @@
+"""The way back from a version that fails in its first batch: from its failure to the first commit of the version before.
+
+A driver of the version before was kept ready (``warm_return``). Against a cold start: the same script as a plain job,
+submitted on its checkpoint, to its first commit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.protocol.events import Failed
+from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP
+from benchmarks.grounds import Ground, on_disk
+from benchmarks.jobs_at_work import BareRun
+from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
+from benchmarks.session import Session
+from benchmarks.streams import Running, Streams
+
+NAME = "way-back"
+SCRIPT = "delays_by_week.py"
+QUERY = "delays"
+FILES_PER_BATCH = 1
+PAIRS, QUICK_PAIRS = 5, 1
+WARM_BATCH_ID = 8
+WAIT_SECONDS = 300.0
+UPGRADE_SECONDS = 600.0
+GOAL = 0.3
+
+
+def run(session: Session) -> list[Result]:
+    """On disk, in pairs of alternating order."""
+    source = session.flights()
+    rounds: list[dict[str, Number]] = []
+    with on_disk(session.folder / NAME) as ground:
+        for number in range(1, (QUICK_PAIRS if session.quick else PAIRS) + 1):
+            sides = (_back_seconds, _cold_seconds) if number % 2 else (_cold_seconds, _back_seconds)
+            found = {side.__name__.strip("_"): side(ground, source, number) for side in sides}
+            rounds.append(dict(found))
+            session.say(
+                f"  pair {number}: back after {found['back_seconds']:.2f} s; a cold start {found['cold_seconds']:.2f} s"
+            )
+    back, cold = ([float(each[name] or 0) for each in rounds] for name in ("back_seconds", "cold_seconds"))
+    ratios = [one / other for one, other in zip(back, cold, strict=True)]
+    return [
+        Result(
+            name=NAME,
+            of=Side("failure of the new version to first commit of the old one", median(back), "s"),
+            against=Side("the plain job, submitted on its checkpoint, to its first commit", median(cold), "s"),
+            ratio=median(ratios),
+            ratio_means="of that",
+            goal=Goal(f"{GOAL} of it", median(ratios), "<=", GOAL, "of it"),
+            rounds=tuple(rounds),
+            notes=(f"pairs from {min(ratios):.2f} to {max(ratios):.2f}",),
+        )
+    ]
+
+
+def _back_seconds(ground: Ground, source: Path, number: int) -> float:
+    name = f"back-{number}"
+    mistake = ground.work / f"{name}.mistake"
+    arguments = _arguments(ground, name, source)
+    with ground.streams(name) as streams:
+        old = streams.deploy(f"{NAME}-{number}", SCRIPT, *arguments)
+        old.wait_committed(QUERY, WARM_BATCH_ID, WAIT_SECONDS)
+        upgrades = streams.controller.upgrades
+        change = ChangeRequest(old.stream_id, arguments=(*arguments, "--fails-once-there-is", str(mistake)))
+        begun = upgrades.begin(UpgradeRequest(change, mode="restore", warm_return=True))
+
+        def strike(_: str) -> None:
+            if upgrades.view(old.stream_id, begun.upgrade_id).state.phase not in BEFORE_THE_STOP:
+                mistake.touch()
+
+        view = upgrades.run(old.stream_id, begun.upgrade_id, UPGRADE_SECONDS, on_step=strike)
+        if view.outcome != "given_up":
+            raise BenchmarkError(f"the upgrade is {view.outcome}: {view.state.last.text}\n{old.log_tail()}")
+        return _seconds_back(streams, old.stream_id, view.state.last.new_deployment_id, ground)
+
+
+def _seconds_back(streams: Streams, stream_id: str, new_deployment_id: str | None, ground: Ground) -> float:
+    bad = Running(streams, stream_id, str(new_deployment_id))
+    back = Running(streams, stream_id, streams.controller.status(stream_id).deployment_id)
+    failed_at = bad.first(Failed).at.timestamp()
+    later = [at for at in ground.commits_of(back.checkpoint(QUERY)).values() if at > failed_at]
+    if not later:
+        raise BenchmarkError(f"{back.deployment_id} has committed nothing since {new_deployment_id} failed")
+    return min(later) - failed_at
+
+
+def _cold_seconds(ground: Ground, source: Path, number: int) -> float:
+    name = f"cold-{number}"
+    place = ground.work / name
+    place.mkdir(parents=True)
+    arguments = (*_arguments(ground, name, source), "--checkpoint", ground.checkpoint_location(name))
+    with BareRun(SCRIPT, arguments, place / "first.log") as first:
+        first.wait(lambda: WARM_BATCH_ID in ground.plain_commits(name), "the warm batch", WAIT_SECONDS)
+        first.stop(WAIT_SECONDS)
+    first_id = max(ground.plain_commits(name)) + 1
+    submitted_at = SYSTEM_CLOCK.now().timestamp()
+    with BareRun(SCRIPT, arguments, place / "second.log") as second:
+        second.wait(lambda: first_id in ground.plain_commits(name), "the first batch", WAIT_SECONDS)
+    return ground.plain_commits(name)[first_id] - submitted_at
+
+
+def _arguments(ground: Ground, name: str, source: Path) -> tuple[str, ...]:
+    return (
+        *("--input", str(source), "--output", str(ground.work / name / "delays")),
+        *("--max-files-per-trigger", str(FILES_PER_BATCH)),
+    )
