@@ -1,4 +1,4 @@
-"""The way back from a version that fails in its first batch: from its failure to the first commit of the version before.
+"""The way back from a version that fails in its first batch: its failure to the first commit of the version before.
 
 A driver of the version before was kept ready (``warm_return``). Against a cold start: the same script as a plain job,
 submitted on its checkpoint, to its first commit.

@@ -5,7 +5,6 @@ It runs the same with us and without us; the two options at the end let a benchm
 
 import argparse
 import json
-import os
 import threading
 from pathlib import Path
 
@@ -42,11 +41,11 @@ delays = (
 )
 
 if options.fails_once_there_is:
-    path = str(options.fails_once_there_is)
+    mistake = options.fails_once_there_is
 
-    @sf.udf("string")
-    def checked(origin):
-        if os.path.exists(path):
+    @sf.udf("string")  # type: ignore[untyped-decorator]
+    def checked(origin: str) -> str:
+        if mistake.exists():
             raise ValueError("a mistake of the new version")
         return origin
 

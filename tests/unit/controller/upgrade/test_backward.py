@@ -93,6 +93,12 @@ def with_a_driver_for_the_way_back(upgraded: UpgradeStage) -> tuple[UpgradeView,
     return upgraded.advance(view), ready_id
 
 
+def fails_warm(upgraded: UpgradeStage, view: UpgradeView) -> None:
+    """The new version fails, in the driver that had waited."""
+    upgraded.stage.launcher.states[launch_key_for(upgraded.rehearsal(view).rehearsal_id, 1)] = "exited"
+    upgraded.fails()
+
+
 @pytest.mark.parametrize("end", ["fails", "is given up"])
 def test_a_driver_that_was_kept_ready_replaces_a_version_that_committed_nothing(
     upgraded: UpgradeStage, end: str
@@ -100,7 +106,7 @@ def test_a_driver_that_was_kept_ready_replaces_a_version_that_committed_nothing(
     """It has waited since before the stop: no rehearsal and no launch lies between the failure and its handover."""
     view, ready_id = with_a_driver_for_the_way_back(upgraded)
     if end == "fails":
-        upgraded.fails()
+        fails_warm(upgraded, view)
     else:
         upgraded.new_runs(3)
         upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
@@ -145,8 +151,8 @@ def test_an_upgrade_goes_on_without_a_driver_for_the_way_back(upgraded: UpgradeS
     assert (view.state.phase, view.state.last.driver) == ("stopping", "waits")
     assert any("for the way back" in text and "no driver" in text for text in upgraded.texts(view))
     upgraded.stops()
-    upgraded.advance(view)
-    upgraded.fails()
+    view = upgraded.advance(view)
+    fails_warm(upgraded, view)
     view = upgraded.advance(view)
     assert view.state.phase == "returned"
     assert "launch d-0003-a0001" in upgraded.stage.launcher.calls
