@@ -24,8 +24,10 @@ NAME = "way-back"
 SCRIPT = "delays_by_week.py"
 QUERY = "delays"
 FILES_PER_BATCH = 1
+EVERY_SECONDS = 3
+"""Between two batches: three drivers come up beside the first one, and its input has to last until then."""
 PAIRS, QUICK_PAIRS = 5, 1
-WARM_BATCH_ID = 8
+WARM_BATCH_ID = 4
 WAIT_SECONDS = 300.0
 UPGRADE_SECONDS = 600.0
 GOAL = 0.3
@@ -108,5 +110,5 @@ def _cold_seconds(ground: Ground, source: Path, number: int) -> float:
 def _arguments(ground: Ground, name: str, source: Path) -> tuple[str, ...]:
     return (
         *("--input", str(source), "--output", str(ground.work / name / "delays")),
-        *("--max-files-per-trigger", str(FILES_PER_BATCH)),
+        *("--max-files-per-trigger", str(FILES_PER_BATCH), "--every-seconds", str(EVERY_SECONDS)),
     )

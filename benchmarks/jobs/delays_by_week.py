@@ -16,6 +16,7 @@ parser.add_argument("--input", required=True, help="folder of files of flights, 
 parser.add_argument("--output", required=True, help="folder of Parquet files")
 parser.add_argument("--checkpoint", help="the query's own (default: beside the output)")
 parser.add_argument("--max-files-per-trigger", type=int, required=True)
+parser.add_argument("--every-seconds", type=int, help="pause between the beginnings of two batches")
 parser.add_argument("--available-now", action="store_true", help="end when all files that are there have been read")
 parser.add_argument("--fails-once-there-is", type=Path, help="a file: a batch that writes rows fails while it is there")
 parser.add_argument("--threads-to", type=Path, help="write the native ids of the threads of this process, by name")
@@ -60,6 +61,8 @@ writer = (
 )
 if options.available_now:
     writer = writer.trigger(availableNow=True)
+elif options.every_seconds:
+    writer = writer.trigger(processingTime=f"{options.every_seconds} seconds")
 
 query = writer.start()
 if options.threads_to:

@@ -38,7 +38,13 @@ from airflow_streamstate.controller.upgrade.tools import (
     describe_error,
     is_passing,
 )
-from airflow_streamstate.controller.upgrade.undoing import beginning_id, beginning_of, has_run_batches, why_not_undone
+from airflow_streamstate.controller.upgrade.undoing import (
+    beginning_id,
+    beginning_of,
+    has_only_planned,
+    has_run_batches,
+    why_not_undone,
+)
 from airflow_streamstate.controller.wait.waiting import describe
 from airflow_streamstate.controller.wait.watching import redacted
 from airflow_streamstate.errors import (
@@ -83,8 +89,8 @@ def _take_way(
     if not tools.upgrade.warm:
         _return(tools, state, way, reason, "as requested")
         return
-    ready_id = state.last.return_rehearsal_id
-    if way != "forward" and ready_id and _waits(tools, ready_id):
+    ready_id = _ready_id(tools, state)
+    if way != "forward" and ready_id:
         tools.take(state, "returning", reason, way=way, rehearsal_id=ready_id, driver=WAITS)
         return
     end = "" if rehearsal_id is None else tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
@@ -115,10 +121,13 @@ def _take_way(
     tools.take(state, "trying", reason, way=way, rehearsal_id=view.rehearsal_id, is_decided=True)
 
 
-def _waits(tools: Tools, rehearsal_id: str) -> bool:
+def _ready_id(tools: Tools, state: UpgradeState) -> str:
+    """The rehearsal of the driver that was kept ready for the way back, and waits; "" for none."""
+    ready_id = state.last.return_rehearsal_id or ""
     with suppress(InvalidRequestError):  # it was removed
-        return tools.rehearsals.is_waiting(tools.stream_id, rehearsal_id)
-    return False
+        if ready_id and tools.rehearsals.is_waiting(tools.stream_id, ready_id):
+            return ready_id
+    return ""
 
 
 def _return(tools: Tools, state: UpgradeState, way: ReturnWay, reason: str, driver: str) -> None:
@@ -426,6 +435,11 @@ def _unhealthy(tools: Tools, state: UpgradeState) -> Next:
         kept = ", and the end of the old version was not kept" if beginning is None else ""
         reason = f"it began with empty state and ran no batch, so the old code would begin with empty state{kept}"
         return Act(partial(_cannot, tools, state, reason))
+    if beginning is not None and state.last.mode == "restore" and not _is_alive(seen):
+        ready_id = _ready_id(tools, state)
+        if ready_id and has_only_planned(tools, seen, beginning):
+            # The old code was rehearsed on this very state, its own, before the stop.
+            return Act(lambda: tools.take(state, "returning", way="forward", rehearsal_id=ready_id, driver=WAITS))
     return Act(partial(_try, tools, state))
 
 

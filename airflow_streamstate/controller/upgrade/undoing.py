@@ -81,6 +81,26 @@ def has_run_batches(tools: Tools, seen: Observation, beginning: SnapshotManifest
     return False
 
 
+def has_only_planned(tools: Tools, seen: Observation, beginning: SnapshotManifest) -> bool:
+    """Whether an ended deployment left the state that it began with, and at most one planned batch of each query, from
+    the sources that the version before reads. Unknown counts as no."""
+    started = {event.query_name: event for event in seen.of_kind(QueryStarted, any_attempt=True)}
+    for name, checkpoint in built_checkpoints(tools.context.home, seen).items():
+        before, event = beginning.queries.get(name), started.get(name)
+        if before is None:
+            return False
+        try:
+            position = checkpoint.position()
+        except DataError:
+            return False
+        if position.batch_id != before.position.batch_id:
+            return False
+        is_planned = position.planned_id != before.position.planned_batch_id
+        if is_planned and (event is None or not event.identities or event.identities != before.identities):
+            return False
+    return True
+
+
 def refusal_of(upgrade: Upgrade, means: Mapping[str, UndoMeans], sinks: Mapping[str, str]) -> str:
     """Which query's sink prevents an undo, and what would help; "" for none.
 

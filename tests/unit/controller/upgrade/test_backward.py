@@ -20,6 +20,7 @@ from airflow_streamstate.protocol.data_events import Undone
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Draining, Stopped
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.ids import launch_key_for
+from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import Intent
 from airflow_streamstate.protocol.upgrades import HealthyWhen
@@ -120,6 +121,26 @@ def test_a_driver_that_was_kept_ready_replaces_a_version_that_committed_nothing(
     upgraded.new_runs(5, "d-0003")
     view = upgraded.advance(view)
     assert view.outcome == "given_up"
+
+
+@pytest.mark.parametrize("left", ["planned", "planned of another source", "committed"])
+def test_a_driver_that_was_kept_ready_goes_on_with_a_batch_that_was_only_planned(tmp_path: Path, left: str) -> None:
+    """The state is the one that the old code was rehearsed on, so no rehearsal delays the way forward; where the batch
+    is of another source, or another batch was committed, there is one."""
+    upgraded = UpgradeStage(Stage(tmp_path, identities=(SourceIdentity("file", "file:/in"),))).runs()
+    view, ready_id = with_a_driver_for_the_way_back(upgraded)
+    if left == "planned of another source":
+        upgraded.stage.identities = (SourceIdentity("file", "file:/elsewhere"),)
+    last = 4 if left == "committed" else 3
+    upgraded.new_runs(last)
+    plan_stateful(upgraded.stage.checkpoint("counts", "d-0002"), last + 1)
+    fails_warm(upgraded, view)
+    view = upgraded.advance(view)
+    if left == "planned":
+        assert (view.state.phase, view.state.last.way, view.state.last.driver) == ("returned", "forward", "waits")
+        assert upgraded.is_warm("d-0003", ready_id)
+    else:
+        assert (view.state.phase, view.state.last.is_decided) == ("trying", False)
 
 
 def test_a_driver_that_was_kept_ready_ends_once_the_new_version_is_healthy(upgraded: UpgradeStage) -> None:
