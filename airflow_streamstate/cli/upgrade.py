@@ -291,6 +291,7 @@ _warm_option = option(
 _warm_return_option = option(
     "--warm-return",
     is_flag=True,
+    heading="Way back",
     help="Also keep a driver of the current version ready, from before its stop until the new version is healthy: one"
     " that fails before its first commit is replaced at once. Needs room for three drivers for a moment, then two.",
 )

@@ -49,6 +49,7 @@ LIFE = (
     "upgrade flights --app count_by_origin_v2.py",
     "events flights --deployment d-0001",
     "rollback flights",
+    "upgrade flights --app count_by_origin_v2.py --warm-return",
     f"upgrade flights --app count_by_origin_v2.py {IN_AND_OUT}",
     "restart flights",
     "upgrade flights --conf spark.sql.shuffle.partitions=8 --no-rehearsal --no-warm",

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.protocol.events import Claimed, QueryStarted, Started
+from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, HealthyWhen
 from support.drivers import wait_until
 from support.file_sink import rows_in
 from support.launches import end_processes, living_processes
-from support.warm_life import STREAM, Life
+from support.warm_life import COUNTS, STREAM, Life
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.usefixtures("quick_jvm")]
 
@@ -63,6 +66,16 @@ rows.writeStream.queryName("raw").format("json").start(base + "/raw")
 spark.streams.awaitAnyTermination()
 END
 """
+
+
+FAILS_ONCE_THERE_IS_A_MISTAKE = COUNTS.replace("counts.writeStream", "query = counts.writeStream").replace(
+    ".awaitTermination()",
+    """
+while not query.awaitTermination(0.1):
+    if os.path.exists(base + "/mistake"):
+        raise ValueError("a mistake of VERSION")
+""",
+)
 
 
 @pytest.fixture
@@ -129,6 +142,31 @@ def test_a_script_finds_its_second_pass_as_fresh_as_its_first(life: Life, end: s
     assert life.rows.found() <= life.rows.expected()
     assert len(life.rows.found()) == 4
     wait_until(lambda: not living_processes(str(life.launch_of(view))), life.log, 60)
+
+
+def test_a_driver_of_the_old_version_waits_for_the_way_back(life: Life) -> None:
+    """The new version fails before its first batch; the driver that was rehearsed before the stop takes over, and each
+    row is counted once (Laws 2, 9)."""
+    life.runs("v1", 3)
+    change = ChangeRequest(STREAM, life.script("v2", FAILS_ONCE_THERE_IS_A_MISTAKE))
+    request = UpgradeRequest(change, mode="restore", warm_return=True, healthy_when=HealthyWhen(batches=1))
+    upgrades = life.controller.upgrades
+    begun = upgrades.begin(request)
+
+    def strike(_: str) -> None:
+        if upgrades.view(STREAM, begun.upgrade_id).state.phase not in BEFORE_THE_STOP:
+            (life.base / "mistake").touch()
+
+    view = upgrades.run(STREAM, begun.upgrade_id, 300, on_step=strike)
+    assert (view.outcome, view.state.last.way, view.state.last.driver) == ("given_up", "handover", "waits"), view
+    assert "a mistake of v2" in view.to_json()["reason"]
+    assert life.passes() == [f"{one} __main__" for one in ("v1 False True", "v2 True True", "v2 False True",
+                                                          "v1 True True", "v1 False True")]  # fmt: skip
+    life.rows.feed()
+    life.wait_closed(3)
+    assert life.rows.found() <= life.rows.expected()
+    life.stop()
+    wait_until(lambda: not living_processes(str(life.base / "home")), life.log, 60)
 
 
 def test_a_driver_that_dies_or_waits_in_vain_is_never_noticed(life: Life) -> None:

@@ -140,7 +140,7 @@ class Soak:
                   f"{victim} dies {after_seconds:.1f} s into {phase}")  # fmt: skip
         words = ["upgrade", "--app", str(path), "--allow-drain", "--healthy-batches", "2", "--healthy-deadline", "120",
                  "--request-id", f"up-{number}", "--timeout", str(UPGRADE_SECONDS)]  # fmt: skip
-        words += [] if warm else ["--no-warm"]
+        words += (["--warm-return"] if self.random.random() < 0.3 else []) if warm else ["--no-warm"]
         killed = False
         for _ in range(MAX_TRIES):
             process = self._start(*words)

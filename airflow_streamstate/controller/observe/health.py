@@ -48,6 +48,8 @@ class Unhealthy:
     reason: str
 
 
+QUIET_SECONDS = 2.0
+"""A query without input is well only once it has run for so long: one that fails does so at its start."""
 Health = Healthy | NotYet | Unhealthy
 
 
@@ -90,6 +92,8 @@ def decide_health(
         return Unhealthy(f"{fatal.text}, {wanted.within_seconds:g} s after its launch")
     if doubts and not is_late:
         return NotYet((fatal or doubts[0]).text)
+    if waited_seconds < QUIET_SECONDS and any(_has_only_waited(seen, handover, wanted)):
+        return NotYet("it has found no input yet, and has just started")
     return Healthy(tuple(doubt.text for doubt in doubts))
 
 
@@ -102,6 +106,12 @@ def has_begun(seen: Observation, handover: SnapshotManifest | None) -> bool:
         name in ended or _committed(queries[name].batch_id, handover, name) >= 1 or _is_idle(queries[name])
         for name in _started(seen)
     )
+
+
+def _has_only_waited(seen: Observation, handover: SnapshotManifest | None, wanted: HealthyWhen) -> Iterator[bool]:
+    queries, bounded = beats_of(seen), bounded_queries(seen)
+    for name in _started(seen):
+        yield name not in bounded and _committed(queries[name].batch_id, handover, name) < wanted.batches
 
 
 def _health_of_finished(seen: Observation, handover: SnapshotManifest | None) -> Health:

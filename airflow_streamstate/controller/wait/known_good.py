@@ -7,7 +7,7 @@ import logging
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.observe.caught_up import has_some_left
-from airflow_streamstate.controller.observe.health import Healthy, beats_of, decide_health
+from airflow_streamstate.controller.observe.health import QUIET_SECONDS, Healthy, beats_of, decide_health
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.pace import keeps_level
 from airflow_streamstate.errors import StreamStateError
@@ -35,4 +35,4 @@ def has_proven_itself(context: ControllerContext, seen: Observation) -> bool:
     snapshot_id = seen.spec.start.snapshot_id
     control = context.home.control(seen.stream_id)
     handover = None if snapshot_id is None else control.readable_manifest(snapshot_id)
-    return isinstance(decide_health(seen, handover, HealthyWhen(), None, 0.0), Healthy)
+    return isinstance(decide_health(seen, handover, HealthyWhen(), None, QUIET_SECONDS), Healthy)

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_streamstate.controller.observe.caught_up import CaughtUp, decide_caught_up, query_caught_up
 from airflow_streamstate.controller.observe.health import (
+    QUIET_SECONDS,
     Beats,
     Healthy,
     NotYet,
@@ -74,6 +75,16 @@ def test_batches_past_the_handover_count(
     observation = seen(stage, batch_id, **beat)
     assert has_begun(observation, handover) is begun
     assert isinstance(decide_health(observation, handover, WANTED, {}, 10.0), verdict)
+
+
+@pytest.mark.parametrize(("batch_id", "verdict"), [(3, NotYet), (4, NotYet), (6, Healthy)])
+def test_what_found_no_input_is_not_healthy_in_its_first_moment(
+    stage: Stage, handover: SnapshotManifest, batch_id: int, verdict: type
+) -> None:
+    """A script that fails does so at its start; enough batches prove it before."""
+    observation = seen(stage, batch_id, idle_triggers=1)
+    assert isinstance(decide_health(observation, handover, WANTED, {}, QUIET_SECONDS / 2), verdict)
+    assert decide_health(observation, handover, WANTED, {}, QUIET_SECONDS) == Healthy()
 
 
 def test_every_query_of_the_handover_is_waited_for(stage: Stage, handover: SnapshotManifest) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_streamstate.controller.observe.health import QUIET_SECONDS
 from airflow_streamstate.controller.upgrade.backward import PATIENCE_SECONDS
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
@@ -139,6 +140,7 @@ def test_law_16_what_a_drain_left_is_asked_about_before_anything_is_ended(upgrad
     upgraded.stage.come_to_life("d-0002", 1, ("counts",))
     upgraded.beats(None, idle_triggers=3)
     upgraded.advance(view)
+    upgraded.stage.clock.advance(QUIET_SECONDS)
     assert upgraded.advance(view).outcome == "upgraded"
     view = upgraded.begin_rollback()
     before = upgraded.outside()
