@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import Checkpoint, Position
 from airflow_streamstate.checkpoint.spark_versions import offset_log_of, refuse_move, state_store_of
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints, written_by
@@ -30,9 +30,10 @@ def refuse_spark(home: Home, control: StreamControl, drivers: Drivers, spec: Dep
         return  # unknown here: the driver checks it
     try:
         checkpoints = built_checkpoints(home, seen)
-        before = written_by(control, seen, checkpoints)
-        committed_by = written_by(control, seen, checkpoints, with_planned=False)
-        formats = {_formats(checkpoint) for checkpoint in checkpoints.values()} or {("", "")}
+        positions = {name: checkpoint.position() for name, checkpoint in checkpoints.items()}
+        before = written_by(control, seen, checkpoints, positions)
+        committed_by = written_by(control, seen, checkpoints, positions, with_planned=False)
+        formats = {_formats(checkpoints[name], position) for name, position in positions.items()} or {("", "")}
     except DataError:
         return  # a later step reports a damaged checkpoint
     for provider, offset_log in sorted(formats):
@@ -47,8 +48,7 @@ def refuse_spark(home: Home, control: StreamControl, drivers: Drivers, spec: Dep
         )
 
 
-def _formats(checkpoint: Checkpoint) -> tuple[str, str]:
+def _formats(checkpoint: Checkpoint, position: Position) -> tuple[str, str]:
     """The state store provider and the version of the offset log."""
-    position = checkpoint.position()
     entry = position.planned if position.batch_id is None else checkpoint.read_offset(position.batch_id)
     return state_store_of(entry, has_state=checkpoint.has_state()), offset_log_of(entry)

@@ -6,12 +6,12 @@ one id. ``still_ours`` stops a controller that has lost the stream before each f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from airflow_streamstate.checkpoint.barrier import put_fence, take_back_fence
 from airflow_streamstate.checkpoint.entries import BarrierMark
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import Checkpoint, Position
 from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, Foreign, classify
 from airflow_streamstate.checkpoint.state_files import has_begun_planned
 from airflow_streamstate.clock import Clock
@@ -90,11 +90,17 @@ def take_over(
 
 
 def written_by(
-    control: StreamControl, seen: Observation, checkpoints: dict[str, Checkpoint], *, with_planned: bool = True
+    control: StreamControl,
+    seen: Observation,
+    checkpoints: Mapping[str, Checkpoint],
+    found: Mapping[str, Position] | None = None,
+    *,
+    with_planned: bool = True,
 ) -> str:
     """The newest version of Spark that may have written these checkpoints of a deployment; "" where it is unknown.
 
     Args:
+        found: the position of each; None to read them.
         with_planned: count the files of an uncommitted batch, too.
 
     Raises:
@@ -103,7 +109,8 @@ def written_by(
     snapshot_id = seen.spec.start.snapshot_id
     start = None if snapshot_id is None else control.readable_manifest(snapshot_id)
     positions: dict[str, int | None] = dict.fromkeys(() if start is None else start.queries)
-    found = {name: checkpoint.position() for name, checkpoint in checkpoints.items()}
+    if found is None:
+        found = {name: checkpoint.position() for name, checkpoint in checkpoints.items()}
     positions |= {name: position.batch_id for name, position in found.items()}
     planned = found if with_planned else {}
     begun = [name for name, position in planned.items() if has_begun_planned(checkpoints[name], position)]
