@@ -65,7 +65,7 @@ def watched_by(session: ShellSession) -> Watched:
 
 
 def print_versions(console: Console, found: ReplayedVersions) -> None:
-    """Each batch in both versions, with its numbers, the first rows that only one has, and the errors."""
+    """Each batch in both versions, with its numbers, the first rows that differ, and the errors."""
     rows = versions_rows(found)
     if not rows:
         return
@@ -81,50 +81,52 @@ def print_versions(console: Console, found: ReplayedVersions) -> None:
                 _text(console, f"batch {batch.batch_id} of {name} in the {which} version", batch.traceback)
 
 
-def print_replay(console: Console, found: ReplayReport, old: ReplayReport | None = None) -> None:
-    """The report of a replay.
-
-    Args:
-        old: of the recorded version, with whose rows those of ``found`` were compared.
-    """
-    if old is not None:
-        print_replay(console, old)
-    which = "" if old is None else "of the new script "
-    line = shown(f"{found.stream_id} {found.deployment_id}: the replay {which}is ")
-    console.print(line + shown(_OUTCOMES[found.outcome], _COLOURS[found.outcome]))
-    if found.error:
-        console.print(shown(f"  {found.error}"))
-    _batches(console, found, is_compared=old is not None)
-    for name, query in found.queries.items():
-        if query.error and query.error != found.error:
-            console.print(shown(f"  {name}: {query.error}", _COLOURS[query.outcome]))
-        for note in query.notes:
-            console.print(shown(f"  {name}: {note}"))
-        for batch in query.batches:
-            _text(console, f"batch {batch.batch_id} of {name}", batch.traceback)
-    for note in found.notes:
-        console.print(shown(f"  {note}"))
-    _text(console, "traceback", found.traceback)
-    _text(console, "end of the log", "" if is_told_by(found.traceback, found.log_tail) else found.log_tail)
-
-
-def _batches(console: Console, found: ReplayReport, *, is_compared: bool) -> None:
-    """Each batch with its counts, and the first rows that only one version has."""
-    compared = (">same", ">only old", ">only new") if is_compared else ()
-    table = plain_table("query", ">batch", ">rows in", ">rows out", *compared, ">seconds", "files")
+def print_replay(console: Console, found: ReplayReport) -> None:
+    """The report of a replay."""
+    _outcome(console, found, "")
+    table = plain_table("query", ">batch", ">rows in", ">rows out", ">seconds", "files")
     ran = [(name, batch) for name, query in found.queries.items() for batch in query.batches]
     for name, batch in ran:
-        rows = batch.comparison
-        counts = (None,) * 3 if rows is None else (rows.same, rows.only_old, rows.only_new)
-        every = (batch.rows_in, batch.rows_out, *(counts if is_compared else ()))
-        cells = ("-" if count is None else f"{count:,}" for count in every)
+        cells = ("-" if count is None else f"{count:,}" for count in (batch.rows_in, batch.rows_out))
         files = batch.folder or "none: the batch failed"
         table.add_row(shown(name), str(batch.batch_id), *cells, f"{batch.seconds:.1f}", shown(files))
     if ran:
         console.print(table)
+    _told(console, found)
     for name, batch in ran:
-        for title, text in samples_of(name, batch).items():
-            _text(console, title, text)
+        _text(console, f"batch {batch.batch_id} of {name}", batch.traceback)
+
+
+def print_both(console: Console, found: ReplayedVersions) -> None:
+    """The report of a replay of two versions."""
+    _outcome(console, found.old, "of the recorded script ")
+    _outcome(console, found.new, "of the new script ")
+    print_versions(console, found)
+    for which, side in (("recorded", found.old), ("new", found.new)):
+        _told(console, side, f"{which}, ")
+        console.print(shown(f"  rows of the {which} version: {side.out}"), soft_wrap=True)
+    if found.speed is not None:
+        console.print(shown(f"  speed: {found.speed}"), soft_wrap=True)
+
+
+def _outcome(console: Console, found: ReplayReport, which: str) -> None:
+    line = shown(f"{found.stream_id} {found.deployment_id}: the replay {which}is ")
+    console.print(line + shown(_OUTCOMES[found.outcome], _COLOURS[found.outcome]))
+
+
+def _told(console: Console, found: ReplayReport, which: str = "") -> None:
+    """Errors and notes of one version, and how its script or its driver ended."""
+    if found.error:
+        console.print(shown(f"  {which}{found.error}"))
+    for name, query in found.queries.items():
+        if query.error and query.error != found.error:
+            console.print(shown(f"  {which}{name}: {query.error}", _COLOURS[query.outcome]))
+        for note in query.notes:
+            console.print(shown(f"  {which}{name}: {note}"))
+    for note in found.notes:
+        console.print(shown(f"  {which}{note}"))
+    _text(console, f"{which}traceback", found.traceback)
+    _text(console, f"{which}end of the log", "" if is_told_by(found.traceback, found.log_tail) else found.log_tail)
 
 
 def _text(console: Console, title: str, text: str) -> None:
@@ -231,5 +233,5 @@ def replay(
         return status_of_replay(report.outcome)
     for_both = replace(change, application=None, arguments=None, modules=None, py_files=None, files=None)
     both = replays.run_both(request, for_both, watched_by(session))
-    session.emit(both.to_json(), lambda console: print_replay(console, both.new, both.old))
+    session.emit(both.to_json(), lambda console: print_both(console, both))
     return status_of_replay(both.new.outcome, is_as_asked=both.new.has_same_rows or not fail_on_changed_rows)

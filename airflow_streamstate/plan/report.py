@@ -379,6 +379,9 @@ def replay_sentences(report: PlanReport) -> tuple[str, ...]:
             told.append(f"the {which} did not come to its end in the replay: {side.error}")
         errors = {name: query.error for name, query in side.queries.items() if query.error and not side.error}
         told += [f"the {which}, query {name}: {error}" for name, error in errors.items()]
+    speed = report.replay.speed
+    if speed is not None:
+        told.append(f"speed: {speed}")
     notes = (*report.replay.old.notes, *report.replay.new.notes)
     return (*told, *(note for note in dict.fromkeys(notes) if note not in report.notes))
 

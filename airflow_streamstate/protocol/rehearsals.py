@@ -85,6 +85,10 @@ class RowComparison:
     Attributes:
         same, only_old, only_new: how many rows.
         samples_old, samples_new: the first rows that only one has, each as JSON.
+        changed: how many rows only the old version has for which the new one has another row with the same key; these
+            are not among ``only_old`` and ``only_new``. None where no key is known.
+        keys: the columns of the key.
+        samples_changed: the first of these, each as JSON: ``key``, and of ``old`` and ``new`` the columns that differ.
     """
 
     same: int
@@ -92,11 +96,14 @@ class RowComparison:
     only_new: int
     samples_old: tuple[str, ...] = ()
     samples_new: tuple[str, ...] = ()
+    changed: int | None = None
+    keys: tuple[str, ...] = ()
+    samples_changed: tuple[str, ...] = ()
 
     @property
     def is_same(self) -> bool:
         """Whether both have the same rows."""
-        return not self.only_old and not self.only_new
+        return not self.only_old and not self.only_new and not self.changed
 
 
 @dataclass(frozen=True)

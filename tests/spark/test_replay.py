@@ -107,8 +107,9 @@ def test_the_batch_that_failed_runs_again_beside_the_stream(desk: Desk, monkeypa
     other = shell("replay", "orders", "--app", script, *words)
     assert other.status == 1, other
     found = other.json["queries"]["sums"]["batches"][0]["comparison"]
-    assert (found["same"], found["only_old"], found["only_new"]) == (0, 1, 1)
-    assert (found["samples_old"], found["samples_new"]) == (['{"k":"a","s":-95}'], ['{"k":"a","s":-145}'])
+    assert (found["same"], found["changed"], found["only_old"], found["only_new"]) == (0, 1, 0, 0)
+    assert (found["keys"], found["samples_old"], found["samples_new"]) == (["k"], [], [])
+    assert found["samples_changed"] == ['{"key":{"k":"a"},"old":{"s":-95},"new":{"s":-145}}']
 
     (work / "in" / "2.json").unlink()
     gone = shell("replay", "orders", "--out", desk.base / "gone", "--json")
@@ -145,7 +146,6 @@ def test_the_report_of_a_plan_has_recorded_batches_in_both_versions(
         found["queries"]["sums"]["batches"] for found in (planned.json["replay"], planned.json["replay"]["old"])
     )
     assert ([batch["batch_id"] for batch in new], [batch["batch_id"] for batch in old]) == ([0, 1], [0, 1, 2])
-    assert new[0]["comparison"]["samples_old"] == ['{"k":"a","s":-45}']
-    assert new[0]["comparison"]["samples_new"] == ['{"k":"a","s":-167}']
+    assert new[0]["comparison"]["samples_changed"] == ['{"key":{"k":"a"},"old":{"s":-45},"new":{"s":-167}}']
     assert shell("status", "orders", "--json").json["state"] == "running"
     assert (work / "out.jsonl").read_text() == written

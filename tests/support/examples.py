@@ -346,7 +346,10 @@ EXAMPLES: tuple[Message, ...] = (
                 replayed=(
                     ReplayedBatch(
                         40, 512, 48, 0.125, "/home/ada/replay-orders-41/raw/batch=40", ("part-00000.snappy.parquet",),
-                        comparison=RowComparison(47, 2, 1, ('{"n":1}', '{"n":2}'), ('{"n":3}',)),
+                        comparison=RowComparison(
+                            46, 2, 1, ('{"n":1}', '{"n":2}'), ('{"n":3}',), 1, ("k",),
+                            ('{"key":{"k":"a"},"old":{"n":4},"new":{"n":5}}',),
+                        ),
                     ),
                     ReplayedBatch(41, error="ZeroDivisionError: division by zero", traceback="Traceback …"),
                 ),

@@ -62,6 +62,9 @@ def with_an_aggregate_more() -> QueryPlan:
     return plan(operator(aggregates=aggregates))
 
 
+CHANGED = '{"key":{"k":"d"},"old":{"n":1},"new":{"n":2}}'
+
+
 def _replayed(terms: ReplayTerms, name: str, words: list[str]) -> RehearsedQuery:
     if "gone" in words:
         return RehearsedQuery("refused", error="the source does not have the rows of this batch any more")
@@ -70,7 +73,7 @@ def _replayed(terms: ReplayTerms, name: str, words: list[str]) -> RehearsedQuery
         for batch_id in terms.batches[name]
     ]
     if terms.compared_with and Path(f"{terms.compared_with}.done").exists():
-        compared = RowComparison(32, 2, 1, ('{"k":"a"}', '{"k":"b"}'), ('{"k":"c"}',))
+        compared = RowComparison(32, 2, 1, ('{"k":"a"}', '{"k":"b"}'), ('{"k":"c"}',), 1, ("k",), (CHANGED,))
         ran = [replace(each, comparison=compared if "changes" in words else RowComparison(34, 0, 0)) for each in ran]
     Path(terms.out).parent.mkdir(parents=True, exist_ok=True)
     Path(f"{terms.out}.done").write_text("")

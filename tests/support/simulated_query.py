@@ -240,7 +240,7 @@ class SimulatedStartable:
         (Path(folder) / "part-0.parquet").write_text(repr(rows))
         return WrittenBatch(run.last_progress(), len(rows), ("part-0.parquet",))
 
-    def compare_rows(self, old_folder: str, new_folder: str, samples: int) -> RowComparison:
+    def compare_rows(self, old_folder: str, new_folder: str, keys: Sequence[str], samples: int) -> RowComparison:
         old, new = ((Path(folder) / "part-0.parquet").read_text() for folder in (old_folder, new_folder))
         return RowComparison(1, 0, 0) if old == new else RowComparison(0, 1, 1, (old,)[:samples], (new,)[:samples])
 

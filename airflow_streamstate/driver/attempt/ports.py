@@ -289,11 +289,12 @@ class StartableQuery(Protocol):
         Raises what the script or Spark raises.
         """
 
-    def compare_rows(self, old_folder: str, new_folder: str, samples: int) -> RowComparison:
+    def compare_rows(self, old_folder: str, new_folder: str, keys: Sequence[str], samples: int) -> RowComparison:
         """Compare the rows in two folders of ``write_trial_batch``.
 
         Args:
-            samples: at most so many rows of each side are shown.
+            keys: columns of the key of a row, by which it is told which rows changed.
+            samples: at most so many rows of each kind are shown.
         """
 
     def missing_file(self, paths: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.rehearsal.batches_again import FORK_TRIES, files_read
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.rehearsing import MAX_TRACEBACK_CHARACTERS, Rehearsing, Words
+from airflow_streamstate.driver.start.plans import plan_of
 from airflow_streamstate.errors import (
     DeadlineExceededError,
     IncompatibleUpgradeError,
@@ -193,12 +194,21 @@ class Replaying(Rehearsing):
         if not self._terms.compared_with or not old.is_dir():
             return None
         try:
-            found = startable.compare_rows(str(old), str(folder), SAMPLES)
+            found = startable.compare_rows(str(old), str(folder), self._keys(name, startable), SAMPLES)
         except Exception as error:
             self._note(f"query {name}: the rows of {folder.name} could not be compared: {cause_in(str(error))}")
             return None
-        samples_old, samples_new = (tuple(map(self._line, rows)) for rows in (found.samples_old, found.samples_new))
-        return replace(found, samples_old=samples_old, samples_new=samples_new)
+        samples = (found.samples_old, found.samples_new, found.samples_changed)
+        old_ones, new_ones, changed = (tuple(map(self._line, rows)) for rows in samples)
+        return replace(found, samples_old=old_ones, samples_new=new_ones, samples_changed=changed)
+
+    def _keys(self, name: str, startable: StartableQuery) -> tuple[str, ...]:
+        """The columns by which it is told which rows changed; () where none is known."""
+        try:
+            return plan_of(self.attempt, name, startable).key_columns
+        except Exception as error:
+            self._note(f"query {name}: no row is told as changed, as its plan cannot be read: {error}")
+            return ()
 
 
 def _rows_gone(batch_id: int, words: str) -> InputLostError:

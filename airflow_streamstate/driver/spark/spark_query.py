@@ -47,6 +47,7 @@ from airflow_streamstate.driver.spark.jvm import (
     scala_sequence,
 )
 from airflow_streamstate.driver.spark.progress import Reports, parse_progress, ran_a_batch
+from airflow_streamstate.driver.spark.row_comparison import compare_frames
 from airflow_streamstate.driver.spark.sinks import AskedSink
 from airflow_streamstate.driver.spark.state_rows import count_state_rows, open_windows, stores_of
 from airflow_streamstate.driver.spark.writer_facts import CHECKPOINT_OPTION, WriterSettings, read_facts, read_settings
@@ -476,19 +477,11 @@ class SparkWriter:
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
-    def compare_rows(self, old_folder: str, new_folder: str, samples: int) -> RowComparison:
+    def compare_rows(self, old_folder: str, new_folder: str, keys: Sequence[str], samples: int) -> RowComparison:
         with jvm_answers():
-            old, new = self._rows_as_json(old_folder), self._rows_as_json(new_folder)
-            only_old, only_new = old.exceptAll(new), new.exceptAll(old)
-            shown = [[row[0] for row in only.orderBy("row").limit(samples).collect()] for only in (only_old, only_new)]
-            old_count, new_count = only_old.count(), only_new.count()
-            return RowComparison(new.count() - new_count, old_count, new_count, tuple(shown[0]), tuple(shown[1]))
-
-    def _rows_as_json(self, folder: str) -> DataFrame:
-        # As text, rows of any type and of two schemas compare; a column that only one version has makes them differ.
-        frame = self._spark.read.option("__globPaths__", "false").parquet(f"file://{folder}")
-        columns = [functions.col(f"`{name.replace('`', '``')}`") for name in sorted(frame.columns)]
-        return frame.select(functions.to_json(functions.struct(columns), {"ignoreNullFields": "false"}).alias("row"))
+            reader = self._spark.read.option("__globPaths__", "false")
+            old, new = (reader.parquet(f"file://{folder}") for folder in (old_folder, new_folder))
+            return compare_frames(old, new, keys, samples)
 
     def missing_file(self, paths: Sequence[str]) -> str:
         if not paths:

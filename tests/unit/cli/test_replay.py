@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.scripted_driver import script
+from support.scripted_rehearsal import CHANGED
 from support.scripted_stream import QUERY
 from support.shell import Answer, Desk, shell
 
@@ -58,13 +59,17 @@ def test_a_person_reads_a_table_and_the_traceback(failed: Desk) -> None:
     assert "batches 3 to 4 of d-0001" in answer.err
     assert f"into {failed.base / 'out' / 'old'}" in answer.err
     assert f"into {failed.base / 'out' / 'new'}" in answer.err
-    assert "the replay is done" in answer.out
+    assert "the replay of the recorded script is done" in answer.out
     assert "the replay of the new script is failed" in answer.out
-    old, new = [line for line in answer.out.splitlines() if line.startswith(QUERY) and "batch=3" in line]
-    assert old.split()[1:4] == ["3", "1,200", "34"]
-    assert new.split()[1:7] == ["3", "1,200", "34", "34", "0", "0"]
-    assert f"{QUERY}: batch 4 fails: ZeroDivisionError" in answer.out
-    assert f"batch 4 of {QUERY}:\n    Traceback" in answer.out
+    rows = [line.split() for line in answer.out.splitlines() if line.startswith(f"{QUERY} ")]
+    assert rows[0][1:] == ["3", "1,200", "34", "34", "34", "-", "0", "0", "0.5", "0.5"]
+    assert rows[1][1:] == ["4", "1,200", "34", "-", "-", "-", "-", "-", "0.5", "0.0"]
+    assert f"new, {QUERY}: batch 4 fails: ZeroDivisionError" in answer.out
+    assert f"batch 4 of {QUERY} in the new version:\n    Traceback" in answer.out
+    assert f"rows of the new version: {failed.base / 'out' / 'new'}" in answer.out
+    alone = recorded()
+    (row,) = [line.split() for line in alone.out.splitlines() if line.startswith(f"{QUERY} ")]
+    assert row[1:5] == ["4", "1,200", "34", "0.5"]
 
 
 def test_both_versions_run_the_same_batches_and_their_rows_are_compared(failed: Desk) -> None:
@@ -77,9 +82,13 @@ def test_both_versions_run_the_same_batches_and_their_rows_are_compared(failed: 
     changed = replay(failed, "changes", *words, "--out", failed.base / "changed")
     assert (changed.status, changed.json["outcome"]) == (1, "done")
     comparison = changed.json["queries"][QUERY]["batches"][0]["comparison"]
-    assert (comparison["same"], comparison["only_old"], comparison["only_new"]) == (32, 2, 1)
+    assert (comparison["same"], comparison["changed"], comparison["only_old"], comparison["only_new"]) == (32, 1, 2, 1)
+    assert comparison["keys"] == ["k"]
+    speed = {"batches": 1, "old_seconds": 0.5, "new_seconds": 0.5, "is_cold": False, "ratio": 1.0}
+    assert changed.json["speed"] == speed, "the first of two is left out"
     shown = replay(failed, "changes", "--out", failed.base / "shown")
     assert shown.status == 0
+    assert f"batch 4 of {QUERY}, changed:\n    {CHANGED}\n" in shown.out
     assert f'batch 4 of {QUERY}, only old:\n    {{"k":"a"}}\n    {{"k":"b"}}\n' in shown.out
     alone = recorded("--fail-on-changed-rows", "--json")
     assert (alone.status, "give --app" in alone.error["message"]) == (2, True)
