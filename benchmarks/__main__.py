@@ -20,6 +20,7 @@ from benchmarks import (
     drain,
     plan_comparison,
     rehearsal,
+    row_comparison,
     s3_snapshot,
     seed,
     snapshot,
@@ -35,6 +36,7 @@ BENCHMARKS = {
     for benchmark in (
         upgrade_gap,
         rehearsal,
+        row_comparison,
         drain,
         seed,
         snapshot,

@@ -159,6 +159,12 @@ def _text(console: Console, title: str, text: str) -> None:
     help="With --app: exit status 1 unless each batch has the same rows in both versions.",
 )
 @option(
+    "--call-foreach-batch",
+    "calls_foreach_batch",
+    is_flag=True,
+    help="Call the script's own foreachBatch with the rows of each batch; with --app that of the new script alone.",
+)
+@option(
     "--out",
     metavar="FOLDER",
     help="An empty or new folder of this machine for the rows. By default replay-STREAM-BATCH in the current one.",
@@ -194,13 +200,15 @@ def replay(
     allow_literal_secrets: bool,
     deadline_seconds: float,
     fail_on_changed_rows: bool,
+    calls_foreach_batch: bool,
     **given: Any,
 ) -> int:
     """Run recorded batches of STREAM again, on a fork of the state of before them, into Parquet files.
 
     The batch that failed, on this machine: by default the newest one. Each batch has the bounds and the watermark that
     the log has of it. The script runs once in its own driver, with STREAMSTATE_REHEARSAL=1 and STREAMSTATE_REPLAY=1 in
-    its environment; its sinks are not written, and no foreachBatch is called. The stream may run meanwhile.
+    its environment; its sinks are not written, and a foreachBatch is called only by --call-foreach-batch. The stream may
+    run meanwhile.
 
     With --app the recorded script runs first, into FOLDER/old, then the new one over the same batches, into FOLDER/new,
     with the same --conf, --env, --packages, --jars, --master and --working-folder.
@@ -225,6 +233,7 @@ def replay(
         query_name=query_name,
         out=out,
         deadline_seconds=deadline_seconds,
+        calls_foreach_batch=calls_foreach_batch,
     )
     replays = session.controller().replays
     if "application" not in named:

@@ -25,11 +25,15 @@ class ReplayTerms:
         batches: by query the ids of its batches, ascending, one after the other.
         out: the absolute path of the folder on the driver's machine that gets their rows.
         compared_with: the ``out`` of another replay of these batches, with whose rows these are compared; "" for none.
+        calls_foreach_batch: the script's own ``foreachBatch`` is called with the rows of each batch.
+        debugger: the socket of a debugger on the driver's machine; "" for none.
     """
 
     batches: Mapping[str, tuple[int, ...]]
     out: str
     compared_with: str = ""
+    calls_foreach_batch: bool = False
+    debugger: str = ""
 
 
 @message
@@ -118,6 +122,7 @@ class ReplayedBatch:
         error: the script's own error, one line; "" for none.
         traceback: the error as it was raised; "" for none.
         comparison: with the rows of the other replay; None where that has none, or was not asked for.
+        failed_at: where the script's own function failed: the place, and the values that it had there; "" for none.
     """
 
     batch_id: int
@@ -129,6 +134,7 @@ class ReplayedBatch:
     error: str = ""
     traceback: str = ""
     comparison: RowComparison | None = None
+    failed_at: str = ""
 
 
 @dataclass(frozen=True)

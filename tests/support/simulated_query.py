@@ -228,7 +228,9 @@ class SimulatedStartable:
             raise QueryDiedError(run.failure())
         return run.last_progress()
 
-    def write_trial_batch(self, checkpoint_uri: str, folder: str, within_seconds: float) -> WrittenBatch:
+    def write_trial_batch(
+        self, checkpoint_uri: str, folder: str, within_seconds: float, *, calls_foreach_batch: bool = False
+    ) -> WrittenBatch:
         sink = SimulatedSink("append")
         run = SimulatedRun(self, Checkpoint(self.store, checkpoint_uri), "once", sink)
         while not run.has_ended():

@@ -283,10 +283,16 @@ class StartableQuery(Protocol):
             Its progress; None where it was stopped before it had any.
         """
 
-    def write_trial_batch(self, checkpoint_uri: str, folder: str, within_seconds: float) -> WrittenBatch:
+    def write_trial_batch(
+        self, checkpoint_uri: str, folder: str, within_seconds: float, *, calls_foreach_batch: bool = False
+    ) -> WrittenBatch:
         """As ``run_trial_batch``, into Parquet files in a new folder of this machine, which appears when it is whole.
 
         Raises what the script or Spark raises.
+
+        Args:
+            calls_foreach_batch: call the script's own ``foreachBatch``, if the query has one, with the rows that were
+                written and the id of the batch. The batch fails where it raises, and no folder appears.
         """
 
     def compare_rows(self, old_folder: str, new_folder: str, keys: Sequence[str], samples: int) -> RowComparison:

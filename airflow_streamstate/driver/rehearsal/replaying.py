@@ -1,7 +1,7 @@
 """Runs a replay: recorded batches of each query once more, on a fork of the state of before them, into Parquet files.
 
 Each batch is planned with the entry that the log has of it: the same bounds, the same watermark. The script's own sink
-and its ``foreachBatch`` are not called.
+is not written, and its ``foreachBatch`` is called only where the terms say so.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ from airflow_streamstate.protocol.rehearsals import (
 )
 
 NOT_ASKED = "no batch of it was asked for"
+FOREACH_BATCH = "foreachBatch"
+NO_FOREACH_BATCH = "it has no foreachBatch to call: its sink is {}, which is not written"
 SAMPLES = 5
 """Rows that only one version has are shown up to so many, of each side of each batch."""
 TO_ANSWER_SECONDS = 2.0
@@ -93,6 +95,8 @@ class Replaying(Rehearsing):
         attempt.sources.close(name)
         left = [batch_id for batch_id in batch_ids if batch_id not in {batch.batch_id for batch in ran}]
         notes = (f"not run: {', '.join(f'batch {batch_id}' for batch_id in left)}",) if left else ()
+        if self._terms.calls_foreach_batch and startable.facts.sink != FOREACH_BATCH:
+            notes += (NO_FOREACH_BATCH.format(startable.facts.sink),)
         seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
         return replace(found, seconds=seconds, notes=notes, replayed=tuple(ran))
 
@@ -155,7 +159,12 @@ class Replaying(Rehearsing):
         folder.parent.mkdir(parents=True, exist_ok=True)
         found = ReplayedBatch(batch.batch_id)
         try:
-            written = startable.write_trial_batch(attempt.uri_of(fork), str(folder), left_seconds)
+            written = startable.write_trial_batch(
+                attempt.uri_of(fork),
+                str(folder),
+                left_seconds,
+                calls_foreach_batch=self._terms.calls_foreach_batch,
+            )
         except StreamStateError:
             raise
         except Exception as error:

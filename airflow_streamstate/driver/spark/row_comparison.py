@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     DateType,
     DayTimeIntervalType,
     MapType,
+    NullType,
     NumericType,
     StringType,
     StructType,
@@ -30,6 +31,7 @@ from pyspark.sql.types import (
 from airflow_streamstate.protocol.rehearsals import RowComparison
 
 _GROUPED = (
+    NullType,
     NumericType,
     BinaryType,
     BooleanType,

@@ -12,7 +12,7 @@ import json
 import re
 import shutil
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -361,15 +361,28 @@ class DriverDoor:
         self.jvm = session._jvm
 
 
+ForeachBatch = Callable[[DataFrame, int], None]
+
+
 class SparkWriter:
     """A copy of a script's writer, made at its ``start()``. Implements ``ports.StartableQuery``.
 
     Args:
         jwriter: the script's JVM writer, with the arguments of ``start()`` applied.
+        foreach_batch: the script's own function, if its sink is one.
     """
 
-    def __init__(self, spark: Any, jdf: Any, jwriter: Any, path: str | None, table_name: str | None) -> None:
+    def __init__(
+        self,
+        spark: Any,
+        jdf: Any,
+        jwriter: Any,
+        path: str | None,
+        table_name: str | None,
+        foreach_batch: ForeachBatch | None = None,
+    ) -> None:
         self._spark = spark
+        self._foreach_batch = foreach_batch
         self._jvm = spark._jvm
         self.door = DriverDoor(spark)
         self._jdf = jdf
@@ -440,18 +453,25 @@ class SparkWriter:
                 jquery.stop()
         return SparkQueryRun(jquery).last_progress()
 
-    def write_trial_batch(self, checkpoint_uri: str, folder: str, within_seconds: float) -> WrittenBatch:
+    def write_trial_batch(
+        self, checkpoint_uri: str, folder: str, within_seconds: float, *, calls_foreach_batch: bool = False
+    ) -> WrittenBatch:
+        own = self._foreach_batch if calls_foreach_batch else None
         place = Path(folder)
         partial = place.with_name(f".{place.name}.partial")  # Spark's readers pass hidden names over
         uri = f"file://{partial}"  # Hadoop's paths are not percent-encoded
         written: list[int] = []
         failed: list[Exception] = []
 
-        def write(frame: DataFrame, _batch_id: int) -> None:
+        def write(frame: DataFrame, batch_id: int) -> None:
             try:
                 frame.write.mode("errorifexists").parquet(uri)
                 reader = frame.sparkSession.read.option("__globPaths__", "false")  # the path is no pattern
-                written.append(reader.schema(frame.schema).parquet(uri).count())
+                rows = reader.schema(frame.schema).parquet(uri)
+                count = rows.count()
+                if own is not None:  # the frame itself would run the batch once more, and read its state again
+                    own(rows, batch_id)
+                written.append(count)
             except Exception as error:
                 failed.append(error)  # Spark's own report of it begins with the report of the callback
                 raise

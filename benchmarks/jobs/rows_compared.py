@@ -1,0 +1,57 @@
+"""Compare two versions of the same rows by their keys, and by one ``EXCEPT ALL``, in turns; the seconds as JSON."""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from airflow_streamstate.driver.spark.row_comparison import compare_frames
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--folder", type=Path, required=True)
+parser.add_argument("--rows", type=int, required=True)
+parser.add_argument("--pairs", type=int, required=True)
+parser.add_argument("--seconds-to", type=Path, required=True)
+options = parser.parse_args()
+spark = SparkSession.builder.getOrCreate()
+
+
+def rows(every_hundredth_differs: bool) -> DataFrame:
+    """Delays by hour and origin; the new version's differ in one row of a hundred."""
+    hour = (F.lit(1_700_000_000) + F.expr("id div 1000") * 3600).cast("timestamp")
+    differs = F.lit(every_hundredth_differs) & (F.col("id") % 100 == 0)
+    return spark.range(0, options.rows, 1, 8).select(
+        F.struct(hour.alias("start"), (hour + F.expr("interval 1 hour")).alias("end")).alias("window"),
+        F.format_string("K%03d", F.col("id") % 1000).alias("origin"),
+        F.when(differs, -1).otherwise(F.xxhash64("id") % 1000).alias("flights"),
+        (F.xxhash64("id", F.lit(1)) % 100_000 / 7).alias("delay"),
+    )
+
+
+frames = []
+for number, differs in enumerate((False, True)):
+    folder = str(options.folder / str(number))
+    rows(differs).write.parquet(folder)
+    frames.append(spark.read.parquet(folder))
+old, new = frames
+
+
+def timed(run):
+    began = time.monotonic()
+    found = run()
+    return found, time.monotonic() - began
+
+
+pairs = []
+for number in range(options.pairs + 1):  # the first one finds a cold JVM
+    only_old, except_seconds = timed(lambda: old.exceptAll(new).count())
+    found, seconds = timed(lambda: compare_frames(old, new, ("window", "origin"), 5))
+    if (found.changed, found.only_old, found.same) != (only_old, 0, options.rows - only_old) or not only_old:
+        raise SystemExit(f"{only_old} rows differ, and the comparison found {found}")
+    if number:
+        pairs.append({"seconds": seconds, "except_all_seconds": except_seconds, "rows": options.rows})
+options.seconds_to.write_text(json.dumps(pairs))
+spark.stop()
