@@ -207,8 +207,8 @@ def replay(
 
     The batch that failed, on this machine: by default the newest one. Each batch has the bounds and the watermark that
     the log has of it. The script runs once in its own driver, with STREAMSTATE_REHEARSAL=1 and STREAMSTATE_REPLAY=1 in
-    its environment; its sinks are not written, and a foreachBatch is called only by --call-foreach-batch. The stream may
-    run meanwhile.
+    its environment; its sinks are not written, and a foreachBatch is called only by --call-foreach-batch. The
+    stream may run meanwhile.
 
     With --app the recorded script runs first, into FOLDER/old, then the new one over the same batches, into FOLDER/new,
     with the same --conf, --env, --packages, --jars, --master and --working-folder.

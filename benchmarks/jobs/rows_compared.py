@@ -2,14 +2,16 @@
 
 import argparse
 import json
-import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions
 
+from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.driver.spark.row_comparison import compare_frames
 
+Found = TypeVar("Found")
 parser = argparse.ArgumentParser()
 parser.add_argument("--folder", type=Path, required=True)
 parser.add_argument("--rows", type=int, required=True)
@@ -21,13 +23,13 @@ spark = SparkSession.builder.getOrCreate()
 
 def rows(every_hundredth_differs: bool) -> DataFrame:
     """Delays by hour and origin; the new version's differ in one row of a hundred."""
-    hour = (F.lit(1_700_000_000) + F.expr("id div 1000") * 3600).cast("timestamp")
-    differs = F.lit(every_hundredth_differs) & (F.col("id") % 100 == 0)
+    hour = (functions.lit(1_700_000_000) + functions.expr("id div 1000") * 3600).cast("timestamp")
+    differs = functions.lit(every_hundredth_differs) & (functions.col("id") % 100 == 0)
     return spark.range(0, options.rows, 1, 8).select(
-        F.struct(hour.alias("start"), (hour + F.expr("interval 1 hour")).alias("end")).alias("window"),
-        F.format_string("K%03d", F.col("id") % 1000).alias("origin"),
-        F.when(differs, -1).otherwise(F.xxhash64("id") % 1000).alias("flights"),
-        (F.xxhash64("id", F.lit(1)) % 100_000 / 7).alias("delay"),
+        functions.struct(hour.alias("start"), (hour + functions.expr("interval 1 hour")).alias("end")).alias("window"),
+        functions.format_string("K%03d", functions.col("id") % 1000).alias("origin"),
+        functions.when(differs, -1).otherwise(functions.xxhash64("id") % 1000).alias("flights"),
+        (functions.xxhash64("id", functions.lit(1)) % 100_000 / 7).alias("delay"),
     )
 
 
@@ -39,10 +41,11 @@ for number, differs in enumerate((False, True)):
 old, new = frames
 
 
-def timed(run):
-    began = time.monotonic()
+def timed(run: Callable[[], Found]) -> tuple[Found, float]:
+    """What it finds, and its seconds."""
+    began = SYSTEM_CLOCK.monotonic_seconds()
     found = run()
-    return found, time.monotonic() - began
+    return found, SYSTEM_CLOCK.monotonic_seconds() - began
 
 
 pairs = []

@@ -94,7 +94,7 @@ class Replaying(Rehearsing):
             wipe(fork)
         attempt.sources.close(name)
         left = [batch_id for batch_id in batch_ids if batch_id not in {batch.batch_id for batch in ran}]
-        notes = (f"not run: {', '.join(f'batch {batch_id}' for batch_id in left)}",) if left else ()
+        notes: tuple[str, ...] = (f"not run: {', '.join(f'batch {batch_id}' for batch_id in left)}",) if left else ()
         if self._terms.calls_foreach_batch and startable.facts.sink != FOREACH_BATCH:
             notes += (NO_FOREACH_BATCH.format(startable.facts.sink),)
         seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
