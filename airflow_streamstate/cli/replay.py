@@ -11,6 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from airflow_streamstate.cli.debugger import TerminalDebugger
 from airflow_streamstate.cli.exits import status_of_replay
 from airflow_streamstate.cli.options import (
     Seconds,
@@ -38,8 +39,10 @@ from airflow_streamstate.plan.replay_report import (
     samples_of,
     versions_rows,
 )
+from airflow_streamstate.protocol.rehearsals import ReplayedBatch
 
 _CODE = ("application", "arguments", "conf", "environment", "master", "modules", "working_folder", *LISTS)
+DEBUGGED_SECONDS = 86_400.0
 _COLOURS = {"done": "green", "refused": "red", "failed": "red", "deadline": "red"}
 _OUTCOMES = {"done": "done", "refused": "refused", "failed": "failed", "deadline": "not over in time"}
 
@@ -52,12 +55,15 @@ def replaying(console: Console, view: ReplayView) -> None:
     console.print(shown(f"  into {view.out}"))
 
 
-def watched_by(session: ShellSession) -> Watched:
-    """Waits for replays with their progress on stderr."""
+def watched_by(session: ShellSession, *, shows_progress: bool = True) -> Watched:
+    """Waits for replays, with their progress on stderr if that is to be shown."""
 
     @contextmanager
     def watched(view: ReplayView) -> Iterator[Report]:
         session.say(lambda console: replaying(console, view))
+        if not shows_progress:
+            yield lambda _text: None
+            return
         with session.progress(f"{view.stream_id} {view.replay_id}") as on_progress:
             yield on_progress
 
@@ -78,7 +84,7 @@ def print_versions(console: Console, found: ReplayedVersions) -> None:
             _text(console, title, text)
         for which, batch in (("recorded", old), ("new", new)):
             if batch is not None:
-                _text(console, f"batch {batch.batch_id} of {name} in the {which} version", batch.traceback)
+                _failed(console, f"batch {batch.batch_id} of {name} in the {which} version", batch)
 
 
 def print_replay(console: Console, found: ReplayReport) -> None:
@@ -94,7 +100,7 @@ def print_replay(console: Console, found: ReplayReport) -> None:
         console.print(table)
     _told(console, found)
     for name, batch in ran:
-        _text(console, f"batch {batch.batch_id} of {name}", batch.traceback)
+        _failed(console, f"batch {batch.batch_id} of {name}", batch)
 
 
 def print_both(console: Console, found: ReplayedVersions) -> None:
@@ -127,6 +133,11 @@ def _told(console: Console, found: ReplayReport, which: str = "") -> None:
         console.print(shown(f"  {which}{note}"))
     _text(console, f"{which}traceback", found.traceback)
     _text(console, f"{which}end of the log", "" if is_told_by(found.traceback, found.log_tail) else found.log_tail)
+
+
+def _failed(console: Console, title: str, batch: ReplayedBatch) -> None:
+    _text(console, title, batch.traceback)
+    _text(console, f"{title}, values where it failed", batch.failed_at)
 
 
 def _text(console: Console, title: str, text: str) -> None:
@@ -165,6 +176,13 @@ def _text(console: Console, title: str, text: str) -> None:
     help="Call the script's own foreachBatch with the rows of each batch; with --app that of the new script alone.",
 )
 @option(
+    "--pdb",
+    "debugs",
+    is_flag=True,
+    help="Open a debugger on this terminal where the script's Python code fails, or calls breakpoint(); with --app in "
+    "the new script alone.",
+)
+@option(
     "--out",
     metavar="FOLDER",
     help="An empty or new folder of this machine for the rows. By default replay-STREAM-BATCH in the current one.",
@@ -184,7 +202,7 @@ def _text(console: Console, title: str, text: str) -> None:
     default=DEADLINE_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Seconds until the replay is ended.",
+    help="Seconds until the replay is ended; with --pdb a day, where it is not given.",
 )
 @script_arguments
 @pass_session
@@ -201,6 +219,7 @@ def replay(
     deadline_seconds: float,
     fail_on_changed_rows: bool,
     calls_foreach_batch: bool,
+    debugs: bool,
     **given: Any,
 ) -> int:
     """Run recorded batches of STREAM again, on a fork of the state of before them, into Parquet files.
@@ -235,12 +254,28 @@ def replay(
         deadline_seconds=deadline_seconds,
         calls_foreach_batch=calls_foreach_batch,
     )
-    replays = session.controller().replays
-    if "application" not in named:
-        _, report = replays.run(request, watched_by(session))
+    if not debugs:
+        return _run(session, request, watched_by(session), fails_on_changed_rows=fail_on_changed_rows)
+    if not str(change.master).startswith("local"):
+        raise click.UsageError(
+            f"--pdb reaches processes of this machine, and --master is {change.master}: leave it out."
+        )
+    if not is_given("deadline_seconds"):
+        request = replace(request, deadline_seconds=DEBUGGED_SECONDS)
+    with TerminalDebugger() as socket_path:
+        watched = watched_by(session, shows_progress=False)
+        request = replace(request, debugger=socket_path)
+        return _run(session, request, watched, fails_on_changed_rows=fail_on_changed_rows)
+
+
+def _run(session: ShellSession, request: ReplayRequest, watched: Watched, *, fails_on_changed_rows: bool) -> int:
+    """Run the replay, print its report, and return the exit status."""
+    change, replays = request.change, session.controller().replays
+    if change.application is None:
+        _, report = replays.run(request, watched)
         session.emit(report.to_json(), lambda console: print_replay(console, report))
         return status_of_replay(report.outcome)
     for_both = replace(change, application=None, arguments=None, modules=None, py_files=None, files=None)
-    both = replays.run_both(request, for_both, watched_by(session))
+    both = replays.run_both(request, for_both, watched)
     session.emit(both.to_json(), lambda console: print_both(console, both))
-    return status_of_replay(both.new.outcome, is_as_asked=both.new.has_same_rows or not fail_on_changed_rows)
+    return status_of_replay(both.new.outcome, is_as_asked=both.new.has_same_rows or not fails_on_changed_rows)

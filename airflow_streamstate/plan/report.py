@@ -433,7 +433,9 @@ def _replayed(report: PlanReport) -> list[str]:
             table += _folded(title, text)
         for which, batch in (("the recorded version", old), ("the new version", new)):
             if batch is not None:
-                table += _folded(f"batch {batch.batch_id} of {name} in {which}", batch.traceback)
+                title = f"batch {batch.batch_id} of {name} in {which}"
+                table += _folded(title, batch.traceback)
+                table += _folded(f"{title}, values where it failed", batch.failed_at)
     return [*table, "", *lines]
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.driver.spark.row_comparison import compare_frames
+from airflow_streamstate.driver.spark.row_comparison import compare_folders
 
 Found = TypeVar("Found")
 parser = argparse.ArgumentParser()
@@ -33,12 +33,10 @@ def rows(every_hundredth_differs: bool) -> DataFrame:
     )
 
 
-frames = []
-for number, differs in enumerate((False, True)):
-    folder = str(options.folder / str(number))
+old_folder, new_folder = (str(options.folder / version) for version in ("old", "new"))
+for folder, differs in ((old_folder, False), (new_folder, True)):
     rows(differs).write.parquet(folder)
-    frames.append(spark.read.parquet(folder))
-old, new = frames
+old, new = map(spark.read.parquet, (old_folder, new_folder))
 
 
 def timed(run: Callable[[], Found]) -> tuple[Found, float]:
@@ -51,7 +49,7 @@ def timed(run: Callable[[], Found]) -> tuple[Found, float]:
 pairs = []
 for number in range(options.pairs + 1):  # the first one finds a cold JVM
     only_old, except_seconds = timed(lambda: old.exceptAll(new).count())
-    found, seconds = timed(lambda: compare_frames(old, new, ("window", "origin"), 5))
+    found, seconds = timed(lambda: compare_folders(spark, old_folder, new_folder, ("window", "origin"), 5))
     if (found.changed, found.only_old, found.same) != (only_old, 0, options.rows - only_old) or not only_old:
         raise SystemExit(f"{only_old} rows differ, and the comparison found {found}")
     if number:

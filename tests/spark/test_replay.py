@@ -13,6 +13,7 @@ from support.drivers import CONF
 from support.fed_values import feed
 from support.launches import wait_until
 from support.shell import Desk, desk_with, shell
+from support.typed import Typed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
 
@@ -41,6 +42,9 @@ def keep(frame, batch_id):
 sums.writeStream.queryName("sums").outputMode("update").foreachBatch(keep).start().awaitTermination()
 """
 MENDED = SCRIPT.replace("100 // (v - 7)", "100 // (v - 7) if v != 7 else 1000")
+
+
+LINE = next(number for number, line in enumerate(SCRIPT.splitlines(), 1) if "v - 7" in line)
 
 
 @pytest.fixture
@@ -83,10 +87,22 @@ def test_the_batch_that_failed_runs_again_beside_the_stream(desk: Desk, monkeypa
     (batch,) = failed.json["queries"]["sums"]["batches"]
     assert (batch["batch_id"], batch["error"]) == (2, "ZeroDivisionError: integer division or modulo by zero")
     assert "job.py" in batch["traceback"]
+    assert batch["failed_at"] == f"job.py, line {LINE}, in <lambda>: v=7", "the row that failed"
     assert [path.name for path in (desk.base / "as-it-was").rglob("*")] == ["sums"], "nothing half written is left"
     assert (work / "said.txt").read_text().splitlines() == ["None None", "1 1"]
 
+    with Typed("replay", "orders", "--pdb", "--out", str(desk.base / "debugged")) as typed:
+        said = typed.answer("(Pdb) ", "p v * 2")
+        assert "ZeroDivisionError" in said
+        assert "14" in typed.answer("(Pdb) ", "q")
+        assert "values where it failed:\r\n    job.py" in typed.rest()
+    assert typed.status == 1
+
     script.write_text(MENDED)
+    called = shell("replay", "orders", "--app", script, "--call-foreach-batch", "--out", desk.base / "called", "--json")
+    assert called.status == 0, called.json["queries"]
+    assert (work / "out.jsonl").read_text() == written + '[2, "a", 805]\n', "once, in the new version"
+    (work / "out.jsonl").write_text(written)
     mended = shell("replay", "orders", "--app", script, "--last", 2, "--out", desk.base / "mended", "--json")
     assert mended.status == 0, mended.json["queries"]
     first, second = mended.json["queries"]["sums"]["batches"]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from traceback import format_exception
 
 from airflow_streamstate.checkpoint.fork import wipe
 from airflow_streamstate.checkpoint.guards import STATE_FORMAT, guard_state_format
@@ -17,6 +18,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.trial_batches import ReadBatch, batch_at, fork_before, plan_again
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.rehearsal.batches_again import FORK_TRIES, files_read
+from airflow_streamstate.driver.rehearsal.failures import debug_failure, told_apart, values_at
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.rehearsing import MAX_TRACEBACK_CHARACTERS, Rehearsing, Words
 from airflow_streamstate.driver.start.plans import plan_of
@@ -63,6 +65,26 @@ class Replaying(Rehearsing):
         super().__init__(attempt, rehearsal, words, end_script)
         self._terms = terms
         self._late = ""
+        self._is_debugged = False
+
+    @property
+    def debugger(self) -> str:
+        """The socket of a debugger; "" for none."""
+        return self._terms.debugger
+
+    def debug(self, error: BaseException) -> None:
+        """Open the debugger, if there is one, where an error was raised in this process. The deadline does not run
+        meanwhile."""
+        if not self.debugger:
+            return
+        self._is_debugged = True
+        try:
+            debug_failure(self.debugger, error)
+        finally:
+            self._is_debugged = False
+
+    def _overdue(self) -> int | None:
+        return None if self._is_debugged else super()._overdue()
 
     def _tried(self, name: str, startable: StartableQuery) -> RehearsedQuery:
         attempt, begun = self.attempt, self.attempt.clock.monotonic_seconds()
@@ -171,11 +193,18 @@ class Replaying(Rehearsing):
             gone = attempt.sources.explain(str(error))
             if gone:
                 raise _rows_gone(batch.batch_id, gone) from error
+            own = values_at(error.__traceback__)  # of a foreachBatch, which runs in this process
+            if own:
+                self.debug(error)
+            said, values = told_apart(without_query_report(str(error)))
+            if own and not values:
+                said = "".join(format_exception(error))
             shortened = attempt.reporter.shortened
             found = replace(
                 found,
                 error=self._line(cause_in(str(error)) or type(error).__name__),
-                traceback=shortened(without_query_report(str(error)), MAX_TRACEBACK_CHARACTERS, from_end=False),
+                traceback=shortened(said, MAX_TRACEBACK_CHARACTERS, from_end=False),
+                failed_at=self._line(values or own),
             )
             written = None
         seconds = round(attempt.clock.monotonic_seconds() - begun, 3)

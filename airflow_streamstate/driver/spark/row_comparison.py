@@ -5,12 +5,13 @@ One shuffle by all columns, as ``EXCEPT ALL`` makes it, finds the rows that diff
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice, repeat
 
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, Row, Window, functions
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window, functions
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -30,6 +31,8 @@ from pyspark.sql.types import (
 
 from airflow_streamstate.protocol.rehearsals import RowComparison
 
+ROWS_OF_A_TASK = 1_000_000
+_ZONE = "spark.sql.session.timeZone"
 _GROUPED = (
     NullType,
     NumericType,
@@ -80,6 +83,20 @@ class _Compared:
         if self.kind is None:
             return value
         return functions.to_json(functions.struct(_ungrouped(value, self.kind).alias(self.name)), _JSON)
+
+
+def compare_folders(
+    spark: SparkSession, old_folder: str, new_folder: str, keys: Sequence[str], samples: int
+) -> RowComparison:
+    """Compare the rows of two folders of Parquet files of this machine; other arguments as ``compare_frames``."""
+    session = spark.newSession()  # the script's settings are for its state, and for batches of another size
+    session.conf.set(_ZONE, spark.conf.get(_ZONE))
+    reader = session.read.option("__globPaths__", "false")  # the path is no pattern
+    old, new = (reader.parquet(f"file://{folder}") for folder in (old_folder, new_folder))
+    rows = old.count() + new.count()  # the files tell it
+    at_once = spark.sparkContext.defaultParallelism
+    session.conf.set("spark.sql.shuffle.partitions", str(max(at_once, math.ceil(rows / ROWS_OF_A_TASK))))
+    return compare_frames(old, new, keys, samples)
 
 
 def compare_frames(old: DataFrame, new: DataFrame, keys: Sequence[str], samples: int) -> RowComparison:

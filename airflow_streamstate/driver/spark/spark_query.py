@@ -47,7 +47,7 @@ from airflow_streamstate.driver.spark.jvm import (
     scala_sequence,
 )
 from airflow_streamstate.driver.spark.progress import Reports, parse_progress, ran_a_batch
-from airflow_streamstate.driver.spark.row_comparison import compare_frames
+from airflow_streamstate.driver.spark.row_comparison import compare_folders
 from airflow_streamstate.driver.spark.sinks import AskedSink
 from airflow_streamstate.driver.spark.state_rows import count_state_rows, open_windows, stores_of
 from airflow_streamstate.driver.spark.writer_facts import CHECKPOINT_OPTION, WriterSettings, read_facts, read_settings
@@ -499,9 +499,7 @@ class SparkWriter:
 
     def compare_rows(self, old_folder: str, new_folder: str, keys: Sequence[str], samples: int) -> RowComparison:
         with jvm_answers():
-            reader = self._spark.read.option("__globPaths__", "false")
-            old, new = (reader.parquet(f"file://{folder}") for folder in (old_folder, new_folder))
-            return compare_frames(old, new, keys, samples)
+            return compare_folders(self._spark, old_folder, new_folder, keys, samples)
 
     def missing_file(self, paths: Sequence[str]) -> str:
         if not paths:
