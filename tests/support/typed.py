@@ -9,11 +9,15 @@ import select
 import subprocess
 import sys
 import termios
+from pathlib import Path
 from types import TracebackType
 
+import airflow_streamstate
 from airflow_streamstate.clock import SYSTEM_CLOCK
 
 WAIT_SECONDS = 200.0
+_ROOT = str(Path(airflow_streamstate.__file__).parents[1])
+_RUN = f"import sys; sys.path.insert(0, {_ROOT!r}); from airflow_streamstate.cli.main import main; sys.exit(main())"
 
 
 class Typed:
@@ -27,7 +31,7 @@ class Typed:
 
     def __init__(self, *words: str) -> None:
         self._terminal, inner = pty.openpty()
-        command = (sys.executable, "-c", "from airflow_streamstate.cli.main import main; main()", *words)
+        command = (sys.executable, "-c", _RUN, *words)
         self._process = subprocess.Popen(
             command, stdin=inner, stdout=inner, stderr=inner, start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),

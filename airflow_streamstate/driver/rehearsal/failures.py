@@ -86,9 +86,15 @@ class SocketDebugger(pdb.Pdb):
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.connect(path)
-        self._file = self._socket.makefile("rw", encoding="utf-8", errors="replace")
-        super().__init__(stdin=self._file, stdout=self._file, nosigint=True)
+        try:
+            self._socket.connect(path)
+        except OSError:
+            self._socket.close()
+            raise
+        # Two: a text file that is read and written forgets what it has read ahead.
+        self._typed = self._socket.makefile("r", encoding="utf-8", errors="replace")
+        self._file = self._socket.makefile("w", encoding="utf-8", errors="replace")
+        super().__init__(stdin=self._typed, stdout=self._file, nosigint=True)
         self.use_rawinput = False
 
     def say(self, text: str) -> None:
@@ -106,10 +112,9 @@ class SocketDebugger(pdb.Pdb):
 
     def close(self) -> None:
         """Give the terminal back."""
-        with suppress(OSError, ValueError):
-            self._file.flush()
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        for file in (self._file, self._typed):
+            with suppress(OSError, ValueError):  # what it has to say cannot be sent any more
+                file.close()
         self._socket.close()
 
 

@@ -193,11 +193,10 @@ class Replaying(Rehearsing):
             gone = attempt.sources.explain(str(error))
             if gone:
                 raise _rows_gone(batch.batch_id, gone) from error
-            own = values_at(error.__traceback__)  # of a foreachBatch, which runs in this process
-            if own:
-                self.debug(error)
             said, values = told_apart(without_query_report(str(error)))
-            if own and not values:
+            own = "" if values else values_at(error.__traceback__)
+            if own:  # of a foreachBatch, which runs in this process
+                self.debug(error)
                 said = "".join(format_exception(error))
             shortened = attempt.reporter.shortened
             found = replace(

@@ -132,6 +132,33 @@ def test_a_batch_and_the_newest_ones_are_one_too_many(failed: Desk) -> None:
     assert "leave out one of them" in answer.error["message"]
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--pdb",), "--pdb opens a debugger on the terminal, and this is none"),
+        (("--pdb", "--master", "spark://one:7077"), "--pdb reaches processes of this machine"),
+    ],
+)
+def test_a_debugger_needs_a_terminal_and_processes_of_this_machine(
+    failed: Desk, words: tuple[str, ...], said: str
+) -> None:
+    """Before anything is recorded."""
+    answer = recorded(*words, "--json")
+    assert (answer.status, said in answer.error["message"]) == (2, True), answer
+    assert failed.stream().control.rehearsal_ids() == []
+
+
+def test_a_call_of_foreach_batch_concerns_the_new_version_alone(failed: Desk) -> None:
+    """The recorded one would write what production has written."""
+    assert recorded("--call-foreach-batch", "--out", failed.base / "one").status == 0
+    assert replay(failed, "fits", "--call-foreach-batch", "--out", failed.base / "two").status == 0
+    control = failed.stream().control
+    found = [control.rehearsal(each) for each in control.rehearsal_ids()]
+    terms = {each.replay.out: each.replay for each in found if each is not None and each.replay is not None}
+    calls = {Path(out).name: each.calls_foreach_batch for out, each in terms.items()}
+    assert calls == {"one": True, "old": False, "new": True}
+
+
 def test_files_that_are_there_are_never_mixed_with_others(failed: Desk) -> None:
     """The folder has to be empty or new; the home is none (Law 4)."""
     Path("taken").mkdir()
