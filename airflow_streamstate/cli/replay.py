@@ -33,10 +33,13 @@ from airflow_streamstate.controller.rehearsal.replays import DEADLINE_SECONDS, R
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.request.resolved_request import DEFAULT_MASTER
 from airflow_streamstate.plan.replay_report import (
+    STATE_TITLES,
     VERSIONS_COLUMNS,
     ReplayedVersions,
     ReplayReport,
     samples_of,
+    state_rows,
+    state_samples,
     versions_rows,
 )
 from airflow_streamstate.protocol.rehearsals import ReplayedBatch
@@ -85,6 +88,7 @@ def print_versions(console: Console, found: ReplayedVersions) -> None:
         for which, batch in (("recorded", old), ("new", new)):
             if batch is not None:
                 _failed(console, f"batch {batch.batch_id} of {name} in the {which} version", batch)
+    _state(console, found.new)
 
 
 def print_replay(console: Console, found: ReplayReport) -> None:
@@ -133,6 +137,19 @@ def _told(console: Console, found: ReplayReport, which: str = "") -> None:
         console.print(shown(f"  {which}{note}"))
     _text(console, f"{which}traceback", found.traceback)
     _text(console, f"{which}end of the log", "" if is_told_by(found.traceback, found.log_tail) else found.log_tail)
+
+
+def _state(console: Console, found: ReplayReport) -> None:
+    """What the state after the last batch is in the new version, beside that in the recorded one."""
+    rows = state_rows(found)
+    if not rows:
+        return
+    table = plain_table(*STATE_TITLES[:2], *(f">{title}" for title in STATE_TITLES[2:]))
+    for row in rows:
+        table.add_row(*map(shown, row))
+    console.print(table)
+    for title, text in state_samples(found).items():
+        _text(console, title, text)
 
 
 def _failed(console: Console, title: str, batch: ReplayedBatch) -> None:

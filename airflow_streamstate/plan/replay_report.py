@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery, ReplayedBatch
+from airflow_streamstate.protocol.rehearsals import (
+    Rehearsal,
+    RehearsalVerdict,
+    RehearsedQuery,
+    ReplayedBatch,
+    RowComparison,
+    StateComparison,
+)
 
 ReplayOutcome = Literal["done", "failed", "refused", "deadline"]
 NOT_STARTED = "the script did not start this query"
@@ -21,12 +28,14 @@ class ReplayedQuery:
             package.
         error: why it is not done, one line; "" where it is.
         batches: those that ran, and the one that failed.
+        state: of a new version, the state after the last batch, compared with that of the recorded one, table by table.
     """
 
     outcome: ReplayOutcome
     error: str = ""
     batches: tuple[ReplayedBatch, ...] = ()
     notes: tuple[str, ...] = ()
+    state: tuple[StateComparison, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -185,9 +194,33 @@ def samples_of(name: str, batch: ReplayedBatch | None) -> dict[str, str]:
     """By title, the first rows of a batch that changed, or that only one version has, one in a line."""
     if batch is None or batch.comparison is None:
         return {}
-    found = batch.comparison
+    return _samples(f"batch {batch.batch_id} of {name}", batch.comparison)
+
+
+def _samples(of: str, found: RowComparison) -> dict[str, str]:
     kinds = {"changed": found.samples_changed, "only old": found.samples_old, "only new": found.samples_new}
-    return {f"batch {batch.batch_id} of {name}, {kind}": "\n".join(rows) for kind, rows in kinds.items() if rows}
+    return {f"{of}, {kind}": "\n".join(rows) for kind, rows in kinds.items() if rows}
+
+
+STATE_TITLES = ("query", "state", "same", "changed", "only old", "only new")
+
+
+def state_rows(found: ReplayReport) -> list[tuple[str, ...]]:
+    """The rows of a table of the state that two versions left: the cells of ``STATE_TITLES``."""
+    return [
+        (name, each.table, *(_cell(getattr(each.comparison, title.replace(" ", "_"))) for title in STATE_TITLES[2:]))
+        for name, query in found.queries.items()
+        for each in query.state
+    ]
+
+
+def state_samples(found: ReplayReport) -> dict[str, str]:
+    """By title, the first rows of the state that differ, one in a line."""
+    told: dict[str, str] = {}
+    for name, query in found.queries.items():
+        for each in query.state:
+            told.update(_samples(f"state {each.table} of {name}", each.comparison))
+    return told
 
 
 def _first(name: str, *batches: ReplayedBatch | None) -> object:
@@ -240,4 +273,4 @@ def _query(found: RehearsedQuery | None, why_not: str, *, is_late: bool) -> Repl
     if found is None:
         return ReplayedQuery("deadline" if is_late else "failed", why_not)
     outcome: ReplayOutcome = {"accepted": "done", "refused": "refused"}.get(found.outcome, "failed")  # type: ignore[assignment]
-    return ReplayedQuery(outcome, found.error, found.replayed, found.notes)
+    return ReplayedQuery(outcome, found.error, found.replayed, found.notes, found.state)

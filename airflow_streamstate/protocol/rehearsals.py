@@ -25,6 +25,7 @@ class ReplayTerms:
         batches: by query the ids of its batches, ascending, one after the other.
         out: the absolute path of the folder on the driver's machine that gets their rows.
         compared_with: the ``out`` of another replay of these batches, with whose rows these are compared; "" for none.
+        keeps_state: the state after the last batch is written below ``out``, too, and compared as the rows are.
         calls_foreach_batch: the script's own ``foreachBatch`` is called with the rows of each batch.
         debugger: the socket of a debugger on the driver's machine; "" for none.
     """
@@ -32,6 +33,7 @@ class ReplayTerms:
     batches: Mapping[str, tuple[int, ...]]
     out: str
     compared_with: str = ""
+    keeps_state: bool = False
     calls_foreach_batch: bool = False
     debugger: str = ""
 
@@ -138,6 +140,18 @@ class ReplayedBatch:
 
 
 @dataclass(frozen=True)
+class StateComparison:
+    """The state that two versions leave in one table of an operator.
+
+    Attributes:
+        table: operator and table, e.g. ``0-stateStoreSave/rows``.
+    """
+
+    table: str
+    comparison: RowComparison
+
+
+@dataclass(frozen=True)
 class RehearsedQuery:
     """The outcome of one query of the new version.
 
@@ -151,6 +165,7 @@ class RehearsedQuery:
         rows_in, rows_out: of these; None where none ran, or where Spark does not tell.
         batch_seconds: that these took.
         replayed: of a replay, the batches that ran, the one that failed among them.
+        state: of a replay, the state after the last batch, compared with that of the other replay; empty for none.
     """
 
     outcome: QueryOutcome
@@ -163,6 +178,7 @@ class RehearsedQuery:
     rows_out: int | None = None
     batch_seconds: float = 0.0
     replayed: tuple[ReplayedBatch, ...] = ()
+    state: tuple[StateComparison, ...] = ()
 
 
 @message

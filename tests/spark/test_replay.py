@@ -95,7 +95,9 @@ def test_the_batch_that_failed_runs_again_beside_the_stream(desk: Desk, monkeypa
         said = typed.answer("(Pdb) ", "p v * 2")
         assert "ZeroDivisionError" in said
         assert "14" in typed.answer("(Pdb) ", "q")
-        assert "values where it failed:\r\n    job.py" in typed.rest()
+        rest = typed.rest()
+        assert "values where it failed:" in rest
+        assert batch["failed_at"] in rest
     assert typed.status == 1
 
     script.write_text(MENDED)
@@ -111,6 +113,7 @@ def test_the_batch_that_failed_runs_again_beside_the_stream(desk: Desk, monkeypa
         "ZeroDivisionError:",
     ]
     assert (first["comparison"]["same"], first["comparison"]["only_new"]) == (1, 0)
+    assert mended.json["queries"]["sums"]["state"] == [], "the recorded version failed in the last batch"
     assert second["comparison"] is None
     assert (first["batch_id"], first["rows_in"], first["rows_out"]) == (1, 1, 1)
     assert (second["batch_id"], second["rows_in"], second["rows_out"]) == (2, 2, 1)
@@ -126,6 +129,11 @@ def test_the_batch_that_failed_runs_again_beside_the_stream(desk: Desk, monkeypa
     assert (found["same"], found["changed"], found["only_old"], found["only_new"]) == (0, 1, 0, 0)
     assert (found["keys"], found["samples_old"], found["samples_new"]) == (["k"], [], [])
     assert found["samples_changed"] == ['{"key":{"k":"a"},"old":{"s":-95},"new":{"s":-145}}']
+    (state,) = other.json["queries"]["sums"]["state"]
+    assert (state["table"], state["comparison"]["changed"]) == ("0-stateStoreSave/rows", 1)
+    assert state["comparison"]["samples_changed"] == [
+        '{"key":{"key":{"k":"a"}},"old":{"value":{"sum":-95}},"new":{"value":{"sum":-145}}}'
+    ]
 
     (work / "in" / "2.json").unlink()
     gone = shell("replay", "orders", "--out", desk.base / "gone", "--json")

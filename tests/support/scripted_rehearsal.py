@@ -27,6 +27,7 @@ from airflow_streamstate.protocol.rehearsals import (
     ReplayedBatch,
     ReplayTerms,
     RowComparison,
+    StateComparison,
 )
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
@@ -78,7 +79,10 @@ def _replayed(terms: ReplayTerms, name: str, words: list[str]) -> RehearsedQuery
     Path(terms.out).parent.mkdir(parents=True, exist_ok=True)
     Path(f"{terms.out}.done").write_text("")
     if "divides" not in words:
-        return RehearsedQuery("accepted", replayed=tuple(ran))
+        state = RowComparison(6, 0, 1, (), ('{"key":{"k":"e"}}',), 1, ("key",), (CHANGED,))
+        is_other = "changes" in words and bool(terms.compared_with) and terms.keeps_state
+        left = (StateComparison("0-stateStoreSave/rows", state),) if is_other else ()
+        return RehearsedQuery("accepted", replayed=tuple(ran), state=left)
     error = "ZeroDivisionError: division by zero"
     failed = ReplayedBatch(ran[-1].batch_id, error=error, traceback=f"Traceback …\n{error}")
     error = f"batch {failed.batch_id} fails: {error}"

@@ -69,6 +69,7 @@ class ReplayRequest:
         part: a folder below that one for the rows; "" for none.
         compared_with: the view of a replay that is over: its batches run, and their rows are compared with its rows.
         notes: for people, kept with the replay.
+        keeps_state: as in ``ReplayTerms``; set for two versions.
         calls_foreach_batch, debugger: as in ``ReplayTerms``; of two versions the new one's alone.
     """
 
@@ -83,17 +84,18 @@ class ReplayRequest:
     compared_with: ReplayView | None = None
     deadline_seconds: float = DEADLINE_SECONDS
     notes: tuple[str, ...] = ()
+    keeps_state: bool = False
     calls_foreach_batch: bool = False
     debugger: str = ""
 
     def in_recorded_version(self, recorded: ChangeRequest) -> ReplayRequest:
         """The first of two runs, into ``OUT/old``; ``recorded``: what is different in it, its ``master`` above all."""
-        return replace(self, change=recorded, part=OLD, calls_foreach_batch=False, debugger="")
+        return replace(self, change=recorded, part=OLD, keeps_state=True, calls_foreach_batch=False, debugger="")
 
     def in_new_version(self, old: ReplayView) -> ReplayRequest:
         """The second run, into ``OUT/new``: the same batches, compared with those of the first."""
         out = str(Path(old.out).with_name(NEW))
-        return replace(self, out=out, part="", deployment_id=old.deployment_id, compared_with=old)
+        return replace(self, out=out, part="", deployment_id=old.deployment_id, compared_with=old, keeps_state=True)
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,7 @@ class Replays:
             batches,
             out,
             "" if request.compared_with is None else request.compared_with.out,
+            keeps_state=request.keeps_state,
             calls_foreach_batch=request.calls_foreach_batch,
             debugger=request.debugger,
         )

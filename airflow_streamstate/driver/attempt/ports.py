@@ -241,6 +241,19 @@ class AnalyzedPlan:
     partitioned_by: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class WrittenState:
+    """The state of a fork in files.
+
+    Attributes:
+        tables: by the path of each table below the folder, the columns of its key.
+        problems: what could not be read, and why; one line each.
+    """
+
+    tables: Mapping[str, tuple[str, ...]]
+    problems: tuple[str, ...] = ()
+
+
 class StartableQuery(Protocol):
     """The script's writer, kept by the driver: it can run the same plan again. Methods that run Spark raise what it
     raises."""
@@ -301,6 +314,13 @@ class StartableQuery(Protocol):
         Args:
             keys: columns of the key of a row, by which it is told which rows changed.
             samples: at most so many rows of each kind are shown.
+        """
+
+    def write_state(self, checkpoint_uri: str, batch_id: int, state_format: int, folder: str) -> WrittenState:
+        """Write the state that a batch left, into Parquet files in a folder for each table below this new one.
+
+        Args:
+            state_format: Spark's state checkpoint format, 1 or 2.
         """
 
     def missing_file(self, paths: Sequence[str]) -> str:

@@ -40,11 +40,15 @@ from airflow_streamstate.protocol.rehearsals import (
     ReplayedBatch,
     ReplayTerms,
     RowComparison,
+    StateComparison,
 )
 
 NOT_ASKED = "no batch of it was asked for"
 FOREACH_BATCH = "foreachBatch"
 NO_FOREACH_BATCH = "it has no foreachBatch to call: its sink is {}, which is not written"
+STATE_FOLDER = "_state"
+"""Beside the folders of the batches; Spark's readers pass such names over."""
+NO_OLD_STATE = "its state was not compared: the recorded version did not come to its end, or left none that can be read"
 SAMPLES = 5
 """Rows that only one version has are shown up to so many, of each side of each batch."""
 TO_ANSWER_SECONDS = 2.0
@@ -107,6 +111,9 @@ class Replaying(Rehearsing):
                 if ran[-1].error:
                     found = replace(found, outcome="failed", error=f"batch {batch.batch_id} fails: {ran[-1].error}")
                     break
+            if self._terms.keeps_state and found.outcome == "accepted":
+                self._queries[name] = replace(found, replayed=tuple(ran))  # told, should the deadline pass now
+                found = self._with_state(found, name, startable, batches[-1].batch_id, fork)
         except Exception as problem:
             outcome, error = self._judged(problem)
             found = replace(found, outcome=outcome, error=self._line(error))
@@ -116,7 +123,14 @@ class Replaying(Rehearsing):
             wipe(fork)
         attempt.sources.close(name)
         left = [batch_id for batch_id in batch_ids if batch_id not in {batch.batch_id for batch in ran}]
-        notes: tuple[str, ...] = (f"not run: {', '.join(f'batch {batch_id}' for batch_id in left)}",) if left else ()
+        notes: tuple[str, ...] = (
+            (
+                *found.notes,
+                f"not run: {', '.join(f'batch {batch_id}' for batch_id in left)}",
+            )
+            if left
+            else found.notes
+        )
         if self._terms.calls_foreach_batch and startable.facts.sink != FOREACH_BATCH:
             notes += (NO_FOREACH_BATCH.format(startable.facts.sink),)
         seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
@@ -231,10 +245,41 @@ class Replaying(Rehearsing):
         if not self._terms.compared_with or not old.is_dir():
             return None
         try:
-            found = startable.compare_rows(str(old), str(folder), self._keys(name, startable), SAMPLES)
+            return self._rows(startable, old, folder, self._keys(name, startable))
         except Exception as error:
             self._note(f"query {name}: the rows of {folder.name} could not be compared: {cause_in(str(error))}")
             return None
+
+    def _with_state(
+        self, found: RehearsedQuery, name: str, startable: StartableQuery, batch_id: int, fork: Checkpoint
+    ) -> RehearsedQuery:
+        """The outcome with the state after the last batch, compared with that of the other replay."""
+        if not next(iter(fork.store.list_objects(fork.key("state/"))), None):
+            return found
+        attempt, compared_with = self.attempt, self._terms.compared_with
+        folder = Path(self._terms.out) / encode_query_name(name) / STATE_FOLDER
+        old = Path(compared_with) / encode_query_name(name) / STATE_FOLDER
+        self._doing = f"the state of query {name} after batch {batch_id}"
+        attempt.reporter.say(f"query {name}: its state after batch {batch_id} is read")
+        compared: list[StateComparison] = []
+        try:
+            commit = fork.read_commit(batch_id)
+            state_format = 2 if commit is not None and commit.has_state_ids else 1
+            written = startable.write_state(attempt.uri_of(fork), batch_id, state_format, str(folder))
+            notes = [f"its state could not be read: {problem}" for problem in written.problems]
+            if compared_with and not old.is_dir():
+                return replace(found, notes=tuple(map(self._line, (*notes, NO_OLD_STATE))))
+            for path, keys in written.tables.items() if compared_with else ():
+                if (old / path).is_dir():
+                    compared.append(StateComparison(path, self._rows(startable, old / path, folder / path, keys)))
+                else:
+                    notes.append(f"its state {path} was not compared: the recorded version has none of that name")
+        except Exception as error:
+            notes = [f"its state was not compared: {cause_in(str(error)) or type(error).__name__}"]
+        return replace(found, state=tuple(compared), notes=tuple(map(self._line, notes)))
+
+    def _rows(self, startable: StartableQuery, old: Path, new: Path, keys: Sequence[str]) -> RowComparison:
+        found = startable.compare_rows(str(old), str(new), keys, SAMPLES)
         samples = (found.samples_old, found.samples_new, found.samples_changed)
         old_ones, new_ones, changed = (tuple(map(self._line, rows)) for rows in samples)
         return replace(found, samples_old=old_ones, samples_new=new_ones, samples_changed=changed)

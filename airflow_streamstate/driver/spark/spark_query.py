@@ -35,6 +35,7 @@ from airflow_streamstate.driver.attempt.ports import (
     SkippedBySink,
     WriterFacts,
     WrittenBatch,
+    WrittenState,
 )
 from airflow_streamstate.driver.spark.jvm import (
     active_session,
@@ -49,10 +50,12 @@ from airflow_streamstate.driver.spark.jvm import (
 from airflow_streamstate.driver.spark.progress import Reports, parse_progress, ran_a_batch
 from airflow_streamstate.driver.spark.row_comparison import compare_folders
 from airflow_streamstate.driver.spark.sinks import AskedSink
+from airflow_streamstate.driver.spark.state_export import write_tables
 from airflow_streamstate.driver.spark.state_rows import count_state_rows, open_windows, stores_of
 from airflow_streamstate.driver.spark.writer_facts import CHECKPOINT_OPTION, WriterSettings, read_facts, read_settings
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.rehearsals import RowComparison
+from airflow_streamstate.snapshot.state_order import StatePlace
 
 _COUNTER = "numOutputRows"
 _PASSES_ROWS_ON = frozenset({"ProjectExec", "WholeStageCodegenExec", "InputAdapter"})
@@ -500,6 +503,12 @@ class SparkWriter:
     def compare_rows(self, old_folder: str, new_folder: str, keys: Sequence[str], samples: int) -> RowComparison:
         with jvm_answers():
             return compare_folders(self._spark, old_folder, new_folder, keys, samples)
+
+    def write_state(self, checkpoint_uri: str, batch_id: int, state_format: int, folder: str) -> WrittenState:
+        with jvm_answers():
+            session = self._spark.newSession()
+            session.conf.set("spark.sql.session.timeZone", "UTC")
+            return write_tables(session, StatePlace(checkpoint_uri, batch_id, state_format), folder)
 
     def missing_file(self, paths: Sequence[str]) -> str:
         if not paths:

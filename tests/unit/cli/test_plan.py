@@ -156,6 +156,7 @@ def test_a_person_reads_the_batches_of_both_versions_side_by_side(failed: Desk) 
     assert f"| `{QUERY}` | 4 | 1,200 | 34 | 34 | 32 | 1 | 2 | 1 | 0.5 | 0.5 |" in text
     assert f'<details><summary>batch 4 of {QUERY}, only new</summary>\n\n```\n{{"k":"c"}}\n```' in text
     assert f"<details><summary>batch 4 of {QUERY}, changed</summary>\n\n```\n{CHANGED}\n```" in text
+    assert f"| `{QUERY}` | `0-stateStoreSave/rows` | 6 | 1 | 0 | 1 |" in text
     assert "speed: 0.5 s old, 0.5 s new: 1.00 of the old (1 batch, with a cold JVM in both)" in text
     failing = plan(failed, "divides", "--replay", 1)
     assert f"batch 4 of {QUERY} in the new version:\n    Traceback" in failing.out

@@ -88,6 +88,9 @@ def test_both_versions_run_the_same_batches_and_their_rows_are_compared(failed: 
     assert changed.json["speed"] == speed, "the first of two is left out"
     shown = replay(failed, "changes", "--out", failed.base / "shown")
     assert shown.status == 0
+    (row,) = [line.split() for line in shown.out.splitlines() if line.startswith(QUERY) and "stateStoreSave" in line]
+    assert row == [QUERY, "0-stateStoreSave/rows", "6", "1", "0", "1"]
+    assert f"state 0-stateStoreSave/rows of {QUERY}, changed:\n    {CHANGED}\n" in shown.out
     assert f"batch 4 of {QUERY}, changed:\n    {CHANGED}\n" in shown.out
     assert f'batch 4 of {QUERY}, only old:\n    {{"k":"a"}}\n    {{"k":"b"}}\n' in shown.out
     alone = recorded("--fail-on-changed-rows", "--json")
