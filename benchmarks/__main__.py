@@ -20,6 +20,7 @@ from benchmarks import (
     drain,
     plan_comparison,
     rehearsal,
+    replay,
     row_comparison,
     s3_snapshot,
     seed,
@@ -36,6 +37,7 @@ BENCHMARKS = {
     for benchmark in (
         upgrade_gap,
         rehearsal,
+        replay,
         row_comparison,
         drain,
         seed,
