@@ -1,7 +1,7 @@
 """Replay: ten recorded batches run again into files, against what they took in the stream.
 
-The stream runs its batches one after the other in a warm driver, over input that waits, and is stopped. Its own reports say
-how long each batch took. Of the replay the batches count, and beside them all of it, with the start of its driver.
+The stream runs its batches one after the other in a warm driver, over input that waits, and is stopped. Its own reports
+say how long each batch took. Of the replay the batches count, and beside them all of it, with the start of its driver.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def run(session: Session) -> list[Result]:
         found = _round(folder / str(number), source)
         rounds.append(found)
         session.say(
-            f"  replay {number}: {found['batch_seconds']:.1f} s ({found['whole_seconds']:.1f} s with its driver); in the "
-            f"stream {found['own_seconds']:.1f} s"
+            f"  replay {number}: {found['batch_seconds']:.1f} s ({found['whole_seconds']:.1f} s with its driver); in "
+            f"the stream {found['own_seconds']:.1f} s"
         )
     seconds, own, whole = (
         median(float(each[name] or 0) for each in rounds) for name in ("batch_seconds", "own_seconds", "whole_seconds")
