@@ -41,6 +41,7 @@ def run_workers_with_values(debugger: str) -> str:
         return (
             f"the deployment sets {_MODULE} or {_USES_DAEMON}: values where a function of the script fails are not told"
         )
+    # The zip of this launch, in which nothing else lies that a worker could import.
     paths = (str(Path(__file__).parents[3]), properties.getProperty(_PATHS) or "")
     properties.setProperty(_PATHS, os.pathsep.join(filter(None, paths)))
     properties.setProperty(_MODULE, __name__)

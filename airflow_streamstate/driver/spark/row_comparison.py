@@ -93,14 +93,11 @@ def compare_folders(
     session.conf.set(_ZONE, spark.conf.get(_ZONE))
     reader = session.read.option("__globPaths__", "false")  # the path is no pattern
     old, new = (reader.parquet(f"file://{folder}") for folder in (old_folder, new_folder))
-    rows = old.count() + new.count()  # the files tell it
-    at_once = spark.sparkContext.defaultParallelism
-    session.conf.set("spark.sql.shuffle.partitions", str(max(at_once, math.ceil(rows / ROWS_OF_A_TASK))))
     return compare_frames(old, new, keys, samples)
 
 
 def compare_frames(old: DataFrame, new: DataFrame, keys: Sequence[str], samples: int) -> RowComparison:
-    """Compare two bags of rows, of any types and of two schemas.
+    """Compare two bags of rows, of any types and of two schemas; sets the shuffle partitions of their session.
 
     Args:
         keys: the names of columns by which a row of the one is that of the other; those that a frame does not have are
@@ -109,12 +106,22 @@ def compare_frames(old: DataFrame, new: DataFrame, keys: Sequence[str], samples:
     """
     columns = _compared(old, new)
     by = tuple(one for one in columns if one.name in keys and len(one.sides) == 2)
+    new_rows = new.count()  # files of Parquet tell it
+    _set_tasks(new, old.count() + new_rows)
     differing = _differing(old, new, columns).persist(StorageLevel.MEMORY_AND_DISK)
     try:
+        _set_tasks(new, differing.count())
         found = _by_keys(differing, columns, by, samples) if by else _as_they_are(differing, columns, samples)
-        return replace(found, same=new.count() - found.only_new - (found.changed or 0))
+        return replace(found, same=new_rows - found.only_new - (found.changed or 0))
     finally:
         differing.unpersist()
+
+
+def _set_tasks(frame: DataFrame, rows: int) -> None:
+    """As many tasks for a shuffle as its rows need: Spark does not join small ones below a frame that is kept."""
+    session = frame.sparkSession
+    tasks = max(session.sparkContext.defaultParallelism, math.ceil(rows / ROWS_OF_A_TASK))
+    session.conf.set("spark.sql.shuffle.partitions", str(tasks))
 
 
 def _compared(old: DataFrame, new: DataFrame) -> tuple[_Compared, ...]:
