@@ -53,8 +53,8 @@ def run(session: Session) -> list[Result]:
             rounds=tuple(rounds),
             notes=(
                 f"the first of them, which finds the JVM cold, takes {first:.1f} s; the others together "
-                f"{(seconds - first) / (own * (BATCHES - 1) / BATCHES):.2f} of as many in the stream; with the start and "
-                f"the end of its driver the replay takes {whole:.1f} s",
+                f"{(seconds - first) / (own * (BATCHES - 1) / BATCHES):.2f} of as many in the stream; with the start "
+                f"and the end of its driver the replay takes {whole:.1f} s",
             ),
         )
     ]

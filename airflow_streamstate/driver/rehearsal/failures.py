@@ -96,6 +96,7 @@ class SocketDebugger(pdb.Pdb):
         self._file = self._socket.makefile("w", encoding="utf-8", errors="replace")
         super().__init__(stdin=self._typed, stdout=self._file, nosigint=True)
         self.use_rawinput = False
+        _OPEN.add(self)
 
     def say(self, text: str) -> None:
         """A line for the person at the terminal."""
@@ -116,6 +117,15 @@ class SocketDebugger(pdb.Pdb):
             with suppress(OSError, ValueError):  # what it has to say cannot be sent any more
                 file.close()
         self._socket.close()
+        _OPEN.discard(self)
+
+
+_OPEN: set[SocketDebugger] = set()
+
+
+def is_debugging() -> bool:
+    """Whether a person looks at this process right now."""
+    return bool(_OPEN)
 
 
 def debug_failure(path: str, error: BaseException) -> None:

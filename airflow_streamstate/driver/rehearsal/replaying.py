@@ -18,7 +18,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.trial_batches import ReadBatch, batch_at, fork_before, plan_again
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.rehearsal.batches_again import FORK_TRIES, files_read
-from airflow_streamstate.driver.rehearsal.failures import debug_failure, told_apart, values_at
+from airflow_streamstate.driver.rehearsal.failures import debug_failure, is_debugging, told_apart, values_at
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.rehearsing import MAX_TRACEBACK_CHARACTERS, Rehearsing, Words
 from airflow_streamstate.driver.start.plans import plan_of
@@ -69,7 +69,6 @@ class Replaying(Rehearsing):
         super().__init__(attempt, rehearsal, words, end_script)
         self._terms = terms
         self._late = ""
-        self._is_debugged = False
 
     @property
     def debugger(self) -> str:
@@ -77,18 +76,16 @@ class Replaying(Rehearsing):
         return self._terms.debugger
 
     def debug(self, error: BaseException) -> None:
-        """Open the debugger, if there is one, where an error was raised in this process. The deadline does not run
-        meanwhile."""
-        if not self.debugger:
-            return
-        self._is_debugged = True
-        try:
+        """Open the debugger, if there is one, where an error was raised in this process."""
+        if self.debugger:
             debug_failure(self.debugger, error)
-        finally:
-            self._is_debugged = False
 
     def _overdue(self) -> int | None:
-        return None if self._is_debugged else super()._overdue()
+        if not is_debugging():
+            return super()._overdue()
+        if self._quiet_since_seconds is not None:  # a person keeps the script from its end
+            self._quiet_since_seconds = self.attempt.clock.monotonic_seconds()
+        return None
 
     def _tried(self, name: str, startable: StartableQuery) -> RehearsedQuery:
         attempt, begun = self.attempt, self.attempt.clock.monotonic_seconds()

@@ -8,7 +8,7 @@ import threading
 import traceback
 from pathlib import Path
 
-from airflow_streamstate.driver.rehearsal.failures import MARK, debug_failure, told_apart, values_at
+from airflow_streamstate.driver.rehearsal.failures import MARK, debug_failure, is_debugging, told_apart, values_at
 
 
 class Silent:
@@ -76,7 +76,9 @@ def test_a_person_looks_at_the_values_over_a_socket(tmp_path: Path) -> None:
     path = str(tmp_path / "pdb")
     error = raised(447)
     debug_failure(path, error)
+    assert not is_debugging()
     said: list[str] = []
+    opened: list[bool] = []
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
@@ -84,6 +86,8 @@ def test_a_person_looks_at_the_values_over_a_socket(tmp_path: Path) -> None:
         def person() -> None:
             connection, _ = listener.accept()
             with connection, connection.makefile("r") as terminal:
+                said.append(terminal.readline())
+                opened.append(is_debugging())
                 connection.sendall(b"p minutes + 41\np distance * 2\nq\n")
                 said.extend(terminal)
 
@@ -91,6 +95,7 @@ def test_a_person_looks_at_the_values_over_a_socket(tmp_path: Path) -> None:
         thread.start()
         debug_failure(path, error)
         thread.join()
+    assert (opened, is_debugging()) == ([True], False)
     text = "".join(said)
     assert "ZeroDivisionError" in text
     assert "(Pdb) 41\n" in text
