@@ -272,7 +272,7 @@ def replay(
         calls_foreach_batch=calls_foreach_batch,
     )
     if not debugs:
-        return _run(session, request, watched_by(session), fails_on_changed_rows=fail_on_changed_rows)
+        return _begin_and_run(session, request, watched_by(session), fails_on_changed_rows=fail_on_changed_rows)
     if not str(change.master).startswith("local"):
         raise click.UsageError(
             f"--pdb reaches processes of this machine, and --master is {change.master}: leave it out."
@@ -282,10 +282,12 @@ def replay(
     with TerminalDebugger() as socket_path:
         watched = watched_by(session, shows_progress=False)
         request = replace(request, debugger=socket_path)
-        return _run(session, request, watched, fails_on_changed_rows=fail_on_changed_rows)
+        return _begin_and_run(session, request, watched, fails_on_changed_rows=fail_on_changed_rows)
 
 
-def _run(session: ShellSession, request: ReplayRequest, watched: Watched, *, fails_on_changed_rows: bool) -> int:
+def _begin_and_run(
+    session: ShellSession, request: ReplayRequest, watched: Watched, *, fails_on_changed_rows: bool
+) -> int:
     """Run the replay, print its report, and return the exit status."""
     change, replays = request.change, session.controller().replays
     if change.application is None:
