@@ -59,8 +59,11 @@ The verdict is **{{ plan.verdict }}**. {{ plan.reason }}
 {% for name, query in (plan.replay or {"queries": {}}).queries.items() %}{% for batch in query.batches %}
 - `{{ name }}`, batch {{ batch.batch_id }}, replayed in both versions:
 {%- if batch.comparison %} {{ batch.comparison.same }} rows are the same,
+{%- if batch.comparison.changed is not none %} {{ batch.comparison.changed }} changed,{% endif %}
 {{ batch.comparison.only_old }} only in the old one, {{ batch.comparison.only_new }} only in the new one
-{% for row in batch.comparison.samples_old %}
+{% for row in batch.comparison.samples_changed %}
+    - changed: `{{ row }}`
+{% endfor %}{% for row in batch.comparison.samples_old %}
     - only old: `{{ row }}`
 {% endfor %}{% for row in batch.comparison.samples_new %}
     - only new: `{{ row }}`

@@ -11,6 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from airflow_streamstate.cli.debugger import TerminalDebugger
 from airflow_streamstate.cli.exits import status_of_replay
 from airflow_streamstate.cli.options import (
     Seconds,
@@ -32,14 +33,19 @@ from airflow_streamstate.controller.rehearsal.replays import DEADLINE_SECONDS, R
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.request.resolved_request import DEFAULT_MASTER
 from airflow_streamstate.plan.replay_report import (
+    STATE_TITLES,
     VERSIONS_COLUMNS,
     ReplayedVersions,
     ReplayReport,
     samples_of,
+    state_rows,
+    state_samples,
     versions_rows,
 )
+from airflow_streamstate.protocol.rehearsals import ReplayedBatch
 
 _CODE = ("application", "arguments", "conf", "environment", "master", "modules", "working_folder", *LISTS)
+DEBUGGED_SECONDS = 86_400.0
 _COLOURS = {"done": "green", "refused": "red", "failed": "red", "deadline": "red"}
 _OUTCOMES = {"done": "done", "refused": "refused", "failed": "failed", "deadline": "not over in time"}
 
@@ -52,12 +58,15 @@ def replaying(console: Console, view: ReplayView) -> None:
     console.print(shown(f"  into {view.out}"))
 
 
-def watched_by(session: ShellSession) -> Watched:
-    """Waits for replays with their progress on stderr."""
+def watched_by(session: ShellSession, *, shows_progress: bool = True) -> Watched:
+    """Waits for replays, with their progress on stderr if that is to be shown."""
 
     @contextmanager
     def watched(view: ReplayView) -> Iterator[Report]:
         session.say(lambda console: replaying(console, view))
+        if not shows_progress:
+            yield lambda _text: None
+            return
         with session.progress(f"{view.stream_id} {view.replay_id}") as on_progress:
             yield on_progress
 
@@ -65,7 +74,7 @@ def watched_by(session: ShellSession) -> Watched:
 
 
 def print_versions(console: Console, found: ReplayedVersions) -> None:
-    """Each batch in both versions, with its numbers, the first rows that only one has, and the errors."""
+    """Each batch in both versions, with its numbers, the first rows that differ, and the errors."""
     rows = versions_rows(found)
     if not rows:
         return
@@ -78,53 +87,74 @@ def print_versions(console: Console, found: ReplayedVersions) -> None:
             _text(console, title, text)
         for which, batch in (("recorded", old), ("new", new)):
             if batch is not None:
-                _text(console, f"batch {batch.batch_id} of {name} in the {which} version", batch.traceback)
+                _failed(console, f"batch {batch.batch_id} of {name} in the {which} version", batch)
+    _state(console, found.new)
 
 
-def print_replay(console: Console, found: ReplayReport, old: ReplayReport | None = None) -> None:
-    """The report of a replay.
-
-    Args:
-        old: of the recorded version, with whose rows those of ``found`` were compared.
-    """
-    if old is not None:
-        print_replay(console, old)
-    which = "" if old is None else "of the new script "
-    line = shown(f"{found.stream_id} {found.deployment_id}: the replay {which}is ")
-    console.print(line + shown(_OUTCOMES[found.outcome], _COLOURS[found.outcome]))
-    if found.error:
-        console.print(shown(f"  {found.error}"))
-    _batches(console, found, is_compared=old is not None)
-    for name, query in found.queries.items():
-        if query.error and query.error != found.error:
-            console.print(shown(f"  {name}: {query.error}", _COLOURS[query.outcome]))
-        for note in query.notes:
-            console.print(shown(f"  {name}: {note}"))
-        for batch in query.batches:
-            _text(console, f"batch {batch.batch_id} of {name}", batch.traceback)
-    for note in found.notes:
-        console.print(shown(f"  {note}"))
-    _text(console, "traceback", found.traceback)
-    _text(console, "end of the log", "" if is_told_by(found.traceback, found.log_tail) else found.log_tail)
-
-
-def _batches(console: Console, found: ReplayReport, *, is_compared: bool) -> None:
-    """Each batch with its counts, and the first rows that only one version has."""
-    compared = (">same", ">only old", ">only new") if is_compared else ()
-    table = plain_table("query", ">batch", ">rows in", ">rows out", *compared, ">seconds", "files")
+def print_replay(console: Console, found: ReplayReport) -> None:
+    """The report of a replay."""
+    _outcome(console, found, "")
+    table = plain_table("query", ">batch", ">rows in", ">rows out", ">seconds", "files")
     ran = [(name, batch) for name, query in found.queries.items() for batch in query.batches]
     for name, batch in ran:
-        rows = batch.comparison
-        counts = (None,) * 3 if rows is None else (rows.same, rows.only_old, rows.only_new)
-        every = (batch.rows_in, batch.rows_out, *(counts if is_compared else ()))
-        cells = ("-" if count is None else f"{count:,}" for count in every)
+        cells = ("-" if count is None else f"{count:,}" for count in (batch.rows_in, batch.rows_out))
         files = batch.folder or "none: the batch failed"
         table.add_row(shown(name), str(batch.batch_id), *cells, f"{batch.seconds:.1f}", shown(files))
     if ran:
         console.print(table)
+    _told(console, found)
     for name, batch in ran:
-        for title, text in samples_of(name, batch).items():
-            _text(console, title, text)
+        _failed(console, f"batch {batch.batch_id} of {name}", batch)
+
+
+def print_both(console: Console, found: ReplayedVersions) -> None:
+    """The report of a replay of two versions."""
+    _outcome(console, found.old, "of the recorded script ")
+    _outcome(console, found.new, "of the new script ")
+    print_versions(console, found)
+    for which, side in (("recorded", found.old), ("new", found.new)):
+        _told(console, side, f"{which}, ")
+        console.print(shown(f"  rows of the {which} version: {side.out}"), soft_wrap=True)
+    if found.speed is not None:
+        console.print(shown(f"  speed: {found.speed}"), soft_wrap=True)
+
+
+def _outcome(console: Console, found: ReplayReport, which: str) -> None:
+    line = shown(f"{found.stream_id} {found.deployment_id}: the replay {which}is ")
+    console.print(line + shown(_OUTCOMES[found.outcome], _COLOURS[found.outcome]))
+
+
+def _told(console: Console, found: ReplayReport, which: str = "") -> None:
+    """Errors and notes of one version, and how its script or its driver ended."""
+    if found.error:
+        console.print(shown(f"  {which}{found.error}"))
+    for name, query in found.queries.items():
+        if query.error and query.error != found.error:
+            console.print(shown(f"  {which}{name}: {query.error}", _COLOURS[query.outcome]))
+        for note in query.notes:
+            console.print(shown(f"  {which}{name}: {note}"))
+    for note in found.notes:
+        console.print(shown(f"  {which}{note}"))
+    _text(console, f"{which}traceback", found.traceback)
+    _text(console, f"{which}end of the log", "" if is_told_by(found.traceback, found.log_tail) else found.log_tail)
+
+
+def _state(console: Console, found: ReplayReport) -> None:
+    """What the state after the last batch is in the new version, beside that in the recorded one."""
+    rows = state_rows(found)
+    if not rows:
+        return
+    table = plain_table(*STATE_TITLES[:2], *(f">{title}" for title in STATE_TITLES[2:]))
+    for row in rows:
+        table.add_row(*map(shown, row))
+    console.print(table)
+    for title, text in state_samples(found).items():
+        _text(console, title, text)
+
+
+def _failed(console: Console, title: str, batch: ReplayedBatch) -> None:
+    _text(console, title, batch.traceback)
+    _text(console, f"{title}, values where it failed", batch.failed_at)
 
 
 def _text(console: Console, title: str, text: str) -> None:
@@ -157,6 +187,19 @@ def _text(console: Console, title: str, text: str) -> None:
     help="With --app: exit status 1 unless each batch has the same rows in both versions.",
 )
 @option(
+    "--call-foreach-batch",
+    "calls_foreach_batch",
+    is_flag=True,
+    help="Call the script's own foreachBatch with the rows of each batch; with --app that of the new script alone.",
+)
+@option(
+    "--pdb",
+    "debugs",
+    is_flag=True,
+    help="Open a debugger on this terminal where the script's Python code fails, or calls breakpoint(); with --app in "
+    "the new script alone.",
+)
+@option(
     "--out",
     metavar="FOLDER",
     help="An empty or new folder of this machine for the rows. By default replay-STREAM-BATCH in the current one.",
@@ -176,7 +219,7 @@ def _text(console: Console, title: str, text: str) -> None:
     default=DEADLINE_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Seconds until the replay is ended.",
+    help="Seconds until the replay is ended; with --pdb a day, where it is not given.",
 )
 @script_arguments
 @pass_session
@@ -192,13 +235,16 @@ def replay(
     allow_literal_secrets: bool,
     deadline_seconds: float,
     fail_on_changed_rows: bool,
+    calls_foreach_batch: bool,
+    debugs: bool,
     **given: Any,
 ) -> int:
     """Run recorded batches of STREAM again, on a fork of the state of before them, into Parquet files.
 
     The batch that failed, on this machine: by default the newest one. Each batch has the bounds and the watermark that
     the log has of it. The script runs once in its own driver, with STREAMSTATE_REHEARSAL=1 and STREAMSTATE_REPLAY=1 in
-    its environment; its sinks are not written, and no foreachBatch is called. The stream may run meanwhile.
+    its environment; its sinks are not written, and a foreachBatch is called only by --call-foreach-batch. The
+    stream may run meanwhile.
 
     With --app the recorded script runs first, into FOLDER/old, then the new one over the same batches, into FOLDER/new,
     with the same --conf, --env, --packages, --jars, --master and --working-folder.
@@ -223,13 +269,32 @@ def replay(
         query_name=query_name,
         out=out,
         deadline_seconds=deadline_seconds,
+        calls_foreach_batch=calls_foreach_batch,
     )
-    replays = session.controller().replays
-    if "application" not in named:
-        _, report = replays.run(request, watched_by(session))
+    if not debugs:
+        return _begin_and_run(session, request, watched_by(session), fails_on_changed_rows=fail_on_changed_rows)
+    if not str(change.master).startswith("local"):
+        raise click.UsageError(
+            f"--pdb reaches processes of this machine, and --master is {change.master}: leave it out."
+        )
+    if not is_given("deadline_seconds"):
+        request = replace(request, deadline_seconds=DEBUGGED_SECONDS)
+    with TerminalDebugger() as socket_path:
+        watched = watched_by(session, shows_progress=False)
+        request = replace(request, debugger=socket_path)
+        return _begin_and_run(session, request, watched, fails_on_changed_rows=fail_on_changed_rows)
+
+
+def _begin_and_run(
+    session: ShellSession, request: ReplayRequest, watched: Watched, *, fails_on_changed_rows: bool
+) -> int:
+    """Run the replay, print its report, and return the exit status."""
+    change, replays = request.change, session.controller().replays
+    if change.application is None:
+        _, report = replays.run(request, watched)
         session.emit(report.to_json(), lambda console: print_replay(console, report))
         return status_of_replay(report.outcome)
     for_both = replace(change, application=None, arguments=None, modules=None, py_files=None, files=None)
-    both = replays.run_both(request, for_both, watched_by(session))
-    session.emit(both.to_json(), lambda console: print_replay(console, both.new, both.old))
-    return status_of_replay(both.new.outcome, is_as_asked=both.new.has_same_rows or not fail_on_changed_rows)
+    both = replays.run_both(request, for_both, watched)
+    session.emit(both.to_json(), lambda console: print_both(console, both))
+    return status_of_replay(both.new.outcome, is_as_asked=both.new.has_same_rows or not fails_on_changed_rows)

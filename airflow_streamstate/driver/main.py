@@ -28,6 +28,7 @@ from airflow_streamstate.driver.attempt.reporting import say_to_driver_log
 from airflow_streamstate.driver.config import DriverConfig, read_driver_config
 from airflow_streamstate.driver.ending import ScriptEnd
 from airflow_streamstate.driver.pinned_modules import FoundModules, PinnedModules
+from airflow_streamstate.driver.rehearsal.failures import debug_breakpoints
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing, oversee
 from airflow_streamstate.driver.rehearsal.replaying import Replaying
@@ -273,12 +274,29 @@ def _run_script(
         if is_child_of_jvm(os.environ) and any(jvm_is_gone(origin) for origin in origins_of(error)):
             clock.sleep(LOST_JVM_SECONDS)
         interception.tell_of_failed_script()
+        if isinstance(supervisor, Replaying):
+            supervisor.debug(error)
+
+    if isinstance(supervisor, Replaying):
+        _watch_functions(supervisor)
 
     if config.script_path is not None:
         placed, folder = Path(config.application).parent, Path(config.script_path).resolve().parent
         PinnedModules(placed, folder, config.modules, found.keep).install()
     redacted = supervisor.attempt.reporter.redacted
     return run_script(config.application, config.arguments, before_report, redacted, config.script_path, end)
+
+
+def _watch_functions(replaying: Replaying) -> None:
+    """Have the values told where a function of the script fails in a worker, and a debugger opened where one is asked
+    for."""
+    from airflow_streamstate.driver.spark.python_daemon import run_workers_with_values
+
+    why_not = run_workers_with_values(replaying.debugger)
+    if why_not:
+        replaying.attempt.reporter.note(why_not)
+    if replaying.debugger:
+        debug_breakpoints(replaying.debugger)
 
 
 def intercept(

@@ -45,8 +45,9 @@ class PlanUpgradeOperator(ChangingOperator):
 
     Returns the report, ``{stream_id, deployment_id, rehearsal_id, outcome, reason, verdict, queries{NAME:{verdict,
     differences}}, rehearsal{ok, seconds, error}, seed{ok, error}, replay{queries{NAME:{batches[{batch_id, rows_in,
-    rows_out, comparison{same, only_old, only_new, samples_old, samples_new}}]}}, old}, not_replayed, notes}``; a failed
-    task has the same XCom. ``replay`` is null where no batch was replayed, and ``not_replayed`` says why.
+    rows_out, seconds, comparison{same, changed, only_old, only_new, keys, samples_changed, samples_old,
+    samples_new}}], state}}, old, speed}, not_replayed, notes}``; a failed task has the same XCom. ``replay`` is null
+    where no batch was replayed, and ``not_replayed`` says why.
 
     :param application: path of the new PySpark script; None: unchanged. (templated)
     :param arguments: all arguments of the script; None: unchanged. (templated)

@@ -30,6 +30,10 @@ OperatorKind = Literal[
 ]
 """``session_window`` is an aggregate by ``session_window``, whose state Spark keeps in another way."""
 
+_OF_FUNCTIONS: frozenset[OperatorKind] = frozenset(
+    {"transform_with_state", "apply_in_pandas_with_state", "flat_map_groups_with_state"}
+)
+
 WindowKind = Literal["tumbling", "sliding", "session"]
 
 VariableKind = Literal["value", "list", "map", "timer"]
@@ -295,6 +299,24 @@ class QueryPlan:
     @property
     def is_stateful(self) -> bool:
         return bool(self.operators)
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The written columns that are among the keys of the operators, or begin or end a window that is; () for none.
+
+        A row with other values in the rest of its columns is another value of the same key.
+        """
+        origins = {key.origin for operator in self.operators for key in operator.keys if key.origin}
+        ends = {
+            f"{key.origin}.{end}"
+            for operator in self.operators
+            for key in operator.keys
+            if operator.windows and key.origin
+            for end in ("start", "end")
+        }
+        # Behind a function of the user, columns have origins of their own.
+        names = {key.name for operator in self.operators for key in operator.keys if operator.kind in _OF_FUNCTIONS}
+        return tuple(column.name for column in self.columns if column.origin in {*origins, *ends, *names})
 
 
 @message

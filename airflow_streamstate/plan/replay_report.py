@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery, ReplayedBatch
+from airflow_streamstate.protocol.rehearsals import (
+    Rehearsal,
+    RehearsalVerdict,
+    RehearsedQuery,
+    ReplayedBatch,
+    RowComparison,
+    StateComparison,
+)
 
 ReplayOutcome = Literal["done", "failed", "refused", "deadline"]
 NOT_STARTED = "the script did not start this query"
@@ -21,12 +28,14 @@ class ReplayedQuery:
             package.
         error: why it is not done, one line; "" where it is.
         batches: those that ran, and the one that failed.
+        state: of a new version, the state after the last batch, compared with that of the recorded one, table by table.
     """
 
     outcome: ReplayOutcome
     error: str = ""
     batches: tuple[ReplayedBatch, ...] = ()
     notes: tuple[str, ...] = ()
+    state: tuple[StateComparison, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,33 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
+class Speed:
+    """How long batches took in both versions.
+
+    Attributes:
+        batches: so many.
+        is_cold: these are the first batches of their queries, which find a cold JVM; the first ones are left out where
+            others ran.
+    """
+
+    batches: int
+    old_seconds: float
+    new_seconds: float
+    is_cold: bool = False
+
+    @property
+    def ratio(self) -> float | None:
+        """The seconds of the new version in those of the old; None where these are too few to tell."""
+        return round(self.new_seconds / self.old_seconds, 2) if self.old_seconds > 0 else None
+
+    def __str__(self) -> str:
+        of = "1 batch" if self.batches == 1 else f"{self.batches} batches"
+        ratio = "" if self.ratio is None else f": {self.ratio:.2f} of the old"
+        first = "with a cold JVM in both" if self.is_cold else "without the first of each query, which finds a cold JVM"
+        return f"{self.old_seconds:.1f} s old, {self.new_seconds:.1f} s new{ratio} ({of}, {first})"
+
+
+@dataclass(frozen=True)
 class ReplayedVersions:
     """The same batches in the recorded version and in a new one, on forks of the same state.
 
@@ -93,13 +129,34 @@ class ReplayedVersions:
             found += [(name, old.get(number), new.get(number)) for number in sorted({*old, *new})]
         return tuple(found)
 
+    @property
+    def speed(self) -> Speed | None:
+        """How long the batches took that ran in both versions; None where none did."""
+        both: list[tuple[float, float]] = []
+        first: list[tuple[float, float]] = []
+        seen: set[str] = set()
+        for name, old, new in self.pairs:
+            if old is not None and new is not None and old.rows_out is not None and new.rows_out is not None:
+                (both if name in seen else first).append((old.seconds, new.seconds))
+            seen.add(name)
+        counted = both or first
+        if not counted:
+            return None
+        old_seconds, new_seconds = (round(sum(each[side] for each in counted), 3) for side in (0, 1))
+        return Speed(len(counted), old_seconds, new_seconds, is_cold=not both)
+
     def without_files(self) -> ReplayedVersions:
         """The same where the files of the rows are not kept: no folder and no file is named."""
         return ReplayedVersions(_without_files(self.old), _without_files(self.new))
 
     def to_json(self) -> dict[str, Any]:
-        """The answer of the new version; ``old``: that of the recorded one."""
-        return {**self.new.to_json(), "old": self.old.to_json()}
+        """The answer of the new version; ``old``: that of the recorded one; ``speed``: of both."""
+        speed = self.speed
+        return {
+            **self.new.to_json(),
+            "old": self.old.to_json(),
+            "speed": None if speed is None else {**asdict(speed), "ratio": speed.ratio},
+        }
 
 
 def _without_files(report: ReplayReport) -> ReplayReport:
@@ -116,6 +173,7 @@ VERSIONS_COLUMNS: tuple[Column, ...] = (
     ("rows out, old", lambda old, _new: _first("rows_out", old)),
     ("rows out, new", lambda _old, new: _first("rows_out", new)),
     ("same", lambda _old, new: _compared("same", new)),
+    ("changed", lambda _old, new: _compared("changed", new)),
     ("only old", lambda _old, new: _compared("only_old", new)),
     ("only new", lambda _old, new: _compared("only_new", new)),
     ("seconds, old", lambda old, _new: _first("seconds", old)),
@@ -133,11 +191,36 @@ def versions_rows(found: ReplayedVersions) -> list[tuple[str, ...]]:
 
 
 def samples_of(name: str, batch: ReplayedBatch | None) -> dict[str, str]:
-    """By title, the first rows of a batch that only one version has, one in a line."""
+    """By title, the first rows of a batch that changed, or that only one version has, one in a line."""
     if batch is None or batch.comparison is None:
         return {}
-    sides = {"old": batch.comparison.samples_old, "new": batch.comparison.samples_new}
-    return {f"batch {batch.batch_id} of {name}, only {side}": "\n".join(rows) for side, rows in sides.items() if rows}
+    return _samples(f"batch {batch.batch_id} of {name}", batch.comparison)
+
+
+def _samples(of: str, found: RowComparison) -> dict[str, str]:
+    kinds = {"changed": found.samples_changed, "only old": found.samples_old, "only new": found.samples_new}
+    return {f"{of}, {kind}": "\n".join(rows) for kind, rows in kinds.items() if rows}
+
+
+STATE_TITLES = ("query", "state", "same", "changed", "only old", "only new")
+
+
+def state_rows(found: ReplayReport) -> list[tuple[str, ...]]:
+    """The rows of a table of the state that two versions left: the cells of ``STATE_TITLES``."""
+    return [
+        (name, each.table, *(_cell(getattr(each.comparison, title.replace(" ", "_"))) for title in STATE_TITLES[2:]))
+        for name, query in found.queries.items()
+        for each in query.state
+    ]
+
+
+def state_samples(found: ReplayReport) -> dict[str, str]:
+    """By title, the first rows of the state that differ, one in a line."""
+    told: dict[str, str] = {}
+    for name, query in found.queries.items():
+        for each in query.state:
+            told.update(_samples(f"state {each.table} of {name}", each.comparison))
+    return told
 
 
 def _first(name: str, *batches: ReplayedBatch | None) -> object:
@@ -190,4 +273,4 @@ def _query(found: RehearsedQuery | None, why_not: str, *, is_late: bool) -> Repl
     if found is None:
         return ReplayedQuery("deadline" if is_late else "failed", why_not)
     outcome: ReplayOutcome = {"accepted": "done", "refused": "refused"}.get(found.outcome, "failed")  # type: ignore[assignment]
-    return ReplayedQuery(outcome, found.error, found.replayed, found.notes)
+    return ReplayedQuery(outcome, found.error, found.replayed, found.notes, found.state)

@@ -21,10 +21,13 @@ from airflow_streamstate.plan.differences import (
     gravest,
 )
 from airflow_streamstate.plan.replay_report import (
+    STATE_TITLES,
     VERSIONS_COLUMNS,
     ReplayedVersions,
     ReplayReport,
     samples_of,
+    state_rows,
+    state_samples,
     versions_rows,
 )
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery
@@ -379,7 +382,11 @@ def replay_sentences(report: PlanReport) -> tuple[str, ...]:
             told.append(f"the {which} did not come to its end in the replay: {side.error}")
         errors = {name: query.error for name, query in side.queries.items() if query.error and not side.error}
         told += [f"the {which}, query {name}: {error}" for name, error in errors.items()]
+    speed = report.replay.speed
+    if speed is not None:
+        told.append(f"speed: {speed}")
     notes = (*report.replay.old.notes, *report.replay.new.notes)
+    notes += tuple(f"query {name}: {note}" for name, query in report.replay.new.queries.items() for note in query.notes)
     return (*told, *(note for note in dict.fromkeys(notes) if note not in report.notes))
 
 
@@ -430,7 +437,15 @@ def _replayed(report: PlanReport) -> list[str]:
             table += _folded(title, text)
         for which, batch in (("the recorded version", old), ("the new version", new)):
             if batch is not None:
-                table += _folded(f"batch {batch.batch_id} of {name} in {which}", batch.traceback)
+                title = f"batch {batch.batch_id} of {name} in {which}"
+                table += _folded(title, batch.traceback)
+                table += _folded(f"{title}, values where it failed", batch.failed_at)
+    state = state_rows(found.new)
+    if state:
+        table += ["", f"| {' | '.join(STATE_TITLES)} |", f"|---|---|{'---:|' * (len(STATE_TITLES) - 2)}"]
+        table += [f"| `{_cell(name)}` | `{path}` | {' | '.join(cells)} |" for name, path, *cells in state]
+    for title, text in state_samples(found.new).items():
+        table += _folded(title, text)
     return [*table, "", *lines]
 
 

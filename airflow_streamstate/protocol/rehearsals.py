@@ -25,11 +25,17 @@ class ReplayTerms:
         batches: by query the ids of its batches, ascending, one after the other.
         out: the absolute path of the folder on the driver's machine that gets their rows.
         compared_with: the ``out`` of another replay of these batches, with whose rows these are compared; "" for none.
+        keeps_state: the state after the last batch is written below ``out``, too, and compared as the rows are.
+        calls_foreach_batch: the script's own ``foreachBatch`` is called with the rows of each batch.
+        debugger: the socket of a debugger on the driver's machine; "" for none.
     """
 
     batches: Mapping[str, tuple[int, ...]]
     out: str
     compared_with: str = ""
+    keeps_state: bool = False
+    calls_foreach_batch: bool = False
+    debugger: str = ""
 
 
 @message
@@ -85,6 +91,10 @@ class RowComparison:
     Attributes:
         same, only_old, only_new: how many rows.
         samples_old, samples_new: the first rows that only one has, each as JSON.
+        changed: how many rows only the old version has for which the new one has another row with the same key; these
+            are not among ``only_old`` and ``only_new``. None where no key is known.
+        keys: the columns of the key.
+        samples_changed: the first of these, each as JSON: ``key``, and of ``old`` and ``new`` the columns that differ.
     """
 
     same: int
@@ -92,11 +102,14 @@ class RowComparison:
     only_new: int
     samples_old: tuple[str, ...] = ()
     samples_new: tuple[str, ...] = ()
+    changed: int | None = None
+    keys: tuple[str, ...] = ()
+    samples_changed: tuple[str, ...] = ()
 
     @property
     def is_same(self) -> bool:
         """Whether both have the same rows."""
-        return not self.only_old and not self.only_new
+        return not self.only_old and not self.only_new and not self.changed
 
 
 @dataclass(frozen=True)
@@ -111,6 +124,7 @@ class ReplayedBatch:
         error: the script's own error, one line; "" for none.
         traceback: the error as it was raised; "" for none.
         comparison: with the rows of the other replay; None where that has none, or was not asked for.
+        failed_at: where the script's own function failed: the place, and the values that it had there; "" for none.
     """
 
     batch_id: int
@@ -122,6 +136,19 @@ class ReplayedBatch:
     error: str = ""
     traceback: str = ""
     comparison: RowComparison | None = None
+    failed_at: str = ""
+
+
+@dataclass(frozen=True)
+class StateComparison:
+    """The state that two versions leave in one table of an operator.
+
+    Attributes:
+        table: operator and table, e.g. ``0-stateStoreSave/rows``.
+    """
+
+    table: str
+    comparison: RowComparison
 
 
 @dataclass(frozen=True)
@@ -138,6 +165,7 @@ class RehearsedQuery:
         rows_in, rows_out: of these; None where none ran, or where Spark does not tell.
         batch_seconds: that these took.
         replayed: of a replay, the batches that ran, the one that failed among them.
+        state: of a replay, the state after the last batch, compared with that of the other replay; empty for none.
     """
 
     outcome: QueryOutcome
@@ -150,6 +178,7 @@ class RehearsedQuery:
     rows_out: int | None = None
     batch_seconds: float = 0.0
     replayed: tuple[ReplayedBatch, ...] = ()
+    state: tuple[StateComparison, ...] = ()
 
 
 @message

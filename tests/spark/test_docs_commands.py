@@ -86,6 +86,7 @@ NEEDS = {
     "an upgrade or a drain that is under way": r"^(continue|approve|reject|cancel) ",
     "a query that ran without streamstate": r"^adopt ",
     "a batch that always fails": r"^skip ",
+    "a terminal": r" --pdb$",
     "input that is lost, or a place to begin at": r"--accept-lost-input|--accept-repeated-input",
     "a query with as many batches, or a version with the same rows": (
         r"^(replay flights .*(--batch 812|--last 10)|plan flights .*--fail-on-changed-rows)"

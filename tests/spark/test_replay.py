@@ -13,6 +13,7 @@ from support.drivers import CONF
 from support.fed_values import feed
 from support.launches import wait_until
 from support.shell import Desk, desk_with, shell
+from support.typed import Typed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
 
@@ -41,6 +42,9 @@ def keep(frame, batch_id):
 sums.writeStream.queryName("sums").outputMode("update").foreachBatch(keep).start().awaitTermination()
 """
 MENDED = SCRIPT.replace("100 // (v - 7)", "100 // (v - 7) if v != 7 else 1000")
+
+
+LINE = next(number for number, line in enumerate(SCRIPT.splitlines(), 1) if "v - 7" in line)
 
 
 @pytest.fixture
@@ -83,10 +87,24 @@ def test_the_batch_that_failed_runs_again_beside_the_stream(desk: Desk, monkeypa
     (batch,) = failed.json["queries"]["sums"]["batches"]
     assert (batch["batch_id"], batch["error"]) == (2, "ZeroDivisionError: integer division or modulo by zero")
     assert "job.py" in batch["traceback"]
+    assert batch["failed_at"] == f"job.py, line {LINE}, in <lambda>: v=7", "the row that failed"
     assert [path.name for path in (desk.base / "as-it-was").rglob("*")] == ["sums"], "nothing half written is left"
     assert (work / "said.txt").read_text().splitlines() == ["None None", "1 1"]
 
+    with Typed("replay", "orders", "--pdb", "--out", str(desk.base / "debugged")) as typed:
+        said = typed.answer("(Pdb) ", "p v * 2")
+        assert "ZeroDivisionError" in said
+        assert "14" in typed.answer("(Pdb) ", "q")
+        rest = typed.rest()
+        assert "values where it failed:" in rest
+        assert batch["failed_at"] in rest
+    assert typed.status == 1
+
     script.write_text(MENDED)
+    called = shell("replay", "orders", "--app", script, "--call-foreach-batch", "--out", desk.base / "called", "--json")
+    assert called.status == 0, called.json["queries"]
+    assert (work / "out.jsonl").read_text() == written + '[2, "a", 805]\n', "once, in the new version"
+    (work / "out.jsonl").write_text(written)
     mended = shell("replay", "orders", "--app", script, "--last", 2, "--out", desk.base / "mended", "--json")
     assert mended.status == 0, mended.json["queries"]
     first, second = mended.json["queries"]["sums"]["batches"]
@@ -95,6 +113,7 @@ def test_the_batch_that_failed_runs_again_beside_the_stream(desk: Desk, monkeypa
         "ZeroDivisionError:",
     ]
     assert (first["comparison"]["same"], first["comparison"]["only_new"]) == (1, 0)
+    assert mended.json["queries"]["sums"]["state"] == [], "the recorded version failed in the last batch"
     assert second["comparison"] is None
     assert (first["batch_id"], first["rows_in"], first["rows_out"]) == (1, 1, 1)
     assert (second["batch_id"], second["rows_in"], second["rows_out"]) == (2, 2, 1)
@@ -107,8 +126,14 @@ def test_the_batch_that_failed_runs_again_beside_the_stream(desk: Desk, monkeypa
     other = shell("replay", "orders", "--app", script, *words)
     assert other.status == 1, other
     found = other.json["queries"]["sums"]["batches"][0]["comparison"]
-    assert (found["same"], found["only_old"], found["only_new"]) == (0, 1, 1)
-    assert (found["samples_old"], found["samples_new"]) == (['{"k":"a","s":-95}'], ['{"k":"a","s":-145}'])
+    assert (found["same"], found["changed"], found["only_old"], found["only_new"]) == (0, 1, 0, 0)
+    assert (found["keys"], found["samples_old"], found["samples_new"]) == (["k"], [], [])
+    assert found["samples_changed"] == ['{"key":{"k":"a"},"old":{"s":-95},"new":{"s":-145}}']
+    (state,) = other.json["queries"]["sums"]["state"]
+    assert (state["table"], state["comparison"]["changed"]) == ("0-stateStoreSave/rows", 1)
+    assert state["comparison"]["samples_changed"] == [
+        '{"key":{"key":{"k":"a"}},"old":{"value":{"sum":-95}},"new":{"value":{"sum":-145}}}'
+    ]
 
     (work / "in" / "2.json").unlink()
     gone = shell("replay", "orders", "--out", desk.base / "gone", "--json")
@@ -145,7 +170,6 @@ def test_the_report_of_a_plan_has_recorded_batches_in_both_versions(
         found["queries"]["sums"]["batches"] for found in (planned.json["replay"], planned.json["replay"]["old"])
     )
     assert ([batch["batch_id"] for batch in new], [batch["batch_id"] for batch in old]) == ([0, 1], [0, 1, 2])
-    assert new[0]["comparison"]["samples_old"] == ['{"k":"a","s":-45}']
-    assert new[0]["comparison"]["samples_new"] == ['{"k":"a","s":-167}']
+    assert new[0]["comparison"]["samples_changed"] == ['{"key":{"k":"a"},"old":{"s":-45},"new":{"s":-167}}']
     assert shell("status", "orders", "--json").json["state"] == "running"
     assert (work / "out.jsonl").read_text() == written

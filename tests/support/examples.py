@@ -70,6 +70,7 @@ from airflow_streamstate.protocol.rehearsals import (
     ReplayedBatch,
     ReplayTerms,
     RowComparison,
+    StateComparison,
     Waiting,
 )
 from airflow_streamstate.protocol.retention import (
@@ -323,7 +324,10 @@ EXAMPLES: tuple[Message, ...] = (
         "56" * 32, WRITE_ID, fresh_queries=("raw",), waits_until=LATER,
         refuses=("hazardous", "needs-drain"), seeds="if_needed",
         notes=("the script names settings.json in its own folder",), batches=2, rows=5_000,
-        replay=ReplayTerms({"counts per minute": (40, 41)}, "/home/ada/replay/new", "/home/ada/replay/old"),
+        replay=ReplayTerms(
+            {"counts per minute": (40, 41)}, "/home/ada/replay/new", "/home/ada/replay/old",
+            keeps_state=True, calls_foreach_batch=True, debugger="/tmp/streamstate-pdb-0b8e/pdb",
+        ),
     ),
     HomeRecord("9c1185a5-c5e9-4fc5-8ec5-7b8e36a5d0b1", AT, "ada (shell)"),
     Adoption(
@@ -346,10 +350,17 @@ EXAMPLES: tuple[Message, ...] = (
                 replayed=(
                     ReplayedBatch(
                         40, 512, 48, 0.125, "/home/ada/replay-orders-41/raw/batch=40", ("part-00000.snappy.parquet",),
-                        comparison=RowComparison(47, 2, 1, ('{"n":1}', '{"n":2}'), ('{"n":3}',)),
+                        comparison=RowComparison(
+                            46, 2, 1, ('{"n":1}', '{"n":2}'), ('{"n":3}',), 1, ("k",),
+                            ('{"key":{"k":"a"},"old":{"n":4},"new":{"n":5}}',),
+                        ),
                     ),
-                    ReplayedBatch(41, error="ZeroDivisionError: division by zero", traceback="Traceback …"),
+                    ReplayedBatch(
+                        41, error="ZeroDivisionError: division by zero", traceback="Traceback …",
+                        failed_at="job.py, line 3, in speed: minutes=0",
+                    ),
                 ),
+                state=(StateComparison("0-stateStoreSave/rows", RowComparison(7, 0, 1, changed=2, keys=("key",))),),
             ),
         },
         "ModuleNotFoundError: No module named 'rules'", 14.75, "driver", LATER, WRITE_ID,

@@ -107,9 +107,11 @@ class Stage:
         out: str,
         name: str,
         compared_with: str = "",
+        *,
+        keeps_state: bool = False,
     ) -> Rehearsing:
         """The replay of a script that starts this one query, at its end."""
-        return self.rehearsed(plan, None, name, replay=ReplayTerms(batches, out, compared_with))
+        return self.rehearsed(plan, None, name, replay=ReplayTerms(batches, out, compared_with, keeps_state))
 
     @property
     def old_checkpoint(self) -> Checkpoint:

@@ -27,6 +27,7 @@ from airflow_streamstate.protocol.rehearsals import (
     ReplayedBatch,
     ReplayTerms,
     RowComparison,
+    StateComparison,
 )
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
@@ -62,6 +63,9 @@ def with_an_aggregate_more() -> QueryPlan:
     return plan(operator(aggregates=aggregates))
 
 
+CHANGED = '{"key":{"k":"d"},"old":{"n":1},"new":{"n":2}}'
+
+
 def _replayed(terms: ReplayTerms, name: str, words: list[str]) -> RehearsedQuery:
     if "gone" in words:
         return RehearsedQuery("refused", error="the source does not have the rows of this batch any more")
@@ -70,12 +74,15 @@ def _replayed(terms: ReplayTerms, name: str, words: list[str]) -> RehearsedQuery
         for batch_id in terms.batches[name]
     ]
     if terms.compared_with and Path(f"{terms.compared_with}.done").exists():
-        compared = RowComparison(32, 2, 1, ('{"k":"a"}', '{"k":"b"}'), ('{"k":"c"}',))
+        compared = RowComparison(32, 2, 1, ('{"k":"a"}', '{"k":"b"}'), ('{"k":"c"}',), 1, ("k",), (CHANGED,))
         ran = [replace(each, comparison=compared if "changes" in words else RowComparison(34, 0, 0)) for each in ran]
     Path(terms.out).parent.mkdir(parents=True, exist_ok=True)
     Path(f"{terms.out}.done").write_text("")
     if "divides" not in words:
-        return RehearsedQuery("accepted", replayed=tuple(ran))
+        state = RowComparison(6, 0, 1, (), ('{"key":{"k":"e"}}',), 1, ("key",), (CHANGED,))
+        is_other = "changes" in words and bool(terms.compared_with) and terms.keeps_state
+        left = (StateComparison("0-stateStoreSave/rows", state),) if is_other else ()
+        return RehearsedQuery("accepted", replayed=tuple(ran), state=left)
     error = "ZeroDivisionError: division by zero"
     failed = ReplayedBatch(ran[-1].batch_id, error=error, traceback=f"Traceback …\n{error}")
     error = f"batch {failed.batch_id} fails: {error}"

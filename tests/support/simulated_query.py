@@ -50,6 +50,7 @@ from airflow_streamstate.driver.attempt.ports import (
     SkippedBySink,
     WriterFacts,
     WrittenBatch,
+    WrittenState,
 )
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
@@ -228,7 +229,9 @@ class SimulatedStartable:
             raise QueryDiedError(run.failure())
         return run.last_progress()
 
-    def write_trial_batch(self, checkpoint_uri: str, folder: str, within_seconds: float) -> WrittenBatch:
+    def write_trial_batch(
+        self, checkpoint_uri: str, folder: str, within_seconds: float, *, calls_foreach_batch: bool = False
+    ) -> WrittenBatch:
         sink = SimulatedSink("append")
         run = SimulatedRun(self, Checkpoint(self.store, checkpoint_uri), "once", sink)
         while not run.has_ended():
@@ -240,9 +243,14 @@ class SimulatedStartable:
         (Path(folder) / "part-0.parquet").write_text(repr(rows))
         return WrittenBatch(run.last_progress(), len(rows), ("part-0.parquet",))
 
-    def compare_rows(self, old_folder: str, new_folder: str, samples: int) -> RowComparison:
+    def compare_rows(self, old_folder: str, new_folder: str, keys: Sequence[str], samples: int) -> RowComparison:
         old, new = ((Path(folder) / "part-0.parquet").read_text() for folder in (old_folder, new_folder))
         return RowComparison(1, 0, 0) if old == new else RowComparison(0, 1, 1, (old,)[:samples], (new,)[:samples])
+
+    def write_state(self, checkpoint_uri: str, batch_id: int, state_format: int, folder: str) -> WrittenState:
+        (Path(folder) / "0-counts" / "rows").mkdir(parents=True)
+        (Path(folder) / "0-counts" / "rows" / "part-0.parquet").write_text(str(batch_id))
+        return WrittenState({"0-counts/rows": ("key",)})
 
     def missing_file(self, paths: Sequence[str]) -> str:
         return ""

@@ -69,6 +69,8 @@ class ReplayRequest:
         part: a folder below that one for the rows; "" for none.
         compared_with: the view of a replay that is over: its batches run, and their rows are compared with its rows.
         notes: for people, kept with the replay.
+        keeps_state: as in ``ReplayTerms``; set for two versions.
+        calls_foreach_batch, debugger: as in ``ReplayTerms``; of two versions the new one's alone.
     """
 
     change: ChangeRequest
@@ -82,15 +84,18 @@ class ReplayRequest:
     compared_with: ReplayView | None = None
     deadline_seconds: float = DEADLINE_SECONDS
     notes: tuple[str, ...] = ()
+    keeps_state: bool = False
+    calls_foreach_batch: bool = False
+    debugger: str = ""
 
     def in_recorded_version(self, recorded: ChangeRequest) -> ReplayRequest:
         """The first of two runs, into ``OUT/old``; ``recorded``: what is different in it, its ``master`` above all."""
-        return replace(self, change=recorded, part=OLD)
+        return replace(self, change=recorded, part=OLD, keeps_state=True, calls_foreach_batch=False, debugger="")
 
     def in_new_version(self, old: ReplayView) -> ReplayRequest:
         """The second run, into ``OUT/new``: the same batches, compared with those of the first."""
         out = str(Path(old.out).with_name(NEW))
-        return replace(self, out=out, part="", deployment_id=old.deployment_id, compared_with=old)
+        return replace(self, out=out, part="", deployment_id=old.deployment_id, compared_with=old, keeps_state=True)
 
 
 @dataclass(frozen=True)
@@ -158,7 +163,14 @@ class Replays:
         newest = max(ids[-1] for ids in batches.values())
         out = check_out(request.out or str(Path.cwd() / f"replay-{change.stream_id}-{newest}"), self._kept(control))
         out = str(Path(out) / request.part)
-        terms = ReplayTerms(batches, out, "" if request.compared_with is None else request.compared_with.out)
+        terms = ReplayTerms(
+            batches,
+            out,
+            "" if request.compared_with is None else request.compared_with.out,
+            keeps_state=request.keeps_state,
+            calls_foreach_batch=request.calls_foreach_batch,
+            debugger=request.debugger,
+        )
         now, request_id = self._clock.now(), self._clock.new_uuid()
         rehearsal = self._rehearsals.record(
             control,

@@ -241,6 +241,19 @@ class AnalyzedPlan:
     partitioned_by: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class WrittenState:
+    """The state of a fork in files.
+
+    Attributes:
+        tables: by the path of each table below the folder, the columns of its key.
+        problems: what could not be read, and why; one line each.
+    """
+
+    tables: Mapping[str, tuple[str, ...]]
+    problems: tuple[str, ...] = ()
+
+
 class StartableQuery(Protocol):
     """The script's writer, kept by the driver: it can run the same plan again. Methods that run Spark raise what it
     raises."""
@@ -283,17 +296,31 @@ class StartableQuery(Protocol):
             Its progress; None where it was stopped before it had any.
         """
 
-    def write_trial_batch(self, checkpoint_uri: str, folder: str, within_seconds: float) -> WrittenBatch:
+    def write_trial_batch(
+        self, checkpoint_uri: str, folder: str, within_seconds: float, *, calls_foreach_batch: bool = False
+    ) -> WrittenBatch:
         """As ``run_trial_batch``, into Parquet files in a new folder of this machine, which appears when it is whole.
 
         Raises what the script or Spark raises.
+
+        Args:
+            calls_foreach_batch: call the script's own ``foreachBatch``, if the query has one, with the rows that were
+                written and the id of the batch. The batch fails where it raises, and no folder appears.
         """
 
-    def compare_rows(self, old_folder: str, new_folder: str, samples: int) -> RowComparison:
+    def compare_rows(self, old_folder: str, new_folder: str, keys: Sequence[str], samples: int) -> RowComparison:
         """Compare the rows in two folders of ``write_trial_batch``.
 
         Args:
-            samples: at most so many rows of each side are shown.
+            keys: columns of the key of a row, by which it is told which rows changed.
+            samples: at most so many rows of each kind are shown.
+        """
+
+    def write_state(self, checkpoint_uri: str, batch_id: int, state_format: int, folder: str) -> WrittenState:
+        """Write the state that a batch left, into Parquet files in a folder for each table below this new one.
+
+        Args:
+            state_format: Spark's state checkpoint format, 1 or 2.
         """
 
     def missing_file(self, paths: Sequence[str]) -> str:

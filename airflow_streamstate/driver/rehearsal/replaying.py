@@ -1,7 +1,7 @@
 """Runs a replay: recorded batches of each query once more, on a fork of the state of before them, into Parquet files.
 
 Each batch is planned with the entry that the log has of it: the same bounds, the same watermark. The script's own sink
-and its ``foreachBatch`` are not called.
+is not written, and its ``foreachBatch`` is called only where the terms say so.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from traceback import format_exception
 
 from airflow_streamstate.checkpoint.fork import wipe
 from airflow_streamstate.checkpoint.guards import STATE_FORMAT, guard_state_format
@@ -17,8 +18,10 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.trial_batches import ReadBatch, batch_at, fork_before, plan_again
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.rehearsal.batches_again import FORK_TRIES, files_read
+from airflow_streamstate.driver.rehearsal.failures import debug_failure, is_debugging, told_apart, values_at
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.rehearsing import MAX_TRACEBACK_CHARACTERS, Rehearsing, Words
+from airflow_streamstate.driver.start.plans import plan_of
 from airflow_streamstate.errors import (
     DeadlineExceededError,
     IncompatibleUpgradeError,
@@ -37,9 +40,15 @@ from airflow_streamstate.protocol.rehearsals import (
     ReplayedBatch,
     ReplayTerms,
     RowComparison,
+    StateComparison,
 )
 
 NOT_ASKED = "no batch of it was asked for"
+FOREACH_BATCH = "foreachBatch"
+NO_FOREACH_BATCH = "it has no foreachBatch to call: its sink is {}, which is not written"
+STATE_FOLDER = "_state"
+"""Beside the folders of the batches; Spark's readers pass such names over."""
+NO_OLD_STATE = "its state was not compared: the recorded version did not come to its end, or left none that can be read"
 SAMPLES = 5
 """Rows that only one version has are shown up to so many, of each side of each batch."""
 TO_ANSWER_SECONDS = 2.0
@@ -60,6 +69,23 @@ class Replaying(Rehearsing):
         super().__init__(attempt, rehearsal, words, end_script)
         self._terms = terms
         self._late = ""
+
+    @property
+    def debugger(self) -> str:
+        """The socket of a debugger; "" for none."""
+        return self._terms.debugger
+
+    def debug(self, error: BaseException) -> None:
+        """Open the debugger, if there is one, where an error was raised in this process."""
+        if self.debugger:
+            debug_failure(self.debugger, error)
+
+    def _overdue(self) -> int | None:
+        if not is_debugging():
+            return super()._overdue()
+        if self._quiet_since_seconds is not None:  # a person keeps the script from its end
+            self._quiet_since_seconds = self.attempt.clock.monotonic_seconds()
+        return None
 
     def _tried(self, name: str, startable: StartableQuery) -> RehearsedQuery:
         attempt, begun = self.attempt, self.attempt.clock.monotonic_seconds()
@@ -82,6 +108,9 @@ class Replaying(Rehearsing):
                 if ran[-1].error:
                     found = replace(found, outcome="failed", error=f"batch {batch.batch_id} fails: {ran[-1].error}")
                     break
+            if self._terms.keeps_state and found.outcome == "accepted":
+                self._queries[name] = replace(found, replayed=tuple(ran))  # told, should the deadline pass now
+                found = self._with_state(found, name, startable, batches[-1].batch_id, fork)
         except Exception as problem:
             outcome, error = self._judged(problem)
             found = replace(found, outcome=outcome, error=self._line(error))
@@ -91,7 +120,16 @@ class Replaying(Rehearsing):
             wipe(fork)
         attempt.sources.close(name)
         left = [batch_id for batch_id in batch_ids if batch_id not in {batch.batch_id for batch in ran}]
-        notes = (f"not run: {', '.join(f'batch {batch_id}' for batch_id in left)}",) if left else ()
+        notes: tuple[str, ...] = (
+            (
+                *found.notes,
+                f"not run: {', '.join(f'batch {batch_id}' for batch_id in left)}",
+            )
+            if left
+            else found.notes
+        )
+        if self._terms.calls_foreach_batch and startable.facts.sink != FOREACH_BATCH:
+            notes += (NO_FOREACH_BATCH.format(startable.facts.sink),)
         seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
         return replace(found, seconds=seconds, notes=notes, replayed=tuple(ran))
 
@@ -154,18 +192,29 @@ class Replaying(Rehearsing):
         folder.parent.mkdir(parents=True, exist_ok=True)
         found = ReplayedBatch(batch.batch_id)
         try:
-            written = startable.write_trial_batch(attempt.uri_of(fork), str(folder), left_seconds)
+            written = startable.write_trial_batch(
+                attempt.uri_of(fork),
+                str(folder),
+                left_seconds,
+                calls_foreach_batch=self._terms.calls_foreach_batch,
+            )
         except StreamStateError:
             raise
         except Exception as error:
             gone = attempt.sources.explain(str(error))
             if gone:
                 raise _rows_gone(batch.batch_id, gone) from error
+            said, values = told_apart(without_query_report(str(error)))
+            own = "" if values else values_at(error.__traceback__)
+            if own:  # of a foreachBatch, which runs in this process
+                self.debug(error)
+                said = "".join(format_exception(error))
             shortened = attempt.reporter.shortened
             found = replace(
                 found,
                 error=self._line(cause_in(str(error)) or type(error).__name__),
-                traceback=shortened(without_query_report(str(error)), MAX_TRACEBACK_CHARACTERS, from_end=False),
+                traceback=shortened(said, MAX_TRACEBACK_CHARACTERS, from_end=False),
+                failed_at=self._line(values or own),
             )
             written = None
         seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
@@ -193,12 +242,52 @@ class Replaying(Rehearsing):
         if not self._terms.compared_with or not old.is_dir():
             return None
         try:
-            found = startable.compare_rows(str(old), str(folder), SAMPLES)
+            return self._rows(startable, old, folder, self._keys(name, startable))
         except Exception as error:
             self._note(f"query {name}: the rows of {folder.name} could not be compared: {cause_in(str(error))}")
             return None
-        samples_old, samples_new = (tuple(map(self._line, rows)) for rows in (found.samples_old, found.samples_new))
-        return replace(found, samples_old=samples_old, samples_new=samples_new)
+
+    def _with_state(
+        self, found: RehearsedQuery, name: str, startable: StartableQuery, batch_id: int, fork: Checkpoint
+    ) -> RehearsedQuery:
+        """The outcome with the state after the last batch, compared with that of the other replay."""
+        if not next(iter(fork.store.list_objects(fork.key("state/"))), None):
+            return found
+        attempt, compared_with = self.attempt, self._terms.compared_with
+        folder = Path(self._terms.out) / encode_query_name(name) / STATE_FOLDER
+        old = Path(compared_with) / encode_query_name(name) / STATE_FOLDER
+        self._doing = f"the state of query {name} after batch {batch_id}"
+        attempt.reporter.say(f"query {name}: its state after batch {batch_id} is read")
+        compared: list[StateComparison] = []
+        try:
+            commit = fork.read_commit(batch_id)
+            state_format = 2 if commit is not None and commit.has_state_ids else 1
+            written = startable.write_state(attempt.uri_of(fork), batch_id, state_format, str(folder))
+            notes = [f"its state could not be read: {problem}" for problem in written.problems]
+            if compared_with and not old.is_dir():
+                return replace(found, notes=tuple(map(self._line, (*notes, NO_OLD_STATE))))
+            for path, keys in written.tables.items() if compared_with else ():
+                if (old / path).is_dir():
+                    compared.append(StateComparison(path, self._rows(startable, old / path, folder / path, keys)))
+                else:
+                    notes.append(f"its state {path} was not compared: the recorded version has none of that name")
+        except Exception as error:
+            notes = [f"its state was not compared: {cause_in(str(error)) or type(error).__name__}"]
+        return replace(found, state=tuple(compared), notes=tuple(map(self._line, notes)))
+
+    def _rows(self, startable: StartableQuery, old: Path, new: Path, keys: Sequence[str]) -> RowComparison:
+        found = startable.compare_rows(str(old), str(new), keys, SAMPLES)
+        samples = (found.samples_old, found.samples_new, found.samples_changed)
+        old_ones, new_ones, changed = (tuple(map(self._line, rows)) for rows in samples)
+        return replace(found, samples_old=old_ones, samples_new=new_ones, samples_changed=changed)
+
+    def _keys(self, name: str, startable: StartableQuery) -> tuple[str, ...]:
+        """The columns by which it is told which rows changed; () where none is known."""
+        try:
+            return plan_of(self.attempt, name, startable).key_columns
+        except Exception as error:
+            self._note(f"query {name}: no row is told as changed, as its plan cannot be read: {error}")
+            return ()
 
 
 def _rows_gone(batch_id: int, words: str) -> InputLostError:

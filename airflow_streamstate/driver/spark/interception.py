@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from pyspark import SparkContext
 from pyspark.errors import PySparkValueError, StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.context import SQLContext
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -192,6 +192,8 @@ _GUARDED_TRIGGERS = {
     "real_time": "realTime",
 }
 """By the trigger's name in the facts, pyspark's name, which a script has."""
+_FOREACH_BATCH = "_streamstate_foreach_batch"
+_SPARKS_FOREACH_BATCH = DataStreamWriter.foreachBatch
 _SPARKS_STOP = SparkContext.stop
 _SPARKS_GET = StreamingQueryManager.get
 Start = Callable[[DataStreamWriter, str | None, str | None], StreamingQuery]
@@ -238,7 +240,8 @@ class Interception:
 
     def _start(self, writer: DataStreamWriter, path: str | None, table_name: str | None) -> StreamingQuery:
         spark = writer._spark
-        startable = SparkWriter(spark, writer._df._jdf, writer._jwrite, path, table_name)
+        own = getattr(writer, _FOREACH_BATCH, None)
+        startable = SparkWriter(spark, writer._df._jdf, writer._jwrite, path, table_name, own)
         self._guard_start(spark, startable)
         self._tell_of_session(spark)
         settings = startable.settings
@@ -407,6 +410,13 @@ def _install_starts(start: Start) -> None:
         _apply(self, format, outputMode, partitionBy, queryName, options)
         return start(self, None, tableName)
 
+    @_instead_of(_SPARKS_FOREACH_BATCH)
+    def foreach_batch(self: DataStreamWriter, func: Callable[[DataFrame, int], None]) -> DataStreamWriter:
+        setattr(self, _FOREACH_BATCH, func)  # the JVM's writer does not give it back
+        found: DataStreamWriter = _SPARKS_FOREACH_BATCH(self, func)
+        return found
+
+    DataStreamWriter.foreachBatch = foreach_batch
     DataStreamWriter.start = started
     DataStreamWriter.toTable = started_to_table
 

@@ -12,7 +12,7 @@ import json
 import re
 import shutil
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -35,6 +35,7 @@ from airflow_streamstate.driver.attempt.ports import (
     SkippedBySink,
     WriterFacts,
     WrittenBatch,
+    WrittenState,
 )
 from airflow_streamstate.driver.spark.jvm import (
     active_session,
@@ -47,11 +48,14 @@ from airflow_streamstate.driver.spark.jvm import (
     scala_sequence,
 )
 from airflow_streamstate.driver.spark.progress import Reports, parse_progress, ran_a_batch
+from airflow_streamstate.driver.spark.row_comparison import compare_folders
 from airflow_streamstate.driver.spark.sinks import AskedSink
+from airflow_streamstate.driver.spark.state_export import write_tables
 from airflow_streamstate.driver.spark.state_rows import count_state_rows, open_windows, stores_of
 from airflow_streamstate.driver.spark.writer_facts import CHECKPOINT_OPTION, WriterSettings, read_facts, read_settings
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.rehearsals import RowComparison
+from airflow_streamstate.snapshot.state_order import StatePlace
 
 _COUNTER = "numOutputRows"
 _PASSES_ROWS_ON = frozenset({"ProjectExec", "WholeStageCodegenExec", "InputAdapter"})
@@ -360,15 +364,28 @@ class DriverDoor:
         self.jvm = session._jvm
 
 
+ForeachBatch = Callable[[DataFrame, int], None]
+
+
 class SparkWriter:
     """A copy of a script's writer, made at its ``start()``. Implements ``ports.StartableQuery``.
 
     Args:
         jwriter: the script's JVM writer, with the arguments of ``start()`` applied.
+        foreach_batch: the script's own function, if its sink is one.
     """
 
-    def __init__(self, spark: Any, jdf: Any, jwriter: Any, path: str | None, table_name: str | None) -> None:
+    def __init__(
+        self,
+        spark: Any,
+        jdf: Any,
+        jwriter: Any,
+        path: str | None,
+        table_name: str | None,
+        foreach_batch: ForeachBatch | None = None,
+    ) -> None:
         self._spark = spark
+        self._foreach_batch = foreach_batch
         self._jvm = spark._jvm
         self.door = DriverDoor(spark)
         self._jdf = jdf
@@ -439,18 +456,25 @@ class SparkWriter:
                 jquery.stop()
         return SparkQueryRun(jquery).last_progress()
 
-    def write_trial_batch(self, checkpoint_uri: str, folder: str, within_seconds: float) -> WrittenBatch:
+    def write_trial_batch(
+        self, checkpoint_uri: str, folder: str, within_seconds: float, *, calls_foreach_batch: bool = False
+    ) -> WrittenBatch:
+        own = self._foreach_batch if calls_foreach_batch else None
         place = Path(folder)
         partial = place.with_name(f".{place.name}.partial")  # Spark's readers pass hidden names over
         uri = f"file://{partial}"  # Hadoop's paths are not percent-encoded
         written: list[int] = []
         failed: list[Exception] = []
 
-        def write(frame: DataFrame, _batch_id: int) -> None:
+        def write(frame: DataFrame, batch_id: int) -> None:
             try:
                 frame.write.mode("errorifexists").parquet(uri)
                 reader = frame.sparkSession.read.option("__globPaths__", "false")  # the path is no pattern
-                written.append(reader.schema(frame.schema).parquet(uri).count())
+                rows = reader.schema(frame.schema).parquet(uri)
+                count = rows.count()
+                if own is not None:  # the frame itself would run the batch once more, and read its state again
+                    own(rows, batch_id)
+                written.append(count)
             except Exception as error:
                 failed.append(error)  # Spark's own report of it begins with the report of the callback
                 raise
@@ -476,19 +500,15 @@ class SparkWriter:
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
-    def compare_rows(self, old_folder: str, new_folder: str, samples: int) -> RowComparison:
+    def compare_rows(self, old_folder: str, new_folder: str, keys: Sequence[str], samples: int) -> RowComparison:
         with jvm_answers():
-            old, new = self._rows_as_json(old_folder), self._rows_as_json(new_folder)
-            only_old, only_new = old.exceptAll(new), new.exceptAll(old)
-            shown = [[row[0] for row in only.orderBy("row").limit(samples).collect()] for only in (only_old, only_new)]
-            old_count, new_count = only_old.count(), only_new.count()
-            return RowComparison(new.count() - new_count, old_count, new_count, tuple(shown[0]), tuple(shown[1]))
+            return compare_folders(self._spark, old_folder, new_folder, keys, samples)
 
-    def _rows_as_json(self, folder: str) -> DataFrame:
-        # As text, rows of any type and of two schemas compare; a column that only one version has makes them differ.
-        frame = self._spark.read.option("__globPaths__", "false").parquet(f"file://{folder}")
-        columns = [functions.col(f"`{name.replace('`', '``')}`") for name in sorted(frame.columns)]
-        return frame.select(functions.to_json(functions.struct(columns), {"ignoreNullFields": "false"}).alias("row"))
+    def write_state(self, checkpoint_uri: str, batch_id: int, state_format: int, folder: str) -> WrittenState:
+        with jvm_answers():
+            session = self._spark.newSession()
+            session.conf.set("spark.sql.session.timeZone", "UTC")
+            return write_tables(session, StatePlace(checkpoint_uri, batch_id, state_format), folder)
 
     def missing_file(self, paths: Sequence[str]) -> str:
         if not paths:

@@ -14,12 +14,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StructType
 
+from airflow_streamstate.driver.attempt.ports import WrittenState
 from airflow_streamstate.driver.spark.state_changes import same_tables, upserts_and_deletes, way_of
 from airflow_streamstate.driver.spark.state_reading import Report, frame_of, place_tables
 from airflow_streamstate.driver.spark.words import spark_words
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.snapshot.state_order import ABOUT, StateExport, StateOrder, StatePlace
-from airflow_streamstate.snapshot.state_tables import StateTable, folder_name
+from airflow_streamstate.snapshot.state_tables import PARTITION, StateTable, folder_name
 
 MAKER = "airflow-streamstate"
 BATCH = "batch_id"
@@ -77,6 +78,27 @@ def export(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
     return about
 
 
+def write_tables(spark: Any, place: StatePlace, folder: str) -> WrittenState:
+    """Write each table of a place into Parquet files in a folder of its own below this one, of this machine."""
+    tables: dict[str, tuple[str, ...]] = {}
+    problems: list[str] = []
+    for table in place_tables(spark, place):
+        try:
+            frame = _without_empty(frame_of(spark, place, table)).drop(PARTITION)
+            frame.write.parquet(f"file://{folder}/{table.path}")
+        except Exception as error:
+            problems.append(f"{table.path}: {spark_words(error)}")
+        else:
+            identity = ("key",) if table.kind == "join" else table.identity
+            tables[table.path] = tuple(name for name in identity if name in frame.columns)
+    return WrittenState(tables, tuple(problems))
+
+
+def _without_empty(frame: Any) -> Any:
+    """Without the key of an aggregation over all rows, a struct without columns, which no file format can hold."""
+    return frame.drop(*(field.name for field in frame.schema if field.dataType == StructType([])))
+
+
 def _facts(table: StateTable, place: StatePlace, before: StatePlace | None) -> dict[str, Any]:
     facts = {
         "operator_name": table.operator_name,
@@ -97,9 +119,7 @@ def _write(
             frame = frame_of(spark, place, table)
         else:
             frame = stack.enter_context(upserts_and_deletes(spark, table, before, place))
-        # The key of an aggregation over all rows is a struct without columns, which no file format can hold.
-        frame = frame.drop(*(field.name for field in frame.schema if field.dataType == StructType([])))
-        frame = frame.withColumn(BATCH, F.lit(place.batch_id).cast("bigint"))
+        frame = _without_empty(frame).withColumn(BATCH, F.lit(place.batch_id).cast("bigint"))
         frame.write.format(wanted.format).mode("errorifexists").save(uri)
     found = spark.read.format(wanted.format).load(uri)
     identity = [name for name in table.identity if name in found.columns]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.scripted_driver import script
+from support.scripted_rehearsal import CHANGED
 from support.scripted_stream import QUERY
 from support.shell import Answer, Desk, shell
 
@@ -58,13 +59,17 @@ def test_a_person_reads_a_table_and_the_traceback(failed: Desk) -> None:
     assert "batches 3 to 4 of d-0001" in answer.err
     assert f"into {failed.base / 'out' / 'old'}" in answer.err
     assert f"into {failed.base / 'out' / 'new'}" in answer.err
-    assert "the replay is done" in answer.out
+    assert "the replay of the recorded script is done" in answer.out
     assert "the replay of the new script is failed" in answer.out
-    old, new = [line for line in answer.out.splitlines() if line.startswith(QUERY) and "batch=3" in line]
-    assert old.split()[1:4] == ["3", "1,200", "34"]
-    assert new.split()[1:7] == ["3", "1,200", "34", "34", "0", "0"]
-    assert f"{QUERY}: batch 4 fails: ZeroDivisionError" in answer.out
-    assert f"batch 4 of {QUERY}:\n    Traceback" in answer.out
+    rows = [line.split() for line in answer.out.splitlines() if line.startswith(f"{QUERY} ")]
+    assert rows[0][1:] == ["3", "1,200", "34", "34", "34", "-", "0", "0", "0.5", "0.5"]
+    assert rows[1][1:] == ["4", "1,200", "34", "-", "-", "-", "-", "-", "0.5", "0.0"]
+    assert f"new, {QUERY}: batch 4 fails: ZeroDivisionError" in answer.out
+    assert f"batch 4 of {QUERY} in the new version:\n    Traceback" in answer.out
+    assert f"rows of the new version: {failed.base / 'out' / 'new'}" in answer.out
+    alone = recorded()
+    (row,) = [line.split() for line in alone.out.splitlines() if line.startswith(f"{QUERY} ")]
+    assert row[1:5] == ["4", "1,200", "34", "0.5"]
 
 
 def test_both_versions_run_the_same_batches_and_their_rows_are_compared(failed: Desk) -> None:
@@ -77,9 +82,16 @@ def test_both_versions_run_the_same_batches_and_their_rows_are_compared(failed: 
     changed = replay(failed, "changes", *words, "--out", failed.base / "changed")
     assert (changed.status, changed.json["outcome"]) == (1, "done")
     comparison = changed.json["queries"][QUERY]["batches"][0]["comparison"]
-    assert (comparison["same"], comparison["only_old"], comparison["only_new"]) == (32, 2, 1)
+    assert (comparison["same"], comparison["changed"], comparison["only_old"], comparison["only_new"]) == (32, 1, 2, 1)
+    assert comparison["keys"] == ["k"]
+    speed = {"batches": 1, "old_seconds": 0.5, "new_seconds": 0.5, "is_cold": False, "ratio": 1.0}
+    assert changed.json["speed"] == speed, "the first of two is left out"
     shown = replay(failed, "changes", "--out", failed.base / "shown")
     assert shown.status == 0
+    (row,) = [line.split() for line in shown.out.splitlines() if line.startswith(QUERY) and "stateStoreSave" in line]
+    assert row == [QUERY, "0-stateStoreSave/rows", "6", "1", "0", "1"]
+    assert f"state 0-stateStoreSave/rows of {QUERY}, changed:\n    {CHANGED}\n" in shown.out
+    assert f"batch 4 of {QUERY}, changed:\n    {CHANGED}\n" in shown.out
     assert f'batch 4 of {QUERY}, only old:\n    {{"k":"a"}}\n    {{"k":"b"}}\n' in shown.out
     alone = recorded("--fail-on-changed-rows", "--json")
     assert (alone.status, "give --app" in alone.error["message"]) == (2, True)
@@ -121,6 +133,33 @@ def test_a_batch_and_the_newest_ones_are_one_too_many(failed: Desk) -> None:
     answer = replay(failed, "fits", "--batch", 2, "--last", 2, "--json")
     assert answer.status == 2
     assert "leave out one of them" in answer.error["message"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--pdb",), "--pdb opens a debugger on the terminal, and this is none"),
+        (("--pdb", "--master", "spark://one:7077"), "--pdb reaches processes of this machine"),
+    ],
+)
+def test_a_debugger_needs_a_terminal_and_processes_of_this_machine(
+    failed: Desk, words: tuple[str, ...], said: str
+) -> None:
+    """Before anything is recorded."""
+    answer = recorded(*words, "--json")
+    assert (answer.status, said in answer.error["message"]) == (2, True), answer
+    assert failed.stream().control.rehearsal_ids() == []
+
+
+def test_a_call_of_foreach_batch_concerns_the_new_version_alone(failed: Desk) -> None:
+    """The recorded one would write what production has written."""
+    assert recorded("--call-foreach-batch", "--out", failed.base / "one").status == 0
+    assert replay(failed, "fits", "--call-foreach-batch", "--out", failed.base / "two").status == 0
+    control = failed.stream().control
+    found = [control.rehearsal(each) for each in control.rehearsal_ids()]
+    terms = {each.replay.out: each.replay for each in found if each is not None and each.replay is not None}
+    calls = {Path(out).name: each.calls_foreach_batch for out, each in terms.items()}
+    assert calls == {"one": True, "old": False, "new": True}
 
 
 def test_files_that_are_there_are_never_mixed_with_others(failed: Desk) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from airflow_streamstate.plan.columns import origin_of
 from airflow_streamstate.plan.terms import read_term
 from support.plan_golden import golden
@@ -37,3 +39,24 @@ def test_an_origin_that_is_long_is_a_digest() -> None:
     assert first != second
     assert first.startswith("sha256:")
     assert len(first) == len("sha256:") + 16
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("tumbling", ("start", "k")),
+        ("sql", ("k", "end")),
+        ("chained", ("window",)),
+        ("sliding", ("window", "shop(k)")),
+        ("deduplicated_within", ("k",)),
+        ("joined_semi", ("k",)),
+        ("pandas_state", ("k",)),
+        ("tws_rows", ("window",)),
+        ("unbounded", ("size",)),
+        ("stateless", ()),
+        ("limited", ()),
+    ],
+)
+def test_the_columns_of_the_key_of_a_written_row(name: str, keys: tuple[str, ...]) -> None:
+    """Those of the operators that are written, under the names that they are written by."""
+    assert golden(name).key_columns == keys

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.rehearsals import RehearsedQuery, RowComparison
+from airflow_streamstate.protocol.rehearsals import RehearsedQuery, ReplayTerms, RowComparison, StateComparison
 from support.rehearsal_stage import REHEARSAL, Stage
 from support.simulated_driver import STREAM, make_plan
 from support.simulated_query import SimulatedPlan
@@ -75,6 +75,38 @@ def test_rows_are_compared_with_those_of_another_version(stage: Stage, plan: Sim
     first, second = stage.verdict.queries["counts"].replayed
     assert first.comparison is None
     assert second.comparison == RowComparison(1, 0, 0)
+
+
+def test_the_state_afterwards_is_compared_where_both_versions_came_to_their_end(
+    stage: Stage, plan: SimulatedPlan, tmp_path: Path
+) -> None:
+    """Table by table; where the recorded version failed, a note says why not."""
+    stage.stopped(plan)
+    last = stage.last_batch_id
+    failing = replace(plan, fails_on_rows_of={last})
+    for out, version in (("good", plan), ("bad", failing)):
+        stage.replayed(version, {"counts": (last,)}, str(tmp_path / out), "counts", keeps_state=True)
+        assert (tmp_path / out / "counts" / "_state").is_dir() == (out == "good")
+        assert stage.verdict.queries["counts"].state == ()
+        stage.forget()
+    stage.replayed(plan, {"counts": (last,)}, str(tmp_path / "a"), "counts", str(tmp_path / "good"), keeps_state=True)
+    found = stage.verdict.queries["counts"]
+    assert found.state == (StateComparison("0-counts/rows", RowComparison(1, 0, 0)),)
+    assert found.notes == ()
+    stage.forget()
+    stage.replayed(plan, {"counts": (last,)}, str(tmp_path / "b"), "counts", str(tmp_path / "bad"), keeps_state=True)
+    found = stage.verdict.queries["counts"]
+    assert (found.outcome, found.state) == ("accepted", ())
+    assert found.notes[0].startswith("its state was not compared: the recorded version did not come to its end")
+
+
+def test_a_function_is_called_only_where_there_is_one(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
+    """A query with another sink says so."""
+    stage.stopped(plan)
+    terms = ReplayTerms({"counts": (stage.last_batch_id,)}, str(tmp_path), calls_foreach_batch=True)
+    stage.rehearsed(plan, None, "counts", replay=terms)
+    (note,) = stage.verdict.queries["counts"].notes
+    assert note.startswith("it has no foreachBatch to call: its sink is ")
 
 
 def test_state_that_is_gone_meanwhile_refuses(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:

@@ -1,0 +1,77 @@
+"""Spark's Python daemon in a replay: where a function of the script fails in a worker, the values there are told.
+
+``python -m`` of this module stands in for ``python -m pyspark.daemon``. With a debugger, it opens at that place.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import IO, Any
+
+from airflow_streamstate.driver.rehearsal.failures import (
+    DEBUGGER_VARIABLE,
+    MARK,
+    debug_breakpoints,
+    debug_failure,
+    values_at,
+)
+
+_MODULE = "spark.python.daemon.module"
+_USES_DAEMON = "spark.python.use.daemon"
+_PATHS = "spark.executorEnv.PYTHONPATH"
+_SOCKET = f"spark.executorEnv.{DEBUGGER_VARIABLE}"
+_LOCAL = "local"
+
+
+def run_workers_with_values(debugger: str) -> str:
+    """Let the workers of the session that a script will make run by this daemon; the reason where they will not.
+
+    Args:
+        debugger: the socket of a debugger; "" for none.
+    """
+    from pyspark import SparkContext
+
+    SparkContext._ensure_initialized()
+    properties = SparkContext._jvm.java.lang.System
+    master = str(properties.getProperty("spark.master") or _LOCAL)
+    if not master.startswith(_LOCAL):
+        return "the values where a function of the script fails are told with a local master only"
+    if properties.getProperty(_MODULE) or str(properties.getProperty(_USES_DAEMON)).lower() == "false":
+        return (
+            f"the deployment sets {_MODULE} or {_USES_DAEMON}: values where a function of the script fails are not told"
+        )
+    # The zip of this launch, in which nothing else lies that a worker could import.
+    paths = (str(Path(__file__).parents[3]), properties.getProperty(_PATHS) or "")
+    properties.setProperty(_PATHS, os.pathsep.join(filter(None, paths)))
+    properties.setProperty(_MODULE, __name__)
+    if debugger:
+        properties.setProperty(_SOCKET, debugger)
+    return ""
+
+
+def main() -> None:
+    """Run the daemon, as pyspark's does. Before it forks: workers take over what is patched here."""
+    import pyspark.daemon
+    import pyspark.util
+
+    report = pyspark.util.handle_worker_exception
+    debugger = os.environ.get(DEBUGGER_VARIABLE, "")
+
+    def handle_worker_exception(error: BaseException, outfile: IO[bytes], *more: Any, **named: Any) -> None:
+        if isinstance(error, Exception):
+            if debugger:
+                debug_failure(debugger, error)
+            values = values_at(error.__traceback__)
+            if values:
+                error.add_note(MARK + values)  # Spark sends the formatted traceback, which ends with the notes
+        report(error, outfile, *more, **named)
+
+    pyspark.util.handle_worker_exception = handle_worker_exception
+    if debugger:
+        debug_breakpoints(debugger)
+    pyspark.daemon.manager()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The rows of two versions compared by real Spark: rows of any type, of two schemas, by their keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import SparkSession
+
+from airflow_streamstate.driver.spark.row_comparison import compare_frames
+from airflow_streamstate.protocol.rehearsals import RowComparison
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+CASES = {
+    "bags": (
+        "select * from values ('a', 1), ('a', 1), ('a', 1), ('b', 2) t(k, v)",
+        "select * from values ('a', 1), ('a', 5), ('c', 2), ('c', 2) t(k, v)",
+        ("k",),
+        RowComparison(
+            1, 2, 2, ('{"k":"a","v":1}', '{"k":"b","v":2}'), ('{"k":"c","v":2}',) * 2, 1, ("k",),
+            ('{"key":{"k":"a"},"old":{"v":1},"new":{"v":5}}',),
+        ),
+    ),
+    "without a key that is written": (
+        "select * from values ('a', 1), ('b', 2) t(k, v)",
+        "select * from values ('a', 5), ('b', 2) t(k, v)",
+        ("other",),
+        RowComparison(1, 1, 1, ('{"k":"a","v":1}',), ('{"k":"a","v":5}',)),
+    ),
+    "a map in another order, no number, odd names": (
+        "select 1 as `a.b`, map('x', 1, 'y', null) as `m``n`, double('nan') d, decimal(1.5) e",
+        "select 1 as `a.b`, map('y', null, 'x', 1) as `m``n`, double('nan') d, decimal(1.5) e",
+        ("a.b",),
+        RowComparison(1, 0, 0, changed=0, keys=("a.b",)),
+    ),
+    "within a nested map, with a null as key": (
+        "select string(null) k, array(struct(map('x', 1) as m)) s",
+        "select string(null) k, array(struct(map('x', 2) as m)) s",
+        ("k",),
+        RowComparison(
+            0, 0, 0, changed=1, keys=("k",),
+            samples_changed=('{"key":{"k":null},"old":{"s":[{"m":{"x":1}}]},"new":{"s":[{"m":{"x":2}}]}}',),
+        ),
+    ),
+    "two times within a millisecond": (
+        "select 1 k, timestamp'2026-01-01 00:00:00.000001' t, X'00ff' b",
+        "select 1 k, timestamp'2026-01-01 00:00:00.000002' t, X'00ff' b",
+        ("k",),
+        RowComparison(
+            0, 0, 0, changed=1, keys=("k",),
+            samples_changed=(
+                '{"key":{"k":1},"old":{"t":"2026-01-01T00:00:00.000001Z"},"new":{"t":"2026-01-01T00:00:00.000002Z"}}',
+            ),
+        ),
+    ),
+    "a column more, and another type of the key": (
+        "select 1 as k, null as v",
+        "select 1L as k, null as v, null as w",
+        ("k",),
+        RowComparison(
+            0, 0, 0, changed=1, keys=("k",), samples_changed=('{"key":{"k":1},"old":{},"new":{"w":null}}',)
+        ),
+    ),
+    "another type": (
+        "select * from values (1), (2) t(k)",
+        "select * from values (1L), (3L) t(k)",
+        (),
+        RowComparison(1, 1, 1, ('{"k":2}',), ('{"k":3}',)),
+    ),
+    "no rows": ("select 1 k where false", "select 1 k where false", ("k",), RowComparison(0, 0, 0, changed=0)),
+}  # fmt: skip
+
+
+def test_rows_are_compared_as_bags_and_by_their_keys(spark: SparkSession) -> None:
+    """Equal values of any type are the same, other values are not, and two schemas compare."""
+    for name, (old, new, keys, expected) in CASES.items():
+        found = compare_frames(spark.sql(old), spark.sql(new), keys, samples=5)
+        assert found == replace(expected, keys=found.keys), name
+        assert not expected.keys or found.keys == expected.keys, name

@@ -1,0 +1,102 @@
+"""Where a function of a script failed, and what it had there; and a debugger over a socket."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import traceback
+from pathlib import Path
+
+from airflow_streamstate.driver.rehearsal.failures import MARK, debug_failure, is_debugging, told_apart, values_at
+
+
+class Silent:
+    """Cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+def speed(distance: object, minutes: int) -> int:
+    """Divides by zero."""
+    text = "x" * 1000
+    silent = Silent()
+    assert text
+    assert silent
+    return int(str(distance)) // minutes
+
+
+def raised(distance: object) -> Exception:
+    """What it raises, with its traceback."""
+    try:
+        speed(distance, 0)
+    except Exception as error:
+        return error
+    raise AssertionError
+
+
+def test_the_arguments_come_first_and_no_value_is_long() -> None:
+    """A value that cannot be shown is told as such."""
+    found = values_at(raised(447).__traceback__)
+    assert found.startswith("test_failures.py, line ")
+    assert ", in speed: distance=447, minutes=0, text='xxx" in found
+    assert "silent=<Silent instance at" in found or "silent=<RuntimeError in its repr>" in found
+    assert len(found) < 400
+
+
+def test_the_innermost_place_of_the_user_is_shown() -> None:
+    """Not that in a library, which the function calls."""
+
+    def parse(row: str) -> object:
+        return json.loads(row)
+
+    try:
+        parse("{")
+    except ValueError as error:
+        found = values_at(error.__traceback__)
+    assert ", in parse: row='{'" in found
+    assert values_at(None) == ""
+
+
+def test_values_are_told_apart_from_the_error_that_brings_them() -> None:
+    """As Spark repeats a worker's report in its own."""
+    error = raised(447)
+    error.add_note(f"{MARK}job.py, line 3, in speed: minutes=0")
+    text = "".join(traceback.format_exception(error))
+    said, values = told_apart(f"{text}\nCaused by: {text}")
+    assert values == "job.py, line 3, in speed: minutes=0"
+    assert MARK not in said
+    assert said.count("ZeroDivisionError") == 2
+    assert told_apart("no values") == ("no values", "")
+
+
+def test_a_person_looks_at_the_values_over_a_socket(tmp_path: Path) -> None:
+    """And gives the terminal back; nothing happens where none listens."""
+    path = str(tmp_path / "pdb")
+    error = raised(447)
+    debug_failure(path, error)
+    assert not is_debugging()
+    said: list[str] = []
+    opened: list[bool] = []
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+
+        def person() -> None:
+            connection, _ = listener.accept()
+            with connection, connection.makefile("r") as terminal:
+                said.append(terminal.readline())
+                opened.append(is_debugging())
+                connection.sendall(b"p minutes + 41\np distance * 2\nq\n")
+                said.extend(terminal)
+
+        thread = threading.Thread(target=person)
+        thread.start()
+        debug_failure(path, error)
+        thread.join()
+    assert (opened, is_debugging()) == ([True], False)
+    text = "".join(said)
+    assert "ZeroDivisionError" in text
+    assert "(Pdb) 41\n" in text
+    assert "894" in text
