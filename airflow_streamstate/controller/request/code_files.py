@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import json
 import os
+import warnings
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -58,6 +61,70 @@ class CodeFile:
             ) from None
 
 
+def script_file(path: Path) -> CodeFile:
+    """A script, looked at as far as that needs no run of it: what no Python can run is refused here, code with an error
+    in it by the Python of the driver.
+
+    Raises:
+        InvalidRequestError: it cannot be read, is too large, is a notebook or no text, or has nothing to run.
+    """
+    script = CodeFile(path.name, path)
+    try:
+        if path.is_file() and path.stat().st_size > MAX_BYTES:
+            raise InvalidRequestError(
+                f"this is too large for a script: it has more than {MAX_BYTES // 1_000_000} MB",
+                path=str(path),
+                next_step="Give the path of the script itself; --files takes data.",
+            )
+    except OSError:
+        pass  # said by the read
+    body = script.read()
+    if _is_notebook(path, body):
+        raise InvalidRequestError(
+            "this is a notebook, which Python cannot run as a script",
+            path=str(path),
+            next_step="Make a script of it, for example by `jupyter nbconvert --to script`, and deploy that.",
+        )
+    if b"\0" in body:
+        raise InvalidRequestError(
+            "this is no Python script: it is not text, or in an encoding that Python does not read",
+            path=str(path),
+            next_step="Give a script in UTF-8; --py-files takes archives of Python code, --jars those of Java.",
+        )
+    tree = syntax_tree_of(body)
+    if tree is not None and all(_is_text(statement) for statement in tree.body):
+        raise InvalidRequestError(
+            "this script has no statement, so it would start no query",
+            path=str(path),
+            next_step="Give the path of the script that starts the queries.",
+        )
+    return script
+
+
+def syntax_tree_of(source: bytes) -> ast.Module | None:
+    """The syntax tree; None for code that Python itself will refuse."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # an invalid escape is the script's own matter
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _is_notebook(path: Path, body: bytes) -> bool:
+    if path.suffix == ".ipynb":
+        return True
+    if not body.lstrip().startswith(b"{") or b'"nbformat"' not in body:
+        return False
+    try:
+        return isinstance(json.loads(body), dict)
+    except ValueError:
+        return False
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
 def py_file(path: Path) -> CodeFile:
     """An item of ``py_files``: a module, a zip, an egg, a wheel, or a folder whose content is importable.
 
@@ -97,7 +164,8 @@ def _files_below(folder: Path) -> list[Path]:
             found.append(path)
             size += path.stat().st_size if path.exists() else 0
         if len(found) > MAX_FILES or size > MAX_BYTES:
-            raise too_large(folder, [path.relative_to(folder).as_posix() for path in found])
+            names = [path.relative_to(folder).as_posix() for path in found]
+            raise too_large(folder, names, "Give the folder below it, or a zip, that holds what the script imports.")
     return found
 
 
@@ -106,15 +174,19 @@ def is_shown(name: str) -> bool:
     return not name.startswith(".") and not name.endswith(".pyc") and name not in _SKIPPED_FOLDERS
 
 
-def too_large(folder: Path, names: list[str]) -> InvalidRequestError:
-    """The refusal of a folder with more than ``MAX_FILES`` or ``MAX_BYTES``."""
+def too_large(
+    folder: Path,
+    names: list[str],
+    next_step: str = "Name what the script needs, for example --modules 'jobs/*.py'; repeat it for more.",
+) -> InvalidRequestError:
+    """The refusal of a folder with more than ``MAX_FILES`` or ``MAX_BYTES``; ``names``: paths below it, found so far."""
     tops = sorted({name.partition("/")[0] for name in names})
     return InvalidRequestError(
         f"this folder is too large to be pinned: it holds more than {MAX_FILES:,} files, or"
         f" {MAX_BYTES // 1_000_000} MB",
         folder=str(folder),
         holds=tops[:20],
-        next_step="Name what the script needs, for example --modules 'jobs/*.py'; repeat it for more.",
+        next_step=next_step,
     )
 
 

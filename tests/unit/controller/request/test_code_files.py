@@ -1,4 +1,4 @@
-"""Items of ``py_files``: modules, zips, eggs, wheels and folders."""
+"""Scripts, and items of ``py_files``: modules, zips, eggs, wheels and folders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.request.code_files import CodeFile, py_file
+from airflow_streamstate.controller.request import code_files
+from airflow_streamstate.controller.request.code_files import CodeFile, py_file, script_file
 from airflow_streamstate.errors import InvalidRequestError
 
 
@@ -72,3 +73,58 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> Non
         CodeFile("job.py", tmp_path / name).read()
     assert caught.value.context["path"] == str(tmp_path / name)
     assert caught.value.context["reason"]
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "fact"),
+    [
+        ("job.ipynb", b"", "is a notebook"),
+        ("job.py", b' {"cells": [], "metadata": {}, "nbformat": 4}', "is a notebook"),
+        ("job.py", b"PK\x03\x04\0\0", "no Python script"),
+        ("job.py", "print(1)\n".encode("utf-16"), "no Python script"),
+        ("job.py", b"", "has no statement"),
+        ("job.py", b'# nothing\n"""Only a text."""\n', "has no statement"),
+        ("job.py", b"print(1)  # and more than twenty bytes\n", "too large for a script"),
+    ],
+)
+def test_what_cannot_be_a_script_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, body: bytes, fact: str
+) -> None:
+    """Before a driver starts; the error names the file."""
+    if "large" in fact:
+        monkeypatch.setattr(code_files, "MAX_BYTES", 20)
+    (tmp_path / name).write_bytes(body)
+    with pytest.raises(InvalidRequestError, match=fact) as refused:
+        script_file(tmp_path / name)
+    assert refused.value.context == {"path": str(tmp_path / name)}
+    assert refused.value.next_step
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"import jobs\n",
+        b"def f(:\n",  # the driver's Python may know more than this one
+        b'{"nbformat": 4}["nbformat"]\n',
+        b"# -*- coding: latin-1 -*-\nx = '\xe4'\n",
+    ],
+)
+def test_a_script_that_some_python_may_run_is_left_to_it(tmp_path: Path, body: bytes) -> None:
+    """Under any name, also behind a link."""
+    (tmp_path / "über uns").write_bytes(body)
+    (tmp_path / "job").symlink_to(tmp_path / "über uns")
+    assert script_file(tmp_path / "job").read() == body
+
+
+def test_a_folder_that_is_too_large_for_py_files_is_refused_by_what_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``--modules`` takes what lies beside the script only, so the refusal does not name it."""
+    (tmp_path / "deep").mkdir()
+    for name in ("a.py", "deep/b.py", "deep/c.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    monkeypatch.setattr(code_files, "MAX_FILES", 2)
+    with pytest.raises(InvalidRequestError, match="too large to be pinned") as refused:
+        py_file(tmp_path)
+    assert refused.value.context["holds"] == ["a.py", "deep"]
+    assert "--modules" not in str(refused.value)
