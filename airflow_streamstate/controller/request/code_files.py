@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 import os
+import re
 import warnings
 import zipfile
 from collections.abc import Iterable
@@ -18,7 +19,9 @@ from airflow_streamstate.launch.command import is_compiled
 from airflow_streamstate.launch.driver_zip import zip_bytes
 from airflow_streamstate.protocol.records import Artifact
 
-_ARCHIVES = (".zip", ".egg", ".whl")
+_ARCHIVES = (".zip", ".egg", ".whl", ".jar")
+_LIBRARY = re.compile(r"\.(so|dll|dylib)(\.[0-9.]+)?$")
+"""Shared libraries, which no process can load from within a zip."""
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
 MAX_FILES = 2_000
 MAX_BYTES = 100_000_000
@@ -126,31 +129,55 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def py_file(path: Path) -> CodeFile:
-    """An item of ``py_files``: a module, a zip, an egg, a wheel, or a folder whose content is importable.
+    """An item of ``py_files``: a module, a zip, an egg, a wheel, a jar, or a folder whose content is importable.
 
     A folder and a wheel are pinned as zips, the only archives that Spark gives to every Python process.
 
     Raises:
-        InvalidRequestError: it is none of these, a damaged archive, or holds compiled modules.
+        InvalidRequestError: it is none of these, a damaged archive, or a folder or wheel that Python cannot import from
+            a zip.
     """
     name = path.name
     if path.is_dir():
         _refuse_compiled(path, (found.name for found in _files_below(path)))
         return CodeFile(f"{name or path.absolute().name}.zip", path)
+    if path.exists() and path.suffix not in (".py", *_ARCHIVES):
+        raise InvalidRequestError(
+            "this is no Python code that Spark can give to its processes",
+            path=str(path),
+            next_step="Give a .py, .zip, .egg or .whl file, or a folder; --files takes data.",
+        )
     if path.suffix in _ARCHIVES and path.is_file():
-        try:
-            with zipfile.ZipFile(path) as archive:
-                names = archive.namelist()
-        except (OSError, zipfile.BadZipFile):
-            raise InvalidRequestError(
-                "this archive of Python code cannot be read as a zip",
-                path=str(path),
-                next_step="Build it again, or give the folder instead.",
-            ) from None
+        names = _names_in_archive(path)
         if path.suffix == ".whl":
             _refuse_compiled(path, names)
+            _refuse_unimportable(path, names)
             name = f"{name}.zip"
     return CodeFile(name, path)
+
+
+def _names_in_archive(path: Path) -> list[str]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        raise InvalidRequestError(
+            "this archive of Python code cannot be read as a zip",
+            path=str(path),
+            next_step="Build it again, or give the folder instead.",
+        ) from None
+
+
+def _refuse_unimportable(wheel: Path, names: list[str]) -> None:
+    """Refuse a wheel that only an installation makes importable: its modules lie in its ``.data`` folder."""
+    moved = sorted(name for name in names if re.match(r"[^/]+\.data/(purelib|platlib)/", name))
+    if moved:
+        raise InvalidRequestError(
+            "this wheel keeps modules where Python finds them only once it is installed",
+            path=str(wheel),
+            modules=moved[:5],
+            next_step="Install it into the Python of driver and executors, or give the folder of its modules.",
+        )
 
 
 def _files_below(folder: Path) -> list[Path]:
@@ -191,7 +218,7 @@ def too_large(
 
 
 def _refuse_compiled(path: Path, names: Iterable[str]) -> None:
-    compiled = sorted(filter(is_compiled, names))
+    compiled = sorted(name for name in names if is_compiled(name) or _LIBRARY.search(name))
     if compiled:
         raise InvalidRequestError(
             "this holds a compiled module, which Python cannot import from a zip",

@@ -39,7 +39,7 @@ def test_a_folder_becomes_a_zip_of_what_is_importable(tmp_path: Path) -> None:
 
 def test_archives_keep_their_bytes(tmp_path: Path) -> None:
     """A wheel gets the ending by which Spark gives it to every Python process."""
-    for name, placed in (("a.zip", "a.zip"), ("b.egg", "b.egg"), ("c-1-py3-none-any.whl", "c-1-py3-none-any.whl.zip")):
+    for name, placed in (("a.zip", "a.zip"), ("b.egg", "b.egg"), ("c-1-py3-none-any.whl", "c-1-py3-none-any.whl.zip"), ("d.jar", "d.jar")):
         path = zipped(tmp_path / name, "mod.py")
         assert py_file(path).name == placed
         assert py_file(path).read() == path.read_bytes()
@@ -58,6 +58,10 @@ def test_what_cannot_be_imported_from_a_zip_is_refused(tmp_path: Path) -> None:
         (tmp_path / "bad.whl", "cannot be read as a zip"),
         (tmp_path / "folder", "compiled module"),
         (wheel, "compiled module"),
+        (zipped(tmp_path / "d-1-py3-none-win_amd64.whl", "d.py", "d.libs/z.dll"), "compiled module"),
+        (zipped(tmp_path / "e-1-py3-none-manylinux1_x86_64.whl", "e.py", "e/libz.so.1.2"), "compiled module"),
+        (zipped(tmp_path / "f-1-py3-none-any.whl", "f-1.data/purelib/f.py"), "only once it is installed"),
+        (zipped(tmp_path / "code.tar.gz", "g.py"), "no Python code that Spark"),
     ):
         with pytest.raises(InvalidRequestError, match=fact):
             py_file(path)
