@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import io
+import sys
 import zipfile
 from pathlib import Path
 
@@ -34,7 +36,20 @@ def test_a_folder_becomes_a_zip_of_what_is_importable(tmp_path: Path) -> None:
     assert first.artifact == second.artifact
     assert first.name == "shared.zip"
     with zipfile.ZipFile(io.BytesIO(first.read())) as archive:
-        assert archive.namelist() == ["pack/__init__.py", "pack/table.json"]
+        assert archive.namelist() == ["pack/", "pack/__init__.py", "pack/table.json"]
+
+
+def test_a_package_without_init_is_imported_from_the_zip_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from the folder itself."""
+    (tmp_path / "shared" / "yy_in_zip" / "deep").mkdir(parents=True)
+    (tmp_path / "shared" / "yy_in_zip" / "deep" / "leaf.py").write_text("x = 1\n")
+    (tmp_path / "shared.zip").write_bytes(py_file(tmp_path / "shared").read())
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "shared.zip"), *sys.path])
+    for name in ("yy_in_zip", "yy_in_zip.deep", "yy_in_zip.deep.leaf"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert importlib.import_module("yy_in_zip.deep.leaf").x == 1
 
 
 def test_archives_keep_their_bytes(tmp_path: Path) -> None:
