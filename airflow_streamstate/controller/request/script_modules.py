@@ -74,7 +74,7 @@ def _imported(script: Path, folder: Path) -> set[str]:
     while waiting:
         path, package = waiting.pop()
         tree = tree_of(path)
-        new = {}
+        new: dict[str, str] = {}
         for name in () if tree is None else set(_names_in(tree, package)):
             new |= {file: of_package for file, of_package in _files_of(folder, name) if file not in found}
         if new:

@@ -65,7 +65,8 @@ def test_the_pinned_bytes_run_under_the_path_of_the_folder(folders: Folders) -> 
 
 
 @pytest.mark.parametrize(
-    "body", [b"def f(:\n", b"x = '\xff'\n", b"x = 1\0\n", b"\n1 / 0\n", b"import zz_missing\n", b"from math import zz\n"]
+    "body",
+    [b"def f(:\n", b"x = '\xff'\n", b"x = 1\0\n", b"\n1 / 0\n", b"import zz_missing\n", b"from math import zz\n"],
 )
 def test_a_damaged_module_is_told_as_python_tells_it(folders: Folders, body: bytes) -> None:
     """The same traceback, without a frame of this package or of Python's import system."""
@@ -84,7 +85,7 @@ def failure_of_import(name: str) -> str:
     """The traceback of an import that fails."""
     importlib.invalidate_caches()
     try:
-        exec(f"import {name}", {})  # Python shortens tracebacks of the statement alone
+        exec(f"import {name}", {})  # noqa: S102 - Python shortens tracebacks of the statement alone
     except Exception as error:
         take_out_own_frames(error)
         return "".join(traceback.format_exception(error))

@@ -54,7 +54,12 @@ def test_a_package_without_init_is_imported_from_the_zip_of_a_folder(
 
 def test_archives_keep_their_bytes(tmp_path: Path) -> None:
     """A wheel gets the ending by which Spark gives it to every Python process."""
-    for name, placed in (("a.zip", "a.zip"), ("b.egg", "b.egg"), ("c-1-py3-none-any.whl", "c-1-py3-none-any.whl.zip"), ("d.jar", "d.jar")):
+    for name, placed in (
+        ("a.zip", "a.zip"),
+        ("b.egg", "b.egg"),
+        ("c-1-py3-none-any.whl", "c-1-py3-none-any.whl.zip"),
+        ("d.jar", "d.jar"),
+    ):
         path = zipped(tmp_path / name, "mod.py")
         assert py_file(path).name == placed
         assert py_file(path).read() == path.read_bytes()
