@@ -206,7 +206,7 @@ def too_large(
     names: list[str],
     next_step: str = "Name what the script needs, for example --modules 'jobs/*.py'; repeat it for more.",
 ) -> InvalidRequestError:
-    """The refusal of a folder with more than ``MAX_FILES`` or ``MAX_BYTES``; ``names``: what it holds, by paths below it."""
+    """The refusal of a folder with more than ``MAX_FILES`` or ``MAX_BYTES``; ``names``: paths below it."""
     tops = sorted({name.partition("/")[0] for name in names})
     return InvalidRequestError(
         f"this folder is too large to be pinned: it holds more than {MAX_FILES:,} files, or"
