@@ -60,7 +60,7 @@ class CodeFile:
                 "this file cannot be read",
                 path=str(self.path),
                 reason=error.strerror or type(error).__name__,
-                next_step="Give the path of a file that exists on this machine.",
+                next_step="Give the path of a file on this machine that can be read.",
             ) from None
 
 
