@@ -29,6 +29,8 @@ from airflow_streamstate.retry import Retry
 from airflow_streamstate.store.base import ObjectInfo, Store
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 READ_BACK = Retry(tries=5, pause_seconds=0.2, growth=2)
 MOST_REMEMBERED = 1_000
 EDIT_TRIES = 30
@@ -62,11 +64,25 @@ def check_owner(value: object, key: str, **ids: object) -> None:
             )
 
 
+class Remembered(OrderedDict[Key, Value]):
+    """A dictionary of at most so many values: what was set longest ago is forgotten. The caller locks."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        while len(self) > self._most:
+            self.popitem(last=False)
+
+
 class Memory:
     """Messages that were read, by key and version. Every process may have many; a version never has other bytes."""
 
     def __init__(self) -> None:
-        self._values: OrderedDict[tuple[str, str], Message] = OrderedDict()
+        self._values: Remembered[tuple[str, str], Message] = Remembered(MOST_REMEMBERED)
         self._guard = threading.Lock()
 
     def recall(self, key: str, version: str) -> Message | None:
@@ -76,8 +92,6 @@ class Memory:
     def keep(self, key: str, version: str, value: Message) -> None:
         with self._guard:
             self._values[(key, version)] = value
-            while len(self._values) > MOST_REMEMBERED:
-                self._values.popitem(last=False)
 
 
 class Cells:

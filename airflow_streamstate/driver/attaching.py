@@ -19,7 +19,7 @@ from airflow_streamstate.driver.agent.agent import Agent
 from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
 from airflow_streamstate.driver.attempt.reporting import say_to_driver_log
-from airflow_streamstate.driver.config import read_driver_config
+from airflow_streamstate.driver.config import DriverConfig, read_driver_config
 from airflow_streamstate.driver.main import (
     FAILED_STATUS,
     begin_attempt,
@@ -27,6 +27,7 @@ from airflow_streamstate.driver.main import (
     intercept,
     with_own_credentials,
 )
+from airflow_streamstate.driver.pinned_modules import FoundModules, find_beside
 from airflow_streamstate.driver.script import join_threads, print_refusal
 from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure, refusal_in
 from airflow_streamstate.errors import FencedError, StreamStateError
@@ -120,7 +121,8 @@ class Attached:
 def attach() -> Attached:
     """Become the attempt of a deployment that ``deploy --attach`` started this process for.
 
-    Call it before the first query starts. In any other process it does nothing, and says so in the driver's log.
+    Call it before the first query starts. From then on ``__file__`` of the script is where it lay when it was deployed,
+    and imports find what lies beside it. In any other process it does nothing, and says so in the driver's log.
 
     Raises:
         SystemExit: this process cannot become that attempt; status 4 where another driver is that attempt, else 1.
@@ -131,7 +133,8 @@ def attach() -> Attached:
             say_to_driver_log("there is no deployment to attach to; the script runs as it is")
         return Attached()
     try:
-        supervisor, agent = begin_attempt(with_own_credentials(read_driver_config(Path(path))), SYSTEM_CLOCK)
+        config = with_own_credentials(read_driver_config(Path(path)))
+        supervisor, agent = begin_attempt(config, SYSTEM_CLOCK)
     except StreamStateError as error:
         say_to_driver_log(str(error))
         sys.exit(FENCED_STATUS if isinstance(error, FencedError) else FAILED_STATUS)
@@ -139,7 +142,18 @@ def attach() -> Attached:
     attached = Attached(supervisor, agent)
     attached.watch()
     intercept(supervisor, SYSTEM_CLOCK)
+    if config.script_path is not None:
+        _lie_at(config.script_path, config, supervisor)
     return attached
+
+
+def _lie_at(script_path: str, config: DriverConfig, supervisor: Supervisor) -> None:
+    """Run the rest of the script as if it lay where it was deployed from, with the pinned modules."""
+    found = FoundModules(SYSTEM_CLOCK)
+    found.belong_to(supervisor.attempt)
+    find_beside(script_path, config.application, config.modules, found.keep)
+    sys.path.insert(0, str(Path(script_path).resolve().parent))
+    sys.modules["__main__"].__file__ = sys.argv[0] = script_path
 
 
 def _status_of(failure: ScriptFailure | None) -> int:

@@ -27,7 +27,7 @@ from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
 from airflow_streamstate.driver.attempt.reporting import say_to_driver_log
 from airflow_streamstate.driver.config import DriverConfig, read_driver_config
 from airflow_streamstate.driver.ending import ScriptEnd
-from airflow_streamstate.driver.pinned_modules import FoundModules, PinnedModules
+from airflow_streamstate.driver.pinned_modules import FoundModules, find_beside
 from airflow_streamstate.driver.rehearsal.failures import debug_breakpoints
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing, oversee
@@ -281,8 +281,7 @@ def _run_script(
         _watch_functions(supervisor)
 
     if config.script_path is not None:
-        placed, folder = Path(config.application).parent, Path(config.script_path).resolve().parent
-        PinnedModules(placed, folder, config.modules, found.keep).install()
+        find_beside(config.script_path, config.application, config.modules, found.keep)
     redacted = supervisor.attempt.reporter.redacted
     return run_script(config.application, config.arguments, before_report, redacted, config.script_path, end)
 

@@ -70,6 +70,17 @@ class FoundModules:
         attempt.reporter.note(f"the script loaded {name} from its folder while it ran; it is pinned from now on")
 
 
+def find_beside(script_path: str, application: str, names: Sequence[str], keep: Keep) -> None:
+    """Let imports find the modules of a script's folder.
+
+    Args:
+        script_path: where the script lay when it was deployed.
+        application: the pinned script; ``names`` of pinned modules lie beside it.
+    """
+    folder = Path(script_path).resolve().parent
+    PinnedModules(Path(application).parent, folder, names, keep).install()
+
+
 def show_source(path: str, source: bytes) -> None:
     """Let tracebacks show these lines for a path, whatever the file holds by now."""
     lines = source.decode("utf-8", "replace").splitlines(keepends=True)

@@ -7,6 +7,7 @@ pickle the script's classes.
 from __future__ import annotations
 
 import builtins
+import itertools
 import os
 import sys
 import threading
@@ -166,7 +167,10 @@ def _place_of(error: BaseException) -> str:
 
 
 def take_out_own_frames(error: BaseException) -> None:
-    """Remove the frames of this package from the tracebacks of an exception and of its causes."""
+    """Remove the frames of this package from the tracebacks of an exception and of its causes.
+
+    With them those of Python's import system beside them: Python takes these out itself where the loader is its own.
+    """
     for part in origins_of(error):
         part.__traceback__ = _without_own_frames(part.__traceback__)
 
@@ -186,15 +190,26 @@ def origins_of(error: BaseException) -> list[BaseException]:
 
 
 def _without_own_frames(trace: types.TracebackType | None) -> types.TracebackType | None:
-    kept: list[types.TracebackType] = []
+    frames: list[types.TracebackType] = []
     while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(_PACKAGE + os.sep):
-            kept.append(trace)
+        frames.append(trace)
         trace = trace.tb_next
+    kept: list[types.TracebackType] = []
+    for is_machinery, run in itertools.groupby(frames, _is_machinery):
+        of_run = list(run)
+        kept += [] if is_machinery and any(map(_is_own, of_run)) else of_run
     rebuilt: types.TracebackType | None = None
     for part in reversed(kept):
         rebuilt = types.TracebackType(rebuilt, part.tb_frame, part.tb_lasti, part.tb_lineno)
     return rebuilt
+
+
+def _is_machinery(trace: types.TracebackType) -> bool:
+    return _is_own(trace) or trace.tb_frame.f_code.co_filename.startswith("<frozen importlib")
+
+
+def _is_own(trace: types.TracebackType) -> bool:
+    return trace.tb_frame.f_code.co_filename.startswith(_PACKAGE + os.sep)
 
 
 def join_threads() -> None:

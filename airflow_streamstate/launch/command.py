@@ -316,7 +316,7 @@ def _check_files(request: LaunchRequest, options: SubmitOptions, *, is_code_ther
         raise InvalidRequestError(
             "the folder that the drivers of this deployment run in is not on this machine",
             working_folder=request.working_folder,
-            next_step="Make it again, or name another one with `streamstate upgrade STREAM --working-folder FOLDER`.",
+            next_step="Make it again, or name another one: `--working-folder FOLDER` of `upgrade` or `deploy`.",
         )
     for what in ("py_files", "files", "jars"):
         own = () if is_code_there else getattr(request, what) if what != "jars" else ()

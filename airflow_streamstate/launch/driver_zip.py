@@ -14,7 +14,7 @@ import io
 import zipfile
 from collections.abc import Iterable, Iterator
 from importlib.resources.abc import Traversable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.folder import write_file
@@ -62,14 +62,19 @@ def driver_zip_bytes() -> bytes:
 
 
 def zip_bytes(entries: Iterable[tuple[str, bytes]]) -> bytes:
-    """A zip of these names and bodies; the same for the same entries, in whatever order they come."""
+    """A zip of these names and bodies; the same for the same entries, in whatever order they come.
+
+    Folders have entries, too: Python imports a package without ``__init__`` from a zip only where there is one.
+    """
+    bodies = dict(entries)
+    folders = {f"{parent}/" for name in bodies for parent in PurePosixPath(name).parents} - {"./"}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, body in sorted(entries):
+        for name in sorted({*bodies, *folders}):
             entry = zipfile.ZipInfo(name, _OLDEST_ZIP_TIME)
             entry.create_system = 3
-            entry.external_attr = 0o100644 << 16
-            archive.writestr(entry, body)
+            entry.external_attr = (0o40755 if name in folders else 0o100644) << 16
+            archive.writestr(entry, bodies.get(name, b""))
     return buffer.getvalue()
 
 

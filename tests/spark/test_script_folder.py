@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,15 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtur
 
 QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
 FILES = {
-    "helpers.py": "from rules.factors import FACTOR\n\n\ndef scaled(value):\n    return value * FACTOR\n",
+    "helpers.py": """
+from rules.factors import FACTOR
+
+
+def scaled(value):
+    import in_egg, in_folder.deep, in_wheel, in_zip  # where the rows are: in a Python worker
+
+    return value * FACTOR * in_folder.deep.ONE * in_zip.ONE * in_egg.ONE * in_wheel.ONE
+""",
     "rules/__init__.py": "",
     "rules/factors.py": "FACTOR = 2\n",
     "plugins/euro.py": "NAME = 'euro'\n",
@@ -56,6 +65,18 @@ sums.writeStream.queryName("sums").outputMode("update").foreachBatch(keep).start
 BROKEN = FILES["job.py"].replace('F.udf(scaled, "long")', 'F.udf(lambda v: 100 // (v - 7), "long")')
 
 
+def of_py_files(lib: Path, one: int) -> str:
+    """Code from elsewhere, in each of its forms."""
+    text = f"ONE = {one}\n"
+    (lib / "folder" / "in_folder").mkdir(parents=True, exist_ok=True)
+    (lib / "folder" / "in_folder" / "deep.py").write_text(text)
+    paths = [lib / "folder", lib / "a.zip", lib / "b-1-py3.egg", lib / "c-1-py3-none-any.whl"]
+    for path, module in zip(paths[1:], ("in_zip", "in_egg", "in_wheel"), strict=True):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(f"{module}/__init__.py", text)
+    return ",".join(map(str, paths))
+
+
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """A home that the environment names, and no driver left afterwards."""
@@ -64,9 +85,11 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 
 
 def test_a_script_runs_as_it_lies_and_is_rehearsed_with_its_rows(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Modules beside it are pinned, those it loads on the way too, and its paths mean the same from wherever a verb is
-    called (Law 15); a version that fails on one row of the last batch is refused before anything stops (Law 14)."""
+    """Modules beside it are pinned, those it loads on the way and ``--py-files`` too, and its paths mean the same from
+    wherever a verb is called (Law 15); a version that fails on one row of the last batch is refused before anything
+    stops (Law 14)."""
     jobs, work, elsewhere = desk.base / "jobs", desk.base / "work", desk.base / "elsewhere"
+    py_files = of_py_files(desk.base / "lib", 1)
     for name, text in FILES.items():
         (jobs / name).parent.mkdir(parents=True, exist_ok=True)
         (jobs / name).write_text(text)
@@ -74,12 +97,14 @@ def test_a_script_runs_as_it_lies_and_is_rehearsed_with_its_rows(desk: Desk, mon
     elsewhere.mkdir()
     feed(work, 1, 1, 2)
     monkeypatch.chdir(work)
-    deploy = ("deploy", "orders", "--app", "../jobs/job.py", "--master", "local[2]", *QUICK, "--timeout", 200)
+    deploy = ("deploy", "orders", "--app", "../jobs/job.py", "--py-files", py_files, "--master", "local[2]", *QUICK,
+              "--timeout", 200)  # fmt: skip
     assert shell(*deploy).status == 0
     assert shell("stop", "orders", "--timeout", 120).status == 0
 
     (jobs / "rules" / "factors.py").write_text("FACTOR = 1000\n")
     (jobs / "plugins" / "euro.py").write_text("NAME = 'changed'\n")
+    of_py_files(desk.base / "lib", 1000)
     feed(work, 2, 3)
     monkeypatch.chdir(elsewhere)
     assert shell("resume", "orders", "--timeout", 200).status == 0
@@ -109,6 +134,13 @@ def test_a_script_runs_as_it_lies_and_is_rehearsed_with_its_rows(desk: Desk, mon
     assert gone.status != 0
     assert "is not on this machine" in gone.error["message"]
     assert "--working-folder" in gone.error["next_step"]
+
+    (desk.base / "moved").rename(work)
+    (wheel,) = (desk.base / "home").rglob("artifacts/*/c-1-py3-none-any.whl.zip")
+    wheel.write_bytes(wheel.read_bytes() + b"altered")
+    altered = shell("resume", "orders", "--timeout", 200, "--json")
+    assert (altered.status, altered.error["type"]) == (1, "DataError")
+    assert altered.error["context"]["key"].endswith(wheel.name)
 
 
 def written(work: Path) -> list[list[object]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_streamstate.driver.spark.sinks import HadoopReach
 from airflow_streamstate.protocol.data_events import Undoing, Undone
 from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
@@ -216,3 +217,20 @@ def test_law_14_a_foreach_batch_is_undone_by_the_users_command_or_not_at_all(
         life.drain(fourth)
         assert (tmp_path / "asked").read_text() == f"orders counts {last}\n"
         assert _read(spark, tmp_path / "out" / "*") == life.rows.expected()
+
+
+def test_the_names_in_a_folder_are_read_as_they_are(tmp_path: Path, spark: SparkSession) -> None:
+    """Whatever they hold; of an empty folder there are none, and a missing one is told from it."""
+    writer = spark.readStream.format("rate").load().writeStream._jwrite
+    reach = HadoopReach(spark, writer)
+    names = {"a, b", "List(c)", "d\ne", "f\n", " g", "ü", "%20", "h"}
+    folder = tmp_path / "out of, it"
+    folder.mkdir()
+    assert reach.names_in(str(folder)) == ()
+    assert reach.names_in(str(tmp_path / "missing")) is None
+    for name in names:
+        (folder / name).touch()
+    found = reach.names_in(str(folder))
+    assert found is not None
+    assert (set(found), len(found)) == (names, len(names))
+    assert reach.names_in(f"file://{folder}/") == found

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from dataclasses import replace
-from typing import TypeVar
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.journal import NumberedEvent
-from airflow_streamstate.control.objects import Stored
+from airflow_streamstate.control.objects import Remembered, Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.drivers.warm import awaits_handover, handle_of
 from airflow_streamstate.controller.home import Home
@@ -21,7 +19,6 @@ from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 
-Thing = TypeVar("Thing")
 MAX_REMEMBERED = 4096
 
 
@@ -37,11 +34,11 @@ class Observer:
         self._launcher = launcher
         self._clock = clock
         self._guard = threading.Lock()
-        self._registers: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._specs: OrderedDict[tuple[str, str], tuple[str, DeploymentSpec]] = OrderedDict()
-        self._events: OrderedDict[tuple[str, str], tuple[NumberedEvent, ...]] = OrderedDict()
-        self._claims: OrderedDict[tuple[str, str], Claim] = OrderedDict()
-        self._handles: OrderedDict[tuple[str, str], LaunchHandle] = OrderedDict()
+        self._registers: Remembered[tuple[str, str], str] = Remembered(MAX_REMEMBERED)
+        self._specs: Remembered[tuple[str, str], tuple[str, DeploymentSpec]] = Remembered(MAX_REMEMBERED)
+        self._events: Remembered[tuple[str, str], tuple[NumberedEvent, ...]] = Remembered(MAX_REMEMBERED)
+        self._claims: Remembered[tuple[str, str], Claim] = Remembered(MAX_REMEMBERED)
+        self._handles: Remembered[tuple[str, str], LaunchHandle] = Remembered(MAX_REMEMBERED)
 
     def observe(self, stream_id: str, deployment_id: str | None = None) -> Observation:
         """Look at a deployment, by default the current one; raises StreamNotFoundError, DeploymentNotFoundError."""
@@ -58,7 +55,7 @@ class Observer:
         """
         is_current = stored.value.deployment_id == deployment_id
         with self._guard:
-            _remember(self._registers, (control.stream_id, ""), stored.version)
+            self._registers[(control.stream_id, "")] = stored.version
         try:
             spec = self.spec(control, deployment_id)
         except DeploymentNotFoundError:
@@ -108,7 +105,7 @@ class Observer:
         with self._guard:
             if known is not None and known[1] != spec:
                 self._forget(control.stream_id, deployment_id)
-            _remember(self._specs, key, (version, spec))
+            self._specs[key] = (version, spec)
         return spec
 
     def _forget(self, stream_id: str, deployment_id: str) -> None:
@@ -128,7 +125,7 @@ class Observer:
         found = (*known, *control.journal(deployment_id).events(after))
         with self._guard:
             if len(found) >= len(self._events.get(key, ())):
-                _remember(self._events, key, found)
+                self._events[key] = found
         return found
 
     def claim(self, control: StreamControl, deployment_id: str, attempt: int) -> Claim | None:
@@ -140,7 +137,7 @@ class Observer:
             known = control.claim(deployment_id, attempt)
             if known is not None:
                 with self._guard:
-                    _remember(self._claims, key, known)
+                    self._claims[key] = known
         return known
 
     def handle(self, control: StreamControl, deployment_id: str, attempt: int) -> LaunchHandle | None:
@@ -155,7 +152,7 @@ class Observer:
         if record is not None:
             handle = handle_of(record)
             with self._guard:
-                _remember(self._handles, key, handle)
+                self._handles[key] = handle
             return handle
         folder = self._home.launch_path(layout.launch_folder(control.stream_id, deployment_id, launch_key))
         return self._launcher.find(str(folder), launch_key)
@@ -169,10 +166,3 @@ class Observer:
             except StreamStateError as error:
                 reason = str(error)
         return LaunchStatus(state="unknown", exit_code=None, reason=reason, observed_at=self._clock.now())
-
-
-def _remember(memory: OrderedDict[tuple[str, str], Thing], key: tuple[str, str], value: Thing) -> None:
-    memory[key] = value
-    memory.move_to_end(key)
-    while len(memory) > MAX_REMEMBERED:
-        memory.popitem(last=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_streamstate.control.artifacts import pin
-from airflow_streamstate.controller.request.code_files import CodeFile
+from airflow_streamstate.controller.request.code_files import CodeFile, script_file
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.resolved_request import (
     ResolvedRequest,
@@ -125,7 +125,7 @@ class ChangeRequest:
         asked: dict[str, object] = {**vars(self), "conf": dict(self.conf), "environment": dict(self.environment)}
         asked["application"] = None
         if self.application is not None:
-            asked["application"] = asdict(CodeFile(self.application.name, self.application).artifact)
+            asked["application"] = asdict(script_file(self.application).artifact)
             asked["modules"] = [asdict(file.artifact) for file in modules_beside(self.application, self.modules)]
         if not asked["modules"]:
             del asked["modules"]
@@ -188,10 +188,11 @@ def changed(before: Version, request: ChangeRequest, home: Store) -> Version:
     """
     application, modules, script_path = before.application, before.modules, before.script_path
     if request.application is not None:
+        script = script_file(request.application)
         check_attaches(request.application, attaches=before.attaches)
         beside = modules_beside(request.application, request.modules)
         refuse_triggers(request.application, beside)
-        application = _pin(home, request, CodeFile(request.application.name, request.application))
+        application = _pin(home, request, script)
         modules = tuple(_pin(home, request, file) for file in beside)
         script_path = script_path_of(request.application)
     master, spark_conn_id = request.master, request.spark_conn_id

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import json
 import os
+import re
+import warnings
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +19,9 @@ from airflow_streamstate.launch.command import is_compiled
 from airflow_streamstate.launch.driver_zip import zip_bytes
 from airflow_streamstate.protocol.records import Artifact
 
-_ARCHIVES = (".zip", ".egg", ".whl")
+_ARCHIVES = (".zip", ".egg", ".whl", ".jar")
+_LIBRARY = re.compile(r"\.(so|dll|dylib)(\.[0-9.]+)?$")
+"""Shared libraries, which no process can load from within a zip."""
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
 MAX_FILES = 2_000
 MAX_BYTES = 100_000_000
@@ -54,36 +60,124 @@ class CodeFile:
                 "this file cannot be read",
                 path=str(self.path),
                 reason=error.strerror or type(error).__name__,
-                next_step="Give the path of a file that exists on this machine.",
+                next_step="Give the path of a file on this machine that can be read.",
             ) from None
 
 
+def script_file(path: Path) -> CodeFile:
+    """A script, looked at as far as that needs no run of it: what no Python can run is refused here, code with an error
+    in it by the Python of the driver.
+
+    Raises:
+        InvalidRequestError: it cannot be read, is too large, is a notebook or no text, or has nothing to run.
+    """
+    script = CodeFile(path.name, path)
+    try:
+        if path.is_file() and path.stat().st_size > MAX_BYTES:
+            raise InvalidRequestError(
+                f"this is too large for a script: it has more than {MAX_BYTES // 1_000_000} MB",
+                path=str(path),
+                next_step="Give the path of the script itself; --files takes data.",
+            )
+    except OSError:
+        pass  # said by the read
+    body = script.read()
+    if _is_notebook(path, body):
+        raise InvalidRequestError(
+            "this is a notebook, which Python cannot run as a script",
+            path=str(path),
+            next_step="Make a script of it, for example by `jupyter nbconvert --to script`, and deploy that.",
+        )
+    if b"\0" in body:
+        raise InvalidRequestError(
+            "this is no Python script: it is not text, or in an encoding that Python does not read",
+            path=str(path),
+            next_step="Give a script in UTF-8; --py-files takes archives of Python code, --jars those of Java.",
+        )
+    tree = syntax_tree_of(body)
+    if tree is not None and all(_is_text(statement) for statement in tree.body):
+        raise InvalidRequestError(
+            "this script has no statement, so it would start no query",
+            path=str(path),
+            next_step="Give the path of the script that starts the queries.",
+        )
+    return script
+
+
+def syntax_tree_of(source: bytes) -> ast.Module | None:
+    """The syntax tree; None for code that Python itself will refuse."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # an invalid escape is the script's own matter
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _is_notebook(path: Path, body: bytes) -> bool:
+    if path.suffix == ".ipynb":
+        return True
+    if not body.lstrip().startswith(b"{") or b'"nbformat"' not in body:
+        return False
+    try:
+        return isinstance(json.loads(body), dict)
+    except ValueError:
+        return False
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
 def py_file(path: Path) -> CodeFile:
-    """An item of ``py_files``: a module, a zip, an egg, a wheel, or a folder whose content is importable.
+    """An item of ``py_files``: a module, a zip, an egg, a wheel, a jar, or a folder whose content is importable.
 
     A folder and a wheel are pinned as zips, the only archives that Spark gives to every Python process.
 
     Raises:
-        InvalidRequestError: it is none of these, a damaged archive, or holds compiled modules.
+        InvalidRequestError: it is none of these, a damaged archive, or a folder or wheel that Python cannot import from
+            a zip.
     """
     name = path.name
     if path.is_dir():
         _refuse_compiled(path, (found.name for found in _files_below(path)))
         return CodeFile(f"{name or path.absolute().name}.zip", path)
+    if path.exists() and path.suffix not in (".py", *_ARCHIVES):
+        raise InvalidRequestError(
+            "this is no Python code that Spark can give to its processes",
+            path=str(path),
+            next_step="Give a .py, .zip, .egg or .whl file, or a folder; --files takes data.",
+        )
     if path.suffix in _ARCHIVES and path.is_file():
-        try:
-            with zipfile.ZipFile(path) as archive:
-                names = archive.namelist()
-        except (OSError, zipfile.BadZipFile):
-            raise InvalidRequestError(
-                "this archive of Python code cannot be read as a zip",
-                path=str(path),
-                next_step="Build it again, or give the folder instead.",
-            ) from None
+        names = _names_in_archive(path)
         if path.suffix == ".whl":
             _refuse_compiled(path, names)
+            _refuse_unimportable(path, names)
             name = f"{name}.zip"
     return CodeFile(name, path)
+
+
+def _names_in_archive(path: Path) -> list[str]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        raise InvalidRequestError(
+            "this archive of Python code cannot be read as a zip",
+            path=str(path),
+            next_step="Build it again, or give the folder instead.",
+        ) from None
+
+
+def _refuse_unimportable(wheel: Path, names: list[str]) -> None:
+    """Refuse a wheel that only an installation makes importable: its modules lie in its ``.data`` folder."""
+    moved = sorted(name for name in names if re.match(r"[^/]+\.data/(purelib|platlib)/", name))
+    if moved:
+        raise InvalidRequestError(
+            "this wheel keeps modules where Python finds them only once it is installed",
+            path=str(wheel),
+            modules=moved[:5],
+            next_step="Install it into the Python of driver and executors, or give the folder of its modules.",
+        )
 
 
 def _files_below(folder: Path) -> list[Path]:
@@ -97,7 +191,8 @@ def _files_below(folder: Path) -> list[Path]:
             found.append(path)
             size += path.stat().st_size if path.exists() else 0
         if len(found) > MAX_FILES or size > MAX_BYTES:
-            raise too_large(folder, [path.relative_to(folder).as_posix() for path in found])
+            names = [path.relative_to(folder).as_posix() for path in found]
+            raise too_large(folder, names, "Give the folder below it, or a zip, that holds what the script imports.")
     return found
 
 
@@ -106,20 +201,24 @@ def is_shown(name: str) -> bool:
     return not name.startswith(".") and not name.endswith(".pyc") and name not in _SKIPPED_FOLDERS
 
 
-def too_large(folder: Path, names: list[str]) -> InvalidRequestError:
-    """The refusal of a folder with more than ``MAX_FILES`` or ``MAX_BYTES``."""
+def too_large(
+    folder: Path,
+    names: list[str],
+    next_step: str = "Name what the script needs, for example --modules 'jobs/*.py'; repeat it for more.",
+) -> InvalidRequestError:
+    """The refusal of a folder with more than ``MAX_FILES`` or ``MAX_BYTES``; ``names``: paths below it."""
     tops = sorted({name.partition("/")[0] for name in names})
     return InvalidRequestError(
         f"this folder is too large to be pinned: it holds more than {MAX_FILES:,} files, or"
         f" {MAX_BYTES // 1_000_000} MB",
         folder=str(folder),
         holds=tops[:20],
-        next_step="Name what the script needs, for example --modules 'jobs/*.py'; repeat it for more.",
+        next_step=next_step,
     )
 
 
 def _refuse_compiled(path: Path, names: Iterable[str]) -> None:
-    compiled = sorted(filter(is_compiled, names))
+    compiled = sorted(name for name in names if is_compiled(name) or _LIBRARY.search(name))
     if compiled:
         raise InvalidRequestError(
             "this holds a compiled module, which Python cannot import from a zip",

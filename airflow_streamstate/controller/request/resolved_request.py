@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from airflow_streamstate.control.artifacts import pin
-from airflow_streamstate.controller.request.code_files import CodeFile, py_file
+from airflow_streamstate.controller.request.code_files import CodeFile, py_file, script_file
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.script_modules import folder_of, modules_beside, script_path_of
 from airflow_streamstate.controller.request.script_paths import notes_on_paths
@@ -149,7 +149,7 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
         UnsupportedCheckpointError: the script asks for a trigger that knows no barrier.
     """
     request = replace(request, snapshots=checked_place(request))
-    application = CodeFile(request.application.name, request.application).artifact
+    application = script_file(request.application).artifact
     check_attaches(request.application, attaches=request.attaches)
     modules = modules_beside(request.application, request.modules)
     refuse_triggers(request.application, modules)
@@ -235,7 +235,13 @@ def _settings_asked(settings: AgentSettings) -> dict[str, object]:
 
 def check_attaches(script: Path, *, attaches: bool) -> None:
     """Check that a script which has to attach by itself contains ``attach``; raises InvalidRequestError."""
-    if attaches and b"attach" not in script.read_bytes():
+    if attaches and script.suffix != ".py":
+        raise InvalidRequestError(
+            "spark-submit runs a script that attaches only if its name ends in .py",
+            application=str(script),
+            next_step="Rename it, or deploy it without --attach.",
+        )
+    if attaches and b"attach" not in CodeFile(script.name, script).read():
         raise InvalidRequestError(
             "this script never calls attach, so no agent would supervise its queries",
             application=str(script),

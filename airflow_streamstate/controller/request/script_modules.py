@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import os
-import warnings
 from collections.abc import Iterator
 from importlib.machinery import all_suffixes
 from pathlib import Path, PurePosixPath
@@ -19,6 +18,7 @@ from airflow_streamstate.controller.request.code_files import (
     MAX_FILES,
     CodeFile,
     is_shown,
+    syntax_tree_of,
     too_large,
 )
 from airflow_streamstate.errors import InvalidRequestError
@@ -41,7 +41,7 @@ def modules_beside(script: Path, patterns: tuple[str, ...] | None = None) -> tup
     folder = folder_of(script)
     try:
         found = _imported(script, folder) if patterns is None else _matched(folder, patterns)
-        size = sum((folder / name).stat().st_size for name in found)
+        _check_size(folder, found)
     except OSError as error:
         raise InvalidRequestError(
             "a file or folder beside the script cannot be read",
@@ -49,9 +49,12 @@ def modules_beside(script: Path, patterns: tuple[str, ...] | None = None) -> tup
             reason=error.strerror or type(error).__name__,
             next_step="Make it readable, or name what the script needs with --modules.",
         ) from None
-    if len(found) > MAX_FILES or size > MAX_BYTES:
-        raise too_large(folder, sorted(found))
     return tuple(CodeFile(name, folder / name) for name in sorted(found))
+
+
+def _check_size(folder: Path, found: set[str]) -> None:
+    if len(found) > MAX_FILES or sum((folder / name).stat().st_size for name in found) > MAX_BYTES:
+        raise too_large(folder, sorted(found))
 
 
 def script_path_of(script: Path) -> str:
@@ -70,27 +73,22 @@ def _imported(script: Path, folder: Path) -> set[str]:
     waiting = [(script, "")]
     while waiting:
         path, package = waiting.pop()
-        tree = syntax_tree_of(path)
+        tree = tree_of(path)
+        new: dict[str, str] = {}
         for name in () if tree is None else set(_names_in(tree, package)):
-            for file, of_package in _files_of(folder, name):
-                if file not in found:
-                    found.add(file)
-                    waiting.append((folder / file, of_package))
-                    if len(found) > MAX_FILES:
-                        raise too_large(folder, sorted(found))
+            new |= {file: of_package for file, of_package in _files_of(folder, name) if file not in found}
+        if new:
+            found |= set(new)
+            _check_size(folder, found)  # before any of them is read
+            waiting += [(folder / file, of_package) for file, of_package in new.items()]
     return found
 
 
-def syntax_tree_of(path: Path) -> ast.Module | None:
+def tree_of(path: Path) -> ast.Module | None:
     """The syntax tree; None for a compiled module, and for code that Python itself will refuse."""
     if path.suffix != ".py" and path.name.endswith(_SUFFIXES):
         return None
-    source = CodeFile(path.name, path).read()
-    try:
-        with warnings.catch_warnings(action="ignore"):  # an invalid escape is the script's own matter
-            return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
+    return syntax_tree_of(CodeFile(path.name, path).read())
 
 
 def _names_in(tree: ast.Module, package: str) -> Iterator[str]:
@@ -136,14 +134,36 @@ def _files_of(folder: Path, name: str) -> Iterator[tuple[str, str]]:
         (folder / f"{parts[0]}{suffix}" for suffix in _SUFFIXES if (folder / f"{parts[0]}{suffix}").is_file()), None
     )
     if top.is_dir() and (_has_init(top) or module is None):
-        yield from _files_of_package(folder, PurePosixPath(parts[0]))
         # A link to a folder is followed where an import leads through it.
-        for depth in range(2, len(parts) + 1):
+        for depth in range(1, len(parts) + 1):
             inner = PurePosixPath(*parts[:depth])
-            if (folder / inner).is_symlink() and (folder / inner).is_dir():
+            if not (folder / inner).is_dir():
+                break
+            if _leads_up(folder, folder / inner):
+                yield from _files_through(folder, parts, depth)
+                break
+            if depth == 1 or (folder / inner).is_symlink():
                 yield from _files_of_package(folder, inner)
     elif module is not None:
         yield module.name, ""
+
+
+def _leads_up(folder: Path, package: Path) -> bool:
+    """Whether this is a link to a folder that the script's folder lies in, such as ``/``: no package of its own."""
+    return package.is_symlink() and folder.is_relative_to(package.resolve())
+
+
+def _files_through(folder: Path, parts: list[str], depth: int) -> Iterator[tuple[str, str]]:
+    """What one import loads from the link at this depth on: each package on the way, and the module."""
+    for at in range(depth, len(parts) + 1):
+        stem = PurePosixPath(*parts[:at])
+        for suffix in _SUFFIXES:
+            for file, package in (
+                (stem / f"__init__{suffix}", parts[:at]),
+                (stem.with_name(f"{stem.name}{suffix}"), parts[: at - 1]),
+            ):
+                if (folder / file).is_file():
+                    yield file.as_posix(), ".".join(package)
 
 
 def _has_init(package: Path) -> bool:
@@ -152,7 +172,7 @@ def _has_init(package: Path) -> bool:
 
 def _files_of_package(folder: Path, package: PurePosixPath) -> Iterator[tuple[str, str]]:
     waiting = [package]
-    count = 0
+    found: list[str] = []
     while waiting:
         current = waiting.pop()
         for item in sorted((folder / current).iterdir()):
@@ -161,10 +181,10 @@ def _files_of_package(folder: Path, package: PurePosixPath) -> Iterator[tuple[st
             if item.is_dir() and not item.is_symlink() and item.name.isidentifier():
                 waiting.append(current / item.name)
             elif item.name.endswith(_SUFFIXES) and item.is_file():
-                count += 1
-                if count > MAX_FILES:
-                    raise too_large(folder / package, [])
-                yield (current / item.name).as_posix(), ".".join(current.parts)
+                found.append((current / item.name).as_posix())
+                if len(found) > MAX_FILES:
+                    raise too_large(folder, found)
+                yield found[-1], ".".join(current.parts)
 
 
 def _matched(folder: Path, patterns: tuple[str, ...]) -> set[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from airflow_streamstate.controller.request.code_files import CodeFile, is_shown
-from airflow_streamstate.controller.request.script_modules import folder_of, syntax_tree_of
+from airflow_streamstate.controller.request.script_modules import folder_of, tree_of
 
 _MAX_CHARACTERS = 256
 _MAX_NAMED = 5
@@ -26,7 +26,7 @@ def notes_on_paths(
         working_folder: that its drivers will run in; "" for an unknown one.
         before: that of the version before; "" for none, or an unknown one.
     """
-    trees = [tree for path in (script, *(module.path for module in modules)) if (tree := syntax_tree_of(path))]
+    trees = [tree for path in (script, *(module.path for module in modules)) if (tree := tree_of(path))]
     notes = []
     data = _data_in(folder_of(script), trees)
     if data:

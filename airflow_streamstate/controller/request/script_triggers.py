@@ -11,7 +11,7 @@ from pathlib import Path
 
 from airflow_streamstate.checkpoint.guards import refuse_trigger
 from airflow_streamstate.controller.request.code_files import CodeFile
-from airflow_streamstate.controller.request.script_modules import syntax_tree_of
+from airflow_streamstate.controller.request.script_modules import tree_of
 
 _WITHOUT_BARRIER = ("continuous", "realTime")
 
@@ -25,7 +25,7 @@ def refuse_triggers(script: Path, modules: Iterable[CodeFile]) -> None:
         UnsupportedCheckpointError: names the file and the line.
     """
     files = [(script.name, script), *((module.name, module.path) for module in modules)]
-    trees = [(name, tree) for name, path in files if (tree := syntax_tree_of(path)) is not None]
+    trees = [(name, tree) for name, path in files if (tree := tree_of(path)) is not None]
     named = {text for _, tree in trees for text in _names_in(tree)}
     for name, tree in trees:
         for line, trigger in _calls_in(tree, named):

@@ -15,6 +15,7 @@ from airflow_streamstate.control.objects import (
     Cells,
     Memory,
     Register,
+    Remembered,
     check_owner,
 )
 from airflow_streamstate.errors import (
@@ -346,3 +347,12 @@ def test_a_listed_object_that_is_gone_is_none() -> None:
     (info,) = store.list_objects(KEY)
     store.delete(KEY)
     assert cells(store).listed(info, StreamRegister) is None
+
+
+def test_what_was_set_longest_ago_is_forgotten() -> None:
+    """Setting a value again keeps it; reading it does not."""
+    memory: Remembered[str, int] = Remembered(2)
+    memory["a"], memory["b"], memory["a"] = 1, 2, 3
+    assert memory["b"] == 2
+    memory["c"] = 4
+    assert dict(memory) == {"a": 3, "c": 4}

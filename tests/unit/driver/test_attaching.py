@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,39 @@ def test_the_end_of_the_script_is_the_end_of_the_attempt(
         assert last.error in ("ValueError: boom", "ZeroDivisionError: division by zero")
         assert "job.py" in last.traceback
         assert done.stderr.count("boom") == done.stderr.count("ValueError('boom')") + 1
+
+
+def test_an_attached_script_lies_where_it_was_deployed_from(stream: SimulatedStream, tmp_path: Path) -> None:
+    """A module by a name that only the run knows is found, and pinned (Law 15); a pinned one stays as it was pinned;
+    data beside the script is read."""
+    jobs, launch = tmp_path / "jobs", tmp_path / "launch" / "code"
+    (jobs / "plugins").mkdir(parents=True)
+    launch.mkdir(parents=True)
+    for path, text in (
+        (jobs / "plugins" / "zz_euro.py", "NAME = 'euro'\n"),
+        (jobs / "zz_helpers.py", "X = 'changed'\n"),
+        (launch / "zz_helpers.py", "X = 'pinned'\n"),
+        (jobs / "settings.txt", "zz_euro"),
+    ):
+        path.write_text(text)
+    config = replace(
+        config_of(stream),
+        application=str(launch / "job.py"),
+        script_path=str(jobs / "job.py"),
+        modules=("zz_helpers.py",),
+    )
+    text = """
+    attach()
+    import importlib, sys, zz_helpers
+    from pathlib import Path
+    here = Path(__file__).parent
+    sys.path.append(str(here / "plugins"))
+    print(importlib.import_module((here / "settings.txt").read_text()).NAME, zz_helpers.X, sys.argv[0])
+    """
+    done = script_of(text, launch, config=config)
+    assert (done.returncode, done.stdout) == (0, f"euro pinned {jobs / 'job.py'}\n"), done.stderr
+    spec = stream.control.with_found_modules(stream.control.spec("d-0001"))
+    assert [module.name for module in spec.modules] == ["plugins/zz_euro.py"]
 
 
 @pytest.mark.parametrize("lead", ["attach()\n", "with attach():\n    "])

@@ -8,12 +8,14 @@ import linecache
 import pkgutil
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from airflow_streamstate.driver.pinned_modules import PinnedModules
+from airflow_streamstate.driver.script import take_out_own_frames
 
 
 class Folders:
@@ -60,6 +62,34 @@ def test_the_pinned_bytes_run_under_the_path_of_the_folder(folders: Folders) -> 
     assert list(package.__path__) == [str(folders.own / "zz_pack")]
     assert linecache.getline(str(folders.own / "zz_mod.py"), 1) == "x = 'pinned'\n"
     assert folders.found == {}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"def f(:\n", b"x = '\xff'\n", b"x = 1\0\n", b"\n1 / 0\n", b"import zz_missing\n", b"from math import zz\n"],
+)
+def test_a_damaged_module_is_told_as_python_tells_it(folders: Folders, body: bytes) -> None:
+    """The same traceback, without a frame of this package or of Python's import system."""
+    for folder in (folders.own, folders.placed):
+        folders.put(folder, zz_mod="")
+        (folder / "zz_mod.py").write_bytes(body)
+    sys.path.insert(0, str(folders.own))
+    bare = failure_of_import("zz_mod")
+    folders.begin("zz_mod.py")
+    ours = failure_of_import("zz_mod")
+    assert ours == bare
+    assert "frozen" not in ours
+
+
+def failure_of_import(name: str) -> str:
+    """The traceback of an import that fails."""
+    importlib.invalidate_caches()
+    try:
+        exec(f"import {name}", {})  # noqa: S102 - Python shortens tracebacks of the statement alone
+    except Exception as error:
+        take_out_own_frames(error)
+        return "".join(traceback.format_exception(error))
+    return ""
 
 
 def test_the_folder_itself_may_be_gone(folders: Folders) -> None:

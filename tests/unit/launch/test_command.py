@@ -120,7 +120,7 @@ def test_executors_elsewhere_get_the_scripts_modules_as_a_zip(tmp_path: Path, ma
     built = with_modules(tmp_path, "lib/rules.py", "helpers.py", master=master)
     assert option(built, "--py-files").split(",")[-1].endswith(f"/{MODULES_ZIP}")
     with zipfile.ZipFile(io.BytesIO(built.files[MODULES_ZIP])) as archive:
-        assert archive.namelist() == ["helpers.py", "lib/rules.py"]
+        assert archive.namelist() == ["helpers.py", "lib/", "lib/rules.py"]
         assert archive.read("helpers.py") == b"x = 'helpers.py'\n"
     again = with_modules(tmp_path, "helpers.py", "lib/rules.py", master=master)
     assert again.files[MODULES_ZIP] == built.files[MODULES_ZIP]

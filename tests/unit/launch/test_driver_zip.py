@@ -29,8 +29,9 @@ def test_only_the_travelling_rooms_travel(tmp_path: Path) -> None:
     """What runs in the driver is in it; launchers, controllers and Airflow are not."""
     build_driver_zip(tmp_path / "a.zip")
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
-        names = archive.namelist()
-    assert names == sorted(names)
+        entries = archive.namelist()
+    assert entries == sorted(entries)
+    names = [name for name in entries if not name.endswith("/")]
     assert "airflow_streamstate/__init__.py" in names
     assert {"airflow_streamstate/errors.py", "airflow_streamstate/protocol/codec.py"} <= set(names)
     metadata = {name for name in names if name.split("/")[0].endswith(".dist-info")}

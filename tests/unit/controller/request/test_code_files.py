@@ -1,14 +1,17 @@
-"""Items of ``py_files``: modules, zips, eggs, wheels and folders."""
+"""Scripts, and items of ``py_files``: modules, zips, eggs, wheels and folders."""
 
 from __future__ import annotations
 
+import importlib
 import io
+import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.request.code_files import CodeFile, py_file
+from airflow_streamstate.controller.request import code_files
+from airflow_streamstate.controller.request.code_files import CodeFile, py_file, script_file
 from airflow_streamstate.errors import InvalidRequestError
 
 
@@ -33,12 +36,30 @@ def test_a_folder_becomes_a_zip_of_what_is_importable(tmp_path: Path) -> None:
     assert first.artifact == second.artifact
     assert first.name == "shared.zip"
     with zipfile.ZipFile(io.BytesIO(first.read())) as archive:
-        assert archive.namelist() == ["pack/__init__.py", "pack/table.json"]
+        assert archive.namelist() == ["pack/", "pack/__init__.py", "pack/table.json"]
+
+
+def test_a_package_without_init_is_imported_from_the_zip_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from the folder itself."""
+    (tmp_path / "shared" / "yy_in_zip" / "deep").mkdir(parents=True)
+    (tmp_path / "shared" / "yy_in_zip" / "deep" / "leaf.py").write_text("x = 1\n")
+    (tmp_path / "shared.zip").write_bytes(py_file(tmp_path / "shared").read())
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "shared.zip"), *sys.path])
+    for name in ("yy_in_zip", "yy_in_zip.deep", "yy_in_zip.deep.leaf"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert importlib.import_module("yy_in_zip.deep.leaf").x == 1
 
 
 def test_archives_keep_their_bytes(tmp_path: Path) -> None:
     """A wheel gets the ending by which Spark gives it to every Python process."""
-    for name, placed in (("a.zip", "a.zip"), ("b.egg", "b.egg"), ("c-1-py3-none-any.whl", "c-1-py3-none-any.whl.zip")):
+    for name, placed in (
+        ("a.zip", "a.zip"),
+        ("b.egg", "b.egg"),
+        ("c-1-py3-none-any.whl", "c-1-py3-none-any.whl.zip"),
+        ("d.jar", "d.jar"),
+    ):
         path = zipped(tmp_path / name, "mod.py")
         assert py_file(path).name == placed
         assert py_file(path).read() == path.read_bytes()
@@ -57,6 +78,10 @@ def test_what_cannot_be_imported_from_a_zip_is_refused(tmp_path: Path) -> None:
         (tmp_path / "bad.whl", "cannot be read as a zip"),
         (tmp_path / "folder", "compiled module"),
         (wheel, "compiled module"),
+        (zipped(tmp_path / "d-1-py3-none-win_amd64.whl", "d.py", "d.libs/z.dll"), "compiled module"),
+        (zipped(tmp_path / "e-1-py3-none-manylinux1_x86_64.whl", "e.py", "e/libz.so.1.2"), "compiled module"),
+        (zipped(tmp_path / "f-1-py3-none-any.whl", "f-1.data/purelib/f.py"), "only once it is installed"),
+        (zipped(tmp_path / "code.tar.gz", "g.py"), "no Python code that Spark"),
     ):
         with pytest.raises(InvalidRequestError, match=fact):
             py_file(path)
@@ -72,3 +97,58 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> Non
         CodeFile("job.py", tmp_path / name).read()
     assert caught.value.context["path"] == str(tmp_path / name)
     assert caught.value.context["reason"]
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "fact"),
+    [
+        ("job.ipynb", b"", "is a notebook"),
+        ("job.py", b' {"cells": [], "metadata": {}, "nbformat": 4}', "is a notebook"),
+        ("job.py", b"PK\x03\x04\0\0", "no Python script"),
+        ("job.py", "print(1)\n".encode("utf-16"), "no Python script"),
+        ("job.py", b"", "has no statement"),
+        ("job.py", b'# nothing\n"""Only a text."""\n', "has no statement"),
+        ("job.py", b"print(1)  # and more than twenty bytes\n", "too large for a script"),
+    ],
+)
+def test_what_cannot_be_a_script_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, body: bytes, fact: str
+) -> None:
+    """Before a driver starts; the error names the file."""
+    if "large" in fact:
+        monkeypatch.setattr(code_files, "MAX_BYTES", 20)
+    (tmp_path / name).write_bytes(body)
+    with pytest.raises(InvalidRequestError, match=fact) as refused:
+        script_file(tmp_path / name)
+    assert refused.value.context == {"path": str(tmp_path / name)}
+    assert refused.value.next_step
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"import jobs\n",
+        b"def f(:\n",  # the driver's Python may know more than this one
+        b'{"nbformat": 4}["nbformat"]\n',
+        b"# -*- coding: latin-1 -*-\nx = '\xe4'\n",
+    ],
+)
+def test_a_script_that_some_python_may_run_is_left_to_it(tmp_path: Path, body: bytes) -> None:
+    """Under any name, also behind a link."""
+    (tmp_path / "über uns").write_bytes(body)
+    (tmp_path / "job").symlink_to(tmp_path / "über uns")
+    assert script_file(tmp_path / "job").read() == body
+
+
+def test_a_folder_that_is_too_large_for_py_files_is_refused_by_what_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``--modules`` takes what lies beside the script only, so the refusal does not name it."""
+    (tmp_path / "deep").mkdir()
+    for name in ("a.py", "deep/b.py", "deep/c.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    monkeypatch.setattr(code_files, "MAX_FILES", 2)
+    with pytest.raises(InvalidRequestError, match="too large to be pinned") as refused:
+        py_file(tmp_path)
+    assert refused.value.context["holds"] == ["a.py", "deep"]
+    assert "--modules" not in str(refused.value)

@@ -100,6 +100,34 @@ def test_a_link_to_a_folder_inside_a_package_is_not_followed(tmp_path: Path) -> 
     assert names(script) == ["common.py", "lib/rules.py", "pack/__init__.py"]
 
 
+def test_of_a_link_that_leads_up_only_what_an_import_names_is_taken(tmp_path: Path) -> None:
+    """A link to ``/``, to the script's folder or to one above it is no package, and may lead around in circles."""
+    folder = tmp_path / "jobs"
+    script = written(
+        folder,
+        job="import root\nimport here.here.helpers\nfrom lib.up import rules\nimport lost\n",
+        helpers="x = 1\n",
+        unused="",
+        lib__of__rules="",
+        rules="",
+    )
+    (folder / "root").symlink_to("/")
+    (folder / "here").symlink_to(".")
+    (folder / "lib" / "up").symlink_to("..")
+    (folder / "lost").symlink_to("lost")
+    assert names(script) == ["here/here/helpers.py", "lib/rules.py", "lib/up/rules.py"]
+
+
+def test_a_module_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its size is refused before its imports are looked for."""
+    script = written(tmp_path, job="import rows\n", rows="x = 1\n" * 9)
+    monkeypatch.setattr("airflow_streamstate.controller.request.script_modules.MAX_BYTES", 20)
+    read = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail("read") if path.name == "rows.py" else read(path))
+    with pytest.raises(InvalidRequestError, match="too large to be pinned"):
+        names(script)
+
+
 def test_a_script_behind_a_link_has_the_folder_that_the_link_leads_to(tmp_path: Path) -> None:
     """As Python has it."""
     real = written(tmp_path / "v1", job="import helpers\n", helpers="")
