@@ -66,6 +66,7 @@ class Rehearsed:
         self.shelf = Shelf(LocalStore(folder))
         self._rehearsals = 0
         self.rehearsal_id = ""
+        self.reported: list[tuple[int, str]] = []
 
     def ran(self, frame: Any) -> Rehearsed:
         """It ran to the end of its input, and was stopped."""
@@ -97,6 +98,7 @@ class Rehearsed:
         startable = SparkWriter(self.spark, frame._jdf, writer._jwrite, None, None)
         assert rehearsing.start_query(QUERY, None, startable).ended
         rehearsing.script_ended(None)
+        self.reported = [(report["batchId"], report["sink"]["description"]) for report in startable.trial_reports]
         verdict = control.verdict(self.rehearsal_id)
         assert verdict is not None
         return verdict.queries[QUERY]
@@ -121,6 +123,7 @@ def test_spark_says_of_each_change_whether_the_state_can_be_read(spark: Any, fol
             change(read_files(spark, folder)), lambda _rows, batch_id: called.append(batch_id)
         )
         assert said[name].start == "restored", said[name]
+        assert [batch_id for batch_id, _ in rehearsed.reported] == ([] if said[name].outcome == "failed" else [3]), name
     expected = {name: words for name, (_, words) in CHANGES.items()}
     wrong = {name: query for name, query in said.items() if expected[name] not in query.error}
     assert wrong == {}
