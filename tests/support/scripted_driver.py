@@ -29,8 +29,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_streamstate.protocol.heartbeat import SourceLag
 from airflow_streamstate.protocol.events import Noted
+from airflow_streamstate.protocol.heartbeat import SourceLag
 from airflow_streamstate.protocol.ids import is_rehearsal_id
 
 if TYPE_CHECKING:

@@ -204,7 +204,9 @@ def _gone(_key: str) -> None:
     raise ConnectionRefusedError
 
 
-@pytest.mark.parametrize("session", [None, _session(jsc=None), _session(property_of=_gone)], ids=["no", "stopped", "gone"])
+@pytest.mark.parametrize(
+    "session", [None, _session(jsc=None), _session(property_of=_gone)], ids=["no", "stopped", "gone"]
+)
 def test_a_session_that_does_not_answer_does_not_hide_the_error_of_the_script(
     monkeypatch: pytest.MonkeyPatch, session: Any
 ) -> None:
