@@ -75,9 +75,11 @@ def resuming(console: Console, row: Row) -> None:
         console.print(shown(f"  {note}"))
 
 
-def standing(console: Console, row: Row) -> None:
-    """After ``deploy`` and ``resume``: the state, and the queries of which no batch was due."""
+def standing(console: Console, row: Row, noted: Sequence[str] = ()) -> None:
+    """After ``deploy`` and ``resume``: the state, what the driver noted, and the queries of which no batch was due."""
     console.print(_sentence(row))
+    for note in noted:
+        console.print(shown(f"  {note}"))
     for name, proof in (row.get("proofs") or {}).items():
         if proof.startswith("no batch was due"):
             console.print(shown(f"  query {name}: {proof}"))

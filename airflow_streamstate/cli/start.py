@@ -36,6 +36,7 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.views import DeploymentView, StreamStatus
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
+from airflow_streamstate.protocol.events import Noted
 from airflow_streamstate.protocol.records import StartMode
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
 
@@ -276,15 +277,27 @@ def _refuse_lag_without_wait(ordering: Ordering, max_lag: int | None) -> None:
 def wait_and_emit(
     session: ShellSession, controller: Controller, view: DeploymentView, ordering: Ordering, max_lag: int | None = None
 ) -> None:
-    """Print the started deployment: with ``--async`` at once, else when it is healthy and within ``max_lag``."""
-    if ordering.timeout_seconds is None:
-        result = view.to_json()
-    else:
+    """Print the started deployment: with ``--async`` at once, else when it is healthy and within ``max_lag``, with what
+    its driver has noted by then."""
+    result, noted = view.to_json(), list[str]()
+    if ordering.timeout_seconds is not None:
         with session.progress(f"{view.stream_id} {view.deployment_id}") as report:
             status = _waited(controller, view, ordering.timeout_seconds, max_lag, report)
-        seen = status.to_json()
-        result = {**view.to_json(), **{name: seen[name] for name in ("state", "queries", "proofs", "remarks")}}
-    session.emit(result, lambda console: render.standing(console, result))
+        seen, noted = status.to_json(), _noted(controller, view)
+        result |= {name: seen[name] for name in ("state", "queries", "proofs", "remarks")}
+        result["notes"] = [*view.notes, *noted]
+    session.emit(result, lambda console: render.standing(console, result, noted))
+
+
+def _noted(controller: Controller, view: DeploymentView) -> list[str]:
+    """The notes of this attempt's driver, each once, with those of their facts that the text does not have."""
+    found = []
+    for entry in controller.events(view.stream_id, view.deployment_id):
+        event = entry.event
+        if isinstance(event, Noted) and event.attempt == view.attempt:
+            facts = ", ".join(f"{name}={fact}" for name, fact in event.facts.items() if str(fact) not in event.text)
+            found.append(f"{event.text} ({facts})" if facts else event.text)
+    return list(dict.fromkeys(found))
 
 
 def _waited(

@@ -245,7 +245,7 @@ def _renamed(old: Mapping[str, QueryPlan], new: Mapping[str, QueryPlan]) -> dict
     gone = sorted(old.keys() - new.keys())
     found: dict[str, str] = {}
     for name in sorted(new.keys() - old.keys()):
-        before = next((each for each in gone if _does_the_same(old[each], new[name])), None)
+        before = next((each for each in gone if does_the_same(old[each], new[name])), None)
         if before is not None:
             found[name] = before
             gone.remove(before)
@@ -254,15 +254,15 @@ def _renamed(old: Mapping[str, QueryPlan], new: Mapping[str, QueryPlan]) -> dict
 
 def _swapped_with(name: str, old: Mapping[str, QueryPlan], new: Mapping[str, QueryPlan]) -> str | None:
     """The query that has exchanged its work with this one; None for none."""
-    if _does_the_same(old[name], new[name]):
+    if does_the_same(old[name], new[name]):
         return None
     others = sorted(old.keys() & new.keys() - {name})
     return next(
-        (each for each in others if _does_the_same(old[each], new[name]) and _does_the_same(old[name], new[each])), None
+        (each for each in others if does_the_same(old[each], new[name]) and does_the_same(old[name], new[each])), None
     )
 
 
-def _does_the_same(old: QueryPlan, new: QueryPlan) -> bool:
+def does_the_same(old: QueryPlan, new: QueryPlan) -> bool:
     """Whether two plans are of one query, whatever its name and sink."""
     if old.reading != new.reading or old.nodes != new.nodes:
         return False

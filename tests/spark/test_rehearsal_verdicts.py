@@ -66,6 +66,7 @@ class Rehearsed:
         self.shelf = Shelf(LocalStore(folder))
         self._rehearsals = 0
         self.rehearsal_id = ""
+        self.reported: list[int] = []
 
     def ran(self, frame: Any) -> Rehearsed:
         """It ran to the end of its input, and was stopped."""
@@ -97,6 +98,7 @@ class Rehearsed:
         startable = SparkWriter(self.spark, frame._jdf, writer._jwrite, None, None)
         assert rehearsing.start_query(QUERY, None, startable).ended
         rehearsing.script_ended(None)
+        self.reported = [report["batchId"] for report in startable.trial_reports]
         verdict = control.verdict(self.rehearsal_id)
         assert verdict is not None
         return verdict.queries[QUERY]
@@ -115,12 +117,14 @@ def test_spark_says_of_each_change_whether_the_state_can_be_read(spark: Any, fol
     Feed(folder / "in").add(3)
     rehearsed = Rehearsed(spark, folder).ran(_counts(read_files(spark, folder)))
     before, called = rehearsed.outside(), list[int]()
+    next_id = (rehearsed.shelf.checkpoint().position().batch_id or 0) + 1
     said = {}
     for name, (change, _) in CHANGES.items():
         said[name] = rehearsed.rehearse(
             change(read_files(spark, folder)), lambda _rows, batch_id: called.append(batch_id)
         )
         assert said[name].start == "restored", said[name]
+        assert rehearsed.reported == ([] if said[name].outcome == "failed" else [next_id]), name
     expected = {name: words for name, (_, words) in CHANGES.items()}
     wrong = {name: query for name, query in said.items() if expected[name] not in query.error}
     assert wrong == {}

@@ -8,6 +8,7 @@ script that is "run" holds one word per line, and these are what it knows:
 - ``lags``: as ``proves``, and its source has some left at the one look there was at it;
 - ``finishes``: commits a batch, and ends by itself, as its trigger says;
 - ``breaks``: commits a batch and fails; from its third attempt on it ends by itself;
+- ``notes``: tells of a setting, beside what else it does;
 - ``fails``: ends before it has committed anything;
 - ``hangs``: starts, and never commits anything;
 - ``late``: as ``proves``, some seconds after it has started;
@@ -28,6 +29,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_streamstate.protocol.events import Noted
 from airflow_streamstate.protocol.heartbeat import SourceLag
 from airflow_streamstate.protocol.ids import is_rehearsal_id
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 STREAM_STATE_ROWS = 7
 WATERMARK_TEXT = "2001-03-31T21:27:00.000Z"
+NOTE = "the script sets its own master local[2]"
 END_OFFSET = '{"logOffset":4}'
 LATE_SECONDS = 30.0
 LIFE_SECONDS = 600.0
@@ -91,6 +94,8 @@ def main(argv: list[str]) -> int:
     if attempt.is_only_to_drain():
         attempt.obey("")
         return 0
+    if "notes" in words:
+        attempt.say(Noted, text=NOTE, facts={"own": "local[2]", "asked": "local[8]"})
     attempt.started("available_now" if {"finishes", "breaks"} & set(words) else "default")
     keep_plan(attempt.control, attempt.deployment_id, QUERY)
     if {"fails", "crashes"} & set(words):

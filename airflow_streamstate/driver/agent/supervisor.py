@@ -16,7 +16,7 @@ from airflow_streamstate.driver.attempt.reporting import Say, say_to_driver_log
 from airflow_streamstate.driver.attempt.snapshotting import retry_until_fenced
 from airflow_streamstate.driver.shutdown.finishing import ScriptFailure, end_script
 from airflow_streamstate.driver.start.claiming import claim_attempt
-from airflow_streamstate.driver.start.naming import NameBook
+from airflow_streamstate.driver.start.naming import NameBook, looks_random
 from airflow_streamstate.driver.start.running import Runs, check_state_format
 from airflow_streamstate.driver.start.sinks import check_sink_before_flush
 from airflow_streamstate.driver.start.spark_check import check_spark
@@ -27,6 +27,10 @@ from airflow_streamstate.snapshot.placing import OpenPlace
 from airflow_streamstate.store.base import Store
 
 LATE_START_SECONDS = 0.2
+LOOKS_RANDOM = (
+    "query {name} has its name from its checkpointLocation, which looks like another one in each run: name it in the"
+    " script, by .queryName(…), or the next attempt does not find its state"
+)
 
 
 class Supervisor:
@@ -105,8 +109,11 @@ class Supervisor:
                 logical.continue_from(before)
             self._call_off_if_impossible(startable)
             if attempt.latch.is_open:
+                is_new = not logical.checkpoint.exists()
                 self._runs.begin(logical)
                 attempt.expect_checkpoints()
+                if is_new and looks_random(requested_name, name):
+                    attempt.reporter.note(LOOKS_RANDOM.format(name=name), query=name)
             else:
                 self._start_late(logical)
             attempt.queries.add(logical)

@@ -55,6 +55,13 @@ END_SECONDS = 70.0
 ASK_AGAIN_SECONDS = 10.0
 """Pause between two such questions, in which its ``finally`` blocks run."""
 _NO_REFUSALS = (UnavailableError, OutcomeUnknownError)
+_FAIL_ANYWHERE = frozenset(
+    {"ImportError", "IndentationError", "ModuleNotFoundError", "NameError", "SyntaxError", "UnboundLocalError"}
+)
+FAILED_AFTERWARDS = (
+    "the script failed after all its queries had been rehearsed, where a query is over when start() returns and nothing"
+    " is written; look whether it would fail while they run"
+)
 Words = Callable[[BaseException], str]
 WITHOUT_ROWS = "`streamstate replay` runs that batch into files; `--rehearse-batches 0` rehearses without rows"
 SOURCES_UNKNOWN = "how many sources it has cannot be told, so no batch was run"
@@ -320,10 +327,19 @@ class Rehearsing:
     # its end
 
     def script_ended(self, failure: ScriptFailure | None) -> int:
-        """A run of the script is over: give the verdict, unless ``begins_seeds``; the exit status of the process."""
-        if failure is not None and self._asked_at_seconds is not None and self._verdict is None:
-            self._note(f"the script failed when it was ended: {failure.error}")
-            failure = None
+        """A run of the script is over: give the verdict, unless ``begins_seeds``; the exit status of the process.
+
+        A script that fails when all its queries have been tried says nothing about them: each is over when its
+        ``start()`` returns, and nothing was written for the script to read, which it may not expect.
+        """
+        if failure is not None and self._verdict is None:
+            if self._asked_at_seconds is not None:
+                self._note(f"the script failed when it was ended: {failure.error}")
+                failure = None
+            elif self._has_tried_all() and not _fails_anywhere(failure):
+                self._note(f"{FAILED_AFTERWARDS}: {failure.error}")
+                self.attempt.reporter.say(failure.traceback)
+                failure = None
         if self._is_seeding:
             self._give("done", "", seed_error="" if failure is None else failure.error)
         elif failure is None and self._wants_seeds():
@@ -333,6 +349,15 @@ class Rehearsing:
         else:
             self._give("failed", failure.error, failure.traceback)
         return DONE_STATUS if self._verdict is not None and self._verdict.outcome == "done" else FAILED_STATUS
+
+    def _has_tried_all(self) -> bool:
+        """Whether the script has started each query that it would go on with, and at least one."""
+        try:
+            manifest = self.attempt.start.need()
+        except StreamStateError:
+            return False
+        known = () if manifest is None else manifest.queries.items()
+        return bool(self._queries) and all(name in self._queries for name, query in known if has_positions(query))
 
     def _wants_seeds(self) -> bool:
         """Whether to try the queries as after a drain, too, which needs one that would be restored."""
@@ -459,6 +484,11 @@ class Rehearsing:
                 if self.attempt.clock.now() >= self._rehearsal.deadline_at:
                     return False
             self.attempt.clock.sleep(RETRY_SECONDS)
+
+
+def _fails_anywhere(failure: ScriptFailure) -> bool:
+    """Whether a script fails by this outside of a rehearsal, too."""
+    return failure.is_refusal or failure.error.partition(":")[0] in _FAIL_ANYWHERE
 
 
 class HasTime(Protocol):

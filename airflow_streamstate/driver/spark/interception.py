@@ -172,6 +172,15 @@ class SupervisedQuery(StreamingQuery):  # type: ignore[misc]  # pyspark is not l
         return failed if isinstance(failed, SparkQueryRun) else None
 
 
+class RehearsedQuery(SupervisedQuery):
+    """The handle in a rehearsal: its progress is that of the batches that its ``start()`` has run."""
+
+    @property
+    def recentProgress(self) -> list[StreamingQueryProgress]:  # noqa: N802
+        own = {"name": self.name, "id": self.id, "runId": self.runId}
+        return [StreamingQueryProgress.fromJson({**report, **own}) for report in self._writer.trial_reports]
+
+
 def check_timeout(timeout: float | None, *, zero_is_allowed: bool) -> None:
     """Raise pyspark's own PySparkValueError for a timeout that is not a positive number."""
     if timeout is None:
@@ -219,6 +228,8 @@ class DecidesOnStarts(Protocol):
 class Interception:
     """The queries of one script."""
 
+    _handle_class: type[SupervisedQuery] = SupervisedQuery
+
     def __init__(self, supervisor: DecidesOnStarts, clock: Clock) -> None:
         self._supervisor = supervisor
         self._clock = clock
@@ -246,7 +257,7 @@ class Interception:
         self._tell_of_session(spark)
         settings = startable.settings
         logical = self._supervisor.start_query(settings.query_name, settings.checkpoint_location, startable)
-        handle = SupervisedQuery(logical, startable)
+        handle = self._handle_class(logical, startable)
         self.remember(spark.streams._jsqm, handle)
         self._pace(logical.name, handle)
         return handle
@@ -351,6 +362,8 @@ class Interception:
 
 class RehearsedInterception(Interception):
     """The queries of one script in its rehearsal; none runs when its ``start()`` returns."""
+
+    _handle_class = RehearsedQuery
 
     def __init__(self, rehearsing: Rehearsing, clock: Clock) -> None:
         super().__init__(rehearsing, clock)

@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -205,6 +206,7 @@ _NOT_COPIED = "ds"  # the data frame of a JVM writer: a copy has it from its mak
 _WAITING = ("Waiting for data to arrive", "Waiting for next trigger")
 _UNDEFINED = "<undefined>"  # Spark's value of a setting that has no default and is not set
 _SLICE_SECONDS = 1.0
+_KEPT_TRIALS = 10
 SEED_QUERY_NAME = "streamstate-seed"
 REHEARSAL_QUERY_NAME = "streamstate-rehearsal"
 
@@ -310,6 +312,12 @@ class SparkQueryRun:
             progress = replace(progress, output_rows=rows)
         return progress
 
+    def executed_report(self) -> dict[str, Any] | None:
+        """Spark's own report of the last executed batch; None where there is none."""
+        with self._guard:
+            self._look()
+            return self._executed
+
     def progress_of(self, batch_id: int) -> QueryProgress | None:
         with self._guard:
             reports = self._reports.after(batch_id - 1)
@@ -373,6 +381,10 @@ class SparkWriter:
     Args:
         jwriter: the script's JVM writer, with the arguments of ``start()`` applied.
         foreach_batch: the script's own function, if its sink is one.
+
+    Attributes:
+        runs: the runs with the script's sink.
+        trial_reports: Spark's reports of the newest batches that ran without it, oldest first.
     """
 
     def __init__(
@@ -392,6 +404,7 @@ class SparkWriter:
         self._path = path
         self._table_name = table_name
         self.runs: list[SparkQueryRun] = []
+        self.trial_reports: deque[dict[str, Any]] = deque(maxlen=_KEPT_TRIALS)
         with jvm_answers():
             self._jwriter = _copy_writer(jdf, jwriter)
             self.settings: WriterSettings = read_settings(self._jvm, self._jwriter)
@@ -445,7 +458,7 @@ class SparkWriter:
             with whole_state(self._jdf.sparkSession()):
                 jquery = jwriter.start()
             jquery.awaitTermination()
-        return SparkQueryRun(jquery).last_progress()
+        return self._reported(jquery)
 
     def run_trial_batch(self, checkpoint_uri: str, within_seconds: float | None = None) -> QueryProgress | None:
         with jvm_answers():
@@ -454,7 +467,15 @@ class SparkWriter:
                 jquery.awaitTermination()
             elif not jquery.awaitTermination(int(within_seconds * 1000)):
                 jquery.stop()
-        return SparkQueryRun(jquery).last_progress()
+        return self._reported(jquery)
+
+    def _reported(self, jquery: Any) -> QueryProgress | None:
+        """The progress of a trial, whose report is kept."""
+        run = SparkQueryRun(jquery)
+        report = run.executed_report()
+        if report is not None:
+            self.trial_reports.append(report)
+        return run.last_progress()
 
     def write_trial_batch(
         self, checkpoint_uri: str, folder: str, within_seconds: float, *, calls_foreach_batch: bool = False
@@ -488,7 +509,7 @@ class SparkWriter:
                 is_over = jquery.awaitTermination(max(int(within_seconds * 1000), 1))
                 if not is_over:
                     jquery.stop()
-            progress = SparkQueryRun(jquery).last_progress()
+            progress = self._reported(jquery)
             if not is_over or not written:
                 return WrittenBatch(progress)
             partial.rename(place)

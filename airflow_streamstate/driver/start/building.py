@@ -1,14 +1,14 @@
 """The checkpoint of a query that starts: its own, or built from the snapshot that the deployment starts from (1a.10).
 
 A query that was drained is seeded, any other is restored. One that the snapshot does not know is refused, unless the
-user named it (Law 5).
+user named it (Law 5); so is one that an earlier attempt of the deployment ran under another name.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 
 from airflow_streamstate.checkpoint.entries import NO_OFFSET, OffsetEntry, format_offset_entry
@@ -18,7 +18,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.lost_checkpoint import need_checkpoint
 from airflow_streamstate.driver.attempt.ports import StartableQuery
-from airflow_streamstate.driver.attempt.snapshotting import last_known, own_identities
+from airflow_streamstate.driver.attempt.snapshotting import checkpoint_names, last_known, own_identities
 from airflow_streamstate.driver.attempt.source_book import KnownSource
 from airflow_streamstate.driver.start.named_sources import check_same_names, source_keys
 from airflow_streamstate.driver.start.offset_mapping import are_known, check_same_order
@@ -32,9 +32,11 @@ from airflow_streamstate.errors import (
     InvalidRequestError,
     OutcomeUnknownError,
     UnavailableError,
+    UnsupportedCheckpointError,
 )
+from airflow_streamstate.plan.comparison import does_the_same
 from airflow_streamstate.plan.model import QueryPlan
-from airflow_streamstate.plan.recorded import last_recorded_plans
+from airflow_streamstate.plan.recorded import last_recorded_plans, recorded_plans
 from airflow_streamstate.plan.rules_state import state_differences
 from airflow_streamstate.plan.settings import SETTINGS
 from airflow_streamstate.protocol.events import QueryStart
@@ -93,6 +95,67 @@ def _changed(attempt: Attempt, name: str, startable: StartableQuery, old: QueryP
     return [found.reason for found in state_differences(was, now) if found.code == "setting-changed"]
 
 
+def check_new_name(attempt: Attempt, name: str, startable: StartableQuery) -> None:
+    """Refuse a query that begins with nothing where an earlier attempt ran the same one under another name.
+
+    That is certain where this attempt has not started the other one, and both have the same plan and sink. Otherwise
+    the script may still start it, as after another query's end: a note names what was not started so far.
+
+    Raises:
+        InvalidRequestError: the query was known by another name.
+        UnavailableError: the store does not answer.
+    """
+    if name in attempt.spec.start.fresh_queries:
+        return
+    left = {}
+    for known in sorted(set(checkpoint_names(attempt)) - {name, *attempt.queries.names()}):
+        with suppress(DataError, UnsupportedCheckpointError):  # told where that query starts
+            batch_id = attempt.checkpoint_of(known).position().batch_id
+            if batch_id is not None:
+                left[known] = batch_id
+    if not left:
+        return
+    before = _same_query(attempt, name, startable, left)
+    if before is not None:
+        raise InvalidRequestError(
+            f"query {name} does what query {before} did, and would begin with nothing: state and positions go by names",
+            query_name=name,
+            known_query=before,
+            batch_id=left[before],
+            next_step=f"{keep_name(before)} Then deploy that script: it goes on after batch {left[before]}.",
+        )
+    stood = "; ".join(f"query {known}, which stands at batch {batch_id}" for known, batch_id in left.items())
+    attempt.reporter.note(
+        f"query {name} is new to this deployment and begins with nothing; not started so far in this attempt: {stood}",
+        query=name,
+    )
+
+
+def keep_name(name: str) -> str:
+    """What to do for a query to be found again."""
+    return (
+        f'Name it in the script, by .queryName("{name}"): a name or checkpointLocation that is another one in each run'
+        " is not found again."
+    )
+
+
+def _same_query(attempt: Attempt, name: str, startable: StartableQuery, known: Collection[str]) -> str | None:
+    """Which of these queries this one is, by its plan and sink; None for none, or where the plan cannot be read."""
+    recorded = recorded_plans(attempt.control, attempt.deployment_id)
+    try:
+        plan = plan_of(attempt, name, startable)
+    except (UnavailableError, OutcomeUnknownError):
+        raise
+    except Exception:  # no start waits for its plan to be understood
+        return None
+    place = (plan.sink.kind, plan.sink.target)
+    for other in known:
+        old = recorded.get(other)
+        if old is not None and (old.sink.kind, old.sink.target) == place and does_the_same(old, plan):
+            return other
+    return None
+
+
 Undo = Callable[[str, StartableQuery, QuerySnapshot], str]
 """Undoes the sink of a query that goes back to an older snapshot; returns the query id to continue with."""
 
@@ -139,8 +202,8 @@ class Builder:
         """The checkpoint of a query that is about to run, built if it is not there.
 
         Raises:
-            InvalidRequestError: the snapshot does not know the query, or state that the drain left would be dropped
-                (Law 16).
+            InvalidRequestError: the snapshot does not know the query, an earlier attempt ran it under another name, or
+                state that the drain left would be dropped (Law 16).
             InputLostError: input after its offsets is lost, and the user did not accept that.
             IncompatibleUpgradeError: its sources are not those of the snapshot.
             DataError: the snapshot or the checkpoint is damaged, or of an unknown format.
@@ -167,10 +230,13 @@ class Builder:
         )  # refuses what this session's offset log cannot hold
         manifest = self._attempt.start.need()
         if manifest is None:
+            check_new_name(self._attempt, name, startable)
             return Built("fresh")
         known = manifest.queries.get(name)
         if known is None:
-            return self._unknown(name, manifest)
+            built = self._unknown(name, manifest)
+            check_new_name(self._attempt, name, startable)
+            return built
         if not has_positions(known) and (known.drained or not known.files):
             self._undone(name, startable, known)
             return Built("fresh", manifest.snapshot_id, remarks=(NEVER_COMMITTED,))
@@ -270,12 +336,14 @@ class Builder:
             return Built("fresh", remarks=("the snapshot does not know it; it starts with nothing, as was asked for",))
         if not any(has_positions(query) for query in manifest.queries.values()) and self._is_whole(manifest):
             return Built("fresh", remarks=("no query of the snapshot ever committed a batch",))
+        left = sorted(manifest.queries.keys() - set(self._attempt.queries.names()))
+        had = keep_name(left[0]) if len(left) == 1 else "Give it the name it had, by .queryName(…) in the script."
         raise InvalidRequestError(
             "the snapshot that this deployment starts from does not know this query",
             query_name=name,
             snapshot_id=manifest.snapshot_id,
             queries=sorted(manifest.queries),
-            next_step=f"Give it the name it had, or deploy with --allow-new-query {name} to start it with nothing.",
+            next_step=f"{had} To start it with nothing deploy with --allow-new-query {name}.",
         )
 
     def _is_whole(self, manifest: SnapshotManifest) -> bool:

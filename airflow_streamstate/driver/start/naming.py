@@ -6,12 +6,15 @@ only query without either. A query that ended and is started again keeps its nam
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.ids import encode_query_name
 
 ONLY_UNNAMED = "query-1"
+_RANDOM = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}|^tmp[a-z0-9_]{8}$", re.IGNORECASE)
+"""A UUID, or a folder of Python's ``tempfile``."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,11 @@ class NameBook:
         encode_query_name(name)  # for its refusal
         self._origins[name] = origin
         return name
+
+
+def looks_random(query_name: str | None, name: str) -> bool:
+    """Whether a query's name was taken from a location that looks like another one in each run."""
+    return not query_name and _RANDOM.search(name) is not None
 
 
 def _candidate(query_name: str | None, checkpoint_location: str | None, fingerprint: str) -> tuple[str, Origin]:

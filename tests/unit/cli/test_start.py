@@ -14,7 +14,7 @@ import pytest
 
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.heartbeat import SourceLag
-from support.scripted_driver import script
+from support.scripted_driver import NOTE, script
 from support.shell import Answer, Desk, shell
 
 START_FIELDS = {"stream_id", "deployment_id", "attempt", "state", "start"}
@@ -56,6 +56,17 @@ def test_a_first_deploy_starts_fresh_and_waits_until_it_is_healthy(desk: Desk) -
     assert next_one.json["deployment_id"] == "d-0002"
     assert next_one.json["start"]["mode"] == "restore"
     assert next_one.json["start"]["snapshot_id"] == stopped.json["snapshot_id"]
+
+
+def test_what_the_driver_notes_is_shown_by_the_verb_that_waits_for_it(desk: Desk) -> None:
+    """Of this attempt alone, with the facts that its text does not have; a person reads it behind the state."""
+    job, note = script(desk.base, "runs notes"), f"{NOTE} (asked=local[8])"
+    answer = shell("deploy", "flights", "--app", job, "--json", "--timeout", 60)
+    assert answer.json["notes"] == [note], answer
+    assert shell("stop", "flights", "--timeout", 60).status == 0
+    resumed = shell("resume", "flights", "--timeout", 60)
+    assert resumed.status == 0, resumed
+    assert resumed.out.count(f"\n  {note}\n") == 1, resumed.out
 
 
 def test_async_returns_when_it_is_recorded_and_says_how_it_starts(desk: Desk) -> None:

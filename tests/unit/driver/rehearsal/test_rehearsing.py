@@ -9,7 +9,7 @@ import pytest
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.driver.attempt.ports import AnalyzedPlan, WriterFacts
-from airflow_streamstate.driver.rehearsal.rehearsing import SOURCES_UNKNOWN, Rehearsing, oversee
+from airflow_streamstate.driver.rehearsal.rehearsing import FAILED_AFTERWARDS, SOURCES_UNKNOWN, Rehearsing, oversee
 from airflow_streamstate.driver.rehearsal.warming import NO_QUERY_ID
 from airflow_streamstate.driver.shutdown.finishing import ScriptFailure
 from airflow_streamstate.errors import UnsupportedCheckpointError
@@ -131,16 +131,59 @@ def test_a_query_whose_sources_cannot_be_counted_is_built_and_not_run(stage: Sta
     assert (query.outcome, query.start, query.notes) == ("not_run", "fresh", (SOURCES_UNKNOWN,))
 
 
-def test_a_script_that_fails_tells_what_it_had_started(stage: Stage, plan: SimulatedPlan) -> None:
-    """With its own words, and without its secrets."""
-    rehearsing = stage.rehearsing(stage.stopped(plan))
-    stage.start(rehearsing, plan)
+def test_a_script_that_fails_before_all_known_queries_are_tried_tells_what_it_had_started(
+    stage: Stage, plan: SimulatedPlan
+) -> None:
+    """With its own words, and without its secrets: nothing is known of the query that it did not come to."""
+    rehearsing = stage.rehearsing(stage.stopped(plan), fresh_queries=("more",))
+    stage.start(rehearsing, make_plan(), "more")
     failure = ScriptFailure(f"ValueError: {SECRET} is wrong\nreally", f"Traceback …\nValueError: {SECRET}", 3)
     assert rehearsing.script_ended(failure) == 1
     verdict = stage.verdict
-    assert (verdict.outcome, list(verdict.queries)) == ("failed", ["counts"])
+    assert (verdict.outcome, list(verdict.queries)) == ("failed", ["more"])
     assert verdict.error.startswith("ValueError: ")
     assert SECRET not in verdict.error + verdict.traceback
+
+
+def test_a_script_that_fails_after_its_queries_leaves_the_verdict_to_them(stage: Stage, plan: SimulatedPlan) -> None:
+    """It may read what a query that is over does not have; a note has its words, without its secrets."""
+    rehearsing = stage.rehearsing(stage.stopped(plan), waits_seconds=200.0)
+    stage.start(rehearsing, plan)
+    failure = ScriptFailure(f"TypeError: {SECRET} is not subscriptable", f"Traceback …\nTypeError: {SECRET}", 1)
+    assert rehearsing.script_ended(failure) == 0
+    verdict = stage.verdict
+    assert (verdict.outcome, verdict.error, verdict.is_accepted, rehearsing.goes_on()) == ("done", "", True, True)
+    (note,) = [note for note in verdict.notes if note.startswith(FAILED_AFTERWARDS)]
+    assert note.endswith("is not subscriptable")
+    assert SECRET not in note
+    assert any("Traceback" in said for said in stage.stream.said)
+
+
+def test_a_query_that_fails_is_told_and_not_what_the_script_makes_of_it(stage: Stage, plan: SimulatedPlan) -> None:
+    """The script's own failure behind it is a note."""
+    snapshot_id = stage.stopped(plan)
+    rehearsing = stage.rehearsing(snapshot_id)
+    stage.start(rehearsing, refused_by_spark(stage, plan, snapshot_id))
+    assert rehearsing.script_ended(ScriptFailure("TypeError: 'NoneType'", "", 1)) == 0
+    verdict = stage.verdict
+    assert (verdict.outcome, verdict.is_accepted) == ("done", False)
+    assert "[NOT_COMPATIBLE]" in verdict.why_not
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        ScriptFailure("NameError: name 'quer' is not defined", "", 1),
+        ScriptFailure("ModuleNotFoundError: No module named 'later'", "", 1),
+        ScriptFailure("two queries of this script have the same name", "", 1, is_refusal=True),
+    ],
+)
+def test_a_failure_that_no_rehearsal_makes_counts(stage: Stage, plan: SimulatedPlan, failure: ScriptFailure) -> None:
+    """It would end the new version as well."""
+    rehearsing = stage.rehearsing(stage.stopped(plan))
+    stage.start(rehearsing, plan)
+    assert rehearsing.script_ended(failure) == 1
+    assert (stage.verdict.outcome, stage.verdict.error) == ("failed", failure.error)
 
 
 def test_a_query_that_is_started_again_is_tried_once(stage: Stage, plan: SimulatedPlan) -> None:

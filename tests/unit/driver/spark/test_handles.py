@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkValueError, StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
-from airflow_streamstate.driver.spark.interception import SupervisedQuery
+from airflow_streamstate.driver.spark.interception import RehearsedQuery, SupervisedQuery
 
 
 class Logical:
@@ -97,3 +97,22 @@ def test_the_scripts_own_stop_goes_to_what_decides() -> None:
     logical = Logical()
     _handle(logical).stop()
     assert logical.stops == 1
+
+
+def test_a_rehearsed_query_has_the_progress_of_the_batches_that_its_start_ran() -> None:
+    """As a running one would give it, under its own name and ids and not those of the trial; none before a batch."""
+    report = {
+        "id": "7d5b2c0e-5c0f-4a58-8a55-52ac66a1f0a1", "runId": "7d5b2c0e-5c0f-4a58-8a55-52ac66a1f0a2",
+        "name": "streamstate-rehearsal", "timestamp": "2026-03-01T10:00:00.000Z", "batchId": 7, "batchDuration": 12,
+        "numInputRows": 3, "stateOperators": [], "sources": [], "sink": {"description": "noop", "numOutputRows": 3},
+    }  # fmt: skip
+    reports: list[dict[str, object]] = []
+    writer = SimpleNamespace(runs=[], trial_reports=reports, settings=SimpleNamespace(query_name="counts"))
+    handle = RehearsedQuery(cast("Any", Logical(ended=True)), cast("Any", writer))
+    assert (handle.lastProgress, handle.recentProgress) == (None, [])
+    reports += [report, {**report, "batchId": 8}]
+    last = handle.lastProgress
+    assert last is not None
+    assert (last["batchId"], last.batchId, last["numInputRows"], last["name"]) == (8, 8, 3, "counts")
+    assert str(last.runId) == handle.runId
+    assert [progress["batchId"] for progress in handle.recentProgress] == [7, 8]

@@ -11,6 +11,7 @@ from support.fake_clock import FakeClock
 pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkValueError
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQueryManager
 
 from airflow_streamstate.driver.spark.interception import Interception, SupervisedQuery
@@ -160,3 +161,57 @@ def test_a_second_interception_takes_the_place_of_the_first(monkeypatch: pytest.
     jmanager = SimpleNamespace(get=lambda _id: None)
     assert StreamingQueryManager(cast("Any", jmanager)).get("6a1b7a2e-0000-4000-8000-000000000001") is None
     assert (first.asked, second.asked) == (0, 1)
+
+
+class Supervisor:
+    """Keeps what it is told of the session."""
+
+    def __init__(self) -> None:
+        self.attempt = SimpleNamespace(spec=SimpleNamespace(master="local[8]", conf={}))
+        self.told: list[tuple[str, str, tuple[str, ...]]] = []
+
+    def session_started(self, spark_version: str, application_id: str, notes: tuple[str, ...] = ()) -> None:
+        self.told.append((spark_version, application_id, notes))
+
+
+def _session(*, jsc: object = "a context", property_of: Any = lambda _key: None) -> SimpleNamespace:
+    """A session whose script set its own master, as far as it is asked."""
+    system = SimpleNamespace(getProperty=property_of)
+    return SimpleNamespace(
+        _sc=SimpleNamespace(_jsc=jsc),
+        _jvm=SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(System=system))),
+        version="4.2.0",
+        sparkContext=SimpleNamespace(applicationId="local-1"),
+        conf=SimpleNamespace(getAll={"spark.master": "local[2]"}),
+    )
+
+
+def test_the_session_of_a_script_that_fails_before_its_first_start_is_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With what the script set itself, which may be why it fails."""
+    supervisor = Supervisor()
+    interception = Interception(cast("Any", supervisor), FakeClock())
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", _session())
+    interception.tell_of_failed_script()
+    interception.tell_of_failed_script()
+    (told,) = supervisor.told
+    assert told[:2] == ("4.2.0", "local-1")
+    assert told[2] == ("the script sets its own master local[2], which wins over local[8] of the deployment",)
+
+
+def _gone(_key: str) -> None:
+    raise ConnectionRefusedError
+
+
+@pytest.mark.parametrize(
+    "session", [None, _session(jsc=None), _session(property_of=_gone)], ids=["no", "stopped", "gone"]
+)
+def test_a_session_that_does_not_answer_does_not_hide_the_error_of_the_script(
+    monkeypatch: pytest.MonkeyPatch, session: Any
+) -> None:
+    """There may be none, or it was stopped, or its JVM is gone."""
+    supervisor = Supervisor()
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", session)
+    Interception(cast("Any", supervisor), FakeClock()).tell_of_failed_script()
+    assert supervisor.told == []

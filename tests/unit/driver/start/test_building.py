@@ -9,10 +9,11 @@ import pytest
 
 from airflow_streamstate.checkpoint.guards import STATE_FORMAT
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.driver.attempt.ports import AnalyzedPlan
 from airflow_streamstate.driver.start.building import START_IS_DAMAGED, START_IS_GONE
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
-from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
+from airflow_streamstate.protocol.events import Drained, Failed, Noted, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from support.simulated_driver import (
     STREAM,
@@ -75,6 +76,83 @@ def test_a_query_named_as_fresh_starts_with_nothing_and_says_so(stream: Simulate
     assert started.how == "fresh"
     assert "as was asked for" in started.repairs[0]
     assert_nothing_lost(new)
+
+
+def new_queries(stream: SimulatedStream, deployment_id: str = "d-0001") -> list[str]:
+    return [note.text for note in stream.events_of(Noted, deployment_id) if "is new to this deployment" in note.text]
+
+
+def test_a_query_that_is_named_anew_in_each_attempt_is_refused(stream: SimulatedStream, plan: SimulatedPlan) -> None:
+    """A resume would begin with nothing, and leave the state of the known query behind: the error has both names, the
+    batch, and what to do (Law 5)."""
+    stream.order_at(2.1, StopRequest)
+    assert stream.run(waiting_script(plan, names=("counts-0930",))) == 0
+    reads = list(plan.sources[0].reads)
+    assert stream.run(waiting_script(plan, names=("counts-0945",)), attempt=stream.next_attempt()) == 1
+    (failed,) = stream.events_of(Failed)
+    assert "query counts-0945 does what query counts-0930 did, and would begin with nothing" in failed.error
+    assert "batch_id=2" in failed.error
+    assert '.queryName("counts-0930")' in failed.error
+    assert plan.sources[0].reads == reads
+    stream.order_at(30.0, DrainNotification)
+    assert stream.run(waiting_script(plan, names=("counts-0930",)), attempt=stream.next_attempt()) == 0
+    assert_nothing_lost(plan)
+
+
+def test_a_new_name_that_was_allowed_at_the_deploy_may_come_in_any_attempt(
+    stream: SimulatedStream, plan: SimulatedPlan
+) -> None:
+    """--allow-new-query is the user's word for just that (Law 5)."""
+    stream.deploy(2, StartPlan("fresh", fresh_queries=("counts-b",)))
+    once = replace(plan, trigger="available_now")
+    once.sink.mode = "append"  # the other one refuses a fresh start over batch ids that it holds
+    assert stream.run(waiting_script(once, names=("counts-a",)), "d-0002") == 0
+    assert stream.run(waiting_script(once, names=("counts-b",)), "d-0002", attempt=stream.next_attempt("d-0002")) == 0
+    assert [event.how for event in stream.events_of(QueryStarted, "d-0002")] == ["fresh", "fresh"]
+    assert new_queries(stream, "d-0002") == []
+
+
+def test_a_query_that_first_comes_in_a_later_attempt_is_started_and_a_note_names_what_is_not(
+    stream: SimulatedStream,
+) -> None:
+    """A known query may still be started by the end of this one; where all known ones run, nothing is said (Law 5)."""
+    counts, other, third = (make_plan(20, trigger="available_now") for _ in range(3))
+    other.window_ms = None
+    third.delay_ms = 9_000
+    assert stream.run(waiting_script(counts)) == 0
+    scripts = [waiting_script(other, counts, names=("other", "counts"))]
+    scripts.append(waiting_script(other, counts, third, names=("other", "counts", "third")))
+    for script in scripts:
+        assert stream.run(script, attempt=stream.next_attempt()) == 0
+    started = [(event.query_name, event.how) for event in stream.events_of(QueryStarted)]
+    assert started[1:] == [
+        ("other", "fresh"), ("counts", "continued"), ("other", "continued"), ("counts", "continued"), ("third", "fresh")
+    ]  # fmt: skip
+    assert new_queries(stream) == [
+        "query other is new to this deployment and begins with nothing; not started so far in this attempt:"
+        " query counts, which stands at batch 2"
+    ]
+
+
+@pytest.mark.parametrize("differs", ["the sink", "an unreadable plan"])
+def test_a_new_name_is_refused_only_where_it_is_certainly_the_same_query(
+    stream: SimulatedStream, monkeypatch: pytest.MonkeyPatch, differs: str
+) -> None:
+    """Two queries over one input with two sinks are two queries, and no start waits for its plan to be understood."""
+    before, after = make_plan(20, trigger="available_now"), make_plan(20, trigger="available_now")
+    assert stream.run(waiting_script(before)) == 0
+    if differs == "the sink":
+        after.sink.mode = "append"
+    else:
+        monkeypatch.setattr(SimulatedStartable, "analyzed_plan", _unreadable)
+    assert stream.run(waiting_script(after, names=("more",)), attempt=stream.next_attempt()) == 0
+    assert [event.how for event in stream.events_of(QueryStarted)] == ["fresh", "fresh"]
+    (note,) = new_queries(stream)
+    assert note.startswith("query more is new")
+
+
+def _unreadable(startable: SimulatedStartable) -> AnalyzedPlan:
+    raise RuntimeError("no JSON of this")
 
 
 def test_a_missing_snapshot_starts_nothing(stream: SimulatedStream, plan: SimulatedPlan) -> None:

@@ -143,7 +143,7 @@ def test_a_request_for_a_query_that_runs_is_rejected(stream: SimulatedStream) ->
 def test_the_request_for_another_query_waits_for_that(stream: SimulatedStream) -> None:
     """The start of its own query obeys it."""
     plan = failed(stream)
-    other = make_plan(20)
+    other = make_plan(20, window_ms=None)
     ask(stream)
 
     def script(driver: SimulatedDriver) -> None:

@@ -37,6 +37,25 @@ def test_a_fresh_query_gets_its_checkpoint_under_the_deployment(stream: Simulate
     assert started.query_run_id
 
 
+def test_a_name_that_looks_like_another_one_in_each_run_is_told_at_its_first_start(stream: SimulatedStream) -> None:
+    """Before the next attempt cannot find it; not where the script gave it, nor where it was found again."""
+    plan = make_plan(20, trigger="available_now")
+    given = "/tmp/temporary-7d5b2c0e-5c0f-4a58-8a55-52ac66a1f0a1"
+
+    def script(driver: SimulatedDriver) -> None:
+        driver.start(plan, None, given)
+        driver.start(
+            make_plan(5, trigger="available_now", fingerprint="b"), "7d5b2c0e5c0f4a588a5552ac66a1f0a2", "/tmp/x"
+        )
+        driver.start(make_plan(5, trigger="available_now", fingerprint="c"), None, "/data/tmp_of_orders")
+        driver.await_all()
+
+    assert stream.run(script) == 0
+    assert stream.run(script, attempt=stream.next_attempt()) == 0
+    told = [note.facts["query"] for note in stream.events_of(Noted) if "looks like another one" in note.text]
+    assert told == [given.rpartition("/")[2]]
+
+
 def test_two_queries_of_one_name_at_the_same_time_are_refused(plan: SimulatedPlan, stream: SimulatedStream) -> None:
     """They would share one checkpoint."""
 
