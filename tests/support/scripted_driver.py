@@ -63,7 +63,7 @@ def install(folder: Path) -> dict[str, str]:
 def script(folder: Path, *words: str, name: str = "job.py") -> Path:
     """A script that makes the driver behave like this."""
     path = folder / name
-    path.write_text("\n".join(words) + "\n")
+    path.write_text("\n".join(words or ("runs",)) + "\n")
     return path
 
 

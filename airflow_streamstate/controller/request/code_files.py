@@ -190,9 +190,10 @@ def _files_below(folder: Path) -> list[Path]:
             path = Path(where, name)
             found.append(path)
             size += path.stat().st_size if path.exists() else 0
-        if len(found) > MAX_FILES or size > MAX_BYTES:
-            names = [path.relative_to(folder).as_posix() for path in found]
-            raise too_large(folder, names, "Give the folder below it, or a zip, that holds what the script imports.")
+            if len(found) > MAX_FILES or size > MAX_BYTES:
+                shown = [path.relative_to(folder).as_posix() for path in found]
+                step = "Give the folder below it, or a zip, that holds what the script imports."
+                raise too_large(folder, shown, step)
     return found
 
 

@@ -175,12 +175,12 @@ def _files_of_package(folder: Path, package: PurePosixPath) -> Iterator[tuple[st
     found: list[str] = []
     while waiting:
         current = waiting.pop()
-        for item in sorted((folder / current).iterdir()):
-            if not is_shown(item.name):
-                continue
-            if item.is_dir() and not item.is_symlink() and item.name.isidentifier():
+        with os.scandir(folder / current) as listed:  # asks the disk about no single file: there may be a million
+            items = sorted((item for item in listed if is_shown(item.name)), key=lambda item: item.name)
+        for item in items:
+            if item.is_dir(follow_symlinks=False) and item.name.isidentifier():
                 waiting.append(current / item.name)
-            elif item.name.endswith(_SUFFIXES) and item.is_file():
+            elif item.name.endswith(_SUFFIXES) and Path(item.path).is_file():
                 found.append((current / item.name).as_posix())
                 if len(found) > MAX_FILES:
                     raise too_large(folder, found)
@@ -197,13 +197,15 @@ def _matched(folder: Path, patterns: tuple[str, ...]) -> set[str]:
                 folder=str(folder),
                 next_step="Use a pattern such as helpers.py or 'lib/*.py'; --py-files takes what lies elsewhere.",
             )
-        matches = {path for path in folder.glob(pattern) if is_shown(path.name)}
-        files = {path for path in matches if path.is_file()}
-        for package in matches - files:
-            names = (
-                PurePosixPath(name) for name, _ in _files_of_package(folder, PurePosixPath(package.relative_to(folder)))
-            )
-            files |= {folder / name for name in names}
+        files: set[str] = set()
+        for path in folder.glob(pattern):
+            below = PurePosixPath(path.relative_to(folder))
+            if is_shown(path.name) and path.is_dir():
+                files |= {name for name, _ in _files_of_package(folder, below)}
+            elif is_shown(path.name) and path.is_file():
+                files.add(below.as_posix())
+            if len(files) > MAX_FILES:
+                raise too_large(folder, sorted(files))
         if not files:
             raise InvalidRequestError(
                 "no file of the script's folder matches this",
@@ -211,5 +213,5 @@ def _matched(folder: Path, patterns: tuple[str, ...]) -> set[str]:
                 folder=str(folder),
                 next_step="Correct the pattern, or leave it out: what the script imports is found by itself.",
             )
-        found |= {path.relative_to(folder).as_posix() for path in files}
+        found |= files
     return found

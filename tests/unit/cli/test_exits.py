@@ -83,7 +83,7 @@ def test_what_a_home_answers_ends_every_verb_by_the_same_rule(
 ) -> None:
     """Whichever verb meets an error of a kind ends with the status of that kind."""
     desk.stream().deploy().runs().stopped()
-    (desk.base / "job.py").write_text("")
+    (desk.base / "job.py").write_text("runs\n")
 
     def answers(_store: LocalStore, key: str) -> object:
         raise error("the edge to the disk says so", key=key)

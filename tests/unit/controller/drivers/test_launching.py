@@ -109,7 +109,7 @@ def launched_from(tmp_path: Path, config: HomeConfig, **request: Any) -> tuple[L
     """What a first deploy in this home launches, and what it says."""
     clock = FakeClock()
     launcher = StillLauncher(clock)
-    (tmp_path / "job.py").write_text("")
+    (tmp_path / "job.py").write_text("print(1)\n")
     view = Controller(Home(config, clock), launcher, clock).deploy(
         DeployRequest(stream_id=STREAM, application=tmp_path / "job.py", **request)
     )

@@ -102,6 +102,23 @@ def test_files_that_are_not_there_or_of_one_name_are_refused(stage: Stage) -> No
         changed(Version.of(stage.spec()), ChangeRequest(STREAM, py_files=twice), stage.store)
 
 
+def test_what_cannot_be_a_script_is_no_change(stage: Stage) -> None:
+    """Refused as at a deploy; nothing is pinned of it."""
+    deployed(stage)
+    before = keys(stage)
+    request = ChangeRequest(STREAM, stage.script("# later\n", "empty.py"))
+    with pytest.raises(InvalidRequestError, match="has no statement"):
+        changed(Version.of(stage.spec()), request, stage.store)
+    with pytest.raises(InvalidRequestError, match="has no statement"):
+        assert request.digest
+    assert keys(stage) == before
+
+
+def keys(stage: Stage) -> list[str]:
+    """What the home holds."""
+    return sorted(info.key for info in stage.store.list_objects(""))
+
+
 def test_another_script_does_not_keep_the_name_of_the_version_before(stage: Stage) -> None:
     """Settings alone do; a name that is given counts."""
     stage.deploy("print(1)\n", version_label="v1")

@@ -80,3 +80,14 @@ def test_settings_that_came_later_change_a_digest_only_where_they_are_given(stag
     assert plain.digest == "5688b572b46188ef2a4f4ba8da21b62b63a4f3d9d3c74e3ebe113f4436165860"
     given = resolve_request(stage.request("print('v1')\n", settings=AgentSettings(snapshot_every_seconds=60)))
     assert given.digest != plain.digest
+
+
+def test_a_script_that_attaches_says_so_and_has_a_name_that_spark_submit_takes(stage: Stage) -> None:
+    """Spark takes any other name for a jar."""
+    for name, text, fact in (
+        ("job.py", "print(1)\n", "never calls attach"),
+        ("job", "attach()\n", "name ends in .py"),
+    ):
+        with pytest.raises(InvalidRequestError, match=fact):
+            resolve_request(stage.request(application=stage.script(text, name), attaches=True))
+    assert resolve_request(stage.request("attach()\n", attaches=True)).version.attaches

@@ -162,7 +162,7 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyte
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "iterdir", refuse)
+    monkeypatch.setattr("os.scandir", refuse)
     with pytest.raises(InvalidRequestError, match="cannot be read") as refused:
         names(script)
     assert refused.value.context == {"path": str(tmp_path / "lib"), "reason": "Permission denied"}
