@@ -13,7 +13,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.protocol.events import Failed
-from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP
+from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, WAITS
 from benchmarks.grounds import Ground, on_disk
 from benchmarks.jobs_at_work import BareRun
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
@@ -77,7 +77,7 @@ def _back_seconds(ground: Ground, source: Path, number: int) -> float:
                 mistake.touch()
 
         view = upgrades.run(old.stream_id, begun.upgrade_id, UPGRADE_SECONDS, on_step=strike)
-        if view.outcome != "given_up":
+        if view.outcome != "given_up" or view.state.last.driver != WAITS:
             raise BenchmarkError(f"the upgrade is {view.outcome}: {view.state.last.text}\n{old.log_tail()}")
         return _seconds_back(streams, old.stream_id, view.state.last.new_deployment_id, ground)
 

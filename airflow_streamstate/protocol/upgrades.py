@@ -134,8 +134,8 @@ class UpgradeStep(Message):
         driver: ``waits``: the rehearsed driver takes over, warm; else why a new one is launched after the stop; "" for
             no remark.
         warnings: about a version that was kept, in sentences.
-        return_rehearsal_id: of the old version, whose driver waits for the way back before the new one has begun; ""
-            where none could be launched.
+        standby_rehearsal_id: the rehearsal of the old version whose driver is kept ready for the way back; "" where
+            none is.
     """
 
     stream_id: str
@@ -168,7 +168,7 @@ class UpgradeStep(Message):
     driver: str | None = None
     old_beats: Mapping[str, QueryBeat] | None = None
     warnings: tuple[str, ...] | None = None
-    return_rehearsal_id: str | None = None
+    standby_rehearsal_id: str | None = None
 
 
 @message

@@ -21,6 +21,8 @@ from airflow_streamstate.protocol.upgrades import HealthyWhen
 
 Beats = Mapping[str, QueryBeat]
 """By query, its part of the last heartbeat."""
+QUIET_SECONDS = 2.0
+"""A query that found no input is healthy only once it has run for so long: one that fails does so at its start."""
 STILL_SHARE = 0.5
 """A query stands still where it committed nothing for this share of the time that it has to prove itself,"""
 STILL_BATCHES = 3.0
@@ -48,8 +50,6 @@ class Unhealthy:
     reason: str
 
 
-QUIET_SECONDS = 2.0
-"""A query without input is well only once it has run for so long: one that fails does so at its start."""
 Health = Healthy | NotYet | Unhealthy
 
 
@@ -92,7 +92,7 @@ def decide_health(
         return Unhealthy(f"{fatal.text}, {wanted.within_seconds:g} s after its launch")
     if doubts and not is_late:
         return NotYet((fatal or doubts[0]).text)
-    if waited_seconds < QUIET_SECONDS and any(_has_only_waited(seen, handover, wanted)):
+    if waited_seconds < QUIET_SECONDS and _has_too_few_batches(seen, handover, wanted):
         return NotYet("it has found no input yet, and has just started")
     return Healthy(tuple(doubt.text for doubt in doubts))
 
@@ -108,10 +108,13 @@ def has_begun(seen: Observation, handover: SnapshotManifest | None) -> bool:
     )
 
 
-def _has_only_waited(seen: Observation, handover: SnapshotManifest | None, wanted: HealthyWhen) -> Iterator[bool]:
+def _has_too_few_batches(seen: Observation, handover: SnapshotManifest | None, wanted: HealthyWhen) -> bool:
+    """Whether a query counts as healthy only since it found no input."""
     queries, bounded = beats_of(seen), bounded_queries(seen)
-    for name in _started(seen):
-        yield name not in bounded and _committed(queries[name].batch_id, handover, name) < wanted.batches
+    return any(
+        name not in bounded and _committed(queries[name].batch_id, handover, name) < wanted.batches
+        for name in _started(seen)
+    )
 
 
 def _health_of_finished(seen: Observation, handover: SnapshotManifest | None) -> Health:

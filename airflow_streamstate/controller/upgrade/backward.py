@@ -21,7 +21,7 @@ from airflow_streamstate.controller.decide import Refused, decide_start
 from airflow_streamstate.controller.deploy.deploying import refuse_sent_once
 from airflow_streamstate.controller.deploy.going_back import UsedError, begun_batches, committed_batches
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints
-from airflow_streamstate.controller.observe.observation import ALIVE, Observation, pending_drain
+from airflow_streamstate.controller.observe.observation import ALIVE, ENDED, Observation, pending_drain
 from airflow_streamstate.controller.observe.one_time_sources import one_time_sources
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome
 from airflow_streamstate.controller.request.resolved_request import Return
@@ -89,9 +89,9 @@ def _take_way(
     if not tools.upgrade.warm:
         _return(tools, state, way, reason, "as requested")
         return
-    ready_id = _ready_id(tools, state)
-    if way != "forward" and ready_id:
-        tools.take(state, "returning", reason, way=way, rehearsal_id=ready_id, driver=WAITS)
+    standby_id = _standby_id(tools, state)
+    if way != "forward" and standby_id:
+        tools.take(state, "returning", reason, way=way, rehearsal_id=standby_id, driver=WAITS)
         return
     end = "" if rehearsal_id is None else tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
     if rehearsal_id is not None and not end:
@@ -121,12 +121,12 @@ def _take_way(
     tools.take(state, "trying", reason, way=way, rehearsal_id=view.rehearsal_id, is_decided=True)
 
 
-def _ready_id(tools: Tools, state: UpgradeState) -> str:
+def _standby_id(tools: Tools, state: UpgradeState) -> str:
     """The rehearsal of the driver that was kept ready for the way back, and waits; "" for none."""
-    ready_id = state.last.return_rehearsal_id or ""
+    standby_id = state.last.standby_rehearsal_id or ""
     with suppress(InvalidRequestError):  # it was removed
-        if ready_id and tools.rehearsals.is_waiting(tools.stream_id, ready_id):
-            return ready_id
+        if standby_id and tools.rehearsals.is_waiting(tools.stream_id, standby_id):
+            return standby_id
     return ""
 
 
@@ -248,6 +248,9 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
             tools.take(state, "returned", state.last.text, returned_deployment_id=view.deployment_id)
             return
         if now not in ALIVE:
+            if state.last.standby_rehearsal_id:
+                with suppress(StreamStateError):  # a resume launches a driver, and this one takes room
+                    tools.rehearsals.give_up(tools.stream_id, state.last.standby_rehearsal_id)
             tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.resume("back"))
     except StreamStateError as error:
         if isinstance(error, IncompatibleUpgradeError) and now == "drained" and seen.is_current:
@@ -284,6 +287,12 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
         if way == "handover" and isinstance(error, UsedError):
             # It ran a batch while it was ending: go on from that batch, or undo it.
             tools.take(state, "unhealthy", describe_error(error))
+            return
+        by_standby = way == "forward" and state.last.rehearsal_id == state.last.standby_rehearsal_id
+        if by_standby and not is_passing(error) and not isinstance(error, ConflictError):
+            # Its rehearsal was not on what the new version has left: with one that is, there may be another way.
+            text = f"{tools.why_given_up()}; not by the driver that was kept ready: {describe_error(error)}"
+            tools.take(state, "unhealthy", text, standby_rehearsal_id="")
             return
         _not_back(tools, state, error)
         return
@@ -435,11 +444,11 @@ def _unhealthy(tools: Tools, state: UpgradeState) -> Next:
         kept = ", and the end of the old version was not kept" if beginning is None else ""
         reason = f"it began with empty state and ran no batch, so the old code would begin with empty state{kept}"
         return Act(partial(_cannot, tools, state, reason))
-    if beginning is not None and state.last.mode == "restore" and not _is_alive(seen):
-        ready_id = _ready_id(tools, state)
-        if ready_id and has_only_planned(tools, seen, beginning):
+    if beginning is not None and state.last.mode == "restore" and seen.state in ENDED:
+        standby_id = _standby_id(tools, state)
+        if standby_id and has_only_planned(tools, seen, beginning):
             # The old code was rehearsed on this very state, its own, before the stop.
-            return Act(lambda: tools.take(state, "returning", way="forward", rehearsal_id=ready_id, driver=WAITS))
+            return Act(lambda: tools.take(state, "returning", way="forward", rehearsal_id=standby_id, driver=WAITS))
     return Act(partial(_try, tools, state))
 
 

@@ -48,6 +48,7 @@ MAX_DRAIN_TRIES = 3
 """How often a drain is ordered whose driver dies in it."""
 WARM_SECONDS = 120.0
 """How long the new driver may take from its rehearsal to its first start."""
+NO_STANDBY = "no driver is kept ready for the way back"
 LOST = "it is unknown whether the old driver lives"
 
 
@@ -201,8 +202,13 @@ def _planned(tools: Tools, state: UpgradeState) -> Next:
         if not approval.is_approved:
             text = f"{approval.given_by} rejected the plan{f': {approval.reason}' if approval.reason else ''}"
             return Act(lambda: finish(tools, state, "refused", text))
-    is_warm = tools.upgrade.warm and tools.old().state in ALIVE and state.last.mode != "fresh"
-    return Act(lambda: tools.take(state, "waiting" if is_warm else "ready"))
+    is_fresh, runs = state.last.mode == "fresh", tools.old().state in ALIVE
+    if tools.upgrade.warm and runs and not is_fresh:
+        return Act(lambda: tools.take(state, "waiting"))
+    if not tools.upgrade.warm_return:
+        return Act(lambda: tools.take(state, "ready"))
+    text = f"{NO_STANDBY}: {'the new version begins with nothing' if is_fresh else 'the old version does not run'}"
+    return Act(lambda: tools.take(state, "ready", text, standby_rehearsal_id=""))
 
 
 def _waiting(tools: Tools, state: UpgradeState) -> Next:
@@ -211,9 +217,9 @@ def _waiting(tools: Tools, state: UpgradeState) -> Next:
     end = "" if waits else tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
     if not waits and not end and tools.waited_seconds(state) < WARM_SECONDS:
         return Wait("the new driver has not reached its first start yet")
-    if tools.upgrade.warm_return and state.last.return_rehearsal_id is None:
-        return Act(partial(_launch_return, tools, state))
-    back = _return_text(tools, state)
+    if tools.upgrade.warm_return and state.last.standby_rehearsal_id is None:
+        return Act(partial(_launch_standby, tools, state))
+    back = _standby_text(tools, state)
     if back is None:
         return Wait("the driver for the way back has not reached its first start yet")
     if waits:
@@ -228,27 +234,30 @@ def _waiting(tools: Tools, state: UpgradeState) -> Next:
 # The driver for the way back only saves time: where none comes up, the upgrade goes on without it.
 
 
-def _launch_return(tools: Tools, state: UpgradeState) -> None:
+def _launch_standby(tools: Tools, state: UpgradeState) -> None:
     upgrade = tools.upgrade
     try:
         view = tools.rehearsals.begin(
             tools.pinned(tools.old_version()),
-            request_id=tools.request_id("back-ready"),
+            request_id=tools.request_id("back-standby"),
+            runs_batches=upgrade.runs_batches,
+            batches=upgrade.rehearse_batches,
+            rows=upgrade.rehearse_rows,
             deadline_seconds=upgrade.rehearsal_within_seconds,
             waits_seconds=upgrade.rehearsal_within_seconds + STAY_SECONDS,
         )
     except StreamStateError as error:
-        if is_passing(error):
+        if is_passing(error) and tools.waited_seconds(state) < WARM_SECONDS + CONFLICT_SECONDS:
             raise
-        text = f"no driver is kept ready for the way back: {describe_error(error)}"
-        tools.take(state, "waiting", text, return_rehearsal_id="")
+        text = f"{NO_STANDBY}: {describe_error(error)}"
+        tools.take(state, "waiting", text, standby_rehearsal_id="")
         return
-    tools.take(state, "waiting", return_rehearsal_id=view.rehearsal_id)
+    tools.take(state, "waiting", standby_rehearsal_id=view.rehearsal_id)
 
 
-def _return_text(tools: Tools, state: UpgradeState) -> str | None:
+def _standby_text(tools: Tools, state: UpgradeState) -> str | None:
     """What became of the driver for the way back; "" where none was asked for, None while it comes up."""
-    rehearsal_id = state.last.return_rehearsal_id
+    rehearsal_id = state.last.standby_rehearsal_id
     if not rehearsal_id:
         return state.last.text if rehearsal_id == "" else ""
     if tools.rehearsals.is_waiting(tools.stream_id, rehearsal_id):
@@ -257,7 +266,7 @@ def _return_text(tools: Tools, state: UpgradeState) -> str | None:
     within_seconds = WARM_SECONDS + tools.upgrade.rehearsal_within_seconds
     if not end and (tools.context.clock.now() - state.last.taken_at).total_seconds() < within_seconds:
         return None
-    return f"no driver waits for the way back: {end or f'it has not reached its first start in {within_seconds:g} s'}"
+    return f"{NO_STANDBY}: {end or f'it has not reached its first start in {within_seconds:g} s'}"
 
 
 def _ready(tools: Tools, state: UpgradeState) -> Next:

@@ -36,7 +36,7 @@ HANDOVER_SHARE = 0.05
 MAX_TEXT_CHARACTERS = 1_000
 SILENCE_SECONDS = 900.0
 """How long a deploy retries while a store that it needs does not answer and the stream stands still (Law 6)."""
-_REHEARSING = ("plan", "back-ready", "back-plan", "back-handover", "back-undo")
+_REHEARSING = ("plan", "back-standby", "back-plan", "back-handover", "back-undo")
 """The acts of an upgrade that begin a rehearsal, as ``Tools.request_id`` takes them."""
 LATE = Retry(tries=6, pause_seconds=2.0)
 

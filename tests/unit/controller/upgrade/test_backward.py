@@ -11,6 +11,7 @@ import pytest
 
 from airflow_streamstate.controller.upgrade import backward
 from airflow_streamstate.controller.upgrade.backward import MAX_REHEARSALS, PATIENCE_SECONDS
+from airflow_streamstate.controller.upgrade.forward import WARM_SECONDS
 from airflow_streamstate.controller.upgrade.tools import SILENCE_SECONDS
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, UnavailableError
@@ -84,14 +85,14 @@ def with_a_driver_for_the_way_back(upgraded: UpgradeStage) -> tuple[UpgradeView,
     view = upgraded.begin(warm=True, warm_return=True)
     upgraded.advance(view)
     view = upgraded.rehearsed(view, waits=True)
-    ready_id = str(view.state.last.return_rehearsal_id)
+    standby_id = str(view.state.last.standby_rehearsal_id)
     assert (view.state.phase, orders(upgraded, "d-0001")) == ("waiting", 0)
-    assert runs_the_old_code(upgraded, ready_id)
-    view = upgraded.rehearsed(view, waits=True, rehearsal_id=ready_id)
+    assert runs_the_old_code(upgraded, standby_id)
+    view = upgraded.rehearsed(view, waits=True, rehearsal_id=standby_id)
     assert (view.state.phase, view.state.last.driver) == ("stopping", "waits")
     assert "the new driver waits; a driver of the old version waits for the way back" in upgraded.texts(view)
     upgraded.stops()
-    return upgraded.advance(view), ready_id
+    return upgraded.advance(view), standby_id
 
 
 def fails_warm(upgraded: UpgradeStage, view: UpgradeView) -> None:
@@ -105,7 +106,7 @@ def test_a_driver_that_was_kept_ready_replaces_a_version_that_committed_nothing(
     upgraded: UpgradeStage, end: str
 ) -> None:
     """It has waited since before the stop: no rehearsal and no launch lies between the failure and its handover."""
-    view, ready_id = with_a_driver_for_the_way_back(upgraded)
+    view, standby_id = with_a_driver_for_the_way_back(upgraded)
     if end == "fails":
         fails_warm(upgraded, view)
     else:
@@ -116,7 +117,7 @@ def test_a_driver_that_was_kept_ready_replaces_a_version_that_committed_nothing(
     rehearsals = len(upgraded.stage.control.rehearsal_ids())
     view = upgraded.advance(view)
     assert (view.state.phase, view.state.last.way, view.state.last.driver) == ("returned", "handover", "waits")
-    assert upgraded.is_warm("d-0003", ready_id)
+    assert upgraded.is_warm("d-0003", standby_id)
     assert len(upgraded.stage.control.rehearsal_ids()) == rehearsals
     upgraded.new_runs(5, "d-0003")
     view = upgraded.advance(view)
@@ -128,7 +129,7 @@ def test_a_driver_that_was_kept_ready_goes_on_with_a_batch_that_was_only_planned
     """The state is the one that the old code was rehearsed on, so no rehearsal delays the way forward; where the batch
     is of another source, or another batch was committed, there is one."""
     upgraded = UpgradeStage(Stage(tmp_path, identities=(SourceIdentity("file", "file:/in"),))).runs()
-    view, ready_id = with_a_driver_for_the_way_back(upgraded)
+    view, standby_id = with_a_driver_for_the_way_back(upgraded)
     if left == "planned of another source":
         upgraded.stage.identities = (SourceIdentity("file", "file:/elsewhere"),)
     last = 4 if left == "committed" else 3
@@ -138,21 +139,54 @@ def test_a_driver_that_was_kept_ready_goes_on_with_a_batch_that_was_only_planned
     view = upgraded.advance(view)
     if left == "planned":
         assert (view.state.phase, view.state.last.way, view.state.last.driver) == ("returned", "forward", "waits")
-        assert upgraded.is_warm("d-0003", ready_id)
+        assert upgraded.is_warm("d-0003", standby_id)
     else:
         assert (view.state.phase, view.state.last.is_decided) == ("trying", False)
 
 
+def test_where_the_standby_is_refused_the_old_code_is_rehearsed_on_what_was_left(tmp_path: Path) -> None:
+    """Another way may be exact, so a refusal is no end: the same is tried as without it."""
+    upgraded = UpgradeStage(Stage(tmp_path, identities=(SourceIdentity("file", "file:/in"),)), sink=FILES).runs()
+    view, _ = with_a_driver_for_the_way_back(upgraded)
+    upgraded.new_runs(3)
+    plan_stateful(upgraded.stage.checkpoint("counts", "d-0002"), 4)
+    upgraded.stage.launcher.complaint = InvalidRequestError("no such file on this machine")
+    fails_warm(upgraded, view)
+    view = upgraded.advance(view)
+    texts = upgraded.texts(view)
+    assert any("boom; not by the driver that was kept ready: no such file on this machine" in text for text in texts)
+    assert view.state.last.standby_rehearsal_id == ""
+
+
+@pytest.mark.parametrize("strike", ["fresh", "store is away"])
+def test_why_no_standby_waits_is_said(upgraded: UpgradeStage, strike: str) -> None:
+    """Also where none is of use, and where a store does not answer for long: it only saves time."""
+    view = upgraded.begin(warm=True, warm_return=True, mode="fresh" if strike == "fresh" else "auto")
+    upgraded.advance(view)
+    if strike == "store is away":
+        upgraded.stage.launcher.refusals = [UnavailableError("the machine does not answer")] * 9
+        with pytest.raises(UnavailableError):
+            upgraded.rehearsed(view, waits=True)
+        upgraded.stage.clock.advance(WARM_SECONDS + 60.0)
+        view = upgraded.advance(view)
+    else:
+        view = upgraded.rehearsed(view, waits=True)
+    assert view.state.phase == "stopping"
+    assert any(
+        text.startswith(("the new driver waits; no driver", "no driver is kept")) for text in upgraded.texts(view)
+    )
+
+
 def test_a_driver_that_was_kept_ready_ends_once_the_new_version_is_healthy(upgraded: UpgradeStage) -> None:
     """Nothing of it is left."""
-    view, ready_id = with_a_driver_for_the_way_back(upgraded)
+    view, standby_id = with_a_driver_for_the_way_back(upgraded)
     upgraded.new_runs(4)
     upgraded.advance(view)
     upgraded.new_runs(6)
     view = upgraded.advance(view)
     assert view.outcome == "upgraded"
-    assert f"kill {launch_key_for(ready_id, 1)}" in upgraded.stage.launcher.calls
-    assert upgraded.stage.control.handover(ready_id) is None
+    assert f"kill {launch_key_for(standby_id, 1)}" in upgraded.stage.launcher.calls
+    assert upgraded.stage.control.handover(standby_id) is None
 
 
 @pytest.mark.parametrize("strike", ["cannot be launched", "ends", "not accepted"])
@@ -163,12 +197,12 @@ def test_an_upgrade_goes_on_without_a_driver_for_the_way_back(upgraded: UpgradeS
     if strike == "cannot be launched":
         upgraded.stage.launcher.refusal = InvalidRequestError("no more drivers on this machine")
     view = upgraded.rehearsed(view, waits=True)
-    ready_id = str(view.state.last.return_rehearsal_id)
+    standby_id = str(view.state.last.standby_rehearsal_id)
     if strike == "ends":
-        upgraded.stage.launcher.states[launch_key_for(ready_id, 1)] = "exited"
+        upgraded.stage.launcher.states[launch_key_for(standby_id, 1)] = "exited"
         view = upgraded.advance(view)
     elif strike == "not accepted":
-        view = upgraded.rehearsed(view, refused=True, rehearsal_id=ready_id)
+        view = upgraded.rehearsed(view, refused=True, rehearsal_id=standby_id)
     assert (view.state.phase, view.state.last.driver) == ("stopping", "waits")
     assert any("for the way back" in text and "no driver" in text for text in upgraded.texts(view))
     upgraded.stops()
