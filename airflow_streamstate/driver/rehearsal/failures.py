@@ -8,19 +8,26 @@ from __future__ import annotations
 import bdb
 import os
 import pdb
-import reprlib
+import re
 import socket
 import sys
 import traceback
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, FunctionType, ModuleType, TracebackType
+from typing import Any
+
+from airflow_streamstate.protocol.redaction import HIDDEN, is_secret_name, redact_uri
 
 DEBUGGER_VARIABLE = "STREAMSTATE_DEBUGGER"
 """Names the socket of a debugger to Spark's Python workers."""
 MARK = "values where it failed: "
 MOST_VALUES = 12
 MOST_CHARACTERS = 120
+MOST_DEPTH = 3
+_BRACKETS = {list: "[]", tuple: "()", dict: "{}", set: "{}"}
+_NAMED_VALUE = re.compile(r"""(?P<name>\w{1,100})=('(\\.|[^'\\])*'|"(\\.|[^"\\])*"|[^,)\s]+)""")  # as a data class has it
 _OWN_FOLDER = str(Path(__file__).resolve().parents[2]) + os.sep
 _LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}pyspark.zip{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _STANDARD = str(Path(os.__file__).parent) + os.sep
@@ -54,18 +61,66 @@ def _values(frame: FrameType) -> str:
     }
     if code.co_name == "<module>":
         found = {name: value for name, value in found.items() if not name.startswith("__")}
-    shown = [f"{name}={_shown(value)}" for name, value in list(found.items())[:MOST_VALUES]]
+    shown = [f"{name}={HIDDEN if is_secret_name(name) else _shown(value)}" for name, value in list(found.items())[:MOST_VALUES]]
     return ", ".join((*shown, "…") if len(found) > MOST_VALUES else shown) or "no values"
 
 
-def _shown(value: object) -> str:
-    short = reprlib.Repr()
-    short.maxstring = short.maxother = short.maxlong = MOST_CHARACTERS
+def _shown(value: object, depth: int = 0) -> str:
+    """A value in a line of bounded length. Nothing is cut in two: half of a secret would not be found and hidden."""
+    if isinstance(value, str | bytes) and len(value) > MOST_CHARACTERS:
+        return f"<{type(value).__name__} of {len(value)}>"
     try:
-        text = " ".join(short.repr(value).split())
+        if type(value) in _BRACKETS or _is_row(value):
+            return _with_parts(value, depth)
+        text = " ".join(repr(value).splitlines())
     except Exception as error:
         return f"<{type(error).__name__} in its repr>"
-    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
+    text = redact_uri(_NAMED_VALUE.sub(_without_secret, text))
+    return text if len(text) <= MOST_CHARACTERS else f"<{type(value).__name__} of {len(text)} characters>"
+
+
+def _with_parts(value: Any, depth: int) -> str:
+    """A container with as many of its parts as find room."""
+    if _is_row(value):
+        opening, closing = f"{type(value).__name__}(", ")"
+    else:
+        opening, closing = _BRACKETS[type(value)]
+    parts: list[str] = []
+    room = MOST_CHARACTERS if depth < MOST_DEPTH else 0
+    for part in _parts(value, depth + 1):
+        room -= len(part) + 2
+        if room < 0:
+            parts.append("…")
+            break
+        parts.append(part)
+    if not parts:
+        return repr(value)
+    ends = ",)" if type(value) is tuple and len(parts) == 1 else closing
+    return f"{opening}{', '.join(parts)}{ends}"
+
+
+def _parts(value: Any, depth: int) -> Iterator[str]:
+    if depth > MOST_DEPTH:
+        yield from "…"[: len(value)]
+    elif _is_row(value):
+        names = getattr(value, "__fields__", None) or value._fields
+        for name, one in zip(names, value, strict=True):
+            yield f"{name}={HIDDEN if is_secret_name(str(name)) else _shown(one, depth)}"
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            is_secret = isinstance(name, str) and is_secret_name(name)
+            yield f"{_shown(name, depth)}: {repr(HIDDEN) if is_secret else _shown(one, depth)}"
+    else:
+        yield from (_shown(one, depth) for one in value)
+
+
+def _is_row(value: object) -> bool:
+    """Whether it is a tuple with names: a row of Spark, or a named tuple."""
+    return isinstance(value, tuple) and bool(getattr(value, "__fields__", None) or getattr(value, "_fields", None))
+
+
+def _without_secret(found: re.Match[str]) -> str:
+    return f"{found['name']}={HIDDEN}" if is_secret_name(found["name"]) else found[0]
 
 
 def told_apart(text: str) -> tuple[str, str]:

@@ -6,7 +6,12 @@ import json
 import socket
 import threading
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pyspark.sql import Row
 
 from airflow_streamstate.driver.rehearsal.failures import MARK, debug_failure, is_debugging, told_apart, values_at
 
@@ -40,9 +45,76 @@ def test_the_arguments_come_first_and_no_value_is_long() -> None:
     """A value that cannot be shown is told as such."""
     found = values_at(raised(447).__traceback__)
     assert found.startswith("test_failures.py, line ")
-    assert ", in speed: distance=447, minutes=0, text='xxx" in found
+    assert ", in speed: distance=447, minutes=0, text=<str of 1000>" in found
     assert "silent=<Silent instance at" in found or "silent=<RuntimeError in its repr>" in found
     assert len(found) < 400
+
+
+class Login(NamedTuple):
+    """A tuple with names."""
+
+    user: str
+    password: str
+
+
+@dataclass
+class Client:
+    """Its repr has names."""
+
+    host: str
+    api_key: str
+
+
+def shown(value: object) -> str:
+    """How a local value is told."""
+
+    def fail(value: object) -> None:
+        raise ValueError
+
+    try:
+        fail(value)
+    except ValueError as error:
+        return values_at(error.__traceback__).partition(", in fail: value=")[2]
+    raise AssertionError
+
+
+def test_values_under_the_name_of_a_secret_are_hidden() -> None:
+    """Of a local value, a dictionary, a row and a data class."""
+
+    def connect(user: str, password: str) -> None:
+        raise ValueError
+
+    try:
+        connect("ada", "hunter22")
+    except ValueError as error:
+        assert values_at(error.__traceback__).endswith("in connect: user='ada', password=***")
+    assert shown({"user": "ada", "api_key": "hunter22", 3: [1]}) == "{'user': 'ada', 'api_key': '***', 3: [1]}"
+    assert shown(Row(user="ada", token="hunter22")) == "Row(user='ada', token=***)"
+    assert shown(Login("ada", "hunter22")) == "Login(user='ada', password=***)"
+    assert shown(Client("h", "hunter22, 'x'")) == "Client(host='h', api_key=***)"
+    assert shown("postgresql://ada:hunter22@db/flights") == "'postgresql://***@db/flights'"
+
+
+@pytest.mark.parametrize("before", range(90, 130))
+def test_no_part_of_a_secret_is_left_by_a_cut(before: int) -> None:
+    """Whole it is found and hidden, wherever it stands; half of it would not be."""
+    secret = "hunter22hunter22"
+    for value in ("x" * before + secret, {"a": "x" * before, "b": [secret]}, [*"x" * (before // 5), secret], b"x" * before):
+        text = shown(value)
+        assert "hunter22" not in text.replace(secret, "")
+        assert len(text) < 200
+
+
+def test_containers_are_shown_as_far_as_they_find_room() -> None:
+    """And none without end."""
+    assert shown((1,)) == "(1,)"
+    assert shown(()) == "()"
+    assert shown(set()) == "set()"
+    assert shown({"text": "x" * 1000, "n": 1}) == "{'text': <str of 1000>, 'n': 1}"
+    assert shown(list(range(1_000_000))).endswith(", 31, …]")
+    endless: list[object] = [1]
+    endless.append(endless)
+    assert shown(endless) == "[1, [1, [1, [1, …]]]]"
 
 
 def test_the_innermost_place_of_the_user_is_shown() -> None:
