@@ -46,7 +46,15 @@ def values_at(trace: TracebackType | None) -> str:
 def _is_of_user(frame: FrameType) -> bool:
     name = frame.f_code.co_filename
     is_library = any(part in name for part in _LIBRARIES)
-    return not (is_library or name.startswith((_STANDARD, _OWN_FOLDER, "<frozen")))
+    return not (is_library or name.startswith((_STANDARD, _OWN_FOLDER, "<frozen", *_spark_folders())))
+
+
+def _spark_folders() -> Iterator[str]:
+    """Where the imported pyspark and py4j are: of a distribution of Spark, in no folder of packages."""
+    for name in ("pyspark", "py4j"):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file:
+            yield str(Path(file).parent) + os.sep
 
 
 def _values(frame: FrameType) -> str:
@@ -81,28 +89,28 @@ def _shown(value: object, depth: int = 0) -> str:
 
 def _with_parts(value: Any, depth: int) -> str:
     """A container with as many of its parts as find room."""
+    if not value:
+        return repr(value)
     if _is_row(value):
         opening, closing = f"{type(value).__name__}(", ")"
     else:
         opening, closing = _BRACKETS[type(value)]
+    if depth == MOST_DEPTH:
+        return f"{opening}…{closing}"
     parts: list[str] = []
-    room = MOST_CHARACTERS if depth < MOST_DEPTH else 0
+    room = MOST_CHARACTERS
     for part in _parts(value, depth + 1):
         room -= len(part) + 2
         if room < 0:
             parts.append("…")
             break
         parts.append(part)
-    if not parts:
-        return repr(value)
     ends = ",)" if type(value) is tuple and len(parts) == 1 else closing
     return f"{opening}{', '.join(parts)}{ends}"
 
 
 def _parts(value: Any, depth: int) -> Iterator[str]:
-    if depth > MOST_DEPTH:
-        yield from "…"[: len(value)]
-    elif _is_row(value):
+    if _is_row(value):
         names = getattr(value, "__fields__", None) or value._fields
         for name, one in zip(names, value, strict=True):
             yield f"{name}={HIDDEN if is_secret_name(str(name)) else _shown(one, depth)}"

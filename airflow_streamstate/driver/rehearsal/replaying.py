@@ -191,12 +191,13 @@ class Replaying(Rehearsing):
         plan_again(fork, batch, batch.entry.source_lines)
         folder.parent.mkdir(parents=True, exist_ok=True)
         found = ReplayedBatch(batch.batch_id)
+        calls = self._terms.calls_foreach_batch and startable.facts.sink == FOREACH_BATCH
         try:
             written = startable.write_trial_batch(
                 attempt.uri_of(fork),
                 str(folder),
                 left_seconds,
-                calls_foreach_batch=self._terms.calls_foreach_batch,
+                calls_foreach_batch=calls,
             )
         except StreamStateError:
             raise
@@ -205,10 +206,12 @@ class Replaying(Rehearsing):
             if gone:
                 raise _rows_gone(batch.batch_id, gone) from error
             said, values = told_apart(without_query_report(str(error)))
-            own = "" if values else values_at(error.__traceback__)
-            if own:  # of a foreachBatch, which runs in this process
+            own = ""
+            if calls and not values:  # a foreachBatch runs in this process
+                own = values_at(error.__traceback__)
+            if own:
                 self.debug(error)
-                said = "".join(format_exception(error))
+                said = without_query_report("".join(format_exception(error)))
             shortened = attempt.reporter.shortened
             found = replace(
                 found,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import Row
@@ -114,7 +116,7 @@ def test_containers_are_shown_as_far_as_they_find_room() -> None:
     assert shown(list(range(1_000_000))).endswith(", 31, …]")
     endless: list[object] = [1]
     endless.append(endless)
-    assert shown(endless) == "[1, [1, [1, [1, …]]]]"
+    assert shown(endless) == "[1, [1, [1, […]]]]"
 
 
 def test_the_innermost_place_of_the_user_is_shown() -> None:
@@ -129,6 +131,25 @@ def test_the_innermost_place_of_the_user_is_shown() -> None:
         found = values_at(error.__traceback__)
     assert ", in parse: row='{'" in found
     assert values_at(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"), [("pyspark", "spark/python/pyspark"), ("py4j", "spark/python/lib/py4j-0.10.9.9-src.zip/py4j")]
+)
+def test_a_distribution_of_spark_is_a_library(
+    name: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folders are none of packages; the script beside them is the user's."""
+    module = ModuleType(name)
+    module.__file__ = str(tmp_path / folder / "__init__.py")
+    monkeypatch.setitem(sys.modules, name, module)
+    found: dict[str, Any] = {}
+    exec(compile("def call(of): of.no", str(tmp_path / folder / "protocol.py"), "exec"), found)
+    exec(compile("def job(call, of): call(of)", str(tmp_path / "spark" / "job.py"), "exec"), found)
+    try:
+        found["job"](found["call"], 1)
+    except AttributeError as error:
+        assert values_at(error.__traceback__) == "job.py, line 1, in job: of=1"
 
 
 def test_values_are_told_apart_from_the_error_that_brings_them() -> None:
