@@ -117,6 +117,7 @@ class SimulatedPlan:
     last_timer_ms: int | Exception | None = None
     stays_cold: tuple[str, ...] = ()
     offset_log: Literal["v1", "v2"] = "v1"
+    foreach_batch: Callable[[list[int], int], None] | None = None
 
     @property
     def watermarks(self) -> tuple[WatermarkSpec, ...]:
@@ -169,7 +170,7 @@ class SimulatedStartable:
     def facts(self) -> WriterFacts:
         plan = self.plan
         return WriterFacts(
-            sink=f"simulated:{plan.sink.mode}",
+            sink=f"simulated:{plan.sink.mode}" if plan.foreach_batch is None else "foreachBatch",
             trigger=plan.trigger,
             output_mode="append",
             watermarks=plan.watermarks,
@@ -230,7 +231,13 @@ class SimulatedStartable:
         return run.last_progress()
 
     def write_trial_batch(
-        self, checkpoint_uri: str, folder: str, within_seconds: float, *, calls_foreach_batch: bool = False
+        self,
+        checkpoint_uri: str,
+        folder: str,
+        within_seconds: float,
+        *,
+        calls_foreach_batch: bool = False,
+        on_failure: Callable[[Exception], None] = lambda _: None,
     ) -> WrittenBatch:
         sink = SimulatedSink("append")
         run = SimulatedRun(self, Checkpoint(self.store, checkpoint_uri), "once", sink)
@@ -239,6 +246,13 @@ class SimulatedStartable:
         if run.failure() is not None:
             raise QueryDiedError(run.failure())
         rows = [row for _, rows in sink.batches for row in rows]
+        if calls_foreach_batch:
+            assert self.plan.foreach_batch is not None, "the query has another sink"
+            try:
+                self.plan.foreach_batch([batch_id for batch_id, _ in sink.batches], len(rows))
+            except Exception as error:
+                on_failure(error)
+                raise
         Path(folder).mkdir(parents=True)
         (Path(folder) / "part-0.parquet").write_text(repr(rows))
         return WrittenBatch(run.last_progress(), len(rows), ("part-0.parquet",))

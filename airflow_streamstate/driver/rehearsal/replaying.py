@@ -191,13 +191,20 @@ class Replaying(Rehearsing):
         plan_again(fork, batch, batch.entry.source_lines)
         folder.parent.mkdir(parents=True, exist_ok=True)
         found = ReplayedBatch(batch.batch_id)
-        calls = self._terms.calls_foreach_batch and startable.facts.sink == FOREACH_BATCH
+        own: list[str] = []
+
+        def look(error: Exception) -> None:  # at a foreachBatch, which runs in this process
+            if not told_apart(str(error))[1]:  # a worker has told its values, and has had its debugger
+                own.append(values_at(error.__traceback__))
+                self.debug(error)
+
         try:
             written = startable.write_trial_batch(
                 attempt.uri_of(fork),
                 str(folder),
                 left_seconds,
-                calls_foreach_batch=calls,
+                calls_foreach_batch=self._terms.calls_foreach_batch and startable.facts.sink == FOREACH_BATCH,
+                on_failure=look,
             )
         except StreamStateError:
             raise
@@ -206,18 +213,14 @@ class Replaying(Rehearsing):
             if gone:
                 raise _rows_gone(batch.batch_id, gone) from error
             said, values = told_apart(without_query_report(str(error)))
-            own = ""
-            if calls and not values:  # a foreachBatch runs in this process
-                own = values_at(error.__traceback__)
             if own:
-                self.debug(error)
                 said = without_query_report("".join(format_exception(error)))
             shortened = attempt.reporter.shortened
             found = replace(
                 found,
                 error=self._line(cause_in(str(error)) or type(error).__name__),
                 traceback=shortened(said, MAX_TRACEBACK_CHARACTERS, from_end=False),
-                failed_at=self._line(values or own),
+                failed_at=self._line(values or "".join(own)),
             )
             written = None
         seconds = round(attempt.clock.monotonic_seconds() - begun, 3)

@@ -109,6 +109,44 @@ def test_a_function_is_called_only_where_there_is_one(stage: Stage, plan: Simula
     assert note.startswith("it has no foreachBatch to call: its sink is ")
 
 
+def test_a_function_that_fails_is_looked_into_while_its_rows_are_there(
+    stage: Stage, plan: SimulatedPlan, tmp_path: Path
+) -> None:
+    """It is called once, with the rows of the batch; where it fails, its values are told."""
+    stage.stopped(plan)
+    called: list[tuple[list[int], int]] = []
+
+    def keep(batch_ids: list[int], rows: int) -> None:
+        called.append((batch_ids, rows))
+        if len(called) > 1:
+            raise ValueError("no room")
+
+    last = stage.last_batch_id
+    terms = ReplayTerms({"counts": (last - 1, last)}, str(tmp_path), calls_foreach_batch=True)
+    stage.rehearsed(replace(plan, foreach_batch=keep), None, "counts", replay=terms)
+    found = stage.verdict.queries["counts"]
+    first, second = found.replayed
+    assert called == [([last - 1], first.rows_out), ([last], called[1][1])]
+    assert (first.error, first.failed_at, second.error) == ("", "", "no room")
+    assert ", in keep: batch_ids=" in second.failed_at
+    assert "ValueError: no room" in second.traceback
+
+
+def test_no_function_is_called_unless_it_is_asked_for(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
+    """Nor is it looked into where another one fails."""
+    stage.stopped(plan)
+
+    def keep(batch_ids: list[int], rows: int) -> None:
+        raise AssertionError
+
+    last = stage.last_batch_id
+    asked = replace(plan, foreach_batch=keep)
+    assert replayed(stage, asked, tmp_path / "a", last).outcome == "accepted"
+    stage.forget()
+    (batch,) = replayed(stage, replace(asked, fails_on_rows_of={last}), tmp_path / "b", last).replayed
+    assert (batch.error, batch.failed_at) == (f"batch {last} failed: division by zero", "")
+
+
 def test_state_that_is_gone_meanwhile_refuses(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
     """A running query has moved on since the batches were chosen."""
     stage.stopped(plan)
