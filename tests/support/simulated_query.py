@@ -118,6 +118,9 @@ class SimulatedPlan:
     stays_cold: tuple[str, ...] = ()
     offset_log: Literal["v1", "v2"] = "v1"
     foreach_batch: Callable[[list[int], int], None] | None = None
+    state_tables: tuple[str, ...] = ("0-counts/rows",)
+    state_problems: tuple[str, ...] = ()
+    before_comparing: Callable[[str], None] = lambda _: None
 
     @property
     def watermarks(self) -> tuple[WatermarkSpec, ...]:
@@ -258,13 +261,15 @@ class SimulatedStartable:
         return WrittenBatch(run.last_progress(), len(rows), ("part-0.parquet",))
 
     def compare_rows(self, old_folder: str, new_folder: str, keys: Sequence[str], samples: int) -> RowComparison:
+        self.plan.before_comparing(old_folder)
         old, new = ((Path(folder) / "part-0.parquet").read_text() for folder in (old_folder, new_folder))
         return RowComparison(1, 0, 0) if old == new else RowComparison(0, 1, 1, (old,)[:samples], (new,)[:samples])
 
     def write_state(self, checkpoint_uri: str, batch_id: int, state_format: int, folder: str) -> WrittenState:
-        (Path(folder) / "0-counts" / "rows").mkdir(parents=True)
-        (Path(folder) / "0-counts" / "rows" / "part-0.parquet").write_text(str(batch_id))
-        return WrittenState({"0-counts/rows": ("key",)})
+        for path in self.plan.state_tables:
+            (Path(folder) / path).mkdir(parents=True)
+            (Path(folder) / path / "part-0.parquet").write_text(str(batch_id))
+        return WrittenState(dict.fromkeys(self.plan.state_tables, ("key",)), self.plan.state_problems)
 
     def missing_file(self, paths: Sequence[str]) -> str:
         return ""
