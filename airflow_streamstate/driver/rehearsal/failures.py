@@ -6,11 +6,13 @@ The driver uses this, and so do Spark's Python workers in a replay (``driver.spa
 from __future__ import annotations
 
 import bdb
+import io
 import os
 import pdb
 import re
 import socket
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
@@ -141,74 +143,116 @@ def told_apart(text: str) -> tuple[str, str]:
 
 
 class SocketDebugger(pdb.Pdb):
-    """pdb whose terminal is at the other end of a Unix socket.
-
-    Raises:
-        OSError: nothing listens there.
+    """pdb whose terminal is at the other end of a Unix socket, connected while a person looks: from a stop until ``c``,
+    ``q`` or the end of what they step through. The next stop connects again; where nothing listens then, it goes on.
     """
 
     def __init__(self, path: str) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._socket.connect(path)
-        except OSError:
-            self._socket.close()
-            raise
-        # Two: a text file that is read and written forgets what it has read ahead.
-        self._typed = self._socket.makefile("r", encoding="utf-8", errors="replace")
-        self._file = self._socket.makefile("w", encoding="utf-8", errors="replace")
-        super().__init__(stdin=self._typed, stdout=self._file, nosigint=True)
+        super().__init__(stdin=io.StringIO(), stdout=io.StringIO(), nosigint=True)
         self.use_rawinput = False
-        _OPEN.add(self)
+        self._path = path
+        self._socket: socket.socket | None = None
+        self._goes_on = False
+        self._turn = threading.RLock()  # one thread after the other
 
-    def say(self, text: str) -> None:
-        """A line for the person at the terminal."""
-        self._file.write(f"{text}\n")
+    @property
+    def is_open(self) -> bool:
+        """Whether a person looks."""
+        return self._socket is not None
+
+    def post_mortem(self, error: Exception) -> None:
+        """Let a person look at where an error was raised, until they go on."""
+        with self._turn:
+            sys.settrace(None)  # what they set before has ended with the error
+            self.reset()
+            self._show(
+                None,
+                error.__traceback__,
+                f"streamstate: {''.join(traceback.format_exception_only(error)).strip()}\n"
+                "streamstate: this is where it was raised; q goes on with the replay\n",
+            )
+            self.close()
+
+    def interaction(self, frame: FrameType | None, traceback: Any) -> None:  # the base class names it so
+        with self._turn:
+            self._show(frame, traceback, "")
+
+    def _show(self, frame: FrameType | None, trace: Any, words: str) -> None:
+        self._goes_on = False
+        try:
+            self._open()
+            self.stdout.write(words)
+            super().interaction(frame, trace)
+        except (OSError, ValueError):  # the terminal is gone
+            self.clear_all_breaks()
+            self.set_continue()
+        if self._goes_on:
+            self.close()
 
     def set_continue(self) -> None:
         super().set_continue()
-        if not self.breaks:
-            self.close()
+        self._goes_on = True
 
     def set_quit(self) -> None:
         super().set_quit()
-        self.close()
+        self._goes_on = True
+
+    def dispatch_return(self, frame: FrameType, arg: Any) -> Any:
+        found = super().dispatch_return(frame, arg)
+        if frame.f_back is None and self._turn.acquire(blocking=False):  # nothing is left to step through
+            self.close()
+            self._turn.release()
+        return found
+
+    def _open(self) -> None:
+        if self._socket is not None:
+            return
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connected.connect(self._path)
+        except OSError:
+            connected.close()
+            raise
+        self._socket = connected
+        # Two: a text file that is read and written forgets what it has read ahead.
+        self.stdin = connected.makefile("r", encoding="utf-8", errors="replace")
+        self.stdout = connected.makefile("w", encoding="utf-8", errors="replace")
 
     def close(self) -> None:
         """Give the terminal back."""
-        for file in (self._file, self._typed):
+        if self._socket is None:
+            return
+        for file in (self.stdout, self.stdin):
             with suppress(OSError, ValueError):  # what it has to say cannot be sent any more
                 file.close()
+        self.stdin, self.stdout = io.StringIO(), io.StringIO()
         self._socket.close()
-        _OPEN.discard(self)
+        self._socket = None
 
 
-_OPEN: set[SocketDebugger] = set()
+_debuggers: dict[str, SocketDebugger] = {}
+
+
+def _debugger(path: str) -> SocketDebugger:
+    """The one of this process."""
+    return _debuggers.get(path) or _debuggers.setdefault(path, SocketDebugger(path))
 
 
 def is_debugging() -> bool:
     """Whether a person looks at this process right now."""
-    return bool(_OPEN)
+    return any(debugger.is_open for debugger in _debuggers.values())
 
 
 def debug_failure(path: str, error: BaseException) -> None:
-    """Let a person look at where an error was raised, until they quit; nothing where no terminal listens."""
-    if not isinstance(error, Exception) or isinstance(error, bdb.BdbQuit):
-        return
-    with suppress(OSError, ValueError):  # the terminal is gone
-        debugger = SocketDebugger(path)
-        debugger.say(f"streamstate: {''.join(traceback.format_exception_only(error)).strip()}")
-        debugger.say("streamstate: this is where it was raised; q goes on with the replay")
-        debugger.reset()
-        debugger.interaction(None, error.__traceback__)
-        debugger.close()
+    """Let a person look at where an error was raised, until they go on; nothing where no terminal listens."""
+    if isinstance(error, Exception) and not isinstance(error, bdb.BdbQuit):
+        _debugger(path).post_mortem(error)
 
 
 def debug_breakpoints(path: str) -> None:
     """Let ``breakpoint()`` of this process open the debugger; c goes on."""
 
     def hook(*_arguments: object, **_named: object) -> None:
-        with suppress(OSError):
-            SocketDebugger(path).set_trace(sys._getframe(1))
+        _debugger(path).set_trace(sys._getframe(1))
 
     sys.breakpointhook = hook

@@ -7,7 +7,10 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -15,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import Row
 
-from airflow_streamstate.driver.rehearsal.failures import MARK, debug_failure, is_debugging, told_apart, values_at
+from airflow_streamstate.driver.rehearsal.failures import MARK, debug_breakpoints, debug_failure, is_debugging, told_apart, values_at
 
 
 class Silent:
@@ -164,6 +167,74 @@ def test_values_are_told_apart_from_the_error_that_brings_them() -> None:
     assert told_apart("no values") == ("no values", "")
 
 
+@contextmanager
+def typing(path: str, person: Callable[[socket.socket], None]) -> Iterator[None]:
+    """A person at a terminal that listens there, until they are done."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        listener.settimeout(60)
+        thread = threading.Thread(target=person, args=(listener,))
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
+
+
+def counted(most: int) -> int:
+    """Stops at a breakpoint."""
+    total = 0
+    breakpoint()
+    for number in range(most):
+        total += number
+    return total
+
+
+TOTAL = counted.__code__.co_firstlineno + 5
+
+
+@pytest.mark.parametrize("last", ["c", "n", "r", "until"])
+def test_the_terminal_is_given_back_until_the_next_stop(
+    last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each ``c``, with a breakpoint set, and where a person steps past the end; each stop connects anew."""
+    path = str(tmp_path / "pdb")
+    monkeypatch.setattr(sys, "breakpointhook", sys.breakpointhook)
+    debug_breakpoints(path)
+    heard: list[str] = []
+
+    def visit(listener: socket.socket, *typed: str) -> None:
+        """At each prompt a line, the last one again and again, until it is closed."""
+        connection, _ = listener.accept()
+        connection.settimeout(60)
+        heard.append("")
+        lines = chain(typed, repeat(typed[-1]))
+        with connection:
+            while said := connection.recv(65_536).decode():
+                heard[-1] += said
+                if heard[-1].endswith("(Pdb) "):
+                    connection.sendall(f"{next(lines)}\n".encode())
+
+    def person(listener: socket.socket) -> None:
+        visit(listener, f"b {TOTAL}", "c")
+        visit(listener, "p 'at', number", "c")
+        visit(listener, "p 'at', number", f"clear {__file__}:{TOTAL}", last)
+        visit(listener, "q")  # of the error, in the same process
+
+    results: list[int] = []
+    with typing(path, person):
+        thread = threading.Thread(target=lambda: results.append(counted(3)))
+        thread.start()
+        thread.join(60)
+        assert not is_debugging()
+        debug_failure(path, raised(447))
+    assert not is_debugging()
+    assert results == [3]
+    assert ["('at', 0)" in heard[1], "('at', 1)" in heard[2], "ZeroDivisionError" in heard[3]] == [True] * 3
+    counted(3)  # nobody listens any more
+
+
 def test_a_person_looks_at_the_values_over_a_socket(tmp_path: Path) -> None:
     """And gives the terminal back; nothing happens where none listens."""
     path = str(tmp_path / "pdb")
@@ -172,22 +243,17 @@ def test_a_person_looks_at_the_values_over_a_socket(tmp_path: Path) -> None:
     assert not is_debugging()
     said: list[str] = []
     opened: list[bool] = []
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        listener.listen()
 
-        def person() -> None:
-            connection, _ = listener.accept()
-            with connection, connection.makefile("r") as terminal:
-                said.append(terminal.readline())
-                opened.append(is_debugging())
-                connection.sendall(b"p minutes + 41\np distance * 2\nq\n")
-                said.extend(terminal)
+    def person(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("r") as terminal:
+            said.append(terminal.readline())
+            opened.append(is_debugging())
+            connection.sendall(b"p minutes + 41\np distance * 2\nq\n")
+            said.extend(terminal)
 
-        thread = threading.Thread(target=person)
-        thread.start()
+    with typing(path, person):
         debug_failure(path, error)
-        thread.join()
     assert (opened, is_debugging()) == ([True], False)
     text = "".join(said)
     assert "ZeroDivisionError" in text
