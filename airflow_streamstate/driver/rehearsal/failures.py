@@ -133,7 +133,7 @@ def _without_secret(found: re.Match[str]) -> str:
     return f"{found['name']}={HIDDEN}" if is_secret_name(found["name"]) else found[0]
 
 
-def told_apart(text: str) -> tuple[str, str]:
+def without_values(text: str) -> tuple[str, str]:
     """The text of an error without the values that a worker put into it, and these; "" for none."""
     lines = text.splitlines()
     marked = [line.strip().removeprefix(MARK) for line in lines if line.strip().startswith(MARK)]

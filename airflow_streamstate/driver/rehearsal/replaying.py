@@ -18,7 +18,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.trial_batches import ReadBatch, batch_at, fork_before, plan_again
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.rehearsal.batches_again import FORK_TRIES, files_read
-from airflow_streamstate.driver.rehearsal.failures import debug_failure, is_debugging, told_apart, values_at
+from airflow_streamstate.driver.rehearsal.failures import debug_failure, is_debugging, without_values, values_at
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.rehearsing import MAX_TRACEBACK_CHARACTERS, Rehearsing, Words
 from airflow_streamstate.driver.start.plans import plan_of
@@ -189,7 +189,7 @@ class Replaying(Rehearsing):
         own: list[str] = []
 
         def look(error: Exception) -> None:  # at a foreachBatch, which runs in this process
-            if not told_apart(str(error))[1]:  # a worker has told its values, and has had its debugger
+            if not without_values(str(error))[1]:  # a worker has told its values, and has had its debugger
                 own.append(values_at(error.__traceback__))
                 self.debug(error)
 
@@ -207,7 +207,7 @@ class Replaying(Rehearsing):
             gone = attempt.sources.explain(str(error))
             if gone:
                 raise _rows_gone(batch.batch_id, gone) from error
-            said, values = told_apart(without_query_report(str(error)))
+            said, values = without_values(without_query_report(str(error)))
             if own:
                 said = without_query_report("".join(format_exception(error)))
             shortened = attempt.reporter.shortened

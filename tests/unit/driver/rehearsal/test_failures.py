@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import Row
 
-from airflow_streamstate.driver.rehearsal.failures import MARK, debug_breakpoints, debug_failure, is_debugging, told_apart, values_at
+from airflow_streamstate.driver.rehearsal.failures import MARK, debug_breakpoints, debug_failure, is_debugging, without_values, values_at
 
 
 class Silent:
@@ -155,16 +155,16 @@ def test_a_distribution_of_spark_is_a_library(
         assert values_at(error.__traceback__) == "job.py, line 1, in job: of=1"
 
 
-def test_values_are_told_apart_from_the_error_that_brings_them() -> None:
+def test_values_are_without_values_from_the_error_that_brings_them() -> None:
     """As Spark repeats a worker's report in its own."""
     error = raised(447)
     error.add_note(f"{MARK}job.py, line 3, in speed: minutes=0")
     text = "".join(traceback.format_exception(error))
-    said, values = told_apart(f"{text}\nCaused by: {text}")
+    said, values = without_values(f"{text}\nCaused by: {text}")
     assert values == "job.py, line 3, in speed: minutes=0"
     assert MARK not in said
     assert said.count("ZeroDivisionError") == 2
-    assert told_apart("no values") == ("no values", "")
+    assert without_values("no values") == ("no values", "")
 
 
 @contextmanager
