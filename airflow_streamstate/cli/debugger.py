@@ -38,12 +38,24 @@ class TerminalDebugger:
         self._is_over = threading.Event()
 
     def __enter__(self) -> str:
-        """The path of the socket."""
-        self._folder = tempfile.mkdtemp(prefix="streamstate-pdb-")
-        path = str(Path(self._folder) / "pdb")
+        """The path of the socket.
+
+        Raises:
+            click.UsageError: none can be made among the temporary files.
+        """
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(path)
-        self._listener.listen(_AT_ONCE)
+        self._folder = ""
+        try:
+            self._folder = tempfile.mkdtemp(prefix="streamstate-pdb-")
+            path = str(Path(self._folder) / "pdb")
+            self._listener.bind(path)
+            self._listener.listen(_AT_ONCE)
+        except OSError as error:
+            self._clean_up()
+            raise click.UsageError(
+                f"--pdb needs a Unix socket among the temporary files, and none can be made in {tempfile.gettempdir()} "
+                f"({error}): name a folder with a short path in TMPDIR."
+            ) from None
         self._thread = threading.Thread(target=self._serve, name="streamstate-pdb", daemon=True)
         self._thread.start()
         return path
@@ -53,8 +65,12 @@ class TerminalDebugger:
     ) -> None:
         self._is_over.set()
         self._thread.join()
+        self._clean_up()
+
+    def _clean_up(self) -> None:
         self._listener.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
         os.close(self._terminal)
 
     def _serve(self) -> None:

@@ -219,7 +219,7 @@ def _text(console: Console, title: str, text: str) -> None:
     default=DEADLINE_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Seconds until the replay is ended; with --pdb a day, where it is not given.",
+    help="Seconds until the replay is ended; a day with --pdb, which takes none.",
 )
 @script_arguments
 @pass_session
@@ -277,8 +277,9 @@ def replay(
         raise click.UsageError(
             f"--pdb reaches processes of this machine, and --master is {change.master}: leave it out."
         )
-    if not is_given("deadline_seconds"):
-        request = replace(request, deadline_seconds=DEBUGGED_SECONDS)
+    if is_given("deadline_seconds"):
+        raise click.UsageError("--deadline would end the replay while it is debugged: leave out --deadline, or --pdb.")
+    request = replace(request, deadline_seconds=DEBUGGED_SECONDS)
     with TerminalDebugger() as socket_path:
         watched = watched_by(session, shows_progress=False)
         request = replace(request, debugger=socket_path)

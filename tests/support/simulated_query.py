@@ -117,6 +117,10 @@ class SimulatedPlan:
     last_timer_ms: int | Exception | None = None
     stays_cold: tuple[str, ...] = ()
     offset_log: Literal["v1", "v2"] = "v1"
+    foreach_batch: Callable[[list[int], int], None] | None = None
+    state_tables: tuple[str, ...] = ("0-counts/rows",)
+    state_problems: tuple[str, ...] = ()
+    before_comparing: Callable[[str], None] = lambda _: None
 
     @property
     def watermarks(self) -> tuple[WatermarkSpec, ...]:
@@ -169,7 +173,7 @@ class SimulatedStartable:
     def facts(self) -> WriterFacts:
         plan = self.plan
         return WriterFacts(
-            sink=f"simulated:{plan.sink.mode}",
+            sink=f"simulated:{plan.sink.mode}" if plan.foreach_batch is None else "foreachBatch",
             trigger=plan.trigger,
             output_mode="append",
             watermarks=plan.watermarks,
@@ -230,7 +234,13 @@ class SimulatedStartable:
         return run.last_progress()
 
     def write_trial_batch(
-        self, checkpoint_uri: str, folder: str, within_seconds: float, *, calls_foreach_batch: bool = False
+        self,
+        checkpoint_uri: str,
+        folder: str,
+        within_seconds: float,
+        *,
+        calls_foreach_batch: bool = False,
+        on_failure: Callable[[Exception], None] = lambda _: None,
     ) -> WrittenBatch:
         sink = SimulatedSink("append")
         run = SimulatedRun(self, Checkpoint(self.store, checkpoint_uri), "once", sink)
@@ -239,18 +249,27 @@ class SimulatedStartable:
         if run.failure() is not None:
             raise QueryDiedError(run.failure())
         rows = [row for _, rows in sink.batches for row in rows]
+        if calls_foreach_batch:
+            assert self.plan.foreach_batch is not None, "the query has another sink"
+            try:
+                self.plan.foreach_batch([batch_id for batch_id, _ in sink.batches], len(rows))
+            except Exception as error:
+                on_failure(error)
+                raise
         Path(folder).mkdir(parents=True)
         (Path(folder) / "part-0.parquet").write_text(repr(rows))
         return WrittenBatch(run.last_progress(), len(rows), ("part-0.parquet",))
 
     def compare_rows(self, old_folder: str, new_folder: str, keys: Sequence[str], samples: int) -> RowComparison:
+        self.plan.before_comparing(old_folder)
         old, new = ((Path(folder) / "part-0.parquet").read_text() for folder in (old_folder, new_folder))
         return RowComparison(1, 0, 0) if old == new else RowComparison(0, 1, 1, (old,)[:samples], (new,)[:samples])
 
     def write_state(self, checkpoint_uri: str, batch_id: int, state_format: int, folder: str) -> WrittenState:
-        (Path(folder) / "0-counts" / "rows").mkdir(parents=True)
-        (Path(folder) / "0-counts" / "rows" / "part-0.parquet").write_text(str(batch_id))
-        return WrittenState({"0-counts/rows": ("key",)})
+        for path in self.plan.state_tables:
+            (Path(folder) / path).mkdir(parents=True)
+            (Path(folder) / path / "part-0.parquet").write_text(str(batch_id))
+        return WrittenState(dict.fromkeys(self.plan.state_tables, ("key",)), self.plan.state_problems)
 
     def missing_file(self, paths: Sequence[str]) -> str:
         return ""

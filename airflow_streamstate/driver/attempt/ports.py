@@ -5,7 +5,7 @@ One conformance suite runs the same steps against both.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
@@ -297,15 +297,22 @@ class StartableQuery(Protocol):
         """
 
     def write_trial_batch(
-        self, checkpoint_uri: str, folder: str, within_seconds: float, *, calls_foreach_batch: bool = False
+        self,
+        checkpoint_uri: str,
+        folder: str,
+        within_seconds: float,
+        *,
+        calls_foreach_batch: bool = False,
+        on_failure: Callable[[Exception], None] = lambda _: None,
     ) -> WrittenBatch:
         """As ``run_trial_batch``, into Parquet files in a new folder of this machine, which appears when it is whole.
 
         Raises what the script or Spark raises.
 
         Args:
-            calls_foreach_batch: call the script's own ``foreachBatch``, if the query has one, with the rows that were
-                written and the id of the batch. The batch fails where it raises, and no folder appears.
+            calls_foreach_batch: call the script's own ``foreachBatch``, which is the query's sink, with the rows that
+                were written and the id of the batch. The batch fails where it raises, and no folder appears.
+            on_failure: called with what it raises, while the rows can still be read.
         """
 
     def compare_rows(self, old_folder: str, new_folder: str, keys: Sequence[str], samples: int) -> RowComparison:

@@ -18,7 +18,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.trial_batches import ReadBatch, batch_at, fork_before, plan_again
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.rehearsal.batches_again import FORK_TRIES, files_read
-from airflow_streamstate.driver.rehearsal.failures import debug_failure, is_debugging, told_apart, values_at
+from airflow_streamstate.driver.rehearsal.failures import debug_failure, is_debugging, without_values, values_at
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.rehearsing import MAX_TRACEBACK_CHARACTERS, Rehearsing, Words
 from airflow_streamstate.driver.start.plans import plan_of
@@ -48,6 +48,7 @@ FOREACH_BATCH = "foreachBatch"
 NO_FOREACH_BATCH = "it has no foreachBatch to call: its sink is {}, which is not written"
 STATE_FOLDER = "_state"
 """Beside the folders of the batches; Spark's readers pass such names over."""
+NOT_COMPARED = "its state {} was not compared: {}"
 NO_OLD_STATE = "its state was not compared: the recorded version did not come to its end, or left none that can be read"
 SAMPLES = 5
 """Rows that only one version has are shown up to so many, of each side of each batch."""
@@ -105,11 +106,14 @@ class Replaying(Rehearsing):
             self._check(name, startable, batches, fork)
             for batch in batches:
                 ran.append(self._run(name, startable, batch, fork))
+                self._queries[name] = _told(found, ran, batch_ids)  # should the deadline pass in what follows
+                if ran[-1].folder:
+                    ran[-1] = replace(ran[-1], comparison=self._compared(name, startable, Path(ran[-1].folder)))
                 if ran[-1].error:
                     found = replace(found, outcome="failed", error=f"batch {batch.batch_id} fails: {ran[-1].error}")
                     break
             if self._terms.keeps_state and found.outcome == "accepted":
-                self._queries[name] = replace(found, replayed=tuple(ran))  # told, should the deadline pass now
+                self._queries[name] = _told(found, ran, batch_ids)
                 found = self._with_state(found, name, startable, batches[-1].batch_id, fork)
         except Exception as problem:
             outcome, error = self._judged(problem)
@@ -119,19 +123,10 @@ class Replaying(Rehearsing):
         with suppress(StreamStateError):  # the end of the rehearsal removes it, too
             wipe(fork)
         attempt.sources.close(name)
-        left = [batch_id for batch_id in batch_ids if batch_id not in {batch.batch_id for batch in ran}]
-        notes: tuple[str, ...] = (
-            (
-                *found.notes,
-                f"not run: {', '.join(f'batch {batch_id}' for batch_id in left)}",
-            )
-            if left
-            else found.notes
-        )
+        found = _told(found, ran, batch_ids)
         if self._terms.calls_foreach_batch and startable.facts.sink != FOREACH_BATCH:
-            notes += (NO_FOREACH_BATCH.format(startable.facts.sink),)
-        seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
-        return replace(found, seconds=seconds, notes=notes, replayed=tuple(ran))
+            found = replace(found, notes=(*found.notes, NO_FOREACH_BATCH.format(startable.facts.sink)))
+        return replace(found, seconds=round(attempt.clock.monotonic_seconds() - begun, 3))
 
     def _give(self, outcome: RehearsalOutcome, error: str, traceback: str = "", *, seed_error: str = "") -> None:
         if self._late and outcome == "done":
@@ -191,12 +186,20 @@ class Replaying(Rehearsing):
         plan_again(fork, batch, batch.entry.source_lines)
         folder.parent.mkdir(parents=True, exist_ok=True)
         found = ReplayedBatch(batch.batch_id)
+        own: list[str] = []
+
+        def look(error: Exception) -> None:  # at a foreachBatch, which runs in this process
+            if not without_values(str(error))[1]:  # a worker has told its values, and has had its debugger
+                own.append(values_at(error.__traceback__))
+                self.debug(error)
+
         try:
             written = startable.write_trial_batch(
                 attempt.uri_of(fork),
                 str(folder),
                 left_seconds,
-                calls_foreach_batch=self._terms.calls_foreach_batch,
+                calls_foreach_batch=self._terms.calls_foreach_batch and startable.facts.sink == FOREACH_BATCH,
+                on_failure=look,
             )
         except StreamStateError:
             raise
@@ -204,17 +207,15 @@ class Replaying(Rehearsing):
             gone = attempt.sources.explain(str(error))
             if gone:
                 raise _rows_gone(batch.batch_id, gone) from error
-            said, values = told_apart(without_query_report(str(error)))
-            own = "" if values else values_at(error.__traceback__)
-            if own:  # of a foreachBatch, which runs in this process
-                self.debug(error)
-                said = "".join(format_exception(error))
+            said, values = without_values(without_query_report(str(error)))
+            if own:
+                said = without_query_report("".join(format_exception(error)))
             shortened = attempt.reporter.shortened
             found = replace(
                 found,
-                error=self._line(cause_in(str(error)) or type(error).__name__),
+                error=self._line(_cause(error)),
                 traceback=shortened(said, MAX_TRACEBACK_CHARACTERS, from_end=False),
-                failed_at=self._line(values or own),
+                failed_at=self._line(values or "".join(own)),
             )
             written = None
         seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
@@ -233,7 +234,6 @@ class Replaying(Rehearsing):
             seconds=seconds,
             folder=str(folder),
             files=written.files,
-            comparison=self._compared(name, startable, folder),
         )
 
     def _compared(self, name: str, startable: StartableQuery, folder: Path) -> RowComparison | None:
@@ -244,7 +244,7 @@ class Replaying(Rehearsing):
         try:
             return self._rows(startable, old, folder, self._keys(name, startable))
         except Exception as error:
-            self._note(f"query {name}: the rows of {folder.name} could not be compared: {cause_in(str(error))}")
+            self._note(f"query {name}: the rows of {folder.name} could not be compared: {_cause(error)}")
             return None
 
     def _with_state(
@@ -259,21 +259,40 @@ class Replaying(Rehearsing):
         self._doing = f"the state of query {name} after batch {batch_id}"
         attempt.reporter.say(f"query {name}: its state after batch {batch_id} is read")
         compared: list[StateComparison] = []
+        notes: list[str] = []
         try:
             commit = fork.read_commit(batch_id)
             state_format = 2 if commit is not None and commit.has_state_ids else 1
             written = startable.write_state(attempt.uri_of(fork), batch_id, state_format, str(folder))
-            notes = [f"its state could not be read: {problem}" for problem in written.problems]
+            unread = {problem.partition(": ")[0] for problem in written.problems}
+            notes += [f"its state could not be read: {problem}" for problem in written.problems]
             if compared_with and not old.is_dir():
-                return replace(found, notes=tuple(map(self._line, (*notes, NO_OLD_STATE))))
-            for path, keys in written.tables.items() if compared_with else ():
-                if (old / path).is_dir():
-                    compared.append(StateComparison(path, self._rows(startable, old / path, folder / path, keys)))
-                else:
-                    notes.append(f"its state {path} was not compared: the recorded version has none of that name")
+                notes.append(NO_OLD_STATE)
+            elif compared_with:
+                paths = {str(path.relative_to(old)) for path in old.glob("[!.]*/[!.]*") if path.is_dir()}
+                for path in sorted({*paths, *written.tables} - unread):
+                    if path not in paths:
+                        notes.append(NOT_COMPARED.format(path, "the recorded version has none of that name"))
+                    elif path not in written.tables:
+                        notes.append(NOT_COMPARED.format(path, "the new version has none of that name"))
+                    else:
+                        rows = self._rows_of_state(startable, old / path, folder / path, written.tables[path])
+                        if isinstance(rows, str):
+                            notes.append(NOT_COMPARED.format(path, rows))
+                        else:
+                            compared.append(StateComparison(path, rows))
         except Exception as error:
-            notes = [f"its state was not compared: {cause_in(str(error)) or type(error).__name__}"]
-        return replace(found, state=tuple(compared), notes=tuple(map(self._line, notes)))
+            notes.append(f"its state was not compared: {_cause(error)}")
+        return replace(found, state=tuple(compared), notes=(*found.notes, *map(self._line, notes)))
+
+    def _rows_of_state(
+        self, startable: StartableQuery, old: Path, new: Path, keys: Sequence[str]
+    ) -> RowComparison | str:
+        """The rows of a table, compared; or why they could not be."""
+        try:
+            return self._rows(startable, old, new, keys)
+        except Exception as error:
+            return _cause(error)
 
     def _rows(self, startable: StartableQuery, old: Path, new: Path, keys: Sequence[str]) -> RowComparison:
         found = startable.compare_rows(str(old), str(new), keys, SAMPLES)
@@ -288,6 +307,18 @@ class Replaying(Rehearsing):
         except Exception as error:
             self._note(f"query {name}: no row is told as changed, as its plan cannot be read: {error}")
             return ()
+
+
+def _cause(error: Exception) -> str:
+    return cause_in(str(error)) or type(error).__name__
+
+
+def _told(found: RehearsedQuery, ran: Sequence[ReplayedBatch], batch_ids: Sequence[int]) -> RehearsedQuery:
+    """The outcome with the batches that have run, and a note of those that have not."""
+    done = {batch.batch_id for batch in ran}
+    left = ", ".join(f"batch {batch_id}" for batch_id in batch_ids if batch_id not in done)
+    notes = (*found.notes, f"not run: {left}") if left else found.notes
+    return replace(found, notes=notes, replayed=tuple(ran))
 
 
 def _rows_gone(batch_id: int, words: str) -> InputLostError:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,6 +23,8 @@ _USES_DAEMON = "spark.python.use.daemon"
 _PATHS = "spark.executorEnv.PYTHONPATH"
 _SOCKET = f"spark.executorEnv.{DEBUGGER_VARIABLE}"
 _LOCAL = "local"
+_REPORT = "handle_worker_exception"
+_WORKER = "pyspark.worker"
 
 
 def run_workers_with_values(debugger: str) -> str:
@@ -52,7 +55,14 @@ def run_workers_with_values(debugger: str) -> str:
 
 def main() -> None:
     """Run the daemon, as pyspark's does. Before it forks: workers take over what is patched here."""
-    import pyspark.daemon
+    tell_values()
+    import pyspark.daemon  # after it, as that of Spark 4.0 and 4.1 imports pyspark.worker
+
+    pyspark.daemon.manager()
+
+
+def tell_values() -> None:
+    """Let workers that are forked from this process tell the values where a function fails."""
     import pyspark.util
 
     report = pyspark.util.handle_worker_exception
@@ -67,10 +77,12 @@ def main() -> None:
                 error.add_note(MARK + values)  # Spark sends the formatted traceback, which ends with the notes
         report(error, outfile, *more, **named)
 
-    pyspark.util.handle_worker_exception = handle_worker_exception
+    # A worker that is imported already has bound the function by name.
+    for module in (pyspark.util, sys.modules.get(_WORKER)):
+        if getattr(module, _REPORT, None) is report:
+            setattr(module, _REPORT, handle_worker_exception)
     if debugger:
         debug_breakpoints(debugger)
-    pyspark.daemon.manager()
 
 
 if __name__ == "__main__":

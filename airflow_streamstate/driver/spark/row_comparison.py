@@ -29,10 +29,11 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
+from airflow_streamstate.driver.spark.state_reading import AS_TEXT
 from airflow_streamstate.protocol.rehearsals import RowComparison
 
 ROWS_OF_A_TASK = 1_000_000
-_ZONE = "spark.sql.session.timeZone"
+_KEPT = ("spark.sql.session.timeZone", "spark.sql.caseSensitive")
 _GROUPED = (
     NullType,
     NumericType,
@@ -44,11 +45,6 @@ _GROUPED = (
     DayTimeIntervalType,
     YearMonthIntervalType,
 )
-_JSON = {  # Spark's default shows the same text for two times within one millisecond
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 _OLD, _NEW = "old", "new"
 _COUNT, _SIDE, _FROM_START, _FROM_END = "rows", "side", "from_start", "from_end"
 
@@ -74,7 +70,7 @@ class _Compared:
             return functions.lit(None).cast("string").alias(self.at)
         value = _grouped(_column(self.name), frame.schema[self.name].dataType)
         if self.kind is None:
-            value = functions.to_json(functions.struct(value.alias(self.name)), _JSON)
+            value = functions.to_json(functions.struct(value.alias(self.name)), AS_TEXT)
         return value.alias(self.at)
 
     def shown(self) -> Column:
@@ -82,7 +78,7 @@ class _Compared:
         value = functions.col(self.at)
         if self.kind is None:
             return value
-        return functions.to_json(functions.struct(_ungrouped(value, self.kind).alias(self.name)), _JSON)
+        return functions.to_json(functions.struct(_ungrouped(value, self.kind).alias(self.name)), AS_TEXT)
 
 
 def compare_folders(
@@ -90,7 +86,8 @@ def compare_folders(
 ) -> RowComparison:
     """Compare the rows of two folders of Parquet files of this machine; other arguments as ``compare_frames``."""
     session = spark.newSession()  # the script's settings are for its state, and for batches of another size
-    session.conf.set(_ZONE, spark.conf.get(_ZONE))
+    for name in _KEPT:
+        session.conf.set(name, spark.conf.get(name))
     reader = session.read.option("__globPaths__", "false")  # the path is no pattern
     old, new = (reader.parquet(f"file://{folder}") for folder in (old_folder, new_folder))
     return compare_frames(old, new, keys, samples)
@@ -270,7 +267,7 @@ def _grouped(value: Column, kind: DataType) -> Column:
             return value
         fields = (_grouped(value.getField(one.name), one.dataType).alias(one.name) for one in kind.fields)
         return functions.when(value.isNotNull(), functions.struct(*fields))
-    return value if _is_grouped(kind) else functions.to_json(functions.struct(value.alias("value")), _JSON)
+    return value if _is_grouped(kind) else functions.to_json(functions.struct(value.alias("value")), AS_TEXT)
 
 
 def _ungrouped(value: Column, kind: DataType) -> Column:

@@ -478,7 +478,13 @@ class SparkWriter:
         return run.last_progress()
 
     def write_trial_batch(
-        self, checkpoint_uri: str, folder: str, within_seconds: float, *, calls_foreach_batch: bool = False
+        self,
+        checkpoint_uri: str,
+        folder: str,
+        within_seconds: float,
+        *,
+        calls_foreach_batch: bool = False,
+        on_failure: Callable[[Exception], None] = lambda _: None,
     ) -> WrittenBatch:
         own = self._foreach_batch if calls_foreach_batch else None
         place = Path(folder)
@@ -487,6 +493,13 @@ class SparkWriter:
         written: list[int] = []
         failed: list[Exception] = []
 
+        def call(own: ForeachBatch, rows: DataFrame, batch_id: int) -> None:
+            try:
+                own(rows, batch_id)
+            except Exception as error:
+                on_failure(error)
+                raise
+
         def write(frame: DataFrame, batch_id: int) -> None:
             try:
                 frame.write.mode("errorifexists").parquet(uri)
@@ -494,7 +507,7 @@ class SparkWriter:
                 rows = reader.schema(frame.schema).parquet(uri)
                 count = rows.count()
                 if own is not None:  # the frame itself would run the batch once more, and read its state again
-                    own(rows, batch_id)
+                    call(own, rows, batch_id)
                 written.append(count)
             except Exception as error:
                 failed.append(error)  # Spark's own report of it begins with the report of the callback

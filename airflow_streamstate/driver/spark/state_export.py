@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -79,15 +80,20 @@ def export(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
 
 
 def write_tables(spark: Any, place: StatePlace, folder: str) -> WrittenState:
-    """Write each table of a place into Parquet files in a folder of its own below this one, of this machine."""
+    """Write each table of a place into Parquet files in a folder of its own below this one, of this machine; the folder
+    appears when it is whole."""
     tables: dict[str, tuple[str, ...]] = {}
     problems: list[str] = []
     for table in place_tables(spark, place):
+        whole = Path(folder, table.path)
+        partial = whole.with_name(f".{whole.name}.partial")  # Spark's readers pass hidden names over
         try:
             frame = _without_empty(frame_of(spark, place, table)).drop(PARTITION)
-            frame.write.parquet(f"file://{folder}/{table.path}")
+            frame.write.parquet(f"file://{partial}")
+            partial.rename(whole)
         except Exception as error:
             problems.append(f"{table.path}: {spark_words(error)}")
+            rmtree(partial, ignore_errors=True)
         else:
             identity = ("key",) if table.kind == "join" else table.identity
             tables[table.path] = tuple(name for name in identity if name in frame.columns)

@@ -139,6 +139,7 @@ def test_a_batch_and_the_newest_ones_are_one_too_many(failed: Desk) -> None:
     ("words", "said"),
     [
         (("--pdb",), "--pdb opens a debugger on the terminal, and this is none"),
+        (("--pdb", "--deadline", 60), "leave out --deadline, or --pdb"),
         (("--pdb", "--master", "spark://one:7077"), "--pdb reaches processes of this machine"),
     ],
 )

@@ -100,6 +100,58 @@ def test_the_state_afterwards_is_compared_where_both_versions_came_to_their_end(
     assert found.notes[0].startswith("its state was not compared: the recorded version did not come to its end")
 
 
+def test_each_table_of_state_is_compared_or_named(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
+    """One that fails stops no other, and one that a version does not have is told, whichever it is."""
+    stage.stopped(plan)
+    last, out = stage.last_batch_id, str(tmp_path / "old")
+    older = replace(plan, state_tables=("0-a/rows", "0-counts/rows", "1-gone/rows", "1-unread/rows"))
+    stage.replayed(older, {"counts": (last,)}, out, "counts", keeps_state=True)
+    (tmp_path / "old" / "counts" / "_state" / "1-gone" / ".half.partial").mkdir()
+    stage.forget()
+
+    def fail(old_folder: str) -> None:
+        if "0-a" in old_folder:
+            raise ValueError("no order")
+
+    newer = replace(
+        plan,
+        state_tables=("0-a/rows", "0-counts/rows", "2-new/rows"),
+        state_problems=("1-unread/rows: no schema",),
+        before_comparing=fail,
+    )
+    stage.replayed(newer, {"counts": (last,)}, str(tmp_path / "new"), "counts", out, keeps_state=True)
+    found = stage.verdict.queries["counts"]
+    assert found.state == (StateComparison("0-counts/rows", RowComparison(1, 0, 0)),)
+    assert found.notes == (
+        "its state could not be read: 1-unread/rows: no schema",
+        "its state 0-a/rows was not compared: no order",
+        "its state 1-gone/rows was not compared: the new version has none of that name",
+        "its state 2-new/rows was not compared: the recorded version has none of that name",
+    )
+
+
+def test_batches_that_have_run_are_told_where_the_deadline_passes_in_a_comparison(
+    stage: Stage, plan: SimulatedPlan, tmp_path: Path
+) -> None:
+    """The one that is compared, too; the rest is noted."""
+    stage.stopped(plan)
+    last, out = stage.last_batch_id, str(tmp_path / "old")
+    stage.replayed(plan, {"counts": (last - 1, last)}, out, "counts")
+    stage.forget()
+    terms = ReplayTerms({"counts": (last - 1, last)}, str(tmp_path / "new"), out)
+    rehearsing = stage.rehearsing(None, replay=terms)
+
+    def late(old_folder: str) -> None:
+        stage.stream.clock.sleep(200)
+        rehearsing.end_if_overdue()
+
+    stage.start(rehearsing, replace(plan, before_comparing=late))
+    assert stage.verdict.outcome == "deadline"
+    found = stage.verdict.queries["counts"]
+    assert [batch.batch_id for batch in found.replayed] == [last - 1]
+    assert found.notes == (f"not run: batch {last}",)
+
+
 def test_a_function_is_called_only_where_there_is_one(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
     """A query with another sink says so."""
     stage.stopped(plan)
@@ -107,6 +159,44 @@ def test_a_function_is_called_only_where_there_is_one(stage: Stage, plan: Simula
     stage.rehearsed(plan, None, "counts", replay=terms)
     (note,) = stage.verdict.queries["counts"].notes
     assert note.startswith("it has no foreachBatch to call: its sink is ")
+
+
+def test_a_function_that_fails_is_looked_into_while_its_rows_are_there(
+    stage: Stage, plan: SimulatedPlan, tmp_path: Path
+) -> None:
+    """It is called once, with the rows of the batch; where it fails, its values are told."""
+    stage.stopped(plan)
+    called: list[tuple[list[int], int]] = []
+
+    def keep(batch_ids: list[int], rows: int) -> None:
+        called.append((batch_ids, rows))
+        if len(called) > 1:
+            raise ValueError("no room")
+
+    last = stage.last_batch_id
+    terms = ReplayTerms({"counts": (last - 1, last)}, str(tmp_path), calls_foreach_batch=True)
+    stage.rehearsed(replace(plan, foreach_batch=keep), None, "counts", replay=terms)
+    found = stage.verdict.queries["counts"]
+    first, second = found.replayed
+    assert called == [([last - 1], first.rows_out), ([last], called[1][1])]
+    assert (first.error, first.failed_at, second.error) == ("", "", "no room")
+    assert ", in keep: batch_ids=" in second.failed_at
+    assert "ValueError: no room" in second.traceback
+
+
+def test_no_function_is_called_unless_it_is_asked_for(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
+    """Nor is it looked into where another one fails."""
+    stage.stopped(plan)
+
+    def keep(batch_ids: list[int], rows: int) -> None:
+        raise AssertionError
+
+    last = stage.last_batch_id
+    asked = replace(plan, foreach_batch=keep)
+    assert replayed(stage, asked, tmp_path / "a", last).outcome == "accepted"
+    stage.forget()
+    (batch,) = replayed(stage, replace(asked, fails_on_rows_of={last}), tmp_path / "b", last).replayed
+    assert (batch.error, batch.failed_at) == (f"batch {last} failed: division by zero", "")
 
 
 def test_state_that_is_gone_meanwhile_refuses(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
