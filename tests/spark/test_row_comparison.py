@@ -87,7 +87,12 @@ CASES = {
         (),
         RowComparison(1, 1, 1, ('{"k":2}',), ('{"k":3}',)),
     ),
-    "no rows": ("select 1 k where false", "select 1 k where false", ("k",), RowComparison(0, 0, 0, changed=0, keys=("k",))),
+    "no rows": (
+        "select 1 k where false",
+        "select 1 k where false",
+        ("k",),
+        RowComparison(0, 0, 0, changed=0, keys=("k",)),
+    ),
 }  # fmt: skip
 
 

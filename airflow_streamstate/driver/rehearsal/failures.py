@@ -28,8 +28,10 @@ MARK = "values where it failed: "
 MOST_VALUES = 12
 MOST_CHARACTERS = 120
 MOST_DEPTH = 3
-_BRACKETS = {list: "[]", tuple: "()", dict: "{}", set: "{}"}
-_NAMED_VALUE = re.compile(r"""(?P<name>\w{1,100})=('(\\.|[^'\\])*'|"(\\.|[^"\\])*"|[^,)\s]+)""")  # as a data class has it
+_BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}"), set: ("{", "}")}
+_NAMED_VALUE = re.compile(
+    r"""(?P<name>\w{1,100})=('(\\.|[^'\\])*'|"(\\.|[^"\\])*"|[^,)\s]+)"""
+)  # as a data class has it
 _OWN_FOLDER = str(Path(__file__).resolve().parents[2]) + os.sep
 _LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}pyspark.zip{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _STANDARD = str(Path(os.__file__).parent) + os.sep
@@ -71,7 +73,10 @@ def _values(frame: FrameType) -> str:
     }
     if code.co_name == "<module>":
         found = {name: value for name, value in found.items() if not name.startswith("__")}
-    shown = [f"{name}={HIDDEN if is_secret_name(name) else _shown(value)}" for name, value in list(found.items())[:MOST_VALUES]]
+    shown = [
+        f"{name}={HIDDEN if is_secret_name(name) else _shown(value)}"
+        for name, value in list(found.items())[:MOST_VALUES]
+    ]
     return ", ".join((*shown, "…") if len(found) > MOST_VALUES else shown) or "no values"
 
 

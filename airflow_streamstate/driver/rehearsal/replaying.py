@@ -18,7 +18,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.trial_batches import ReadBatch, batch_at, fork_before, plan_again
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.rehearsal.batches_again import FORK_TRIES, files_read
-from airflow_streamstate.driver.rehearsal.failures import debug_failure, is_debugging, without_values, values_at
+from airflow_streamstate.driver.rehearsal.failures import debug_failure, is_debugging, values_at, without_values
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.rehearsing import MAX_TRACEBACK_CHARACTERS, Rehearsing, Words
 from airflow_streamstate.driver.start.plans import plan_of

@@ -47,9 +47,7 @@ def test_each_debugger_has_the_terminal_after_the_one_before_it(typed: int) -> N
     assert not Path(path).parent.exists()
 
 
-def test_a_long_path_of_temporary_files_is_refused(
-    typed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_path_of_temporary_files_is_refused(typed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one sentence, and nothing is left there."""
     folder = tmp_path / ("x" * 100)
     folder.mkdir()

@@ -10,15 +10,23 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
 from itertools import chain, repeat
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from pyspark.sql import Row
 
-from airflow_streamstate.driver.rehearsal.failures import MARK, debug_breakpoints, debug_failure, is_debugging, without_values, values_at
+from airflow_streamstate.driver.rehearsal.failures import (
+    MARK,
+    debug_breakpoints,
+    debug_failure,
+    is_debugging,
+    values_at,
+    without_values,
+)
 
 
 class Silent:
@@ -70,17 +78,34 @@ class Client:
     api_key: str
 
 
+def failed_at(function: Callable[..., object], *arguments: object) -> str:
+    """Where a function fails, and its values there."""
+    try:
+        function(*arguments)
+    except Exception as error:
+        return values_at(error.__traceback__)
+    raise AssertionError
+
+
 def shown(value: object) -> str:
     """How a local value is told."""
 
     def fail(value: object) -> None:
         raise ValueError
 
-    try:
-        fail(value)
-    except ValueError as error:
-        return values_at(error.__traceback__).partition(", in fail: value=")[2]
-    raise AssertionError
+    return failed_at(fail, value).partition(", in fail: value=")[2]
+
+
+def loaded(file: Path, text: str) -> ModuleType:
+    """A module with this text."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    spec = spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_values_under_the_name_of_a_secret_are_hidden() -> None:
@@ -89,10 +114,7 @@ def test_values_under_the_name_of_a_secret_are_hidden() -> None:
     def connect(user: str, password: str) -> None:
         raise ValueError
 
-    try:
-        connect("ada", "hunter22")
-    except ValueError as error:
-        assert values_at(error.__traceback__).endswith("in connect: user='ada', password=***")
+    assert failed_at(connect, "ada", "hunter22").endswith("in connect: user='ada', password=***")
     assert shown({"user": "ada", "api_key": "hunter22", 3: [1]}) == "{'user': 'ada', 'api_key': '***', 3: [1]}"
     assert shown(Row(user="ada", token="hunter22")) == "Row(user='ada', token=***)"
     assert shown(Login("ada", "hunter22")) == "Login(user='ada', password=***)"
@@ -104,7 +126,12 @@ def test_values_under_the_name_of_a_secret_are_hidden() -> None:
 def test_no_part_of_a_secret_is_left_by_a_cut(before: int) -> None:
     """Whole it is found and hidden, wherever it stands; half of it would not be."""
     secret = "hunter22hunter22"
-    for value in ("x" * before + secret, {"a": "x" * before, "b": [secret]}, [*"x" * (before // 5), secret], b"x" * before):
+    for value in (
+        "x" * before + secret,
+        {"a": "x" * before, "b": [secret]},
+        [*"x" * (before // 5), secret],
+        b"x" * before,
+    ):
         text = shown(value)
         assert "hunter22" not in text.replace(secret, "")
         assert len(text) < 200
@@ -143,19 +170,14 @@ def test_a_distribution_of_spark_is_a_library(
     name: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its folders are none of packages; the script beside them is the user's."""
-    module = ModuleType(name)
-    module.__file__ = str(tmp_path / folder / "__init__.py")
-    monkeypatch.setitem(sys.modules, name, module)
-    found: dict[str, Any] = {}
-    exec(compile("def call(of): of.no", str(tmp_path / folder / "protocol.py"), "exec"), found)
-    exec(compile("def job(call, of): call(of)", str(tmp_path / "spark" / "job.py"), "exec"), found)
-    try:
-        found["job"](found["call"], 1)
-    except AttributeError as error:
-        assert values_at(error.__traceback__) == "job.py, line 1, in job: of=1"
+    library = loaded(tmp_path / folder / "__init__.py", "def call(of): of.no")
+    script = loaded(tmp_path / "spark" / "job.py", "def job(call, of): call(of)")
+    assert failed_at(script.job, library.call, 1) == "__init__.py, line 1, in call: of=1"
+    monkeypatch.setitem(sys.modules, name, library)
+    assert failed_at(script.job, library.call, 1) == "job.py, line 1, in job: of=1"
 
 
-def test_values_are_without_values_from_the_error_that_brings_them() -> None:
+def test_values_are_told_apart_from_the_error_that_brings_them() -> None:
     """As Spark repeats a worker's report in its own."""
     error = raised(447)
     error.add_note(f"{MARK}job.py, line 3, in speed: minutes=0")
