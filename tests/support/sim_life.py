@@ -308,7 +308,7 @@ def make_world(folder: Path, style: Style = "together", rows: int = 60) -> World
     for name, max_rows_per_batch in SCRIPTS.items():
         path = folder / name
         if not path.exists():
-            path.write_text(f"# {name}\n")
+            path.write_text(f"print({name!r})\n")
         source = _view(counting.sources[0], max_rows_per_batch)
         plans = {"counts": replace(counting, sources=[source]), "rows": replace(passing, sources=[source])}
         if style == "absent" and name == "v2.py":

@@ -71,7 +71,7 @@ class PacedUpgrade:
         self._is_over = False
         scripts = {}
         for name, version in (("v1.py", self.old), ("v2.py", self.new)):
-            (self.folder / name).write_text(f"# {name}\n")
+            (self.folder / name).write_text(f"print({name!r})\n")
             scripts[name] = self._script(version, is_new=name == "v2.py")
         self.world = World(self.folder, scripts, {"rows": self._plan(self.old)})
 
