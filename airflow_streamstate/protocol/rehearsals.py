@@ -164,6 +164,7 @@ class RehearsedQuery:
         batch_ids: committed batches that ran again with their rows; empty for none.
         rows_in, rows_out: of these; None where none ran, or where Spark does not tell.
         batch_seconds: that these took.
+        fails_with_rows: its state fits, and a committed batch that ran again failed.
         replayed: of a replay, the batches that ran, the one that failed among them.
         state: of a replay, the state after the last batch, compared with that of the other replay; empty for none.
     """
@@ -177,6 +178,7 @@ class RehearsedQuery:
     rows_in: int | None = None
     rows_out: int | None = None
     batch_seconds: float = 0.0
+    fails_with_rows: bool = False
     replayed: tuple[ReplayedBatch, ...] = ()
     state: tuple[StateComparison, ...] = ()
 

@@ -116,9 +116,12 @@ def passed(report: PlanReport) -> bool:
 
 
 def can_drain(report: PlanReport, *, is_accepted: bool = False) -> bool:
-    """Whether a drain helps: only the state does not fit, apart from an accepted hazard."""
+    """Whether a drain helps: only the state does not fit, apart from an accepted hazard. Not where a batch of real rows
+    failed on state that fits: the next one may fail after the drain."""
     if report.verdict == "needs-drain" or (is_accepted and report.reason_to_drain):
         return True
+    if any(query.rehearsed is not None and query.rehearsed.fails_with_rows for query in report.queries.values()):
+        return False
     return (report.verdict in FITTING or is_accepted) and not passed(report)
 
 

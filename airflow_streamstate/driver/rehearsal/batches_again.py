@@ -44,6 +44,7 @@ class RanAgain:
 
     Attributes:
         rows_out: None where Spark does not tell.
+        has_failed: one failed with its rows.
     """
 
     batch_ids: list[int] = field(default_factory=list)
@@ -51,6 +52,7 @@ class RanAgain:
     rows_out: int | None = 0
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
+    has_failed: bool = False
 
 
 def run_batches_again(

@@ -273,6 +273,7 @@ class Rehearsing:
             rows_in=ran.rows_in if ran.batch_ids else None,
             rows_out=ran.rows_out if ran.batch_ids else None,
             batch_seconds=round(ran.seconds, 3),
+            fails_with_rows=ran.has_failed,
         )
 
     def _with_rows(self, name: str, startable: StartableQuery, built: Built, ran: RanAgain) -> tuple[QueryOutcome, str]:
@@ -290,6 +291,7 @@ class Rehearsing:
                 )
             except Exception as problem:
                 if isinstance(problem, BatchFailedError):
+                    ran.has_failed = True
                     ran.notes.append(WITHOUT_ROWS)
                 return self._judged(problem)
         return "accepted", ""

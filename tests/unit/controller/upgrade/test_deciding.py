@@ -238,6 +238,9 @@ def test_only_state_that_does_not_fit_is_mended_by_a_drain() -> None:
         assert not can_drain(found)
         assert can_drain(found, is_accepted=True)
     assert not can_drain(HAZARDOUS, is_accepted=True)
+    with_rows = replace(BAD, fails_with_rows=True)
+    assert not can_drain(report("refused", "same", with_rows))
+    assert can_drain(report("refused", "needs-drain", with_rows))
 
 
 NO_UNDO = "no sink can be undone"

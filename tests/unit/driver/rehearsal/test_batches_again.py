@@ -49,7 +49,7 @@ def test_a_version_that_fails_on_a_row_is_named_with_its_batch(stage: Stage, pla
     snapshot_id = stage.stopped(plan)
     last = stage.last_batch_id
     found = rehearsed(stage, replace(plan, fails_on_rows_of={last}), snapshot_id)
-    assert (found.outcome, found.batch_ids) == ("failed", (last - 1,))
+    assert (found.outcome, found.batch_ids, found.fails_with_rows) == ("failed", (last - 1,), True)
     assert (
         found.error == f"batch {last} of d-0001, run again with its rows, fails: batch {last} failed: division by zero"
     )
