@@ -5,8 +5,8 @@ By one verb, with the next driver waiting, against the same by hand: ``drain``, 
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from statistics import median
 
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
@@ -14,7 +14,8 @@ from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.commands import DrainTerms
 from airflow_streamstate.protocol.events import Draining
 from benchmarks.grounds import Ground, on_disk
-from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
+from benchmarks.pairs import Way, measure_pairs
+from benchmarks.results import BenchmarkError, Result
 from benchmarks.session import Session
 from benchmarks.streams import Running
 
@@ -22,7 +23,6 @@ NAME = "drain-gap"
 SCRIPT = "delays_by_week.py"
 QUERY = "delays"
 FILES_PER_BATCH = 1
-PAIRS, QUICK_PAIRS = 5, 1
 WARM_BATCH_ID = 8
 WAIT_SECONDS = 300.0
 UPGRADE_SECONDS = 600.0
@@ -30,34 +30,14 @@ GOAL = 0.6
 
 
 def run(session: Session) -> list[Result]:
-    """On disk, in pairs of alternating order."""
+    """On disk."""
     source = session.flights()
-    rounds: list[dict[str, Number]] = []
     with on_disk(session.folder / NAME) as ground:
-        for number in range(1, (QUICK_PAIRS if session.quick else PAIRS) + 1):
-            sides = (_upgraded_seconds, _by_hand_seconds) if number % 2 else (_by_hand_seconds, _upgraded_seconds)
-            found = {side.__name__.strip("_"): side(ground, source, number) for side in sides}
-            rounds.append(dict(found))
-            session.say(
-                f"  pair {number}: upgraded {found['upgraded_seconds']:.2f} s, drained and deployed by hand"
-                f" {found['by_hand_seconds']:.2f} s"
-            )
-    upgraded, by_hand = (
-        [float(each[name] or 0) for each in rounds] for name in ("upgraded_seconds", "by_hand_seconds")
-    )
-    ratios = [one / other for one, other in zip(upgraded, by_hand, strict=True)]
-    return [
-        Result(
-            name=NAME,
-            of=Side("last batch before the flush to first commit, one upgrade", median(upgraded), "s"),
-            against=Side("the same by drain, and then deploy", median(by_hand), "s"),
-            ratio=median(ratios),
-            ratio_means="of that",
-            goal=Goal(f"{GOAL} of it", median(ratios), "<=", GOAL, "of it"),
-            rounds=tuple(rounds),
-            notes=(f"pairs from {min(ratios):.2f} to {max(ratios):.2f}",),
+        upgraded = Way(
+            "last batch before the flush to first commit, one upgrade", partial(_upgraded_seconds, ground, source)
         )
-    ]
+        by_hand = Way("the same by drain, and then deploy", partial(_by_hand_seconds, ground, source))
+        return [measure_pairs(session, NAME, upgraded, by_hand, GOAL)]
 
 
 def _upgraded_seconds(ground: Ground, source: Path, number: int) -> float:

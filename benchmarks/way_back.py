@@ -6,8 +6,8 @@ submitted on its checkpoint, to its first commit.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from statistics import median
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.request.changes import ChangeRequest
@@ -16,7 +16,8 @@ from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, WAITS
 from benchmarks.grounds import Ground, on_disk
 from benchmarks.jobs_at_work import BareRun
-from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
+from benchmarks.pairs import Way, measure_pairs
+from benchmarks.results import BenchmarkError, Result
 from benchmarks.session import Session
 from benchmarks.streams import Running, Streams
 
@@ -26,7 +27,6 @@ QUERY = "delays"
 FILES_PER_BATCH = 1
 EVERY_SECONDS = 3
 """Between two batches: three drivers come up beside the first one, and its input has to last until then."""
-PAIRS, QUICK_PAIRS = 5, 1
 WARM_BATCH_ID = 4
 WAIT_SECONDS = 300.0
 UPGRADE_SECONDS = 600.0
@@ -34,31 +34,14 @@ GOAL = 0.3
 
 
 def run(session: Session) -> list[Result]:
-    """On disk, in pairs of alternating order."""
+    """On disk."""
     source = session.flights()
-    rounds: list[dict[str, Number]] = []
     with on_disk(session.folder / NAME) as ground:
-        for number in range(1, (QUICK_PAIRS if session.quick else PAIRS) + 1):
-            sides = (_back_seconds, _cold_seconds) if number % 2 else (_cold_seconds, _back_seconds)
-            found = {side.__name__.strip("_"): side(ground, source, number) for side in sides}
-            rounds.append(dict(found))
-            session.say(
-                f"  pair {number}: back after {found['back_seconds']:.2f} s; a cold start {found['cold_seconds']:.2f} s"
-            )
-    back, cold = ([float(each[name] or 0) for each in rounds] for name in ("back_seconds", "cold_seconds"))
-    ratios = [one / other for one, other in zip(back, cold, strict=True)]
-    return [
-        Result(
-            name=NAME,
-            of=Side("failure of the new version to first commit of the old one", median(back), "s"),
-            against=Side("the plain job, submitted on its checkpoint, to its first commit", median(cold), "s"),
-            ratio=median(ratios),
-            ratio_means="of that",
-            goal=Goal(f"{GOAL} of it", median(ratios), "<=", GOAL, "of it"),
-            rounds=tuple(rounds),
-            notes=(f"pairs from {min(ratios):.2f} to {max(ratios):.2f}",),
+        back = Way("failure of the new version to first commit of the old one", partial(_back_seconds, ground, source))
+        cold = Way(
+            "the plain job, submitted on its checkpoint, to its first commit", partial(_cold_seconds, ground, source)
         )
-    ]
+        return [measure_pairs(session, NAME, back, cold, GOAL)]
 
 
 def _back_seconds(ground: Ground, source: Path, number: int) -> float:

@@ -144,6 +144,19 @@ def test_a_driver_that_was_kept_ready_goes_on_with_a_batch_that_was_only_planned
         assert (view.state.phase, view.state.last.is_decided) == ("trying", False)
 
 
+def test_a_driver_that_was_kept_ready_also_goes_back_to_the_handover(upgraded: UpgradeStage) -> None:
+    """The new version committed, and the old code cannot read what it left: its output is undone, without a launch."""
+    upgraded.sink = FILES
+    view, standby_id = with_a_driver_for_the_way_back(upgraded)
+    upgraded.new_runs(5)
+    fails_warm(upgraded, view)
+    view = upgraded.advance(view)
+    assert (view.state.phase, view.state.last.is_decided) == ("trying", False)
+    view = upgraded.rehearsed(view, refused=True)
+    assert (view.state.phase, view.state.last.way, view.state.last.driver) == ("returned", "undo", "waits")
+    assert upgraded.is_warm("d-0003", standby_id)
+
+
 def test_where_the_standby_is_refused_the_old_code_is_rehearsed_on_what_was_left(tmp_path: Path) -> None:
     """Another way may be exact, so a refusal is no end: the same is tried as without it."""
     upgraded = UpgradeStage(Stage(tmp_path, identities=(SourceIdentity("file", "file:/in"),)), sink=FILES).runs()
