@@ -99,6 +99,10 @@ class InvalidRequestError(StreamStateError):
     remedy = Remedy.FIX
 
 
+class SourceError(InvalidRequestError):
+    """A partitioned source broke a promise of its interface, or its options are wrong."""
+
+
 class StreamNotFoundError(InvalidRequestError):
     """No stream with this id is in this home."""
 

@@ -31,6 +31,7 @@ def get_provider_info() -> dict[str, object]:
             "operators.plan",
             "operators.upgrade",
             "operators.rollback",
+            "operators.rescale",
             "operators.export",
             "operators.verify",
             "operators.mirror",

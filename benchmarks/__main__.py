@@ -19,9 +19,14 @@ from benchmarks import (
     agent,
     drain,
     drain_gap,
+    driver_hour,
+    growing_files,
+    kubernetes_launch,
     plan_comparison,
     rehearsal,
     replay,
+    rescale,
+    restart,
     row_comparison,
     s3_snapshot,
     seed,
@@ -29,6 +34,7 @@ from benchmarks import (
     snapshots_beside,
     upgrade_gap,
     verify,
+    watch,
     way_back,
 )
 from benchmarks.results import BenchmarkError, Result, show, write_results
@@ -42,7 +48,10 @@ BENCHMARKS = {
         way_back,
         rehearsal,
         replay,
+        rescale,
+        restart,
         row_comparison,
+        growing_files,
         drain,
         seed,
         snapshot,
@@ -50,6 +59,7 @@ BENCHMARKS = {
         s3_snapshot,
         verify,
         agent,
+        watch,
         plan_comparison,
     )
 } | {
@@ -58,12 +68,20 @@ BENCHMARKS = {
     upgrade_gap.ON_S3: upgrade_gap.run_on_s3,
     upgrade_gap.ON_S3_BUSY: upgrade_gap.run_on_s3_busy,
 }
+ON_CLUSTERS = {
+    upgrade_gap.ON_YARN: upgrade_gap.run_on_yarn,
+    upgrade_gap.ON_KUBERNETES: upgrade_gap.run_on_kubernetes,
+    kubernetes_launch.NAME: kubernetes_launch.run,
+    driver_hour.NAME: driver_hour.run,
+}
+"""Only by name: a cluster is fetched or built first."""
+ALL = BENCHMARKS | ON_CLUSTERS
 
 
 def main() -> int:
     """Measure, print, write; 1 where something could not be measured. A missed goal is said, not failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Speed, as ratios in one run.")
-    parser.add_argument("--only", choices=BENCHMARKS, action="append", help="this one alone; may be given again")
+    parser.add_argument("--only", choices=ALL, action="append", help="this one alone; may be given again")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and less state: for trying it out")
     parser.add_argument("--out", type=Path, default=Path("bench-out"), help="for results.json (default: bench-out)")
     options = parser.parse_args()
@@ -107,7 +125,7 @@ def _measure(session: Session, names: list[str]) -> tuple[list[Result], dict[str
         session.console.rule(name)
         began = SYSTEM_CLOCK.monotonic_seconds()
         try:
-            results += BENCHMARKS[name](session)
+            results += ALL[name](session)
         except (BenchmarkError, StreamStateError) as error:
             problems[name] = str(error)
             session.console.print(str(error), style="red", markup=False)

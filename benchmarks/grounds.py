@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -16,8 +17,12 @@ from airflow_streamstate.launch.packages import EXCLUDES, connector_for
 from airflow_streamstate.launch.spark_home import home_of, own_spark_submit
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.s3a import ReachedBySpark, s3a_uri
+from benchmarks.jobs_at_work import BareRun, PlainJob
 from benchmarks.results import BenchmarkError
-from benchmarks.streams import Streams
+from benchmarks.streams import HERE, Drivers, Streams
+
+RunPlain = Callable[[str, Sequence[str], Path], PlainJob]
+"""Begins a script of ``jobs/`` with arguments; what it says goes to a file."""
 
 
 @dataclass(frozen=True)
@@ -28,19 +33,22 @@ class Ground:
         root: its URI.
         objects: the folder of this machine in which its objects are files, whose times tell when each was written.
         work: a folder of this machine.
-        spark_words: what ``spark-submit`` needs to reach it.
+        run_plain: runs a script there without us.
+        drivers: where those of streams run.
     """
 
     root: str
     objects: Path
     work: Path
-    spark_words: Sequence[str] = field(default=())
+    run_plain: RunPlain = BareRun
+    drivers: Drivers = HERE
 
     def streams(self, name: str) -> Streams:
         """A home of its own there."""
         if "://" not in self.root:
-            return Streams.on_disk(self.objects / name / "home")
-        return Streams(HomeConfig(f"{self.root}/{name}/home", work_dir=str(self.work / name / "launches")))
+            return Streams.on_disk(self.objects / name / "home", self.drivers)
+        home = HomeConfig(f"{self.root}/{name}/home", work_dir=str(self.work / name / "launches"))
+        return Streams(home, self.drivers)
 
     def checkpoint_location(self, name: str) -> str:
         """For a plain job."""
@@ -82,12 +90,20 @@ def on_s3(folder: Path) -> Iterator[Ground]:
         connector = connector_for(home_of(own_spark_submit(os.environ), os.environ), {})
         conf = {**settings.conf, **settings.secret_conf, EXCLUDES: ",".join(connector.excludes)}
         words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
-        yield Ground(root, objects, folder, ("--packages", ",".join(connector.packages), *words))
+        words = ["--packages", ",".join(connector.packages), *words]
+        yield Ground(root, objects, folder, partial(BareRun, spark_words=words))
+
+
+def find_support() -> None:
+    """Make the servers of the tests importable, as ``support``."""
+    tests = str(Path(__file__).resolve().parents[1] / "tests")
+    if tests not in sys.path:
+        sys.path.insert(0, tests)
 
 
 @contextmanager
 def _server() -> Iterator[tuple[str, Path]]:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+    find_support()
     from support import s3_server, versitygw
 
     with s3_server.real_s3_server() as endpoint_url:
@@ -100,12 +116,13 @@ def _server() -> Iterator[tuple[str, Path]]:
             "AWS_SECRET_ACCESS_KEY": s3_server.SECRET_KEY,
             "AWS_EC2_METADATA_DISABLED": "true",
         }
-        with _environment(named):
+        with environment(named):
             yield f"s3://{s3_server.BUCKET}", versitygw.folder_of(endpoint_url) / s3_server.BUCKET
 
 
 @contextmanager
-def _environment(named: Mapping[str, str]) -> Iterator[None]:
+def environment(named: Mapping[str, str]) -> Iterator[None]:
+    """These variables in this process."""
     before = {name: os.environ.get(name) for name in named}
     os.environ.update(named)
     try:

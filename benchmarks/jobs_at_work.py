@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol, Self
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.processes import ProcessStat, all_processes, send_signal
@@ -18,6 +19,24 @@ from airflow_streamstate.launch.spark_home import own_spark_submit, python_envir
 from benchmarks.cpu import CpuSample, python_of_session, sample
 from benchmarks.results import BenchmarkError
 from benchmarks.streams import CONF, JOBS, MASTER, POLL_SECONDS
+
+
+class PlainJob(Protocol):
+    """A script without us; as a context manager it ends all of it."""
+
+    def __enter__(self) -> Self:
+        """The job."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End what still runs."""
+
+    def wait(self, is_there: Callable[[], bool], what: str, seconds: float) -> None:
+        """As ``Running.wait``."""
+
+    def stop(self, seconds: float) -> None:
+        """End it as its operator does, and wait until nothing of it is left."""
 
 
 class BareRun:
@@ -40,7 +59,7 @@ class BareRun:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environ, start_new_session=True,
             )  # fmt: skip
 
-    def __enter__(self) -> BareRun:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

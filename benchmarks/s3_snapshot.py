@@ -8,17 +8,16 @@ becomes another, and a second snapshot is counted, which shares the rest.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.store.s3 import s3_store
+from benchmarks.grounds import find_support
 from benchmarks.results import Goal, Number, Result, Side
 from benchmarks.session import Session
 from benchmarks.written_state import DEPLOYMENT, QUERY, WrittenState
@@ -52,7 +51,7 @@ def run(session: Session) -> list[Result]:
 
 @contextmanager
 def _servers() -> Iterator[tuple[Any, str, str]]:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+    find_support()
     from support import s3_server
 
     with s3_server.real_s3_server() as url, s3_server.striking_proxy(url) as proxy:

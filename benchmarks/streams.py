@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -18,6 +19,7 @@ from airflow_streamstate.launch.processes import read_stat
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Claimed
+from airflow_streamstate.protocol.records import LauncherChoice
 from airflow_streamstate.protocol.settings import AgentSettings
 from benchmarks.results import BenchmarkError
 
@@ -28,19 +30,38 @@ POLL_SECONDS = 0.05
 EventT = TypeVar("EventT", bound=Event)
 
 
+@dataclass(frozen=True)
+class Drivers:
+    """Where drivers run, and with what.
+
+    Attributes:
+        launcher: None for this machine.
+        master: None for that of the launcher.
+        conf: of Spark, beside that of every benchmark.
+    """
+
+    launcher: LauncherChoice | None = None
+    master: str | None = MASTER
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+HERE = Drivers()
+
+
 class Streams:
     """The streams of one benchmark; as a context manager it ends what still runs."""
 
-    def __init__(self, home: HomeConfig) -> None:
+    def __init__(self, home: HomeConfig, drivers: Drivers = HERE) -> None:
         self.home = Home(home)
+        self._drivers = drivers
         self.controller = Controller.local(self.home, clock=SYSTEM_CLOCK, requested_by="a benchmark")
         self._stream_ids: list[str] = []
 
     @classmethod
-    def on_disk(cls, folder: Path) -> Streams:
+    def on_disk(cls, folder: Path, drivers: Drivers = HERE) -> Streams:
         """In this folder, which is made."""
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(HomeConfig(str(folder)))
+        return cls(HomeConfig(str(folder)), drivers)
 
     def __enter__(self) -> Streams:
         return self
@@ -61,9 +82,16 @@ class Streams:
     ) -> Running:
         """Deploy a script of ``jobs/``, which starts with nothing."""
         self._stream_ids.append(stream_id)
+        drivers = self._drivers
         view = self.controller.deploy(
             DeployRequest(
-                stream_id, JOBS / script, arguments, master=MASTER, conf={**CONF, **(conf or {})}, settings=settings
+                stream_id,
+                JOBS / script,
+                arguments,
+                master=drivers.master,
+                conf={**CONF, **drivers.conf, **(conf or {})},
+                settings=settings,
+                launcher=drivers.launcher,
             )
         )
         return Running(self, stream_id, view.deployment_id)

@@ -21,22 +21,25 @@ from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.protocol.events import Accepted, Claimed, QueryStarted, Stopped
 from benchmarks.grounds import Ground, busy, on_disk, on_s3
-from benchmarks.jobs_at_work import BareRun
+from benchmarks.kubernetes_ground import on_kubernetes
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
 from benchmarks.session import Session
 from benchmarks.streams import Running, Streams
+from benchmarks.yarn_ground import on_yarn
 
 NAME, BUSY, ON_S3, ON_S3_BUSY = "upgrade-gap", "busy-upgrade-gap", "s3-upgrade-gap", "busy-s3-upgrade-gap"
+ON_YARN, ON_KUBERNETES = "yarn-upgrade-gap", "kubernetes-upgrade-gap"
 SCRIPT = "delays_by_week.py"
 QUERY = "delays"
 FILES_PER_BATCH = 1
 PAIRS, QUICK_PAIRS = 5, 2
+PAIRS_ON_CLUSTERS, QUICK_PAIRS_ON_CLUSTERS = 3, 1
 WARM_BATCH_ID = 8
 BATCHES_LOOKED_AT = 6
 START_SECONDS = 300.0
 UPGRADE_SECONDS = 600.0
 BUSY_CORES = 2
-GOAL, GOAL_ON_S3 = 0.12, 0.25
+GOAL, GOAL_ON_S3, GOAL_ON_CLUSTERS = 0.12, 0.25, 0.25
 PHASES = (
     ("until_stopped_seconds", "the old one has ended and is kept"),
     ("until_ended_seconds", "seen"),
@@ -89,11 +92,36 @@ def run_on_s3_busy(session: Session) -> list[Result]:
         return [_result(ON_S3_BUSY, _pairs(session, ground), GOAL_ON_S3)]
 
 
-def _pairs(session: Session, ground: Ground) -> list[tuple[Gap, Gap]]:
-    """Measure pairs in alternating order."""
+def run_on_yarn(session: Session) -> list[Result]:
+    """Drivers are applications in cluster mode with one executor each."""
+    with on_yarn(session.folder / ON_YARN) as ground:
+        plain = "the plain job is killed by the ResourceManager and submitted when none of its processes is left"
+        return [
+            _result(
+                ON_YARN, _pairs(session, ground, PAIRS_ON_CLUSTERS, QUICK_PAIRS_ON_CLUSTERS), GOAL_ON_CLUSTERS, plain
+            )
+        ]
+
+
+def run_on_kubernetes(session: Session) -> list[Result]:
+    """Drivers are pods; raises as ``on_kubernetes``."""
+    with on_kubernetes(session.folder / ON_KUBERNETES, session.flights()) as ground:
+        plain = "the plain job is spark-submit in client mode in a pod, which is deleted, and created when it is gone"
+        return [
+            _result(
+                ON_KUBERNETES,
+                _pairs(session, ground, PAIRS_ON_CLUSTERS, QUICK_PAIRS_ON_CLUSTERS),
+                GOAL_ON_CLUSTERS,
+                plain,
+            )
+        ]
+
+
+def _pairs(session: Session, ground: Ground, most: int = PAIRS, least: int = QUICK_PAIRS) -> list[tuple[Gap, Gap]]:
+    """Measure pairs in alternating order; so few of them in a quick session."""
     bench = _Bench(ground, session.flights())
     pairs: list[tuple[Gap, Gap]] = []
-    for number in range(1, (QUICK_PAIRS if session.quick else PAIRS) + 1):
+    for number in range(1, (least if session.quick else most) + 1):
         if number % 2:
             upgraded, resubmitted = bench.upgraded(number), bench.resubmitted(number)
         else:
@@ -140,13 +168,13 @@ class _Bench:
         place, ground = self._ground.work / name, self._ground
         place.mkdir(parents=True, exist_ok=True)
         arguments = (*self._arguments(name), "--checkpoint", ground.checkpoint_location(name))
-        with BareRun(SCRIPT, arguments, place / "first.log", ground.spark_words) as old:
+        with ground.run_plain(SCRIPT, arguments, place / "first.log") as old:
             old.wait(lambda: WARM_BATCH_ID in ground.plain_commits(name), "the warm batch", START_SECONDS)
             SYSTEM_CLOCK.sleep(SYSTEM_CLOCK.jitter() * _batch_seconds(ground.plain_commits(name)))
             old.stop(START_SECONDS)
         before = ground.plain_commits(name)
         first_id = max(before) + 1
-        with BareRun(SCRIPT, arguments, place / "second.log", ground.spark_words) as new:
+        with ground.run_plain(SCRIPT, arguments, place / "second.log") as new:
             new.wait(lambda: first_id in ground.plain_commits(name), "the first batch", START_SECONDS)
         self._check_load(first_id)
         return Gap(ground.plain_commits(name)[first_id] - before[first_id - 1], _batch_seconds(before), {})
@@ -202,7 +230,7 @@ def _phases(last_commit_at: float, moments: Mapping[str, float]) -> dict[str, fl
     return phases
 
 
-def _result(name: str, pairs: list[tuple[Gap, Gap]], goal: float) -> Result:
+def _result(name: str, pairs: list[tuple[Gap, Gap]], goal: float, *notes: str) -> Result:
     ratios = [upgraded.seconds / resubmitted.seconds for upgraded, resubmitted in pairs]
     upgraded_ones = [upgraded for upgraded, _ in pairs]
     phases = {phase: median(gap.phases[phase] for gap in upgraded_ones) for phase in upgraded_ones[0].phases}
@@ -230,5 +258,6 @@ def _result(name: str, pairs: list[tuple[Gap, Gap]], goal: float) -> Result:
         notes=(
             f"pairs from {min(ratios):.2f} to {max(ratios):.2f}; batches of {batches:.2f} s",
             f"what is left, each after the one before (medians): {left}",
+            *notes,
         ),
     )

@@ -1,4 +1,4 @@
-"""``python -m demo [--s3] [--out DIR]``."""
+"""``python -m demo [--chapter NAME] [--s3] [--out DIR]``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from demo import life, rescale
 from demo.acts import LifeError
-from demo.life import live
+
+CHAPTERS = {"life": life.live, "rescale": rescale.live}
 
 
 def main() -> int:
@@ -21,9 +23,16 @@ def main() -> int:
     parser.add_argument(
         "--s3", action="store_true", help="checkpoints too on a real S3 server: versitygw, without Go moto's"
     )
+    parser.add_argument(
+        "--chapter",
+        choices=sorted(CHAPTERS),
+        default="life",
+        help="life: upgraded and drained (default); rescale: state in another number of partitions, and migrated",
+    )
     options = parser.parse_args()
     console = Console(soft_wrap=True)
     try:
+        live = CHAPTERS[options.chapter]
         exact = live(options.out.resolve(), console, checkpoints_on_s3=options.s3)
     except LifeError as error:
         console.print(f"[red]{error}[/]")

@@ -48,10 +48,10 @@ def live(out: Path, console: Console, *, checkpoints_on_s3: bool) -> bool:
         where = running.enter_context(place(out, checkpoints_on_s3=checkpoints_on_s3))
         console.print(f"the home: {where.words}", highlight=False)
         controller = Controller.local(Home(where.config), clock=SYSTEM_CLOCK, requested_by="the demo")
-        running.callback(_end_drivers, controller)
+        running.callback(end_drivers, controller)
         console.rule("a real Airflow on loopback")
         airflow = running.enter_context(_airflow(out, where))
-        feed = _feed(out, SECONDS_BETWEEN_FILES)
+        feed = feed_into(out, SECONDS_BETWEEN_FILES)
         running.callback(feed.stop)
         feed.start()
         _acts(console, controller, airflow, feed, out, where.conf)
@@ -59,7 +59,7 @@ def live(out: Path, console: Console, *, checkpoints_on_s3: bool) -> bool:
         return _judge(console, controller, out, where, began, _without_us(out))
 
 
-def _feed(folder: Path, seconds_between_files: float) -> Feed:
+def feed_into(folder: Path, seconds_between_files: float) -> Feed:
     return Feed(
         RECORDING,
         folder / "incoming",
@@ -71,7 +71,7 @@ def _feed(folder: Path, seconds_between_files: float) -> Feed:
 
 def _without_us(out: Path) -> Move:
     old, new = JOBS / "count_by_origin.py", JOBS / "count_by_origin_v2.py"
-    feed = _feed(out / "plain", SECONDS_BETWEEN_FILES_IN_UPGRADE)
+    feed = feed_into(out / "plain", SECONDS_BETWEEN_FILES_IN_UPGRADE)
     seconds = plain.downtime_seconds(feed, old, new, out / "plain")
     return Move(old.stem, new.stem, seconds, WITHOUT_US)
 
@@ -120,8 +120,8 @@ def _judge(console: Console, controller: Controller, out: Path, where: Place, be
     found = lineage_of(controller.home, STREAM)
     lineage, moves = found.to_json(), [*moves_of(lanes, found, UPGRADES, where), without_us]
     console.rule("every row compared")
-    _print(console, verdicts, moves)
-    console.print(f"audit: {_verdict(lineage)}", highlight=False)
+    print_verdicts(console, verdicts, moves)
+    console.print(f"audit: {audit_words(lineage)}", highlight=False)
     seconds = SYSTEM_CLOCK.monotonic_seconds() - began
     dropped = sum(lane.dropped_rows for lane in lanes)
     facts = {
@@ -130,7 +130,7 @@ def _judge(console: Console, controller: Controller, out: Path, where: Place, be
         "home": where.words,
         "snapshots": ", ".join(m.snapshot_id for m in controller.snapshots.all(STREAM)),
         "rows dropped as late, by Spark's count": str(dropped),
-        "audit": _verdict(lineage),
+        "audit": audit_words(lineage),
         "whole life": f"{seconds:.0f} s",
     }
     target = out / "index.html"
@@ -139,7 +139,7 @@ def _judge(console: Console, controller: Controller, out: Path, where: Place, be
     return all(verdict.exact for verdict in verdicts) and not dropped and bool(lineage["ok"])
 
 
-def _verdict(lineage: Mapping[str, object]) -> str:
+def audit_words(lineage: Mapping[str, object]) -> str:
     if lineage["ok"]:
         return "every deployment began exactly where its predecessor ended, by the logs alone"
     return f"broken: {lineage['gaps']} {lineage['overlaps']}"
@@ -164,7 +164,7 @@ def _verdicts(
     return verdicts
 
 
-def _print(console: Console, verdicts: list[compare.Verdict], moves: list[Move]) -> None:
+def print_verdicts(console: Console, verdicts: list[compare.Verdict], moves: list[Move]) -> None:
     table = Table(title="rows in, rows out")
     for column in ("compared", "flights in", "rows out", "keys", "verdict"):
         table.add_column(column, justify="right" if column in ("flights in", "rows out", "keys") else "left")
@@ -204,7 +204,7 @@ def _airflow(out: Path, where: Place) -> Iterator[Any]:
         yield site
 
 
-def _end_drivers(controller: Controller) -> None:
+def end_drivers(controller: Controller) -> None:
     # Nothing that was started stays behind.
     for status in controller.statuses():
         if status.state in ("launching", "running", "draining", "stopping"):

@@ -22,6 +22,19 @@ MARKS = {
     "Drained": ("#7a3fd1", "drained"),
     "Stopped": ("#b3261e", "stopped"),
 }
+STORY = (
+    "20,000 real flights, read as files arrive by an unmodified PySpark script; upgraded with its state by one verb,"
+    " and then, after a drain, to a version that the state could not survive, by an example DAG in Airflow."
+)
+MEASURED = (
+    "From the last commit of one version to the first commit of the next, and the part of it in which no query ran;"
+    " once each, on this machine."
+)
+ABOUT_DOWNTIME = (
+    f"{MEASURED} The last row is the first upgrade once more, on a copy of the input, as it is done without us: the"
+    " plain job is stopped by a signal and submitted again. What it cannot do: know before the stop whether the new"
+    " version works."
+)
 STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 
 
@@ -32,26 +45,28 @@ def page(
     verdicts: list[Verdict],
     facts: dict[str, str],
     commit_note: str = "",
+    story: str = STORY,
+    about_downtime: str = ABOUT_DOWNTIME,
 ) -> str:
-    """The page as one HTML text without anything from outside."""
+    """The page as one HTML text without anything from outside.
+
+    Args:
+        story, about_downtime: HTML of what happened, and of how its downtime is measured.
+    """
     exact = all(verdict.exact for verdict in verdicts)
     headline = "Every row in is a row out: nothing lost, nothing doubled." if exact else "Rows differ: see below."
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width,initial-scale=1"><title>{escape(stream_id)}: a whole life</title>
 <style>{STYLE}</style></head><body>
 <h1>The life of <code>{escape(stream_id)}</code></h1>
-<p>20,000 real flights, read as files arrive by an unmodified PySpark script; upgraded with its state by one verb, and
-then, after a drain, to a version that the state could not survive, by an example DAG in Airflow.</p>
+<p>{story}</p>
 <div class="verdict{"" if exact else " bad"}">{headline}</div>
 <h2>What happened</h2>{_picture(lanes)}{_key()}
 <h2>Rows in, rows out</h2>
 <p>Each output row against a plain batch computation over the files that the snapshots say were read.</p>
 {_verdicts(verdicts)}
 <h2>Downtime</h2>
-<p>From the last commit of one version to the first commit of the next, and the part of it in which no query ran; once
-each, on this machine. The last row is the first upgrade once more, on a copy of the input, as it is done without us:
-the plain job is stopped by a signal and submitted again. What it cannot do: know before the stop whether the new
-version works. {escape(commit_note)}</p>
+<p>{about_downtime} {escape(commit_note)}</p>
 {_moves(moves)}
 {"".join(waterfall(move.downtime) for move in moves if move.downtime is not None)}
 <h2>Facts</h2>{_facts(facts)}

@@ -57,7 +57,12 @@ def tests_of_laws() -> dict[int, dict[str, set[str]]]:
 
 def tests_of_tier(tier: str) -> set[str]:
     """The tests of a tier, as ``folder/file.py::test``."""
-    return {test for test, _, of_tiers in _tests_with_tiers() if tier in of_tiers}
+    return {test for test, of_tiers in tiers_by_test().items() if tier in of_tiers}
+
+
+def tiers_by_test() -> dict[str, set[str]]:
+    """The tiers of each test, by ``folder/file.py::test``."""
+    return {test: of_tiers for test, _, of_tiers in _tests_with_tiers()}
 
 
 def breaks() -> list[dict[str, Any]]:

@@ -10,13 +10,19 @@ import dataclasses
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from airflow_streamstate import errors
+from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.observation import markdown_table
+from airflow_streamstate.declarations.model import StreamDeclaration
+from airflow_streamstate.launch.conformance import PROMISES
+from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.plan import model
 from airflow_streamstate.protocol.settings import AgentSettings
 
@@ -93,13 +99,70 @@ def table_of_client() -> str:
     return rows(("method", "what it does"), body)
 
 
+def table_of_declarations() -> str:
+    """Every field of the file of a stream, those of its objects with a dot."""
+
+    def fields(kind: type[BaseModel], below: str) -> Iterator[tuple[str, str, str]]:
+        for name, field in kind.model_fields.items():
+            choices = getattr(field.annotation, "__args__", (field.annotation,))
+            inner = next((one for one in choices if isinstance(one, type) and issubclass(one, BaseModel)), None)
+            if inner is not None:
+                yield from fields(inner, f"{below}{name}.")
+                continue
+            default = "" if field.is_required() or field.default in (None, "", (), {}) else f"`{field.default}`".lower()
+            yield f"`{below}{name}`", default, field.description or ""
+
+    return rows(("field", "default", "what it is"), fields(StreamDeclaration, ""))
+
+
 def summary_of(thing: object) -> str:
     """The first paragraph of a docstring in one line, without what it raises."""
     words = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split()).replace("``", "`")
     return re.sub(r" (Raises|Arguments and errors) .*", "", words)
 
 
+SUITES: Mapping[str, tuple[str, str]] = {
+    "local": ("tests/contract/launch/test_conformance.py", "fast"),
+    "ssh": ("tests/ssh/test_ssh_conformance.py", "full"),
+    "yarn": ("tests/yarn/test_yarn_conformance.py", "named"),
+    "kubernetes": ("tests/kubernetes/test_conformance.py", "named"),
+    "emr-serverless": ("tests/emr_live/test_emr_live.py", ""),
+    "emr-eks": ("tests/emr_live/test_emr_live.py", ""),
+}
+"""By launcher the file that runs the suite of the promises, and its tier; "" for one that was never run."""
+
+
+def table_of_launchers() -> str:
+    """Which launcher keeps which promise: by the tests of a tier, or not at all, with the reason below the table."""
+    launchers, reasons = Launchers(SYSTEM_CLOCK), list[str]()
+    for name, (file, _tier) in SUITES.items():
+        if not (ROOT / file).is_file():
+            raise SystemExit(f"the suite of {name} is not there: {file}")
+
+    def cell(name: str, promise: str) -> str:
+        limit = launchers.named(name).limits.get(promise)
+        if limit is None:
+            return SUITES[name][1] or "not run"
+        said = limit.rstrip(".")
+        said = said[0].upper() + said[1:]
+        if said not in reasons:
+            reasons.append(said)
+        return f"no ({reasons.index(said) + 1})"
+
+    body = [
+        [
+            " ".join((inspect.getdoc(promise) or "").split()).replace("``", "`"),
+            *(cell(name, promise.__name__) for name in SUITES),
+        ]
+        for promise in PROMISES
+    ]
+    table = rows(["promise", *(f"`{name}`" for name in SUITES)], body)
+    return f"{table}\n" + "".join(f"\n{number}. {said}." for number, said in enumerate(reasons, 1))
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
+    "launchers": table_of_launchers,
+    "declarations": table_of_declarations,
     "errors": table_of_errors,
     "settings": table_of_settings,
     "client": table_of_client,

@@ -1,4 +1,4 @@
-"""What holds for every test, and the S3 servers that several tiers use."""
+"""What holds for every test, and the servers that several folders use."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from support.tested_package import misplaced
 
 if TYPE_CHECKING:
     from support.s3_proxy import StrikingProxy
+    from support.yarn_cluster import YarnCluster
 
 TESTS = Path(__file__).parent
 
@@ -136,6 +137,15 @@ def azure_url() -> Iterator[str]:
         if endpoint_url is None:
             pytest.skip("Azurite is installed with npm, which is not here")
         yield endpoint_url
+
+
+@pytest.fixture(scope="session")
+def yarn() -> Iterator[YarnCluster]:
+    """A ResourceManager and a NodeManager."""
+    from support.yarn_cluster import yarn_cluster
+
+    with yarn_cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture(params=["moto", pytest.param("real", marks=pytest.mark.s3)])

@@ -14,7 +14,7 @@ HDFS_BACKED_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBacke
 ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 KNOWN_TRIGGERS = ("processingTime", "once", "availableNow")
 
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 STATE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 OFFSET_LOG_FORMAT = "spark.sql.streaming.offsetLog.formatVersion"
 _SINKS_NAMED = "spark.sql.streaming.queryEvolution.enableSinkEvolution"
@@ -29,7 +29,7 @@ def _is_true(value: str) -> bool:
 
 
 _REFUSED_SETTINGS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
-    (_PROVIDER, lambda value: value not in (HDFS_BACKED_PROVIDER, ROCKSDB_PROVIDER), "an unknown state store provider"),
+    (PROVIDER, lambda value: value not in (HDFS_BACKED_PROVIDER, ROCKSDB_PROVIDER), "an unknown state store provider"),
     (STATE_FORMAT, lambda value: value.strip() not in ("1", "2"), "this state checkpoint format"),
     (OFFSET_LOG_FORMAT, lambda value: value.strip() not in ("1", "2"), "this offset log format"),
     (_SINKS_NAMED, _is_true, "commit log 3, of named sinks,"),
@@ -72,7 +72,7 @@ def guard_start(conf: Mapping[str, str], options: Mapping[str, str], trigger: st
             value="true",
             next_step=f"Set {OFFSET_LOG_FORMAT} to 2, or remove the names.",
         )
-    if lowered.get(STATE_FORMAT.lower(), "1").strip() == "2" and lowered.get(_PROVIDER.lower()) != ROCKSDB_PROVIDER:
+    if lowered.get(STATE_FORMAT.lower(), "1").strip() == "2" and lowered.get(PROVIDER.lower()) != ROCKSDB_PROVIDER:
         raise _refused("state checkpoint format 2 is RocksDB's alone", setting=STATE_FORMAT, value="2")
 
 

@@ -140,7 +140,7 @@ def finish_seed(
         for path, source_key in drained_sources.items()
         if path.partition("/")[0] not in books
     }
-    place_files(building.store, {**_state_files(building, plan.batch_id), **sources}, target)
+    place_files(building.store, {**moved_state_files(building, plan.batch_id), **sources}, target)
     for folder, body in books.items():
         if body:
             building.store.put(target.key(f"sources/{folder}/0"), body)
@@ -197,8 +197,13 @@ def _commit_of_batch_0(building: Checkpoint) -> CommitEntry:
     return commit
 
 
-def _state_files(building: Checkpoint, batch_id: int) -> dict[str, str]:
-    """Path in the target -> key in the building area, of the state that batch 0 left."""
+def moved_state_files(building: Checkpoint, batch_id: int) -> dict[str, str]:
+    """The state that batch 0 of a checkpoint left, as that of ``batch_id``: path in the target -> key.
+
+    Raises:
+        UnsupportedCheckpointError: it was written with changelog checkpointing, and would want all changelogs.
+        DataError: it has more than one version.
+    """
     prefix = building.key("state/")
     found = {}
     for info in building.store.list_objects(prefix):

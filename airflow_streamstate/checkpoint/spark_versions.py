@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from airflow_streamstate.checkpoint.entries import OffsetEntry
-from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER, ROCKSDB_PROVIDER
+from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER, PROVIDER, ROCKSDB_PROVIDER
 from airflow_streamstate.errors import IncompatibleUpgradeError
 
 Line = tuple[int, int]
@@ -31,12 +31,11 @@ GONE_BACK_WITHOUT_STATE: frozenset[tuple[Line, Line]] = frozenset(
 """The same for queries without state, in offset log 1: their logs have had one form since 4.0."""
 OFFSET_LOG_2_SINCE: Line = (4, 2)
 """Older Sparks cannot read an entry of offset log 2."""
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
 
 def provider_of(entry: OffsetEntry | None) -> str:
     """The state store that an entry of the offset log pins; "" where there is none."""
-    return "" if entry is None else entry.conf.get(_PROVIDER, "")
+    return "" if entry is None else entry.conf.get(PROVIDER, "")
 
 
 def state_store_of(entry: OffsetEntry | None, *, has_state: bool) -> str:

@@ -19,6 +19,7 @@ from airflow_streamstate.cli.options import (
     allow_new_query_option,
     code_options,
     label_option,
+    launcher_options,
     master_option,
     on_query_failure_option,
     option,
@@ -56,6 +57,7 @@ from airflow_streamstate.controller.observe.views import DeploymentView
 @option("--give-up", is_flag=True, help="Remove the barriers, so that the query can be started again as it was.")
 @master_option
 @code_options
+@launcher_options
 @label_option
 @on_query_failure_option
 @setting_option

@@ -14,6 +14,7 @@ from airflow_streamstate.cli.options import (
     allow_new_query_option,
     code_options,
     discard_state_option,
+    launcher_options,
     on_query_failure_option,
     option,
     options,
@@ -32,21 +33,67 @@ _OF_A_CHANGE = frozenset(
         "conf",
         "environment",
         "master",
+        "launcher",
+        "launcher_options",
         *LISTS,
         "fresh_queries",
         "accept_lost_input",
     }
-    | {"discard_state", "on_query_failure"}
+    | {
+        "discard_state",
+        "on_query_failure",
+        "partitions",
+        "state_store",
+        "checkpoint_format",
+        "migration",
+        "auto_migrate",
+    }
+)
+partitions_option = option(
+    "--partitions",
+    type=int,
+    metavar="N",
+    heading="State",
+    help="Write the state anew in N partitions: Spark keeps the number that a checkpoint began with.",
+)
+state_store_option = option(
+    "--state-store",
+    metavar="NAME",
+    heading="State",
+    help="Write the state anew into this store: rocksdb.",
 )
 change_options = options(
     option("--app", "application", metavar="PATH", help="The new PySpark script, unmodified."),
     option("--master", metavar="URL", help="Spark's master."),
     code_options,
+    launcher_options,
     option("--label", "version_label", metavar="TEXT", help="Your own name of this version."),
     discard_state_option,
     allow_new_query_option,
     accept_lost_input_option,
     on_query_failure_option,
+    partitions_option,
+    state_store_option,
+    option(
+        "--checkpoint-format",
+        type=int,
+        metavar="N",
+        heading="State",
+        help="Write the state anew in Spark's state checkpoint format 1 or 2.",
+    ),
+    option(
+        "--migration",
+        metavar="FILE",
+        heading="State",
+        help="A Python file with functions from old to new state (airflow_streamstate.migration).",
+    ),
+    option(
+        "--auto-migrate",
+        is_flag=True,
+        heading="State",
+        help="Migrate state without a function where that is safe: an aggregate added, which begins with no rows, or"
+        " removed, others in another order, a wider type, a field added to a state variable.",
+    ),
     script_arguments,
 )
 
@@ -75,15 +122,23 @@ rehearsed_options = options(
 
 def names_anything(given: Mapping[str, Any]) -> bool:
     """Whether any of the ``change_options`` is given."""
-    return any(given.get(name) for name in _OF_A_CHANGE)
+    return any(_is_given(given.get(name)) for name in _OF_A_CHANGE)
+
+
+def _is_given(value: object) -> bool:
+    """A number is given, also 0, which the request then refuses."""
+    return bool(value) or (isinstance(value, int) and not isinstance(value, bool))
 
 
 def change_of(stream_id: str, given: Mapping[str, Any], ordering: Ordering) -> ChangeRequest:
     """The request; omitted options leave the stream as it is. Raises InvalidRequestError for an invalid one."""
-    named = {name: given[name] for name in _OF_A_CHANGE if given.get(name)}
+    named = {name: given[name] for name in _OF_A_CHANGE if _is_given(given.get(name))}
     named |= {**lists_of(named), **code_of(named)}
+    named.pop("launcher_options", None)
     if "application" in named:
         named["application"] = Path(named["application"])
+    if "migration" in named:
+        named["migration"] = Path(named["migration"])
     return ChangeRequest(
         stream_id=stream_id,
         reason=ordering.reason,

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +20,21 @@ import click
 
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.exits import status_of_findings
-from airflow_streamstate.cli.options import Verb, option, pass_session
+from airflow_streamstate.cli.options import Verb, key_values, option, pass_session
 from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.cli.start import launcher_of
 from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.request.resolved_request import named_launcher
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.launch.command import find_java
+from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.launch.known_bad import brought_names, installed_names, known_bad_among
+from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.launch.master import addresses_of, check_master, check_master_answers, own_disk_note
 from airflow_streamstate.launch.packages import connector_for
 from airflow_streamstate.launch.spark_home import home_of, own_spark_submit, version_of
 from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.protocol.records import LauncherChoice
 from airflow_streamstate.store.local import LocalStore
 
 ASK_SECONDS = 30
@@ -113,15 +119,26 @@ class Check:
 
 @click.command(cls=Verb)
 @option("--master", metavar="URL", help="Also check this master, and where its executors keep state.")
+@option("--launcher", metavar="NAME", help="Also check this launcher: its cluster, rights and room.")
+@option(
+    "--launcher-option",
+    "launcher_options",
+    multiple=True,
+    metavar="K=V",
+    callback=key_values,
+    help="An option of the launcher, as of deploy. Repeatable.",
+)
 @pass_session
-def doctor(session: ShellSession, master: str | None) -> int:
+def doctor(session: ShellSession, master: str | None, launcher: str | None, launcher_options: dict[str, str]) -> int:
     """Check this machine and the home, and say how to mend them.
 
     Checks Java, pyspark, what transformWithState needs, spark-submit, and releases that are known to fail; for a home,
-    whether it can be written with conditions, the packages of its streams, and the S3 connector; with --master, whether
-    it answers and its executors find the checkpoints. Exit status 1 if a check fails.
+    whether it can be written with conditions, the packages of its streams, which of them are not restarted any more,
+    and the S3 connector; with --master, whether it answers and its executors find the checkpoints; with --launcher,
+    what deploy would check there. Exit status 1 if a check fails.
     """
     checks = [*machine_checks(), *_home_checks(session), *_master_checks(session, master)]
+    checks += _launcher_checks(session, launcher_of(launcher, launcher_options), master)
     rows = [{"name": check.name, "ok": check.ok, "found": check.found, "mend": check.mend} for check in checks]
     well = all(check.ok for check in checks)
     session.emit({"ok": well, "checks": rows}, lambda console: render.checks(console, rows))
@@ -159,16 +176,21 @@ def _conf_folder() -> Path | None:
 
 
 def _stream_checks(home: Home) -> Iterator[Check]:
-    """The current deployments whose packages or jars are known to fail."""
+    """The streams that watchers gave up, and the current deployments whose packages or jars are known to fail."""
     for stream_id in home.stream_ids() if home.is_there() else ():
         with contextlib.suppress(StreamStateError):  # `status` and `list` report it
             control = home.control(stream_id)
-            deployment_id = control.need_register().value.deployment_id
+            register = control.need_register().value
+            deployment_id = register.deployment_id
             if deployment_id is None:
                 continue
+            is_restarted = register.restart_policy.on_failure != "nothing"
+            if is_restarted and register.restarts is not None and register.restarts.gave_up:
+                mend = f"`streamstate status {stream_id}` says more; `resume` or `deploy` starts it again."
+                yield Check(f"restarts of {stream_id}", False, f"given up: {register.restarts.gave_up}", mend)
             spec = control.spec(deployment_id)
             spark = next((plan.spark_version for plan in recorded_plans(control, deployment_id).values()), "")
-            brought = brought_names(spec.packages, spec.jars, spec.conf)
+            brought = brought_names(spec.packages, spec.jar_names, spec.conf)
             check = known_bad_check(f"stream {stream_id}", brought, spark)
             if not check.ok:
                 yield check
@@ -280,6 +302,41 @@ def _master_checks(session: ShellSession, master: str | None) -> Iterator[Check]
         if isinstance(checkpoints, LocalStore):
             note = own_disk_note(master, checkpoints.root)
             yield Check("checkpoints", True, f"warning: {note}" if note else f"{master} reaches {checkpoints.root}")
+
+
+def _launcher_checks(session: ShellSession, asked: LauncherChoice | None, master: str | None) -> Iterator[Check]:
+    """What a launcher refuses before it starts a driver."""
+    try:
+        choice = named_launcher(asked)
+    except StreamStateError as error:
+        yield Check("launcher", False, _fact(error), error.next_step)
+        return
+    if choice is None:
+        return
+    launchers, folder = Launchers(session.clock), Path(tempfile.gettempdir()) / "streamstate-doctor"
+    config = {}
+    with contextlib.suppress(StreamStateError):  # reported by the check of the home
+        if session.home_uri:
+            home = session.home()
+            config = {"home_uri": home.home.uri, "checkpoints_uri": home.checkpoints.uri}
+    try:
+        one = launchers.named(choice.name)
+        one.check(
+            LaunchRequest(
+                launch_key="d-0001-a0001",
+                application=str(folder / "job.py"),
+                master=master or one.default_master,
+                driver_config=config,
+                folder=str(folder),
+                log_path=str(folder / "driver.log"),
+                launcher=choice.name,
+                scope="doctor/doctor",
+                options=choice.options,
+            )
+        )
+        yield Check(f"launcher {choice.name}", True, "it takes drivers")
+    except StreamStateError as error:
+        yield Check(f"launcher {choice.name}", False, _fact(error), error.next_step)
 
 
 def _home_checks(session: ShellSession) -> Iterator[Check]:

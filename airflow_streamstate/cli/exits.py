@@ -72,6 +72,14 @@ def status_of_several(errors: Sequence[StreamStateError], done: int) -> int:
     return statuses.pop() if len(statuses) == 1 and not done else FAILED
 
 
+def status_of_applied(results: Iterable[str]) -> int:
+    """Of ``apply``, by the results of the streams that are not as declared."""
+    left = set(results)
+    if not left:
+        return DONE
+    return REFUSED if left == {"refused"} else FAILED
+
+
 def status_of_rehearsal(outcome: Literal["fits", "refused", "failed", "deadline"], *, is_as_asked: bool = True) -> int:
     """Of a rehearsal; ``is_as_asked``: whether the rows of its replay are those that were asked for."""
     return {

@@ -75,11 +75,11 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     ),
     "plan": ("interrupted; the rehearsal was ended, and the stream was not touched", ""),
     "replay": ("interrupted; the replay was ended, and the stream was not touched", ""),
-    **dict.fromkeys(("upgrade", "restart", "rollback", "continue", "approve", "reject"), _UPGRADED),
-    **dict.fromkeys(("status", "list", "events", "logs", "audit", "home doctor"), _LOOKED),
+    **dict.fromkeys(("upgrade", "rescale", "restart", "rollback", "continue", "approve", "reject"), _UPGRADED),
+    **dict.fromkeys(("status", "list", "events", "logs", "audit", "validate", "diff", "home doctor"), _LOOKED),
     **dict.fromkeys((f"snapshot {verb}" for verb in ("list", "inspect", "verify", "diff")), _LOOKED),
     **dict.fromkeys((f"snapshot {verb}" for verb in ("prune", "pin", "unpin", "export")), _AGAIN),
-    **dict.fromkeys(("home mirror", "home restore", "retire"), _AGAIN),
+    **dict.fromkeys(("home mirror", "home restore", "retire", "policy", "watch", "apply", "export"), _AGAIN),
 }
 
 

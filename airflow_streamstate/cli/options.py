@@ -416,6 +416,89 @@ on_query_failure_option = option(
     help="What a failed query does to the others: `fail` stops them and ends the deployment, `degrade` lets them run "
     "on, `script` leaves it to the script. The default of a new stream is `script`.",
 )
+
+
+def on_failure_option(heading: str) -> Callable[[Callback], Callback]:
+    """``--on-failure``, under this heading of the help."""
+    return option(
+        "--on-failure",
+        type=click.Choice(["restart", "alert", "nothing"]),
+        heading=heading,
+        help="What `streamstate watch` does when a driver fails: start it again, say it once, or only show it. The "
+        "default of a new stream is `nothing`.",
+    )
+
+
+def restart_options(heading: str) -> Callable[[Callback], Callback]:
+    """The values of a restart policy, under this heading of the help."""
+    return options(
+        on_failure_option(heading),
+        option(
+            "--initial-backoff",
+            "initial_backoff_seconds",
+            type=Seconds(0, 86_400),
+            metavar="SECONDS",
+            heading=heading,
+            help="From the first failure to the restart. 10 by default.",
+        ),
+        option(
+            "--backoff-factor",
+            type=click.FloatRange(1, 100),
+            metavar="N",
+            heading=heading,
+            help="How much longer each further backoff is. 2 by default.",
+        ),
+        option(
+            "--max-backoff",
+            "max_backoff_seconds",
+            type=Seconds(0, 86_400),
+            metavar="SECONDS",
+            heading=heading,
+            help="The longest backoff; up to a fifth is added at random. 300 by default.",
+        ),
+        option(
+            "--max-restarts",
+            type=click.IntRange(min=1, max=1_000_000),
+            metavar="N",
+            heading=heading,
+            help="After so many restarts within --restart-window the stream stays failed. 5 by default.",
+        ),
+        option(
+            "--restart-window",
+            "restart_window_seconds",
+            type=Seconds(1, 2_678_400),
+            metavar="SECONDS",
+            heading=heading,
+            help="See --max-restarts. 3600 by default.",
+        ),
+        option(
+            "--healthy-for",
+            "healthy_for_seconds",
+            type=Seconds(1, 2_678_400),
+            metavar="SECONDS",
+            heading=heading,
+            help="A driver that was healthy for so long makes all counts begin again. 600 by default.",
+        ),
+        option(
+            "--restore-lost-checkpoint/--no-restore-lost-checkpoint",
+            default=None,
+            heading=heading,
+            help="If a checkpoint is lost or damaged, go back to the newest good snapshot, and undo the sinks to it."
+            " By default the stream stays failed.",
+        ),
+    )
+
+
+def restart_policy_of(given: dict[str, Any]) -> dict[str, Any]:
+    """The given values of ``restart_options``, which are taken out of ``given``."""
+    from dataclasses import fields
+
+    from airflow_streamstate.protocol.restarts import RestartPolicy
+
+    values = {each.name: given.pop(each.name) for each in fields(RestartPolicy) if each.name in given}
+    return {name: value for name, value in values.items() if value is not None}
+
+
 max_snapshot_age_option = option(
     "--max-snapshot-age",
     "max_snapshot_age_seconds",
@@ -484,7 +567,13 @@ code_options = options(
         heading=_CODE,
         help="Files beside the script, with commas or repeated; pinned.",
     ),
-    option("--jars", multiple=True, metavar="PATH", heading=_CODE, help="Jars, with commas or repeated; not pinned."),
+    option(
+        "--jars",
+        multiple=True,
+        metavar="PATH",
+        heading=_CODE,
+        help="Jars, with commas or repeated: paths of this machine, pinned; or URIs, as they are.",
+    ),
     option(
         "--allow-literal-secrets",
         is_flag=True,
@@ -493,3 +582,23 @@ code_options = options(
     ),
 )
 """What the driver gets beside the script: configuration, environment, packages, jars, files and its folder."""
+launcher_options = options(
+    option(
+        "--launcher",
+        metavar="NAME",
+        heading=_CODE,
+        help="What starts the drivers: local, kubernetes, yarn, ssh, emr-serverless, emr-eks, or one of another"
+        " package.",
+    ),
+    option(
+        "--launcher-option",
+        "launcher_options",
+        multiple=True,
+        metavar="K=V",
+        callback=key_values,
+        heading=_CODE,
+        help="An option of the launcher, as namespace=streams; lists and objects in JSON, @FILE for a file's text."
+        " Repeatable.",
+    ),
+)
+"""What starts the drivers."""

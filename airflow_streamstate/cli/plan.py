@@ -21,6 +21,7 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.rehearsal.planning import DEADLINE_SECONDS, MOST_BATCHES, RecordedPlans
 from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
 from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.plan.migrating import operator_name
 from airflow_streamstate.plan.model import (
     PlannedSink,
     PlannedSource,
@@ -30,6 +31,7 @@ from airflow_streamstate.plan.model import (
     Window,
 )
 from airflow_streamstate.plan.report import PlanReport, QueryReport, ran_again, replay_sentences, to_markdown
+from airflow_streamstate.protocol.rehearsals import RewrittenTable
 
 _LONGEST_LINE = 160
 _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))
@@ -127,8 +129,23 @@ def _differences(console: Console, name: str, query: QueryReport) -> None:
         console.print(shown(f"      -> {each.remedy}"))
     for advice in query.advice:
         console.print(shown(f"  {name}: {advice.code}: {advice.text}"))
+    for line in () if query.rehearsed is None else map(rewritten_words, query.rehearsed.rewritten):
+        console.print(shown(f"  {name}: {line}"))
+    for line in [
+        sample for table in (() if query.rehearsed is None else query.rehearsed.rewritten) for sample in table.samples
+    ]:
+        console.print(shown(f"      {_cut(line)}"))
     for note in () if query.rehearsed is None else (*ran_again(query.rehearsed), *query.rehearsed.notes):
         console.print(shown(f"  {name}: {note}"))
+
+
+def rewritten_words(table: RewrittenTable) -> str:
+    """What became of a table of state that was written anew."""
+    rows = "" if table.rows is None else f"{table.rows:,} rows"
+    where = f"state {table.table}: {rows} in {_count(table.partitions, 'partition')}".replace("  ", " ")
+    if table.is_migrated and table.dropped is not None and table.changed is not None:
+        return f"{where}: migrated, {table.changed:,} changed, {table.dropped:,} dropped"
+    return f"{where}: {'compared, no row differs' if table.is_equal else 'written anew'}"
 
 
 @click.command(cls=OrderVerb, takes=("reason", "request-id"))
@@ -279,7 +296,7 @@ def plan_tree_text(plan: QueryPlan) -> str:
         )
     for node in plan.nodes:
         indent = "  " * node.depth
-        mark = "" if node.operator_id is None else f"  [state {node.operator_id}]"
+        mark = _mark(plan, node.operator_id)
         if node.source is not None and node.source < len(plan.sources):
             lines.append(f"{indent}source {node.source}: {_source(plan.sources[node.source])}")
             continue
@@ -287,6 +304,14 @@ def plan_tree_text(plan: QueryPlan) -> str:
         if node.operator_id is not None and node.operator_id < len(plan.operators):
             lines += [_cut(f"{indent}  · {fact}") for fact in _facts(plan.operators[node.operator_id])]
     return "\n".join(lines)
+
+
+def _mark(plan: QueryPlan, operator_id: int | None) -> str:
+    """The number of an operator with state, and its name for migrations."""
+    if operator_id is None:
+        return ""
+    named = "" if operator_id >= len(plan.operators) else f": {operator_name(plan.operators[operator_id])}"
+    return f"  [state {operator_id}{named}]"
 
 
 def duration_text(milliseconds: int) -> str:

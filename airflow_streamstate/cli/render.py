@@ -158,11 +158,14 @@ def status(console: Console, row: Row) -> None:
         "why": row.get("why") if is_news else "",
         "started": f"{start.get('mode')} {start.get('snapshot_id') or ''}".strip(),
         "script": row.get("application"),
+        "driver": row.get("driver"),
+        **{f"{name}:": url for name, url in (row.get("links") or {}).items()},
         "version": row.get("version_label"),
         "heartbeat": age(row.get("heartbeat_age_seconds")),
         "snapshot": f"{row.get('snapshot_id') or ''} {age(row.get('snapshot_age_seconds'))}".strip(),
         "last event": _last_event(row.get("last_event")),
         "reason": row.get("attempt_reason"),
+        "on failure": row.get("restarts"),
         "deploying": row.get("intent"),
         "upgrade": row.get("upgrade"),
         "rows": row.get("repeats"),
@@ -228,6 +231,8 @@ def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
         if row["state"] in ("lost", "degraded", "unreadable"):
             why = row.get("error") or row.get("why")
             console.print(shown(f"{row['stream_id']} is {row['state']}: {why}"))
+        elif row["state"] == "failed" and row.get("restarts"):
+            console.print(shown(f"{row['stream_id']} is failed: {row['restarts']}"))
 
 
 def mirrored(console: Console, rows: Sequence[Row]) -> None:
@@ -279,12 +284,7 @@ def lineage(console: Console, row: Row) -> None:
             words = (one["deployment_id"], f"{one['mode']} {one['snapshot_id'] or ''}", name, *ids, query["evidence"])
             chain.add_row(*map(shown, words))
     console.print(chain)
-    if row["settled"]:
-        found = "beginnings were exact" if row["settled"]["ok"] else "not every beginning was exact"
-        text = (
-            f"up to {row['settled']['through']}: {found}, by an audit of {row['settled']['audited_at']}; pruned since"
-        )
-        console.print(shown(text, "" if row["settled"]["ok"] else "bold red"))
+    _settled_and_rewritten(console, row)
     for kind, key in (("gap", "gaps"), ("overlap", "overlaps"), ("undone", "undone"), ("backwards", "backwards")):
         for found in row[key]:
             place = f"{kind} at {found['deployment_id']}, {found['query']} {found['source']}".rstrip()
@@ -308,6 +308,18 @@ def lineage(console: Console, row: Row) -> None:
         but = f", as far as logs reach back ({recorded} by records alone)" if recorded else ""
         but += ", but for what was accepted by name" if any(row[key] for key in _BREAKS) else ""
         console.print(f"every deployment began exactly where its predecessor ended{but}", style="green")
+
+
+def _settled_and_rewritten(console: Console, row: Row) -> None:
+    for one in row["deployments"]:
+        if one["rewritten"]:
+            console.print(shown(f"{one['deployment_id']}: its state was {one['rewritten']}"))
+    if row["settled"]:
+        found = "beginnings were exact" if row["settled"]["ok"] else "not every beginning was exact"
+        text = (
+            f"up to {row['settled']['through']}: {found}, by an audit of {row['settled']['audited_at']}; pruned since"
+        )
+        console.print(shown(text, "" if row["settled"]["ok"] else "bold red"))
 
 
 def _sources_and_repeats(console: Console, row: Row) -> None:
@@ -550,3 +562,12 @@ def retired(console: Console, row: Row) -> None:
         return
     why = f": {row['reason']}" if row["reason"] else ""
     console.print(shown(f"{row['stream_id']} is retired since {row['retired_at']}, by {row['retired_by']}{why}"))
+
+
+def restart_policy(console: Console, row: Row) -> None:
+    """A restart policy, a line for each value."""
+    table = plain_table("value", "of the policy")
+    for name, value in row.items():
+        if name != "stream_id":
+            table.add_row(shown(str(value)), shown(name))
+    console.print(table)

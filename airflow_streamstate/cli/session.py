@@ -87,12 +87,10 @@ class ShellSession:
         """As ``Controller.status``, without importing the modules of the other verbs."""
         from airflow_streamstate.controller.context import ControllerContext
         from airflow_streamstate.controller.wait.watching import Watching
-        from airflow_streamstate.launch.local import LocalLauncher
+        from airflow_streamstate.launch.launchers import Launchers
 
-        context = ControllerContext.of(
-            self.home(), LocalLauncher(self.clock), self.clock, self.requested_by, None, None
-        )
-        return Watching(context).status(context.observer.observe(stream_id, deployment_id))
+        context = ControllerContext.of(self.home(), Launchers(self.clock), self.clock, self.requested_by, None, None)
+        return Watching(context).status(context.observer.observe(stream_id, deployment_id, to_be_shown=True))
 
     @property
     def requested_by(self) -> str:

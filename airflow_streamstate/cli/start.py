@@ -22,12 +22,15 @@ from airflow_streamstate.cli.options import (
     discard_state_option,
     key_values,
     label_option,
+    launcher_options,
     master_option,
     max_lag_option,
     max_snapshot_age_option,
     on_query_failure_option,
     option,
     pass_session,
+    restart_options,
+    restart_policy_of,
     script_arguments,
     stream_argument,
 )
@@ -36,8 +39,9 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.views import DeploymentView, StreamStatus
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
+from airflow_streamstate.launch.options import plain_options
 from airflow_streamstate.protocol.events import Noted
-from airflow_streamstate.protocol.records import StartMode
+from airflow_streamstate.protocol.records import LauncherChoice, StartMode
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
 
 
@@ -79,7 +83,7 @@ def read_offsets_file(path: str | None) -> dict[str, tuple[str, ...]]:
 
 _PATHS = ("py_files", "files")
 LISTS = (*_PATHS, "packages", "jars")
-SETTINGS = tuple(field.name for field in fields(AgentSettings))
+SETTINGS = tuple(field.name for field in fields(AgentSettings) if field.name != "keep_running")
 HEALTHY = "each query has committed a batch, or has found no input"
 setting_option = option(
     "--setting",
@@ -89,6 +93,14 @@ setting_option = option(
     callback=key_values,
     heading="Start",
     help=f"A setting of the agent in the driver: {', '.join(SETTINGS)}. Repeatable.",
+)
+
+
+keep_running_option = option(
+    "--keep-running",
+    is_flag=True,
+    heading="Start",
+    help="Wait for new parts where every part of every source is finished, instead of draining by itself.",
 )
 
 
@@ -104,6 +116,7 @@ setting_option = option(
 )
 @master_option
 @code_options
+@launcher_options
 @label_option
 @max_lag_option
 @option(
@@ -133,7 +146,9 @@ setting_option = option(
 )
 @max_snapshot_age_option
 @on_query_failure_option
+@restart_options("Restart")
 @setting_option
+@keep_running_option
 @option(
     "--mirror",
     "mirrors",
@@ -182,11 +197,13 @@ def deploy(
 
     In --conf, --env and arguments env://NAME stands for a secret of this shell's environment, looked up at each launch.
     """
+    restarts = restart_policy_of(given)
     request = deploy_request(
         session,
         stream_id,
         ordering,
         **given,
+        restart_policy=restarts,
         start=start_mode,
         offsets=read_offsets_file(offsets_path),
         mirrors=tuple(dict.fromkeys(session.controller().mirrors.open(uri).uri for uri in mirrors)),
@@ -208,16 +225,22 @@ def deploy(
 @click.command(cls=OrderVerb, waits_until=HEALTHY)
 @stream_argument
 @max_lag_option
+@restart_options("Restart")
 @assume_dead_option
 @pass_session
-def resume(session: ShellSession, stream_id: str, assume_dead: bool, max_lag: int | None, ordering: Ordering) -> None:
+def resume(
+    session: ShellSession, /, stream_id: str, assume_dead: bool, max_lag: int | None, ordering: Ordering, **given: Any
+) -> None:
     """Start the current deployment of STREAM again: its recorded code, on its own checkpoints.
 
     For a deployment that was stopped or killed, has finished or failed. After a drain use deploy.
     """
     _refuse_lag_without_wait(ordering, max_lag)
     controller = session.controller()
+    restarts = controller.supervision.checked(stream_id, restart_policy_of(given))
     view = controller.resume(stream_id, request_id=ordering.request_id, assume_dead=assume_dead, reason=ordering.reason)
+    if restarts:
+        controller.supervision.change_policy(stream_id, restarts)
     session.say(lambda console: render.resuming(console, view.to_json()))
     wait_and_emit(session, controller, view, ordering, max_lag)
 
@@ -228,14 +251,15 @@ def deploy_request(session: ShellSession, stream_id: str, ordering: Ordering, **
         **lists_of(given),
         **code_of(given),
         "application": Path(given["application"]),
-        "settings": _settings_of(session, given["settings"]),
+        "settings": _settings_of(session, given["settings"], keep_running=given.pop("keep_running", False)),
         "on_query_failure": given["on_query_failure"] or "script",
     }
+    del given["launcher_options"]
     return DeployRequest(stream_id=stream_id, **ordering.facts, **given)
 
 
-def _settings_of(session: ShellSession, named: Mapping[str, str]) -> AgentSettings | None:
-    if not named:
+def _settings_of(session: ShellSession, named: Mapping[str, str], *, keep_running: bool) -> AgentSettings | None:
+    if not named and not keep_running:
         return None
     unknown = sorted(set(named) - set(SETTINGS))
     if unknown:
@@ -246,7 +270,7 @@ def _settings_of(session: ShellSession, named: Mapping[str, str]) -> AgentSettin
         }
     except ValueError:
         raise click.UsageError("a setting is a number of seconds, or of bytes: NAME=VALUE") from None
-    return replace(default_settings(session.home().home.uri), **values)
+    return replace(default_settings(session.home().home.uri), keep_running=keep_running, **values)
 
 
 def split(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -261,12 +285,32 @@ def lists_of(given: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
 
 
 def code_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """``--modules`` and ``--working-folder`` as a request has them; None where they are not given."""
+    """``--modules``, ``--working-folder`` and the launcher as a request has them; None where they are not given."""
     folder = given.get("working_folder")
     return {
+        "launcher": launcher_of(given.get("launcher"), given.get("launcher_options") or {}),
         "modules": given.get("modules") or None,
         "working_folder": None if folder is None else Path(folder).expanduser().absolute(),
     }
+
+
+def launcher_of(name: str | None, options: Mapping[str, str]) -> LauncherChoice | None:
+    """The launcher of ``--launcher`` and its options: lists and objects read as JSON, ``@FILE`` as that file's text.
+
+    Without a name the options are those of the launcher that the stream has. None where neither is given.
+    """
+    if name is None and not options:
+        return None
+    found: dict[str, object] = {}
+    for key, text in options.items():
+        found[key] = text
+        if text.startswith("@"):
+            try:
+                found[key] = Path(text[1:]).expanduser().read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                reason = getattr(error, "strerror", None) or "it is no UTF-8"
+                raise click.UsageError(f"the file of the launcher's option {key} cannot be read: {reason}.") from None
+    return LauncherChoice(name or "", plain_options(found))
 
 
 def _refuse_lag_without_wait(ordering: Ordering, max_lag: int | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,22 +12,31 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from airflow_streamstate.cli.changes import change_of, change_options, rehearsed_options
-from airflow_streamstate.cli.exits import status_of_upgrade
+from airflow_streamstate.cli.changes import (
+    change_of,
+    change_options,
+    partitions_option,
+    rehearsed_options,
+    state_store_option,
+)
+from airflow_streamstate.cli.exits import DONE, status_of_upgrade
 from airflow_streamstate.cli.options import (
     Ordering,
     OrderVerb,
     Seconds,
     accept_lost_input_option,
     max_snapshot_age_option,
+    on_failure_option,
     option,
     options,
     pass_session,
+    restart_policy_of,
     stream_argument,
 )
 from airflow_streamstate.cli.render import plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.session import Report, ShellSession
 from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.rehearsal.partitions import SuggestedPartitions
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import (
     LEAST_SLOWER_FACTOR,
@@ -222,6 +231,19 @@ def _again(view: UpgradeView) -> str:
     return f" and {'run again by' if is_done else 'is to be run again by'} {last.returned_deployment_id}"
 
 
+def suggestions(console: Console, found: Sequence[SuggestedPartitions]) -> None:
+    """Printed by ``rescale --suggest``."""
+    if not found:
+        console.print("no query of it keeps state, as far as its plans are recorded")
+        return
+    table = plain_table("query", ">partitions", ">suggested")
+    for one in found:
+        table.add_row(shown(one.query_name), f"{one.now:,}", f"{one.partitions:,}")
+    console.print(table)
+    for one in found:
+        console.print(shown(f"  {one.query_name}: {one.reason}"))
+
+
 WAIT_SECONDS = 3_600.0
 SETTLE_SECONDS = 300.0
 """How long Ctrl-C waits at most until one version runs; Ctrl-C again leaves at once."""
@@ -329,7 +351,7 @@ class UpgradeVerb(OrderVerb):
     help="auto restores the state if it fits, else drains with --allow-drain.",
 )
 @option("--allow-drain", is_flag=True, help="auto may drain: open windows are written early.")
-@option("--needs-approval", is_flag=True, help="Wait until a person approves the plan: `approve`, `reject`.")
+@option("--needs-approval", is_flag=True, help="Wait for a person's `approve` or `reject`.")
 @_warm_option
 @_warm_return_option
 @option("--rehearse/--no-rehearsal", "runs_batches", default=True, heading="Rehearsal", help="As in `plan`.")
@@ -344,6 +366,7 @@ class UpgradeVerb(OrderVerb):
 @_healthy_options
 @_slower_option
 @_undo_command_option
+@on_failure_option("Start")
 @_if_busy_option
 @pass_session
 def upgrade(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
@@ -357,7 +380,59 @@ def upgrade(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
     Every step is recorded: after a crash, `continue` continues it from any machine.
     """
     controller = session.controller()
+    restarts = controller.supervision.checked(stream_id, restart_policy_of(given))
     request = UpgradeRequest(change=change_of(stream_id, given, ordering), **_of_an_upgrade(given))
+    begin = partial(_begin_with_policy, controller, request, restarts)
+    return _begin_and_run(session, controller, stream_id, begin, if_busy, ordering)
+
+
+def _begin_with_policy(
+    controller: Controller, request: UpgradeRequest, restarts: Mapping[str, Any], request_id: str | None
+) -> UpgradeView:
+    """Begin an upgrade; then, where it is not refused, change the restart policy."""
+    view = controller.upgrades.begin(request, request_id)
+    if restarts:
+        controller.supervision.change_policy(request.stream_id, restarts)
+    return view
+
+
+@click.command(cls=UpgradeVerb)
+@stream_argument
+@partitions_option
+@option("--suggest", is_flag=True, heading="State", help="Change nothing: say a number for each query, and why.")
+@state_store_option
+@_warm_option
+@_warm_return_option
+@rehearsed_options
+@_rehearsal_deadline_option
+@_healthy_options
+@_slower_option
+@_undo_command_option
+@_if_busy_option
+@pass_session
+def rescale(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
+    """Upgrade STREAM to what it runs now, with its state in another number of partitions.
+
+    The state is written anew on a fork, compared row by row and rehearsed with real rows while the stream runs; then
+    the stream is stopped, and its state written anew once more, as it is by then. `rollback` brings the old number
+    back.
+    """
+    controller = session.controller()
+    if given["suggest"] and given["partitions"] is not None:
+        raise click.UsageError("--suggest changes nothing: leave it out to rescale, or leave --partitions out.")
+    if given["suggest"]:
+        found = controller.plans.suggest_partitions(stream_id)
+        session.emit(
+            {"stream_id": stream_id, "queries": [each.to_json() for each in found]},
+            lambda console: suggestions(console, found),
+        )
+        return DONE
+    if given["partitions"] is None:
+        raise click.UsageError("--partitions N says in how many partitions; --suggest suggests a number.")
+    change = ChangeRequest(
+        stream_id, partitions=given["partitions"], state_store=given["state_store"], reason=ordering.reason
+    )
+    request = UpgradeRequest(change=change, mode="restore", **_of_a_rescale(given))
     begin = partial(controller.upgrades.begin, request)
     return _begin_and_run(session, controller, stream_id, begin, if_busy, ordering)
 
@@ -434,9 +509,13 @@ def rollback(session: ShellSession, /, stream_id: str, if_busy: str, ordering: O
 
 
 def _of_an_upgrade(given: dict[str, Any]) -> dict[str, Any]:
-    names = ("mode", "allow_drain", "accept_hazards", "runs_batches", "warm", "warm_return", "needs_approval")
+    names = ("mode", "allow_drain", "accept_hazards", "runs_batches", "needs_approval")
+    return {**{name: given[name] for name in names}, **_of_a_rescale(given)}
+
+
+def _of_a_rescale(given: dict[str, Any]) -> dict[str, Any]:
     return {
-        **{name: given[name] for name in (*names, "rehearse_batches", "rehearse_rows")},
+        **{name: given[name] for name in ("warm", "warm_return", "rehearse_batches", "rehearse_rows")},
         "rehearsal_within_seconds": given["rehearsal_within_seconds"],
         "undo_command": _words(given["undo_command"]),
         "healthy_when": _healthy_when(given),

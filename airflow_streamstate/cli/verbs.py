@@ -56,6 +56,10 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "adopt": Entry("Continue a query that ran without streamstate, as a stream.", "adopt", "adopt"),
         "skip": Entry("Commit a batch that always fails without its rows, and continue.", "orders", "skip"),
     },
+    "Restart": {
+        "watch": Entry("Watch every stream of the home; restart those that fail.", "watch", "watch"),
+        "policy": Entry("Show or change what happens when a stream fails.", "watch", "policy"),
+    },
     "Stop": {
         "stop": Entry("Stop after the batch in flight, and keep the state.", "orders", "stop"),
         "drain": Entry("Take no new input, flush every window and timer, and end.", "orders", "drain"),
@@ -65,6 +69,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Upgrade": {
         "plan": Entry("Say whether a change fits, before anything is stopped.", "plan", "plan"),
         "upgrade": Entry("Change the version, rehearsed before, undone if it fails.", "upgrade", "upgrade"),
+        "rescale": Entry("Give the state of a stream another number of partitions.", "upgrade", "rescale"),
         "restart": Entry("Hand the state over to a new driver of the same version.", "upgrade", "restart"),
         "rollback": Entry("Go back to the version before, in the first exact way.", "upgrade", "rollback"),
     },
@@ -73,6 +78,12 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "approve": Entry("Approve the plan of the waiting upgrade.", "under_way", "approve"),
         "reject": Entry("Reject it: the stream runs on as before.", "under_way", "reject"),
         "cancel": Entry("Give up the upgrade, rollback or drain that is under way.", "under_way", "cancel"),
+    },
+    "Files": {
+        "validate": Entry("Check the files of streams, each problem with its line.", "declared", "validate"),
+        "diff": Entry("Show what apply would do with the files of streams.", "declared", "diff"),
+        "apply": Entry("Make the streams of the home as their files say.", "declared", "apply"),
+        "export": Entry("Write the file of a stream, with its code.", "declared", "export"),
     },
     "Look": {
         "list": Entry("All streams of this home, one line each.", "look", "list_"),

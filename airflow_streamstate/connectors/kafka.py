@@ -244,7 +244,10 @@ class KafkaSource:
         return OpenKafka(source, spark.jvm)
 
     def remarks(self, source: Source) -> tuple[str, ...]:
-        return (_SILENT,) if source.options.get("failondataloss", "true").strip().lower() == "false" else ()
+        return (_SILENT,) if self.passes_over_lost(source) else ()
+
+    def passes_over_lost(self, source: Source) -> bool:
+        return source.options.get("failondataloss", "true").strip().lower() == "false"
 
     def explain(self, failure: str) -> str | None:
         return next((words for pattern, words in _REASONS if re.search(pattern, failure)), None)

@@ -242,6 +242,28 @@ class SendingOnceConnector(Protocol):
 
 
 @runtime_checkable
+class PassingOverConnector(Protocol):
+    """Also implemented by the connector of a source that has an option to pass over lost input."""
+
+    def passes_over_lost(self, source: Source) -> bool:
+        """Whether the options of this source say so. A resume then goes on although input is lost; ``remarks`` says
+        it.
+        """
+
+
+@runtime_checkable
+class FinishingConnector(Protocol):
+    """Also implemented by the connector of a source that may come to its end."""
+
+    def finished_parts(self, offset: str) -> int | None:
+        """How many parts an offset has, each read to its end; None where something may follow.
+
+        Raises:
+            ValueError: it is no offset of this kind of source.
+        """
+
+
+@runtime_checkable
 class TimedSource(Protocol):
     """Also implemented by an open source that knows when its input arrived."""
 

@@ -423,9 +423,12 @@ class TableSource:
         return OpenTable(source, spark)
 
     def remarks(self, source: Source) -> tuple[str, ...]:
-        if source.options.get("failondataloss", "true").strip().lower() == "false":
+        if self.passes_over_lost(source):
             return ("failOnDataLoss=false: versions that the table has no more are passed over without an error",)
         return ()
+
+    def passes_over_lost(self, source: Source) -> bool:
+        return source.options.get("failondataloss", "true").strip().lower() == "false"
 
     def explain(self, failure: str) -> str | None:
         return None

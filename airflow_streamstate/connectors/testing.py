@@ -20,6 +20,7 @@ from airflow_streamstate.connectors.source import (
     NarrowingConnector,
     OffsetOrder,
     OpenSource,
+    PassingOverConnector,
     Source,
     SourceConnector,
     Untold,
@@ -179,6 +180,10 @@ def check_source(
         if isinstance(connector, NarrowingConnector):
             _check_parts(connector, source, offsets[-1])
     for source in (*own, *foreign):
+        if isinstance(connector, PassingOverConnector):
+            _need(
+                isinstance(connector.passes_over_lost(source), bool), "whether it passes over lost input is yes or no"
+            )
         remarks = connector.remarks(source)
         _need(isinstance(remarks, tuple), "remarks are a tuple of sentences")
         _need(all(isinstance(remark, str) and remark for remark in remarks), "remarks are a tuple of sentences")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from airflow_streamstate.errors import DataError, ObjectExistsError
+from airflow_streamstate.errors import DataError, ObjectExistsError, ObjectMissingError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.records import Artifact
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import disk_errors
+from airflow_streamstate.store.transfer import pieces_of, put_pieces
 
 
 def pin(home: Store, stream_id: str, name: str, body: bytes) -> Artifact:
@@ -29,21 +32,31 @@ def pin(home: Store, stream_id: str, name: str, body: bytes) -> Artifact:
     return artifact
 
 
+def pin_pieces(home: Store, stream_id: str, artifact: Artifact, pieces: Iterable[bytes], size_bytes: int) -> None:
+    """As ``pin``, of a file of this digest that may be larger than memory.
+
+    Args:
+        pieces: its bytes; what they raise is raised, and nothing was pinned.
+        size_bytes: of all of them.
+    """
+    key = layout.artifact_key(stream_id, artifact.sha256, artifact.name)
+    if home.head(key) is None:
+        put_pieces(home, key, pieces, size_bytes)
+
+
 def read_pinned(home: Store, stream_id: str, artifact: Artifact) -> bytes:
     """The bytes of a pinned file, their digest checked.
 
     Raises:
         DataError: the home lacks it, or holds other bytes than were pinned.
     """
-    key = layout.artifact_key(stream_id, artifact.sha256, artifact.name)
-    stored = home.get(key)
-    if stored is None or hashlib.sha256(stored.body).hexdigest() != artifact.sha256:
-        raise DataError(
-            "a pinned file is missing or altered",
-            key=key,
-            next_step="Put the original bytes back under this key, or deploy the version anew.",
-        )
-    return stored.body
+    return b"".join(_pieces(home, stream_id, artifact))
+
+
+def check_pinned(home: Store, stream_id: str, artifact: Artifact) -> None:
+    """Check a pinned file, which may be larger than memory; raises as ``read_pinned``."""
+    for _ in _pieces(home, stream_id, artifact):
+        pass
 
 
 def materialise(home: Store, stream_id: str, artifact: Artifact, folder: Path) -> Path:
@@ -53,21 +66,48 @@ def materialise(home: Store, stream_id: str, artifact: Artifact, folder: Path) -
         DataError: as ``read_pinned``.
         UnavailableError, InvalidRequestError: the folder cannot be written; the disk is full.
     """
-    body = read_pinned(home, stream_id, artifact)
     target = folder / artifact.name
     with disk_errors("materialise", artifact.name, folder):
+        if target.is_file() and _sha256_of(target) == artifact.sha256:
+            return target
+    pieces = _pieces(home, stream_id, artifact)
+    first = next(pieces)  # what is not there leaves no folder
+    with disk_errors("materialise", artifact.name, folder):
         target.parent.mkdir(parents=True, exist_ok=True)
-        if not target.is_file() or hashlib.sha256(target.read_bytes()).hexdigest() != artifact.sha256:
-            _write_whole(target, body)
+        _write_whole(target, itertools.chain((first,), pieces))
     return target
 
 
-def _write_whole(target: Path, body: bytes) -> None:
+def _pieces(home: Store, stream_id: str, artifact: Artifact) -> Iterator[bytes]:
+    """The bytes of a pinned file; the last piece only where all have its digest."""
+    key = layout.artifact_key(stream_id, artifact.sha256, artifact.name)
+    digest, held = hashlib.sha256(), None
+    with contextlib.suppress(ObjectMissingError):
+        for piece in pieces_of(home, key):
+            digest.update(piece)
+            if held is not None:
+                yield held
+            held = piece
+    if held is None or digest.hexdigest() != artifact.sha256:
+        raise DataError(
+            "a pinned file is missing or altered",
+            key=key,
+            next_step="Put the original bytes back under this key, or deploy the version anew.",
+        )
+    yield held
+
+
+def _sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_whole(target: Path, pieces: Iterable[bytes]) -> None:
     # A unique name: of two launches of one attempt at once, neither may move the other's half-written file.
     handle, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(body)
+            file.writelines(pieces)
         Path(name).replace(target)
     except BaseException:
         Path(name).unlink(missing_ok=True)

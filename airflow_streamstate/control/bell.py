@@ -14,6 +14,8 @@ from typing import Self
 
 from airflow_streamstate.clock import Clock
 
+ASKED_TO_END = "asked_to_end"
+"""A file in the folder of a driver, made by what leads its processes when the machine asks these to end (SIGTERM)."""
 LISTENS_EVERY_SECONDS = 0.01
 TO_DRIVER, OF_DRIVER = "to_driver.bell", "of_driver.bell"
 """Rung by a controller that has written something for the driver, and by the driver for controllers."""

@@ -17,6 +17,7 @@ from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.codec import from_json
 from airflow_streamstate.protocol.commands import (
+    BY_THE_DRIVER,
     CancelRequest,
     Command,
     DrainNotification,
@@ -181,13 +182,22 @@ def of_kind(
 
 
 def pending_drain(
-    statuses: Mapping[str, CommandStatus], *, stream_id: str, deployment_id: str, now: datetime
+    statuses: Mapping[str, CommandStatus],
+    *,
+    stream_id: str,
+    deployment_id: str,
+    now: datetime,
+    is_from_outside: bool = False,
 ) -> tuple[DrainNotification, int] | None:
-    """The drain that the deployment has to obey (in time or begun, not ended, not cancelled), with its number."""
+    """The drain that the deployment has to obey (in time or begun, not ended, not cancelled), with its number.
+
+    ``is_from_outside``: leave out one that the driver has ordered itself.
+    """
     cancelled = cancelled_drains(statuses, stream_id=stream_id, deployment_id=deployment_id, now=now)
     over = {drain.command_id for drain, _ in cancelled}
     for drain, status in of_kind(statuses, DrainNotification):
         is_ours = (drain.stream_id, drain.deployment_id) == (stream_id, deployment_id)
+        is_ours = is_ours and not (is_from_outside and drain.requested_by == BY_THE_DRIVER)
         if is_ours and status.holds(now) and drain.command_id not in over:
             return drain, status.number
     return None

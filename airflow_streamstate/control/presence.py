@@ -175,14 +175,16 @@ class HomePresence:
 
     def record_id(self) -> str | None:
         """The id in the home's record; None where there is none."""
-        key = layout.home_key()
-        stored = self.home.get(key)
-        if stored is None:
-            return None
         try:
-            return from_bytes(stored.body, key=key, expected=HomeRecord).home_id
+            return self.identity()
         except DataError:
             return _UNREADABLE
+
+    def identity(self) -> str | None:
+        """As ``record_id``; raises DataError where the record cannot be read."""
+        key = layout.home_key()
+        stored = self.home.get(key)
+        return None if stored is None else from_bytes(stored.body, key=key, expected=HomeRecord).home_id
 
     def has_own_record(self) -> bool:
         """Whether the record of the home is the one that ``bind`` has seen; False where that saw none."""

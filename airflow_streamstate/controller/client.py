@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.idempotency import request_id_or_new
 from airflow_streamstate.controller.mirrors import Mirrors
 from airflow_streamstate.controller.observe.bounded_runs import is_between_runs
-from airflow_streamstate.controller.observe.logs import LogReader
+from airflow_streamstate.controller.observe.logs import FileLog, Log, LogReader, TailedLog
 from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, StreamStatus
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
@@ -32,6 +33,8 @@ from airflow_streamstate.controller.request.resolved_request import resolve_requ
 from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.controller.snapshots import Snapshots
 from airflow_streamstate.controller.state_reader.readings import Readings
+from airflow_streamstate.controller.supervise.supervision import Supervision
+from airflow_streamstate.controller.supervise.watcher import Line, Watcher
 from airflow_streamstate.controller.upgrade.tools import UpgradeVerbs
 from airflow_streamstate.controller.upgrade.upgrades import Upgrades, describe_holder
 from airflow_streamstate.controller.wait.condition import WaitCondition, WaitResult
@@ -39,8 +42,8 @@ from airflow_streamstate.controller.wait.notifications import Notifications
 from airflow_streamstate.controller.wait.waiting import Report, Waits
 from airflow_streamstate.controller.wait.watching import Watching, redacted_event, secrets_in_log
 from airflow_streamstate.errors import DataError, DeadlineExceededError, StreamNotFoundError
-from airflow_streamstate.launch.interface import Launcher
-from airflow_streamstate.launch.local import LocalLauncher
+from airflow_streamstate.launch.interface import LOCAL, Launcher, LaunchHandle
+from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol.commands import DEFAULT_SNAPSHOT_TERMS, DEFAULT_TERMS, DrainTerms, SnapshotTerms
 
 LOG_TAIL_BYTES = 65_536
@@ -87,6 +90,7 @@ class Controller:
         self.upgrades = Upgrades(
             self._context, UpgradeVerbs(self._attempts, self._deployer, self._orders, self._waits, self.plans)
         )
+        self.supervision = Supervision(self._context, self._attempts, self.upgrades)
         self._waits.add("rehearsed", self._look_at_rehearsal)
         self._waits.add("upgrade", self._look_for_upgrade_work)
         self._waits.add("free", self._look_for_no_upgrade)
@@ -100,8 +104,8 @@ class Controller:
         requested_by: str = "unknown",
         spark_connections: SparkConnections | None = None,
     ) -> Controller:
-        """A controller whose drivers run on this machine."""
-        return cls(home, LocalLauncher(clock), clock, requested_by, spark_connections)
+        """A controller whose drivers run on this machine, or where their version's launcher starts them."""
+        return cls(home, Launchers(clock), clock, requested_by, spark_connections)
 
     # deploy and resume
 
@@ -188,6 +192,10 @@ class Controller:
                 break
             found = spec.start.predecessor_id
         return found
+
+    def watcher(self, say: Callable[[Line], None], *, host: str | None = None, trusts_clocks: bool = False) -> Watcher:
+        """A watcher of the streams of this home; arguments as ``Watcher``."""
+        return Watcher(self._context, self.supervision, say, host=host, trusts_clocks=trusts_clocks)
 
     # commands
 
@@ -299,7 +307,7 @@ class Controller:
 
     def status(self, stream_id: str, deployment_id: str | None = None) -> StreamStatus:
         """The status of a stream, or of one deployment. Raises StreamNotFoundError, DeploymentNotFoundError."""
-        return self._watching.status(self._observer.observe(stream_id, deployment_id))
+        return self._watching.status(self._observer.observe(stream_id, deployment_id, to_be_shown=True))
 
     def statuses(self) -> list[StreamStatus]:
         """The status of every stream of the home; an unreadable stream does not hide the others."""
@@ -348,18 +356,24 @@ class Controller:
         control = self.home.control(stream_id)
         number = seen.attempt if attempt is None else attempt
         handle = self._observer.handle(control, seen.deployment_id, number)
-        path = None if handle is None else handle.data.get("log_path")
 
         def has_ended() -> bool:
             found = self._observer.handle(control, seen.deployment_id, number)
             return found is None or self._observer.status(found).state not in ("running", "pending")
 
         return LogReader(
-            Path(path) if isinstance(path, str) else None,
-            tail_bytes,
-            lambda: secrets_in_log(seen.spec, handle, self.home),
+            self._log_of(handle, tail_bytes),
+            lambda: secrets_in_log(self._context, seen.spec, handle),
             has_ended,
         )
+
+    def _log_of(self, handle: LaunchHandle | None, tail_bytes: int) -> Log:
+        if handle is None:
+            return FileLog(None, tail_bytes)
+        if handle.launcher != LOCAL:
+            return TailedLog(lambda count: self._context.launcher.logs(handle, count), tail_bytes)
+        path = handle.data.get("log_path")
+        return FileLog(Path(path) if isinstance(path, str) else None, tail_bytes)
 
     # wait
 

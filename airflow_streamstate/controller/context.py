@@ -16,11 +16,15 @@ from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.observe import Observer
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchStatus
+from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol.register import StreamRegister
 
 AFTER_LAST_WORD_SECONDS = 15.0
 """How long a driver may live on after its terminal event, in addition to ``exit_grace_seconds``."""
 POLL_SECONDS = 0.2
+SILENCE_POLL_SECONDS = 2.0
+SILENCE_MARGIN_SECONDS = 15.0
+"""Beyond ``lost_after_seconds``: processes that end take their last heartbeat some seconds after the report."""
 
 
 class EndProver:
@@ -35,7 +39,8 @@ class EndProver:
     def prove(self, control: StreamControl, seen: Observation, *, assume_dead: bool = False) -> None:
         """Make sure that no driver of the observed attempt runs or ever will.
 
-        Waits a bounded time for a driver that has written its terminal event.
+        Waits a bounded time for a driver that has written its terminal event, and for the silence of one whose end its
+        cluster only reports.
 
         Raises:
             ConflictError: the driver runs, or its state is unknown and ``assume_dead`` is false.
@@ -48,6 +53,8 @@ class EndProver:
                 raise _unknown(seen, "no launch of it is recorded")
         else:
             status = self._settled(seen.handle, seen)
+            if status.reported_end and not assume_dead:
+                status = self.silent(control, seen, status)
             if status.has_ended:
                 return
             if status.state != "unknown":
@@ -60,6 +67,23 @@ class EndProver:
             if not self._drivers.close(control, seen.deployment_id, seen.attempt, why):
                 next_step = f"`streamstate status {seen.stream_id}` shows it."
                 raise _conflict("the driver has just come to life", seen, next_step)
+
+    def silent(self, control: StreamControl, seen: Observation, status: LaunchStatus) -> LaunchStatus:
+        """Wait until a driver of a reported end counts as ended by its silence (``with_believed_end``), or shows life.
+
+        Returns:
+            The status by then: ``gone``, or ``unknown`` for one that still writes.
+        """
+        limit_seconds = seen.spec.settings.lost_after_seconds
+        deadline = self._clock.monotonic_seconds() + limit_seconds + SILENCE_MARGIN_SECONDS
+        while status.reported_end and self._clock.monotonic_seconds() < deadline:
+            now = self._observer.look(control, control.need_register(), seen.deployment_id)
+            if now.attempt != seen.attempt or now.launch_status is None:
+                return status
+            status = now.launch_status
+            if status.reported_end:
+                self._clock.sleep(min(SILENCE_POLL_SECONDS, limit_seconds))
+        return status
 
     def _settled(self, handle: LaunchHandle, seen: Observation) -> LaunchStatus:
         patience = seen.spec.settings.exit_grace_seconds + AFTER_LAST_WORD_SECONDS if seen.terminal is not None else 0.0
@@ -94,7 +118,7 @@ class ControllerContext:
     """What the verbs of one controller share; ``requested_by`` is the caller's name, for records."""
 
     home: Home
-    launcher: Launcher
+    launcher: Launchers
     clock: Clock
     requested_by: str
     observer: Observer
@@ -112,10 +136,11 @@ class ControllerContext:
         look_up: LookUp | None = None,
     ) -> ControllerContext:
         """The context of a controller over this home and launcher."""
-        observer = Observer(home, launcher, clock)
-        drivers = Drivers(home, launcher, clock, spark_connections, look_up)
-        endings = EndProver(observer, drivers, launcher, clock)
-        return cls(home, launcher, clock, requested_by, observer, drivers, endings)
+        launchers = Launchers.of(launcher, clock)
+        observer = Observer(home, launchers, clock)
+        drivers = Drivers(home, launchers, clock, spark_connections, look_up)
+        endings = EndProver(observer, drivers, launchers, clock)
+        return cls(home, launchers, clock, requested_by, observer, drivers, endings)
 
     def update_register(
         self,

@@ -230,6 +230,15 @@ def decide_start(
     mode = _mode_of(manifest)
     if request.start not in (None, mode):
         return Refused(_contradiction(request, manifest, mode))
+    if request.rewrite is not None and mode != "restore":
+        return Refused(
+            InvalidRequestError(
+                "the stream is drained, so there is no state to write anew: a seed begins in the new form",
+                snapshot_id=manifest.snapshot_id,
+                next_step="Leave the rewrite out; for another number of partitions give the setting (--conf"
+                " spark.sql.shuffle.partitions=N).",
+            )
+        )
     left = _state_left(manifest)
     if left and not request.discard_state:
         return Refused(
@@ -250,6 +259,7 @@ def decide_start(
         discard_state=request.discard_state,
         fresh_queries=request.fresh_queries,
         accept_lost_input=request.accept_lost_input,
+        rewrite=request.rewrite,
     )
     return Start(plan, _notes(manifest, left, carried))
 

@@ -73,6 +73,7 @@ class Home:
             self._checkpoints = self.home if checkpoints.uri == self.home.uri else checkpoints
         self._is_for_spark = isinstance(self._checkpoints, LocalStore | ReachedBySpark)
         self._launches = _work_dir(config, self._checkpoints)
+        self._identity = ""
 
     @classmethod
     def of(
@@ -96,6 +97,7 @@ class Home:
         made._places = None if open_place is None else SnapshotPlaces(checkpoints, open_place, clock)
         made._is_for_spark = True
         made._launches = folder
+        made._identity = ""
         return made
 
     @property
@@ -122,6 +124,18 @@ class Home:
                 self.checkpoints, partial(open_store, options=self.config.s3, clock=self.clock), self.clock
             )
         return self._places
+
+    @property
+    def identity(self) -> str:
+        """The id in the record of the home, by which clusters tell homes apart; "" before the first deploy.
+
+        Raises:
+            DataError: the record cannot be read.
+            UnavailableError, StoreRefusedError: the store does not answer.
+        """
+        if not self._identity:
+            self._identity = self.presence.identity() or ""
+        return self._identity
 
     def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """The secrets by which this home is reached, from its options and from an environment."""

@@ -7,6 +7,7 @@ any later controller can clean up after one that died.
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.drivers.warm import ATTEMPT
 from airflow_streamstate.controller.wait.waiting import poll
+from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import launch_key_for
@@ -60,14 +62,15 @@ class ScratchDriver:
         return self._context.observer.handle(self._control, self._scratch_id, ATTEMPT)
 
     def has_ended(self) -> bool:
-        """Whether it was launched and has ended."""
+        """Whether it was launched and has ended; a reported end counts, since it writes its own trial alone."""
         handle = self.handle()
-        return handle is not None and self._context.observer.status(handle).has_ended
+        status = None if handle is None else self._context.observer.status(handle)
+        return status is not None and (status.has_ended or status.reported_end)
 
     def end(self, patience_seconds: float = 0.0) -> None:
         """Kill the driver, unless it ends by itself first. A driver of another launcher is left to its deadline."""
         handle = self.handle()
-        if handle is None or handle.launcher != self._context.launcher.name:
+        if handle is None or not self._context.launcher.knows(handle):
             return
 
         def is_gone() -> bool | None:
@@ -78,7 +81,10 @@ class ScratchDriver:
 
     def remove(self, kept: Collection[str] = ()) -> None:
         """Remove what the driver made, except the objects and folders of these names directly below its folder."""
-        home = self._context.home
+        home, handle = self._context.home, self.handle()
+        if handle is not None and LAUNCHES not in kept:
+            with suppress(StreamStateError):  # a cluster that is away keeps its objects, and the launcher tidies later
+                self._context.launcher.forget(handle)
         delete_below(home.checkpoints, self.folder, but=(*kept, self._record))
         if LAUNCHES not in kept:
             home.remove_launches(self.folder)

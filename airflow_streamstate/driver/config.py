@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,16 @@ class DriverConfig:
     Attributes:
         checkpoints_uri: where Spark's checkpoints lie: a folder of this machine, or on S3.
         launch_key: names this driver.
-        application: local path of the script, its modules beside it.
+        application: local path of the script, its modules beside it; a relative one is below the folder of the file.
         script_path: where the script was deployed from, its ``__file__``; None for ``application``.
         modules: paths of the modules below the folder of ``application``.
         secrets: resolved secrets, removed from everything that the driver prints or records.
         reading: which state of snapshots to read (``snapshot.state_order``); None for a driver that runs its script.
         s3_endpoint_url, s3_region, s3_profile_name: how to reach a home on S3; None for boto3's usual chain.
             Credentials are never here.
+        environment: variables that the driver sets itself, where its launcher could not.
+        home_id: of a driver on another machine: the id of the home that it is meant to see; None for one here.
+        has_witness: of such a driver: the folder of its checkpoints has ``layout.witness_key``.
         launch_folder: the folder in which the file lies; "" where it was not read from a file.
     """
 
@@ -45,6 +48,9 @@ class DriverConfig:
     reading: Mapping[str, Any] | None = None
     script_path: str | None = None
     modules: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    home_id: str | None = None
+    has_witness: bool = False
     launch_folder: str = ""
 
     @property
@@ -88,6 +94,9 @@ class DriverConfig:
             reading=_optional_object(raw, "reading"),
             script_path=_optional_text(raw, "script_path"),
             modules=_texts(raw, "modules"),
+            environment=_variables(raw),
+            home_id=_optional_text(raw, "home_id"),
+            has_witness=raw.get("has_witness") is True,
         )
 
 
@@ -103,7 +112,8 @@ def read_driver_config(path: Path) -> DriverConfig:
         raise _malformed(f"{path} cannot be read ({type(error).__name__})") from None
     if not isinstance(raw, dict):
         raise _malformed(f"{path} is not a JSON object")
-    return replace(DriverConfig.from_json(raw), launch_folder=str(path.parent))
+    config, folder = DriverConfig.from_json(raw), path.absolute().parent
+    return replace(config, application=str(folder / config.application), launch_folder=str(folder))
 
 
 def _text(raw: Mapping[str, object], name: str) -> str:
@@ -118,6 +128,13 @@ def _texts(raw: Mapping[str, object], name: str) -> tuple[str, ...]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise _malformed(f"{name} is not a list of texts")
     return tuple(values)
+
+
+def _variables(raw: Mapping[str, object]) -> dict[str, str]:
+    found = raw.get("environment", {})
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise _malformed("environment is not an object of texts")
+    return dict(found)
 
 
 def _optional_text(raw: Mapping[str, object], name: str) -> str | None:

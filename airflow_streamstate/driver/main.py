@@ -37,6 +37,7 @@ from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptF
 from airflow_streamstate.driver.spark.connect_refusal import refuse_connect_environment, refuse_connect_writers
 from airflow_streamstate.driver.standby import WaitingDriver
 from airflow_streamstate.driver.start.claiming import need_spec, patiently
+from airflow_streamstate.driver.start.reach import check_checkpoints, check_home
 from airflow_streamstate.driver.state_reader import read_state
 from airflow_streamstate.driver.watchdog import is_child_of_jvm, watch_parent
 from airflow_streamstate.errors import DataError, FencedError, InvalidRequestError, StreamStateError
@@ -142,7 +143,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def with_own_credentials(config: DriverConfig) -> DriverConfig:
-    """The configuration with the AWS credentials of this driver's environment among its secrets."""
+    """The configuration with the AWS credentials of this driver's environment among its secrets.
+
+    The environment gets what its launcher could not set first.
+    """
+    os.environ.update(config.environment)
     names = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     return replace(config, secrets=(*config.secrets, *(os.environ[name] for name in names if os.environ.get(name))))
 
@@ -218,7 +223,8 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
     if not rehearsing.goes_on():
         return status
     put_back()
-    return _run_waiting(config, clock, attempt, rehearsal, found)
+    # Where its queries were tried as after a drain, it is warmed on what they were tried on.
+    return _run_waiting(config, clock, rehearsing.attempt, rehearsal, found)
 
 
 def _run_waiting(
@@ -262,6 +268,8 @@ def _run_script(
 ) -> ScriptFailure | None:
     OF_THIS_PROCESS.begin()
     try:
+        if config.has_witness:
+            check_checkpoints(supervisor.attempt.checkpoints, config.stream_id, config.deployment_id)
         # After the claim: importing pyspark takes a second, during which the agent reads commands.
         interception = intercept(supervisor, clock, is_again=is_again)
         from airflow_streamstate.driver.spark.jvm import jvm_is_gone
@@ -333,6 +341,8 @@ def _open_stores(config: DriverConfig, clock: Clock) -> tuple[StreamControl, Sto
     if config.checkpoints_uri != config.home_uri:
         checkpoints = open_store(config.checkpoints_uri, options=config.s3_options, clock=clock)
     presence = HomePresence(home, clock, is_expected=True)
+    if config.home_id is not None:
+        check_home(presence, config.home_id)
     return StreamControl(home, config.stream_id, clock, presence), checkpoints
 
 
@@ -355,7 +365,7 @@ def _become_attempt(
     supervisor.attempt.reporter.when_written = config.bell(OF_DRIVER).ring
     supervisor.claim(config.launch_key, socket.gethostname(), os.getpid())
     hide_in_uncaught(supervisor.attempt.reporter.redacted)
-    agent = Agent(supervisor, end_process, open_place)
+    agent = Agent(supervisor, end_process, open_place, config.launch_folder)
     agent.start()
     return supervisor, agent
 

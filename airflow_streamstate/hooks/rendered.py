@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.launch.options import plain_options
 from airflow_streamstate.protocol.codec import parse_time
+from airflow_streamstate.protocol.records import LauncherChoice
 
 T = TypeVar("T")
 _NATIVE = "Give the DAG render_template_as_native_obj=True, or write the field as JSON."
@@ -48,6 +50,32 @@ def text_mapping(value: object, field: str) -> dict[str, str]:
     if not isinstance(found, Mapping):
         raise InvalidRequestError("this field is no mapping", field=field, next_step=_NATIVE)
     return {str(name): _as_spark_writes_it(item) for name, item in found.items()}
+
+
+def restart_policy(value: object, field: str) -> dict[str, Any]:
+    """Values of a restart policy by name, or JSON of them; the request refuses what it does not know."""
+    found: dict[str, Any] = dict(text_mapping(value, field))
+    for name, text in found.items():
+        if name == "restore_lost_checkpoint":
+            found[name] = yes_or_no(text, f"{field}.{name}")
+        elif name == "max_restarts":
+            found[name] = whole_number(text, f"{field}.{name}")
+        elif name.endswith(("_seconds", "_factor")):
+            found[name] = optional_factor(text, f"{field}.{name}")
+    return found
+
+
+def launcher_choice(name: object, options: object, conn_id: object, pod_template: object) -> LauncherChoice | None:
+    """The launcher of the four fields; None for none. ``local`` by name is one, too: a stream moves back to it."""
+    found = _parsed(options, "launcher_options", "{") if isinstance(options, str) else options
+    if found is not None and not isinstance(found, Mapping):
+        raise InvalidRequestError("this field is no mapping", field="launcher_options", next_step=_NATIVE)
+    # An option that renders to nothing was not given.
+    given = {key: value for key, value in (found or {}).items() if value is not None and value != "None"}
+    if pod_template is not None and str(pod_template).strip() not in ("", "None", "{}"):
+        given["pod_template"] = pod_template
+    chosen = LauncherChoice(optional_text(name) or "", plain_options(given), optional_text(conn_id) or "")
+    return None if chosen == LauncherChoice("") else chosen
 
 
 def yes_or_no(value: object, field: str) -> bool:
@@ -121,6 +149,11 @@ def whole_number(value: object, field: str) -> int:
         return int(str(value))
     except ValueError:
         raise InvalidRequestError("this field is no whole number", field=field, value=str(value)[:60]) from None
+
+
+def optional_whole_number(value: object, field: str) -> int | None:
+    """A whole number that may be missing."""
+    return None if optional_text(value) is None else whole_number(value, field)
 
 
 def one_of(value: Any, allowed: Sequence[T], field: str) -> T:

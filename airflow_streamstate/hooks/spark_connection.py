@@ -41,9 +41,9 @@ def spark_submission(spark_conn_id: str) -> SparkSubmission:
     hook = _provider_hook(spark_conn_id)
     if hook._connection["deploy_mode"] == "cluster":
         raise InvalidRequestError(
-            "this Spark connection asks for cluster mode, which no launcher supports",
+            "this Spark connection asks for cluster mode, and its drivers run on this machine",
             spark_conn_id=spark_conn_id,
-            next_step="Use the deploy mode client.",
+            next_step="Use the deploy mode client; for drivers elsewhere give a launcher instead.",
         )
     command = [str(word) for word in hook._build_spark_submit_command(_APPLICATION)]
     if command[-1] != _APPLICATION or command[1:2] != ["--master"]:

@@ -17,9 +17,10 @@ from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.connection import CONNECTION_TYPE, Fetched, aws_conn_id_of, home_config
+from airflow_streamstate.hooks.launchers import CONNECT
 from airflow_streamstate.hooks.secrets import airflow_secrets
 from airflow_streamstate.hooks.spark_connection import spark_submission
-from airflow_streamstate.launch.local import LocalLauncher
+from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol.codec import format_time
 
 # A driver inherits the worker's environment without Airflow's own variables, which may hold secrets.
@@ -29,8 +30,8 @@ _AIRFLOWS_OWN = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "_AIRFLOW_", "__A
 class StreamStateHook(BaseHook):
     """Gives the client of the streams in the home that an Airflow connection names.
 
-    ``client`` has the verbs, and starts drivers on this machine. A changing verb takes a ``request_id`` of 1 to 63
-    characters of a-z, 0-9 and ``-``: the same id is the same request. Errors are those of
+    ``client`` has the verbs, and starts drivers on this machine or by their launchers. A changing verb takes a
+    ``request_id`` of 1 to 63 characters of a-z, 0-9 and ``-``: the same id is the same request. Errors are those of
     ``airflow_streamstate.errors``.
 
     :param streamstate_conn_id: the connection that names the home.
@@ -63,7 +64,7 @@ class StreamStateHook(BaseHook):
 
     @functools.cached_property
     def client(self) -> Controller:
-        """The verbs, with drivers on this machine."""
+        """The verbs."""
         return controller_on_this_machine(self.home, self.clock, self.requested_by)
 
     def get_conn(self) -> Controller:
@@ -109,9 +110,9 @@ class StreamStateHook(BaseHook):
 
 
 def controller_on_this_machine(home: Home, clock: Clock, requested_by: str) -> Controller:
-    """The client for a worker or triggerer: drivers on this machine, without Airflow's secrets."""
+    """The client for a worker or triggerer; drivers on this machine get none of Airflow's secrets."""
     environ = driver_environment(os.environ)
-    launcher = LocalLauncher(clock, environ)
+    launcher = Launchers(clock, CONNECT, environ=environ)
     return Controller(home, launcher, clock, requested_by, spark_submission, airflow_secrets(environ))
 
 

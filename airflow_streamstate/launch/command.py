@@ -30,7 +30,7 @@ from airflow_streamstate.launch.spark_home import (
     version_of,
 )
 from airflow_streamstate.launch.submit_options import SubmitOptions, absorb_conf, read_prefix
-from airflow_streamstate.protocol.redaction import is_secret_name
+from airflow_streamstate.protocol.redaction import is_secret_name, secrets_in_value
 
 # Spark reads a properties file with ``java.util.Properties`` and then cuts blanks off both ends of every value
 # (newlines stay); everything else survives these escapes.
@@ -108,7 +108,7 @@ def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> Drive
     master = request.master or options.master
     folder = Path(request.folder)
     # Executors in this process import from the driver's own folder, those of a cluster from a zip.
-    zipped = {} if is_in_process(master) or not request.modules else {MODULES_ZIP: _modules_zip(request)}
+    zipped = {} if is_in_process(master) or not request.modules else {MODULES_ZIP: modules_zip(request)}
     py_files = (str(folder / ZIP_NAME), *options.py_files, *(str(folder / name) for name in zipped))
     argv = (
         *submit.prefix,
@@ -153,7 +153,7 @@ def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> Drive
 
 
 def check_request(request: LaunchRequest, inherited: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
-    """Refuse what ``build_command`` would refuse; application, py-files and files need not exist yet.
+    """Refuse what ``build_command`` would refuse; files that the caller places later need not exist yet.
 
     Returns:
         Master and configuration that the driver will have, including those of a given command.
@@ -163,6 +163,57 @@ def check_request(request: LaunchRequest, inherited: Mapping[str, str]) -> tuple
     """
     _, options = _checked(request, {**inherited, **request.environment}, is_code_there=False)
     return request.master or options.master, options.conf
+
+
+def check_remote(request: LaunchRequest, spark_home: Path | None, *, is_code_there: bool) -> SubmitOptions:
+    """The options of a driver on another machine, whose ``spark-submit`` is there.
+
+    Args:
+        spark_home: as of ``bundle.build_bundle``.
+        is_code_there: whether its files must exist already.
+
+    Raises:
+        InvalidRequestError: as ``build_command``.
+    """
+    options = absorb_conf(_own_options(request))
+    check_master(request.master)
+    _check_modules(request.master, request.modules)
+    if request.working_folder is not None:
+        raise InvalidRequestError(
+            "drivers of this launcher run in the folder of their launch",
+            launcher=request.launcher,
+            working_folder=request.working_folder,
+            next_step="Leave out the working folder; files travel by --files.",
+        )
+    if request.needs_s3 and spark_home is not None:
+        options = _with_connector(options, spark_home)
+    _check_conf(options.conf, request.master)
+    _check_executor_conf(request.master, options.conf)
+    _check_connect(options.conf, request.environment)
+    _check_files(request, options, is_code_there=is_code_there, is_elsewhere=True)
+    return options
+
+
+def check_shown(conf: Mapping[str, str], secrets: object, shown: re.Pattern[str], where: str) -> None:
+    """Refuse a secret under a key that a cluster shows to others.
+
+    Args:
+        secrets: the looked-up ones of the request's ``driver_config``.
+        shown: keys whose values it shows.
+        where: it shows them, for the sentence: "Spark would write this secret into …".
+
+    Raises:
+        InvalidRequestError: there is one; the error has no value.
+    """
+    known = [str(one) for one in secrets if one] if isinstance(secrets, list | tuple) else []
+    for key, value in conf.items():
+        if shown.match(key) and (secrets_in_value(key, value) or any(one in value for one in known)):
+            raise InvalidRequestError(
+                f"this secret would be written into {where}, which others can read",
+                key=key,
+                next_step="Give it as a variable of the deployment's environment, which only its driver has, or by a"
+                " file that the machines have.",
+            )
 
 
 def spark_version_of(request: LaunchRequest, inherited: Mapping[str, str]) -> str:
@@ -184,7 +235,7 @@ def _checked(
     _check_modules(request.master or options.master, request.modules)
     if request.needs_s3:
         options = _with_connector(options, home_of(submit, environ))
-    _check_conf(options.conf)
+    _check_conf(options.conf, request.master or options.master)
     _check_executor_conf(request.master or options.master, options.conf)
     is_asked(options.conf)
     _check_connect(options.conf, environ)
@@ -192,14 +243,18 @@ def _checked(
     return submit, options
 
 
-def _spark_submit(request: LaunchRequest, environ: Mapping[str, str]) -> tuple[SparkSubmit, SubmitOptions]:
-    own = SubmitOptions(
+def _own_options(request: LaunchRequest) -> SubmitOptions:
+    return SubmitOptions(
         conf=dict(request.conf),
         py_files=request.py_files,
         files=request.files,
         packages=request.packages,
         jars=request.jars,
     )
+
+
+def _spark_submit(request: LaunchRequest, environ: Mapping[str, str]) -> tuple[SparkSubmit, SubmitOptions]:
+    own = _own_options(request)
     if request.spark_submit is None:
         submit = own_spark_submit(environ)
         check_java(environ, submit.spark_home)
@@ -232,7 +287,8 @@ def _environment(submit: SparkSubmit, environ: Mapping[str, str], *, on_this_mac
     return added
 
 
-def _modules_zip(request: LaunchRequest) -> bytes:
+def modules_zip(request: LaunchRequest) -> bytes:
+    """The script's modules, for the Python processes of executors."""
     folder = Path(request.application).parent
     return zip_bytes((name, (folder / name).read_bytes()) for name in request.modules)
 
@@ -260,7 +316,7 @@ def _check_modules(master: str, modules: Sequence[str]) -> None:
         )
 
 
-def _check_conf(conf: Mapping[str, str]) -> None:
+def _check_conf(conf: Mapping[str, str], master: str) -> None:
     for key, value in conf.items():
         if not key.startswith("spark.") or key != key.strip():
             raise InvalidRequestError(
@@ -278,8 +334,18 @@ def _check_conf(conf: Mapping[str, str]) -> None:
         raise InvalidRequestError(
             "this launcher starts drivers on this machine only, not in cluster mode",
             key="spark.submit.deployMode",
-            next_step="Use the deploy mode client.",
+            next_step=_instead_of_cluster_mode(master),
         )
+
+
+def _instead_of_cluster_mode(master: str) -> str:
+    if master.startswith("spark://"):
+        return (
+            "Leave it out: Spark's standalone clusters take no Python drivers in cluster mode. `--launcher ssh` starts"
+            " them on a machine beside the cluster."
+        )
+    launcher = "yarn" if master == "yarn" else "kubernetes" if master.startswith("k8s://") else "ssh"
+    return f"Use the deploy mode client. `--launcher {launcher}` starts drivers elsewhere."
 
 
 def _check_executor_conf(master: str, conf: Mapping[str, str]) -> None:
@@ -304,7 +370,9 @@ def _check_connect(conf: Mapping[str, str], environ: Mapping[str, str]) -> None:
         )
 
 
-def _check_files(request: LaunchRequest, options: SubmitOptions, *, is_code_there: bool) -> None:
+def _check_files(
+    request: LaunchRequest, options: SubmitOptions, *, is_code_there: bool, is_elsewhere: bool = False
+) -> None:
     for name in ("folder", "log_path", "application"):
         if not Path(getattr(request, name)).is_absolute():
             raise InvalidRequestError("this must be an absolute path", **{name: getattr(request, name)})
@@ -319,10 +387,10 @@ def _check_files(request: LaunchRequest, options: SubmitOptions, *, is_code_ther
             next_step="Make it again, or name another one: `--working-folder FOLDER` of `upgrade` or `deploy`.",
         )
     for what in ("py_files", "files", "jars"):
-        own = () if is_code_there else getattr(request, what) if what != "jars" else ()
+        own = () if is_code_there else request.placed_later(what)
         for item in getattr(options, what):
             _check_comma(what, item)
-            if item not in own:
+            if item not in own and not (is_elsewhere and _SCHEME.match(item)):
                 _check_file(what, item)
     if "#" in request.folder:
         raise InvalidRequestError(

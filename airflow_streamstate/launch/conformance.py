@@ -1,7 +1,8 @@
 """Checks of what any launcher has to promise (``check_launcher``), without a test framework.
 
-Each of ``PROMISES`` is one part of it, for a test per part. They launch real drivers, half a dozen in all, each with a
-short Python program instead of a stream's script, which reports by files.
+Each of ``PROMISES`` is one part of it, for a test per part. They launch real drivers, a dozen and a half in all, each
+with a short Python program instead of a stream's script, which reports by files. A promise that a launcher cannot keep
+in principle stands in its ``limits``.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import json
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
-from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchRequest, LaunchStatus
+from airflow_streamstate.launch.interface import LOCAL, Launcher, LaunchHandle, LaunchRequest, LaunchStatus
 
 KEY = "d-0001-a0001"
 OTHER_KEY = "d-0001-a0002"
@@ -64,8 +66,24 @@ class LauncherStage(Protocol):
     def launcher(self) -> Launcher:
         """A new one, as another controller would create it, with the same access."""
 
-    def request(self, launch_key: str, program: str) -> LaunchRequest:
-        """A request whose driver runs this Python text as its program."""
+    def request(self, launch_key: str, program: str, scope: str = "") -> LaunchRequest:
+        """A request whose driver runs this Python text as its program.
+
+        Args:
+            scope: as of ``LaunchPlace``; "" for one of the stage.
+        """
+
+    def lacking_request(self, launch_key: str) -> LaunchRequest:
+        """One whose image, package or jar is not there; only the cluster finds that."""
+
+    def roomless_request(self, launch_key: str) -> LaunchRequest:
+        """One for which the cluster has no room, now or ever."""
+
+    def shown(self, handle: LaunchHandle) -> str:
+        """What other users can read of this driver: command lines, objects of the cluster, …"""
+
+    def left_behind(self) -> list[str]:
+        """What the cluster still has of the stage's drivers: processes, objects, folders, tags."""
 
     def impossible_request(self, launch_key: str) -> LaunchRequest:
         """One that the launcher must refuse."""
@@ -87,7 +105,9 @@ def check_launcher(new_stage: Callable[[], LauncherStage]) -> None:
         new_stage: makes an empty stage; called once for each promise.
     """
     for promise in PROMISES:
-        promise(new_stage())
+        stage = new_stage()
+        if promise.__name__ not in stage.launcher().limits:
+            promise(stage)
 
 
 def ends_are_told(stage: LauncherStage) -> None:
@@ -132,10 +152,12 @@ def one_key_is_one_driver(stage: LauncherStage) -> None:
     _need(handle.launcher == launcher.name, "a handle names another launcher")
     _need({launcher.status(handle).state for _ in range(3)} == {"running"}, "a driver that works is not running")
     _need(launcher.launch(request) == handle, "a key that runs is launched anew")
-    _need(launcher.find(request.folder, KEY) == handle, "a driver is not found by its key")
-    _need(launcher.find(request.folder, OTHER_KEY) is None, "another key's driver is found")
+    _need(launcher.find(request.place) == handle, "a driver is not found by its key")
+    elsewhere = replace(request.place, launch_key=OTHER_KEY)
+    _need(launcher.find(elsewhere) is None, "another key's driver is found")
     other = LaunchRequest.from_json({**stage.request(OTHER_KEY, "").to_json(), "folder": request.folder})
-    _need_raises(ConflictError, lambda: launcher.launch(other), "two keys share one folder")
+    if request.launcher == LOCAL:  # elsewhere the folder holds nothing
+        _need_raises(ConflictError, lambda: launcher.launch(other), "two keys share one folder")
     with stage.out_of_reach(handle) as asked:
         _need(stage.launcher().status(asked).state == "unknown", "a driver that cannot be asked is not told as unknown")
         _need(not stage.launcher().kill(asked, 0.0).has_ended, "a driver that cannot be reached counts as ended")
@@ -154,7 +176,7 @@ def a_caller_may_die(stage: LauncherStage) -> None:
     request = _request(stage, KEY, _NEVER_ENDS)
     stage.launch_and_die(request)
     launcher = stage.launcher()
-    handle = launcher.find(request.folder, KEY)
+    handle = launcher.find(request.place)
     if handle is None:
         raise AssertionError("a launch whose caller died is not found")
     _need(launcher.launch(request) == handle, "a launch whose caller died is launched anew")
@@ -191,10 +213,109 @@ def what_cannot_run_is_refused(stage: LauncherStage) -> None:
     """Before anything is begun: neither ``check`` nor ``launch`` leaves a trace."""
     request = stage.impossible_request(KEY)
     launcher = stage.launcher()
-    _need(launcher.find(request.folder, KEY) is None, "a launch is found where nothing began")
+    _need(launcher.find(request.place) is None, "a launch is found where nothing began")
     _need_raises(InvalidRequestError, lambda: launcher.check(request), "check accepts what cannot run")
     _need_raises(InvalidRequestError, lambda: launcher.launch(request), "launch accepts what cannot run")
-    _need(launcher.find(request.folder, KEY) is None, "a refused launch is found")
+    _need(launcher.find(request.place) is None, "a refused launch is found")
+
+
+def a_kill_is_told_from_a_failure(stage: LauncherStage) -> None:
+    """A driver that the kernel or a person has killed did not end with a status of its own."""
+    launcher = stage.launcher()
+    handle = launcher.launch(_request(stage, KEY, "os.kill(os.getpid(), signal.SIGKILL)\n"))
+    status = _over(stage, launcher, handle)
+    _need(status.exit_code not in (0, 1), f"a driver that was killed with -9 is told as {status}")
+    _need(bool(status.reason), "a driver that was killed has no reason")
+
+
+def logs_come_while_it_runs_and_after(stage: LauncherStage) -> None:
+    """The log is told while the driver runs, and after its end."""
+    launcher = stage.launcher()
+    handle = launcher.launch(_request(stage, KEY, "print('at work', flush=True)\n" + _NEVER_ENDS))
+    _wait(stage, lambda: "at work" in launcher.logs(handle, 1 << 20), "the driver's words while it runs")
+    (stage.folder / f"{KEY}.end").touch()
+    _ended(stage, launcher, handle)
+    _wait(stage, lambda: "at work" in stage.launcher().logs(handle, 1 << 20), "the driver's words after its end")
+    links = launcher.links(handle)
+    _need(all(url.startswith(("http://", "https://")) for url in links.values()), f"a link is no URL: {links}")
+
+
+def scopes_never_meet(stage: LauncherStage) -> None:
+    """Drivers of two streams with the same launch key never meet, however long the names of the streams are."""
+    launcher = stage.launcher()
+    scopes = [f"1b4e28ba-2fa1-11d2-883f-0016d3cca427/{'s' * 62}{end}" for end in "ab"]
+    first, second = (
+        launcher.launch(_request(stage, KEY, f"say('of-{scope[-1]}')\n{_NEVER_ENDS}", scope)) for scope in scopes
+    )
+    _wait(stage, lambda: all(_count(stage, KEY, f"of-{end}") == 1 for end in "ab"), "both drivers")
+    _need(launcher.kill(first, 1.0).state != "running", "a driver that was killed runs")
+    _need(launcher.status(second).state == "running", "the driver of another stream was killed, too")
+    for scope, handle in zip(scopes, (first, second), strict=True):
+        found = launcher.find(stage.request(KEY, "", scope).place)
+        _need(found == handle, f"the driver of one stream is found for another: {found}")
+    launcher.kill(second, 1.0)
+
+
+def secrets_are_not_shown(stage: LauncherStage) -> None:
+    """What the request keeps secret is read by its driver, and by no other user."""
+    launcher, secret = stage.launcher(), "correct-horse-battery-staple"
+    program = f"say('got') if os.environ.get('TOKEN', '').startswith('correct-horse') else say('missed')\n{_NEVER_ENDS}"
+    request = _request(stage, KEY, program)
+    config = {**request.driver_config, "secrets": [secret]}
+    request = replace(request, environment={**request.environment, "TOKEN": secret}, driver_config=config)
+    handle = launcher.launch(request)
+    _wait(stage, lambda: _count(stage, KEY, "got") + _count(stage, KEY, "missed") > 0, "the driver's first line")
+    _need(_count(stage, KEY, "got") == 1, "a secret variable does not reach the driver")
+    told = (
+        f"{handle.to_json()} {launcher.status(handle).reason} {launcher.links(handle)} {launcher.logs(handle, 1 << 20)}"
+    )
+    _need(secret not in stage.shown(handle), "other users can read a secret of the driver")
+    _need(secret not in told, "the launcher tells a secret of the driver")
+    launcher.kill(handle, 1.0)
+
+
+def what_is_lacking_is_told(stage: LauncherStage) -> None:
+    """A driver whose image, package or jar is not there ends, or waits, with a reason, and can be withdrawn."""
+    launcher = stage.launcher()
+    handle = launcher.launch(stage.lacking_request(KEY))
+
+    def is_told() -> bool:
+        status = launcher.status(handle)
+        return bool(status.reason) and (status.state == "pending" or status.has_ended or status.reported_end)
+
+    _wait(stage, is_told, "the reason")
+    _need(launcher.status(handle).exit_code != 0, "a driver that lacks a file counts as having come to its end")
+    launcher.kill(handle, 0.0)
+    _over(stage, launcher, handle)
+    _need(_count(stage, KEY, "starts") == 0, "a driver that lacks a file has started")
+
+
+def no_room_is_pending(stage: LauncherStage) -> None:
+    """Without room a driver waits, with the reason; withdrawn, it leaves nothing behind and never starts."""
+    launcher = stage.launcher()
+    handle = launcher.launch(stage.roomless_request(KEY))
+    _wait(
+        stage, lambda: launcher.status(handle).state == "pending" and bool(launcher.status(handle).reason), "the reason"
+    )
+    _need(launcher.kill(handle, 0.0).state != "running", "a driver without room runs after it was withdrawn")
+    _over(stage, launcher, handle)
+    launcher.forget(handle)
+    _wait(stage, lambda: not stage.left_behind(), f"that nothing is left: {stage.left_behind()}")
+    _need(_count(stage, KEY, "starts") == 0, "a driver that was withdrawn has started")
+
+
+def nothing_is_left_behind(stage: LauncherStage) -> None:
+    """After an end ``forget`` removes what the cluster has of a driver, and nothing of one that runs."""
+    launcher = stage.launcher()
+    handle = launcher.launch(_request(stage, KEY, _NEVER_ENDS))
+    _wait(stage, lambda: _count(stage, KEY, "starts") > 0, "the driver's first line")
+    launcher.forget(handle)
+    _need(launcher.status(handle).state == "running", "a driver that runs was forgotten")
+    (stage.folder / f"{KEY}.end").touch()
+    _ended(stage, launcher, handle)
+    launcher.forget(handle)
+    launcher.forget(handle)
+    _wait(stage, lambda: not stage.left_behind(), f"that nothing is left: {stage.left_behind()}")
 
 
 PROMISES: tuple[Promise, ...] = (
@@ -204,11 +325,18 @@ PROMISES: tuple[Promise, ...] = (
     a_kill_ends_everything,
     a_driver_that_fails_at_once_is_told,
     what_cannot_run_is_refused,
+    a_kill_is_told_from_a_failure,
+    logs_come_while_it_runs_and_after,
+    scopes_never_meet,
+    secrets_are_not_shown,
+    what_is_lacking_is_told,
+    no_room_is_pending,
+    nothing_is_left_behind,
 )
 
 
-def _request(stage: LauncherStage, key: str, program: str) -> LaunchRequest:
-    return stage.request(key, _PRELUDE.format(folder=str(stage.folder), key=key) + program)
+def _request(stage: LauncherStage, key: str, program: str, scope: str = "") -> LaunchRequest:
+    return stage.request(key, _PRELUDE.format(folder=str(stage.folder), key=key) + program, scope)
 
 
 def _count(stage: LauncherStage, key: str, word: str) -> int:
@@ -218,6 +346,17 @@ def _count(stage: LauncherStage, key: str, word: str) -> int:
 
 def _ended(stage: LauncherStage, launcher: Launcher, handle: LaunchHandle) -> LaunchStatus:
     _wait(stage, lambda: launcher.status(handle).has_ended, "the end of a driver")
+    return launcher.status(handle)
+
+
+def _over(stage: LauncherStage, launcher: Launcher, handle: LaunchHandle) -> LaunchStatus:
+    """The status once the end is proven, or reported by a cluster that cannot prove it."""
+
+    def is_over() -> bool:
+        status = launcher.status(handle)
+        return status.has_ended or status.reported_end
+
+    _wait(stage, is_over, "the end of a driver")
     return launcher.status(handle)
 
 

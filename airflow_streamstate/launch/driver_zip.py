@@ -22,11 +22,13 @@ from airflow_streamstate.launch.folder import write_file
 PACKAGE = "airflow_streamstate"
 DISTRIBUTION = "airflow-streamstate"
 TRAVELLING = (
-    *("errors", "clock", "retry", "protocol", "store", "control", "checkpoint", "snapshot", "plan", "connectors"),
-    "driver",
+    *("errors", "clock", "migration", "retry", "protocol", "store", "control", "checkpoint"),
+    *("snapshot", "plan", "connectors", "sources", "driver"),
 )
+_LAUNCHING = (*TRAVELLING, "launch")
 ZIP_NAME = "airflow_streamstate_runtime.zip"
 RUNNER_NAME = "runner.py"
+LEAD_NAME = "lead.sh"
 
 # With the guard, a process that imports the main script again (multiprocessing's spawn) does not run the job again.
 RUNNER = """\
@@ -57,11 +59,20 @@ def write_runner(target: Path) -> None:
     write_file(target, RUNNER.encode())
 
 
-def driver_zip_bytes() -> bytes:
-    return zip_bytes((*_sources(importlib.resources.files(PACKAGE)), *_metadata()))
+def driver_zip_bytes(*, deflated: bool = False) -> bytes:
+    """The zip; ``deflated``: a third of the size, and not the same bytes with every zlib."""
+    return zip_bytes((*_sources(importlib.resources.files(PACKAGE)), *_metadata()), deflated=deflated)
 
 
-def zip_bytes(entries: Iterable[tuple[str, bytes]]) -> bytes:
+def launcher_zip_bytes() -> bytes:
+    """The zip of what launches drivers on another host: what travels to drivers, and the room of the launchers."""
+    package = importlib.resources.files(PACKAGE)
+    lead = f"launch/{LEAD_NAME}"
+    led = (f"{PACKAGE}/{lead}", (package / lead).read_bytes())
+    return zip_bytes((*_sources(package, _LAUNCHING), led, *_metadata()), deflated=True)
+
+
+def zip_bytes(entries: Iterable[tuple[str, bytes]], *, deflated: bool = False) -> bytes:
     """A zip of these names and bodies; the same for the same entries, in whatever order they come.
 
     Folders have entries, too: Python imports a package without ``__init__`` from a zip only where there is one.
@@ -69,18 +80,19 @@ def zip_bytes(entries: Iterable[tuple[str, bytes]]) -> bytes:
     bodies = dict(entries)
     folders = {f"{parent}/" for name in bodies for parent in PurePosixPath(name).parents} - {"./"}
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+    kind = zipfile.ZIP_DEFLATED if deflated else zipfile.ZIP_STORED
+    with zipfile.ZipFile(buffer, "w", kind) as archive:
         for name in sorted({*bodies, *folders}):
             entry = zipfile.ZipInfo(name, _OLDEST_ZIP_TIME)
             entry.create_system = 3
             entry.external_attr = (0o40755 if name in folders else 0o100644) << 16
-            archive.writestr(entry, bodies.get(name, b""))
+            archive.writestr(entry, bodies.get(name, b""), kind)
     return buffer.getvalue()
 
 
-def _sources(package: Traversable) -> Iterator[tuple[str, bytes]]:
+def _sources(package: Traversable, rooms: Iterable[str] = TRAVELLING) -> Iterator[tuple[str, bytes]]:
     yield f"{PACKAGE}/__init__.py", (package / "__init__.py").read_bytes()
-    for room in TRAVELLING:
+    for room in rooms:
         module = package / f"{room}.py"
         if module.is_file():
             yield f"{PACKAGE}/{room}.py", module.read_bytes()

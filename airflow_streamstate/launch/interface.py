@@ -6,15 +6,23 @@ any time later, as ``kubectl`` asks about a job.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 from airflow_streamstate.errors import MalformedMessageError
 from airflow_streamstate.protocol.codec import FieldError, fields_json, read_fields
 
 LaunchState = Literal["pending", "running", "exited", "gone", "unknown"]
+LOCAL = "local"
+"""The launcher of drivers on this machine."""
+PYTHON_ENV = "python_env"
+"""The option of a launcher for an archive of a Python environment. A local path is pinned in the home when a version is
+deployed; a launch has the path of that file in its folder instead. A URI stays as it is."""
+Connect = Callable[[str], Any]
+"""The client that an Airflow connection describes; which kind, the launcher says that takes it."""
+_PLACE_FACTS = ("cluster", "namespace", "pod", "application_id", "job_run_id", "queue", "host")
 
 
 class _Plain:
@@ -38,11 +46,31 @@ class _Plain:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LaunchPlace(_Plain):
+    """Where one driver is, or would be: enough to find it without its request.
+
+    Attributes:
+        launcher: the ``name`` of its launcher.
+        scope: ``<home id>/<stream id>``: launch keys are unique within it, never across.
+        folder: absolute folder of this launch on the caller's machine, which may never have been there.
+        options: plain JSON of the launcher, without secrets: cluster, namespace, image, queue, …
+        conn_id: the Airflow connection by which the launcher reaches its cluster; "" for none.
+    """
+
+    launcher: str = LOCAL
+    scope: str = ""
+    launch_key: str
+    folder: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    conn_id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LaunchRequest(_Plain):
     """One driver to run.
 
     Attributes:
-        launch_key: names the driver; the same key twice is the same driver (Law 2).
+        launch_key: names the driver; the same key twice within a ``scope`` is the same driver (Law 2).
         application: absolute local path of the script.
         modules: what the script imports from its own folder, by their paths below that of ``application``.
         master: Spark's master URL; "" where ``spark_submit`` names it.
@@ -57,6 +85,7 @@ class LaunchRequest(_Plain):
         working_folder: the driver's current folder; None for that of the launcher.
         needs_s3: Spark itself must reach S3: the launcher adds the packages that it lacks for that.
         attaches: the script itself is submitted, and finds ``driver_config`` by its environment.
+        launcher, scope, options, conn_id: as of ``LaunchPlace``.
     """
 
     launch_key: str
@@ -77,6 +106,29 @@ class LaunchRequest(_Plain):
     working_folder: str | None = None
     needs_s3: bool = False
     attaches: bool = False
+    launcher: str = LOCAL
+    scope: str = ""
+    options: Mapping[str, object] = field(default_factory=dict)
+    conn_id: str = ""
+
+    @property
+    def place(self) -> LaunchPlace:
+        """Where the driver is, or would be."""
+        return LaunchPlace(
+            launcher=self.launcher,
+            scope=self.scope,
+            launch_key=self.launch_key,
+            folder=self.folder,
+            options=self.options,
+            conn_id=self.conn_id,
+        )
+
+    def placed_later(self, what: str) -> tuple[str, ...]:
+        """Those of ``py_files``, ``files`` or ``jars`` that need not exist before the launch: of jars, which may lie
+        anywhere on the machine, the ones in ``folder``.
+        """
+        items: tuple[str, ...] = getattr(self, what)
+        return tuple(item for item in items if what != "jars" or item.startswith(f"{self.folder}/"))
 
 
 @dataclass(frozen=True)
@@ -93,6 +145,12 @@ class LaunchHandle(_Plain):
     data: Mapping[str, object]
 
 
+def describe_place(handle: LaunchHandle) -> str:
+    """Where a driver runs, for people: the launcher, and the texts of its handle that name a place."""
+    named = (f"{name} {handle.data[name]}" for name in _PLACE_FACTS if handle.data.get(name))
+    return f"{handle.launcher}: {', '.join(named)}".removesuffix(": ")
+
+
 @dataclass(frozen=True)
 class LaunchStatus(_Plain):
     """The observed status of a driver.
@@ -103,12 +161,15 @@ class LaunchStatus(_Plain):
             killed, or can never start; ``unknown`` it could not be asked, which never means dead.
         exit_code: of ``exited``; 128 + n for signal n. None otherwise.
         reason: one lower-case sentence for people; "" for none.
+        reported_end: of ``unknown`` only: the cluster says that the driver has ended, but its processes may still work.
+            A successor has to wait until the heartbeats have been silent for long enough (1a.8).
     """
 
     state: LaunchState
     exit_code: int | None
     reason: str
     observed_at: datetime
+    reported_end: bool = False
 
     @property
     def has_ended(self) -> bool:
@@ -117,7 +178,15 @@ class LaunchStatus(_Plain):
 
 
 class Launcher(Protocol):
-    """Starts drivers, one per launch key, and answers for them."""
+    """Starts drivers, one per launch key, and answers for them.
+
+    Attributes:
+        default_master: Spark's master of a driver for which none is named.
+        limits: promises of ``launch.conformance`` that it cannot keep in principle, by name, with one sentence each.
+    """
+
+    default_master: str
+    limits: ClassVar[Mapping[str, str]]
 
     @property
     def name(self) -> str:
@@ -126,7 +195,8 @@ class Launcher(Protocol):
     def check(self, request: LaunchRequest) -> None:
         """Check whether the driver could be started, as far as that can be known; starts and writes nothing.
 
-        Its ``application``, ``py_files`` and ``files`` need not exist yet. It may ask the cluster, for seconds.
+        Its ``application``, ``py_files`` and ``files`` need not exist yet, nor what else lies in its ``folder``. It may
+        ask the cluster, for seconds.
 
         Raises:
             InvalidRequestError: ``launch`` would refuse it.
@@ -150,8 +220,13 @@ class Launcher(Protocol):
             OutcomeUnknownError: the driver may or may not run; the same call again tells.
         """
 
-    def find(self, folder: str, launch_key: str) -> LaunchHandle | None:
-        """The handle of a launch whose caller died before it recorded one; None if nothing was ever begun there."""
+    def find(self, place: LaunchPlace) -> LaunchHandle | None:
+        """The handle of a launch whose caller died before it recorded one; None if nothing was ever begun there.
+
+        Raises:
+            InvalidRequestError: the options name no place.
+            UnavailableError: it cannot be asked now.
+        """
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:
         """The status of the driver now. Never waits; a driver that cannot be asked is ``unknown``, not an error."""
@@ -167,3 +242,15 @@ class Launcher(Protocol):
 
     def logs(self, handle: LaunchHandle, tail_bytes: int) -> str:
         """The last bytes of the driver's output; "" for none."""
+
+    def links(self, handle: LaunchHandle) -> Mapping[str, str]:
+        """Pages about the driver by what they show ("Spark UI", "YARN application", …): URLs. {} for none."""
+
+    def forget(self, handle: LaunchHandle) -> None:
+        """Remove what a cluster keeps of a driver that has ended; nothing of one that may run. May be repeated.
+
+        The folder of the launch on the caller's machine is not touched.
+
+        Raises:
+            UnavailableError: it cannot be removed now.
+        """

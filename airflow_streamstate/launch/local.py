@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import ClassVar
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import (
@@ -28,10 +29,18 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.launch import detached
 from airflow_streamstate.launch.command import DriverCommand, build_command, check_request, spark_version_of
-from airflow_streamstate.launch.driver_zip import RUNNER_NAME, ZIP_NAME, build_driver_zip, write_runner
+from airflow_streamstate.launch.driver_zip import LEAD_NAME, RUNNER_NAME, ZIP_NAME, build_driver_zip, write_runner
 from airflow_streamstate.launch.folder import LaunchFolder, tail_bytes, translated, write_file
 from airflow_streamstate.launch.handed_over import handed_over_secrets
-from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest, LaunchState, LaunchStatus
+from airflow_streamstate.launch.interface import (
+    LOCAL,
+    Connect,
+    LaunchHandle,
+    LaunchPlace,
+    LaunchRequest,
+    LaunchState,
+    LaunchStatus,
+)
 from airflow_streamstate.launch.master import check_master_answers
 from airflow_streamstate.launch.processes import exit_sentence, read_stat, this_machine
 from airflow_streamstate.launch.session import MARKER, Session
@@ -79,7 +88,6 @@ def reason_of_exit(exit_code: int, log_tail: str) -> str:
 START_SECONDS = 30.0
 _LOG_TAIL_BYTES = 65_536
 _SHELL = "/bin/sh"
-_LEAD = "lead.sh"
 
 
 class LocalLauncher:
@@ -89,9 +97,16 @@ class LocalLauncher:
         environ: what drivers inherit; None for the environment of this process at the time of each launch.
     """
 
-    name = "local"
+    name = LOCAL
+    default_master = "local[*]"
+    limits: ClassVar[Mapping[str, str]] = {
+        "no_room_is_pending": "a machine starts every driver at once; one that has no memory left ends with a reason"
+    }
 
-    def __init__(self, clock: Clock, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, clock: Clock, connect: Connect | None = None, *, environ: Mapping[str, str] | None = None
+    ) -> None:
+        del connect  # it needs no connection
         self._clock = clock
         self._environ = environ
 
@@ -126,12 +141,12 @@ class LocalLauncher:
             raise UnavailableError("the driver's process ended before it began", folder=request.folder)
         return handle
 
-    def find(self, folder: str, launch_key: str) -> LaunchHandle | None:
+    def find(self, place: LaunchPlace) -> LaunchHandle | None:
         """As ``Launcher.find``. With only an intent, the handle of a ``pending`` launch."""
-        launch_folder = LaunchFolder(Path(folder))
-        with translated(launch_folder.path):
-            facts = launch_folder.handle() or launch_folder.intent()
-        if facts is None or facts.get("launch_key") != launch_key:
+        folder = LaunchFolder(Path(place.folder))
+        with translated(folder.path):
+            facts = folder.handle() or folder.intent()
+        if facts is None or facts.get("launch_key") != place.launch_key:
             return None
         return _handle(facts)
 
@@ -157,6 +172,13 @@ class LocalLauncher:
 
     def logs(self, handle: LaunchHandle, tail_bytes: int) -> str:
         return _log_tail(handle, tail_bytes)
+
+    def links(self, handle: LaunchHandle) -> Mapping[str, str]:
+        del handle
+        return {}
+
+    def forget(self, handle: LaunchHandle) -> None:
+        """As ``Launcher.forget``: all that there is lies in the folder of the launch."""
 
     def _inherited(self) -> Mapping[str, str]:
         return os.environ if self._environ is None else self._environ
@@ -215,7 +237,7 @@ class LocalLauncher:
             log.parent.mkdir(parents=True, exist_ok=True)
         place = str(folder.path)
         argv = [sys.executable, "-I", "-S", detached.__file__, place, request.log_path, json.dumps(facts)]
-        argv += [_SHELL, str(folder.path / _LEAD), place, *command.argv]
+        argv += [_SHELL, str(folder.path / LEAD_NAME), place, *command.argv]
         environ = {**command.environment, MARKER: place}
         try:
             answer = _answer_of(argv, environ, request.working_folder)
@@ -254,8 +276,8 @@ def _answer_of(argv: list[str], environ: Mapping[str, str], working_folder: str 
 def _write_working_files(folder: LaunchFolder, command: DriverCommand) -> None:
     build_driver_zip(folder.path / ZIP_NAME)
     write_runner(folder.path / RUNNER_NAME)
-    lead = importlib.resources.files("airflow_streamstate.launch") / _LEAD
-    write_file(folder.path / _LEAD, lead.read_bytes())
+    lead = importlib.resources.files("airflow_streamstate.launch") / LEAD_NAME
+    write_file(folder.path / LEAD_NAME, lead.read_bytes())
     for name, body in command.files.items():
         write_file(folder.path / name, body)
 

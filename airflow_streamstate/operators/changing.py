@@ -9,9 +9,11 @@ from typing import Any
 from airflow_streamstate.controller.rehearsal.planning import REHEARSED_BATCHES, REHEARSED_ROWS
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.hooks.rendered import (
+    launcher_choice,
     one_of,
     optional_path,
     optional_text,
+    optional_whole_number,
     text_mapping,
     texts,
     whole_number,
@@ -19,7 +21,7 @@ from airflow_streamstate.hooks.rendered import (
 )
 from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.operators.masking import MasksSecrets
-from airflow_streamstate.protocol.records import ON_QUERY_FAILURE
+from airflow_streamstate.protocol.records import ON_QUERY_FAILURE, STATE_STORES
 
 
 class ChangingOperator(MasksSecrets, StreamStateOperator):
@@ -33,6 +35,10 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         "environment",
         "master",
         "spark_conn_id",
+        "launcher",
+        "launcher_options",
+        "launcher_conn_id",
+        "pod_template",
         "py_files",
         "modules",
         "working_folder",
@@ -47,6 +53,11 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         "allow_literal_secrets",
         "version_label",
         "on_query_failure",
+        "partitions",
+        "state_store",
+        "checkpoint_format",
+        "migration",
+        "auto_migrate",
     )
 
     def __init__(
@@ -72,9 +83,22 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         working_folder: str | Path | None = None,
         rehearse_batches: int | str = REHEARSED_BATCHES,
         rehearse_rows: int | str = REHEARSED_ROWS,
+        partitions: int | str | None = None,
+        state_store: str | None = None,
+        checkpoint_format: int | str | None = None,
+        migration: str | Path | None = None,
+        auto_migrate: bool | str = False,
+        launcher: str | None = None,
+        launcher_options: Mapping[str, Any] | str | None = None,
+        launcher_conn_id: str | None = None,
+        pod_template: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.launcher = launcher
+        self.launcher_options = launcher_options
+        self.launcher_conn_id = launcher_conn_id
+        self.pod_template = pod_template
         self.application = None if application is None else str(application)
         self.arguments = arguments
         self.conf = conf
@@ -95,6 +119,11 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         self.working_folder = None if working_folder is None else str(working_folder)
         self.rehearse_batches = rehearse_batches
         self.rehearse_rows = rehearse_rows
+        self.partitions = partitions
+        self.state_store = state_store
+        self.checkpoint_format = checkpoint_format
+        self.migration = None if migration is None else str(migration)
+        self.auto_migrate = auto_migrate
         self._built = True
 
     def change(self) -> ChangeRequest:
@@ -108,6 +137,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
             environment=text_mapping(self.environment, "environment"),
             master=optional_text(self.master),
             spark_conn_id=optional_text(self.spark_conn_id),
+            launcher=launcher_choice(self.launcher, self.launcher_options, self.launcher_conn_id, self.pod_template),
             py_files=None if py_files is None else tuple(map(Path, py_files)),
             files=None if files is None else tuple(map(Path, files)),
             modules=self._listed("modules") or None,
@@ -123,6 +153,11 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
                 optional_text(self.on_query_failure), (None, *ON_QUERY_FAILURE), "on_query_failure"
             ),
             reason=str(self.reason),
+            partitions=optional_whole_number(self.partitions, "partitions"),
+            state_store=one_of(optional_text(self.state_store), (None, *STATE_STORES), "state_store"),
+            checkpoint_format=optional_whole_number(self.checkpoint_format, "checkpoint_format"),
+            migration=optional_path(self.migration),
+            auto_migrate=yes_or_no(self.auto_migrate, "auto_migrate"),
         )
 
     def rehearsed(self) -> tuple[int, int]:

@@ -12,10 +12,12 @@ from airflow_streamstate.controller.request.requests import START_MODES, DeployR
 from airflow_streamstate.controller.request.resolved_request import resolve_request
 from airflow_streamstate.hooks.rendered import (
     as_moment,
+    launcher_choice,
     one_of,
     optional_path,
     optional_seconds,
     optional_text,
+    restart_policy,
     text_mapping,
     texts,
     texts_by_name,
@@ -61,7 +63,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         the current folder of the task. (templated)
     :param files: files beside the script. (templated)
     :param packages: Maven coordinates. (templated)
-    :param jars: jars. (templated)
+    :param jars: paths of jars, pinned, or URIs as they are. (templated)
     :param start: ``restore``, ``seed`` or ``fresh``; by default the last snapshot decides. The stream starts empty only
         with ``fresh``. (templated)
     :param snapshot_id: the snapshot that this deployment is expected to start from; a check. (templated)
@@ -79,8 +81,17 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         while the stream runs. (templated)
     :param on_query_failure: what a failed query does to the others: ``fail`` stops them and ends the deployment,
         ``degrade`` lets them run on, ``script`` leaves it to the script. (templated)
+    :param restart_policy: what ``streamstate watch`` does when a driver fails, as values by name: ``on_failure``
+        (``restart``, ``alert`` or ``nothing``), ``initial_backoff_seconds``, ``backoff_factor``,
+        ``max_backoff_seconds``, ``max_restarts``, ``restart_window_seconds``, ``healthy_for_seconds``,
+        ``restore_lost_checkpoint``. What is not given stays as the stream has it. (templated)
     :param attaches: the script calls ``attach()`` and is submitted itself. (templated)
     :param spark_conn_id: an Airflow connection of type ``spark`` through which the driver is started. (templated)
+    :param launcher: what starts the drivers: ``kubernetes``, ``yarn``, ``ssh``, ``emr-serverless``, ``emr-eks``, or
+        one of another package; by default they run on the machine of the task. (templated)
+    :param launcher_options: its options by name, as its how-to page lists them. (templated)
+    :param launcher_conn_id: the Airflow connection by which it reaches its cluster; ``yarn`` takes none. (templated)
+    :param pod_template: for ``kubernetes``: a pod as YAML or mapping, merged into the driver's. (templated)
     :param settings: settings of the agent in the driver.
     :param wait_until: ``healthy``: each query has committed a batch, or found no input; ``caught_up``: also no input is
         left to read; ``finished``: the script has ended by itself; ``none``: return when the driver is launched.
@@ -116,8 +127,13 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         "version_label",
         "snapshots",
         "on_query_failure",
+        "restart_policy",
         "attaches",
         "spark_conn_id",
+        "launcher",
+        "launcher_options",
+        "launcher_conn_id",
+        "pod_template",
     )
 
     def __init__(
@@ -149,11 +165,20 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         attaches: bool | str = False,
         snapshots: str = "",
         on_query_failure: str = "script",
+        restart_policy: Mapping[str, Any] | str | None = None,
         modules: Sequence[str] | str | None = None,
         working_folder: str | Path | None = None,
+        launcher: str | None = None,
+        launcher_options: Mapping[str, Any] | str | None = None,
+        launcher_conn_id: str | None = None,
+        pod_template: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.launcher = launcher
+        self.launcher_options = launcher_options
+        self.launcher_conn_id = launcher_conn_id
+        self.pod_template = pod_template
         self.application = str(application)
         self.arguments = arguments
         self.master = master
@@ -180,6 +205,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         self.attaches = attaches
         self.snapshots = snapshots
         self.on_query_failure = on_query_failure
+        self.restart_policy = restart_policy
         self.modules = modules
         self.working_folder = None if working_folder is None else str(working_folder)
         self._built = True
@@ -224,6 +250,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
             reason=str(self.reason),
             version_label=str(self.version_label),
             spark_conn_id=optional_text(self.spark_conn_id),
+            launcher=launcher_choice(self.launcher, self.launcher_options, self.launcher_conn_id, self.pod_template),
             settings=self.settings,
             assume_dead=yes_or_no(self.assume_dead, "assume_dead"),
             environment=text_mapping(self.environment, "environment"),
@@ -233,4 +260,5 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
             on_query_failure=one_of(
                 optional_text(self.on_query_failure) or "script", ON_QUERY_FAILURE, "on_query_failure"
             ),
+            restart_policy=restart_policy(self.restart_policy, "restart_policy"),
         )

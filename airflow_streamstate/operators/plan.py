@@ -55,13 +55,17 @@ class PlanUpgradeOperator(ChangingOperator):
     :param environment: variables for the driver that override the current ones. (templated)
     :param master: Spark's master. (templated)
     :param spark_conn_id: an Airflow connection of type ``spark`` through which the driver is started. (templated)
+    :param launcher: what starts the drivers from now on; ``local`` for the machine of the task. (templated)
+    :param launcher_options: options of the launcher that change; with another launcher, all its options. (templated)
+    :param launcher_conn_id: the Airflow connection by which it reaches its cluster; ``yarn`` takes none. (templated)
+    :param pod_template: the option of that name of ``kubernetes``. (templated)
     :param py_files: Python files, folders, zips, eggs and wheels for the script; None: unchanged. (templated)
     :param modules: with ``application``: patterns below its folder: what is pinned of it, in place of what the script
         imports from there. (templated)
     :param working_folder: absolute folder that drivers run in; None: unchanged. (templated)
     :param files: files beside the script; None: unchanged. (templated)
     :param packages: Maven coordinates; None: unchanged. (templated)
-    :param jars: jars; None: unchanged. (templated)
+    :param jars: paths of jars, pinned, or URIs as they are; None: unchanged. (templated)
     :param allow_new_queries: queries that may start empty although the snapshot does not contain them. (templated)
     :param accept_lost_input: queries that may continue although input after their offsets is lost. (templated)
     :param allow_state_loss: drop state that the drain could not flush. (templated)
@@ -70,6 +74,12 @@ class PlanUpgradeOperator(ChangingOperator):
     :param version_label: your own name of the new version; None: none for another script. (templated)
     :param on_query_failure: what a failed query does to the others, as in ``DeployStreamOperator``; None: unchanged.
         (templated)
+    :param partitions: write the state anew in that number of partitions; None: unchanged. (templated)
+    :param state_store: ``rocksdb``: write the state anew into that store; None: unchanged. (templated)
+    :param checkpoint_format: write the state anew in Spark's state checkpoint format 1 or 2; None: unchanged.
+        (templated)
+    :param migration: path of a file with functions from old to new state; None: none. (templated)
+    :param auto_migrate: migrate state without a function where that is safe. (templated)
     :param rehearse: run batches on a fork of the state; false compares only the plans, for which the script runs, too.
         (templated)
     :param rehearse_batches: so many of the newest batches of each query run again, with their rows and without a sink.

@@ -57,9 +57,11 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         was told to stop: ``finish`` or ``rollback``. Before that nothing has happened. (templated)
 
     The parameters of ``PlanUpgradeOperator`` describe the change: ``application``, ``arguments``, ``conf``,
-    ``environment``, ``master``, ``spark_conn_id``, ``py_files``, ``modules``, ``working_folder``, ``files``,
+    ``environment``, ``master``, ``spark_conn_id``, ``launcher``, ``launcher_options``, ``launcher_conn_id``,
+    ``pod_template``, ``py_files``, ``modules``, ``working_folder``, ``files``,
     ``packages``, ``jars``, ``allow_new_queries``, ``accept_lost_input``, ``allow_state_loss``,
-    ``allow_literal_secrets``, ``version_label``, ``on_query_failure``, ``rehearse_batches``, ``rehearse_rows``.
+    ``allow_literal_secrets``, ``version_label``, ``on_query_failure``, ``rehearse_batches``, ``rehearse_rows``,
+    ``partitions``, ``state_store``, ``checkpoint_format``, ``migration``, ``auto_migrate``.
     """
 
     template_fields: Sequence[str] = tuple(
@@ -114,7 +116,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
         request, rehearsal_id = self._request(), optional_text(self.rehearsal_id)
         if rehearsal_id is not None and upgrade_of(hook.client, request.stream_id, request_id) is None:
-            refuse_unless_planned(hook.client, request.change, rehearsal_id)
+            refuse_unless_planned(hook.client, self.change(), rehearsal_id)
         return hook.client.upgrades.begin(request, request_id, lease_seconds=LEASE_SECONDS)
 
     def after_stop(self) -> AfterStop:

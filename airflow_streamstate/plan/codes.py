@@ -11,6 +11,10 @@ DRAIN = (
     "Drain the old version and seed the new one: open results come out by the old rule, all that follows is counted"
     " by the new one."
 )
+MIGRATE = (
+    "Migrate the state: `--auto-migrate`, where that needs no function, or `--migration FILE`. Or drain the old version"
+    " and seed the new one."
+)
 RESTORE = "Nothing to do: restore."
 DECIDE = "Decide for yourself, and deploy with the mode that you want."
 
@@ -53,21 +57,21 @@ CODES: Mapping[str, Code] = {
     "keys-reordered": _drain("the same keys in another order"),
     "key-changed": _drain("a key is another expression"),
     "window-changed": _drain("another length, slide, start, gap or column of a window"),
-    "aggregate-added": _drain("a new aggregate"),
-    "aggregate-removed": _drain("an aggregate was removed"),
-    "aggregates-reordered": _drain("the same aggregates in another order"),
-    "aggregate-changed": _drain("an aggregate is another function, of another type, or of another expression"),
+    "aggregate-added": _drain("a new aggregate", MIGRATE),
+    "aggregate-removed": _drain("an aggregate was removed", MIGRATE),
+    "aggregates-reordered": _drain("the same aggregates in another order", MIGRATE),
+    "aggregate-changed": _drain("an aggregate is another function, of another type, or of another expression", MIGRATE),
     "join-type-changed": _drain("another type of join"),
     "join-condition-changed": _drain("another condition of a join"),
     "join-sides-swapped": _drain("the two sides of a join have changed places"),
-    "join-columns-changed": _drain("a join keeps other columns of its rows"),
+    "join-columns-changed": _drain("a join keeps other columns of its rows", MIGRATE),
     "input-changed": _drain("the input of an operator with state is computed differently"),
     "input-moved": _drain("other sources or operators feed an operator with state"),
     "function-renamed": _drain("a function or processor with state has another name"),
     "time-mode-changed": _drain("another time mode of a processor"),
     "timeout-changed": _drain("another timeout of a function with state"),
     "operator-mode-changed": _drain("another output mode of a function with state"),
-    "state-schema-changed": _drain("another schema of the state of a function"),
+    "state-schema-changed": _drain("another schema of the state of a function", MIGRATE),
     "initial-state-changed": _drain("an initial state was added or removed"),
     "variable-added": _restore(
         "a new state variable", "Nothing to do: restore. It is empty for each key that was seen before."
@@ -76,7 +80,7 @@ CODES: Mapping[str, Code] = {
         "a state variable was removed",
         "Restore; what the variable held stays in the checkpoint, and is there again if it comes back.",
     ),
-    "variable-changed": _drain("a state variable of another kind or type"),
+    "variable-changed": _drain("a state variable of another kind or type", MIGRATE),
     "variable-ttl-changed": _drain("the time to live of a state variable was set or removed"),
     "limit-changed": _person(
         "another limit",
@@ -150,17 +154,20 @@ CODES: Mapping[str, Code] = {
     # state and session
     "partitions-changed": _restore(
         "another number of state partitions is set",
-        "Restore: the state keeps the number that it has. To change it, drain and seed.",
+        "Restore: the state keeps the number that it has. `streamstate rescale` changes it.",
     ),
     "provider-changed": _restore(
         "another state store is set",
-        "Restore: the state stays in the store that it is in. To change it, drain and seed.",
+        "Restore: the state stays in the store that it is in. `streamstate upgrade --state-store` moves it.",
     ),
     "state-encoding-changed": _restore(
         "another encoding of state is set",
         "Restore: the state keeps its encoding. To change it, drain and seed.",
     ),
-    "checkpoint-format-changed": _drain("another state checkpoint format", "Drain and seed: a seed takes any format."),
+    "checkpoint-format-changed": _drain(
+        "another state checkpoint format",
+        "Upgrade with --checkpoint-format, which writes the state anew; or drain and seed.",
+    ),
     "changelog-changed": _restore("changelogs of state switched on or off"),
     "setting-pinned": _restore(
         "a setting that the checkpoint pins",

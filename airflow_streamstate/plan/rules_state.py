@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from airflow_streamstate.checkpoint.guards import PROVIDER
 from airflow_streamstate.checkpoint.seed import PINNED_CONF_KEYS
 from airflow_streamstate.checkpoint.spark_versions import NO_STATE, why_not
 from airflow_streamstate.plan.codes import difference
@@ -12,9 +13,11 @@ from airflow_streamstate.plan.differences import Difference
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.terms import USER_FUNCTION
 
+STAYS = ": a checkpoint stays as it began"
+NEVER_CHANGES = ", which no checkpoint changes to"
+"""What holds of a setting unless the state is written anew."""
 TIME_ZONE = "spark.sql.session.timeZone"
 ANSI = "spark.sql.ansi.enabled"
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _LAYOUT = frozenset(
     {
         "spark.sql.shuffle.partitions",
@@ -82,11 +85,11 @@ def _layout(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
         ("state-encoding-changed", old.state.encoding, new.state.encoding, "as encoding of state"),
     ):
         if was != now:
-            reason = f"the session asks for {now} {what} and no more for {was}: a checkpoint stays as it began"
+            reason = f"the session asks for {now} {what} and no more for {was}{STAYS}"
             yield difference(code, "", reason)
     if old.state.checkpoint_format != new.state.checkpoint_format:
         was_format, now_format = old.state.checkpoint_format, new.state.checkpoint_format
-        reason = f"state checkpoint format {was_format} became {now_format}, which no checkpoint changes to"
+        reason = f"state checkpoint format {was_format} became {now_format}{NEVER_CHANGES}"
         yield difference("checkpoint-format-changed", "", reason)
     if old.state.changelog != new.state.changelog:
         word = "writes changelogs now" if new.state.changelog else "writes no changelogs any more"

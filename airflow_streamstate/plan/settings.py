@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from airflow_streamstate.checkpoint.guards import PROVIDER
 from airflow_streamstate.plan.model import StateLayout
 
 PARTITIONS = "spark.sql.shuffle.partitions"
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 CHECKPOINT_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 ENCODING = "spark.sql.streaming.stateStore.encodingFormat"

@@ -59,6 +59,11 @@ class DrainTerms:
 DEFAULT_TERMS = DrainTerms()
 
 
+BY_THE_DRIVER = "the driver itself"
+"""The ``requested_by`` of a drain that a deployment has ordered itself, since its sources are read to their end, and of
+a stop that its driver has ordered, since its machine asks it to end."""
+
+
 @message
 @dataclass(frozen=True)
 class DrainNotification(Command):

@@ -194,8 +194,11 @@ class SnapshotReady(Event):
 @message
 @dataclass(frozen=True)
 class Drained(Event):
-    """Terminal: the flush of every query is committed, the snapshot ``drained`` is complete. ``ends``: when each query
-    ended.
+    """Terminal: the flush of every query is committed, the snapshot ``drained`` is complete.
+
+    Attributes:
+        ends: when each query ended.
+        reason: why the deployment drained itself; "" where a command of somebody else's asked for it.
     """
 
     command_id: str
@@ -204,6 +207,7 @@ class Drained(Event):
     queries: Mapping[str, QueryPosition]
     also_answers: tuple[str, ...] = ()
     ends: Mapping[str, QueryEnd] = field(default_factory=dict)
+    reason: str = ""
 
 
 @message

@@ -55,6 +55,11 @@ def artifact_key(stream_id: str, sha256: str, name: str) -> str:
     return f"{artifacts_folder(stream_id)}/{sha256}/{name}"
 
 
+def witness_key(stream_id: str, deployment_id: str) -> str:
+    """By this object a driver on another machine knows that it sees the right folder (in the checkpoints store)."""
+    return f"{deployment_folder(stream_id, deployment_id)}/witness"
+
+
 def deployment_folder(stream_id: str, deployment_id: str) -> str:
     """Everything that one deployment writes lies below this (Law 4).
 

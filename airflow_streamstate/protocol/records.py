@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.version import OLDEST_PROTOCOL, PINNED_PROTOCOL
 
 
 @message
@@ -47,6 +48,34 @@ class Artifact:
     sha256: str
 
 
+StateStoreName = Literal["rocksdb"]
+STATE_STORES: tuple[StateStoreName, ...] = get_args(StateStoreName)
+"""State stores that state can be moved to."""
+
+
+@dataclass(frozen=True)
+class StateRewrite:
+    """How the state of the snapshot is written anew before the first batch of a deployment; None for what stays.
+
+    Attributes:
+        partitions: the number of partitions of each operator's state.
+        state_store: the state store.
+        checkpoint_format: Spark's state checkpoint format, 1 or 2.
+        migration: the user's functions from old to new state.
+        is_inverse: the inverse functions of that file are run.
+        is_automatic: state of another form without a function is migrated where that needs none.
+        undoes: of a way back: the deployment whose rewrite is taken back; None for a way on.
+    """
+
+    partitions: int | None = None
+    state_store: StateStoreName | None = None
+    checkpoint_format: int | None = None
+    migration: Artifact | None = None
+    is_inverse: bool = False
+    is_automatic: bool = False
+    undoes: str | None = None
+
+
 @dataclass(frozen=True)
 class StartPlan:
     """How a deployment starts.
@@ -65,6 +94,7 @@ class StartPlan:
         offsets: of a seed: by query, the offset at which each source begins instead of the snapshot's, in its order.
         begins_at: of a seed: every query begins with the input of this moment, instead.
         accept_repeated_input: queries that may read input again that was read before.
+        rewrite: of a restore: how its state is written anew; None for as it is.
     """
 
     mode: StartMode
@@ -79,6 +109,25 @@ class StartPlan:
     offsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     begins_at: datetime | None = None
     accept_repeated_input: tuple[str, ...] = ()
+    rewrite: StateRewrite | None = None
+
+
+@dataclass(frozen=True)
+class LauncherChoice:
+    """What starts the drivers of a deployment, where that is not the machine of the caller.
+
+    Attributes:
+        name: of an installed launcher: kubernetes, yarn, ssh, …
+        options: of the launcher, plain JSON without secrets.
+        conn_id: the Airflow connection by which it reaches its cluster; "" for none.
+        python_env: the archive of a Python environment that the option ``python_env`` named by a local path; None for
+            none, or for one that is among the options as a URI.
+    """
+
+    name: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    conn_id: str = ""
+    python_env: Artifact | None = None
 
 
 @message
@@ -89,9 +138,11 @@ class DeploymentSpec(Message):
     Attributes:
         application: the script.
         arguments: its arguments; a reference to a secret (``protocol.references``) stays one.
-        master: Spark's master URL.
+        master: Spark's master URL; "" for that of ``spark_conn_id``, or for the default of ``launcher``.
         conf: Spark's configuration, as given; references as in ``arguments``.
-        py_files, files, jars: more artifacts, or URIs with a scheme, word for word.
+        py_files, files: more artifacts.
+        jars: artifacts, or URIs with a scheme, word for word; in the records of older releases absolute paths of the
+            machine that deployed it, too.
         modules: what the script imports from its own folder.
         script_path: where the script lay when it was deployed, absolute: its ``__file__``. "" for where it is placed,
             as in the records of older releases.
@@ -99,8 +150,8 @@ class DeploymentSpec(Message):
             in the records of older releases.
         packages: Maven coordinates.
         spark_conn_id: the Airflow connection whose spark-submit launches it; None for the local one.
-        code_digest: one sha256 over application, modules, py-files, files, arguments, conf, environment, packages and
-            master.
+        code_digest: one sha256 over application, modules, py-files, files, jars, arguments, conf, environment, packages
+            and master.
         version_label: the user's own name of this version; "" for none.
         environment: variables of the driver beside the launcher's; references as in ``arguments``.
         attaches: the script itself is submitted and calls ``driver.attach()``, instead of being run by our runner.
@@ -109,7 +160,10 @@ class DeploymentSpec(Message):
         on_query_failure: what a failed query does to the others. ``script``: the script decides, as without this
             package: it ends where it waits for that query or any. ``degrade``: the others run on, and no wait raises
             before the last one has ended. ``fail``: the others are stopped, and the deployment has failed.
+        launcher: what starts its drivers; None for the machine of the caller.
     """
+
+    readable_protocol: ClassVar[int] = PINNED_PROTOCOL
 
     stream_id: str
     deployment_id: str
@@ -130,7 +184,7 @@ class DeploymentSpec(Message):
     created_at: datetime
     settings: AgentSettings
     spark_conn_id: str | None = None
-    jars: tuple[str, ...] = ()
+    jars: tuple[Artifact | str, ...] = ()
     version_label: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     attaches: bool = False
@@ -140,11 +194,33 @@ class DeploymentSpec(Message):
     modules: tuple[Artifact, ...] = ()
     script_path: str = ""
     working_folder: str = ""
+    launcher: LauncherChoice | None = None
+
+    @property
+    def needed_protocol(self) -> int:
+        """Higher where an earlier release would start a driver without a file that it needs."""
+        return PINNED_PROTOCOL if self._pinned_jars or self._python_env else OLDEST_PROTOCOL
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
         """All files that it runs."""
-        return (self.application, *self.modules, *self.py_files, *self.files)
+        rewrite = self.start.rewrite
+        migration = () if rewrite is None or rewrite.migration is None else (rewrite.migration,)
+        code = (self.application, *self.modules, *self.py_files, *self.files)
+        return (*code, *self._pinned_jars, *self._python_env, *migration)
+
+    @property
+    def jar_names(self) -> tuple[str, ...]:
+        """The names of its pinned jars, and its other jars as they are given."""
+        return tuple(jar if isinstance(jar, str) else jar.name for jar in self.jars)
+
+    @property
+    def _pinned_jars(self) -> tuple[Artifact, ...]:
+        return tuple(jar for jar in self.jars if isinstance(jar, Artifact))
+
+    @property
+    def _python_env(self) -> tuple[Artifact, ...]:
+        return () if self.launcher is None or self.launcher.python_env is None else (self.launcher.python_env,)
 
     @property
     def identity(self) -> tuple[str, datetime]:

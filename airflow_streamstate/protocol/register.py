@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
 from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.restarts import RestartPolicy, Restarts
 
 AttemptMode = Literal["run", "drain"]
 
@@ -56,6 +57,8 @@ class StreamRegister(Message):
         upgrade_id: the upgrade under way: only its steps move the stream, until it is over.
         attempt_reason: why that attempt was requested; "" for no reason given, and for a deployment's first attempt,
             whose reason is in its spec, unless a resume launched it.
+        restart_policy: what watchers do when a driver of the stream fails; kept over all its deployments.
+        restarts: what watchers have recorded of the failures since a person started the stream; None for nothing.
     """
 
     stream_id: str
@@ -70,3 +73,17 @@ class StreamRegister(Message):
     upgrade_id: str | None = None
     retirement: Retirement | None = None
     attempt_reason: str = ""
+    restart_policy: RestartPolicy = field(default_factory=RestartPolicy)
+    restarts: Restarts | None = None
+
+    @property
+    def oldest_stopped_attempt(self) -> int:
+        """The current attempt obeys the stops of this attempt and of later ones.
+
+        Where a watcher started it, that is the attempt before: its stop may have been ordered in the same moment.
+        """
+        record = self.restarts
+        if record is None or not record.is_started:
+            return self.attempt
+        is_current = (record.deployment_id, record.attempt) == (self.deployment_id, self.attempt)
+        return self.attempt - 1 if is_current else self.attempt

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Literal
 
 from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.records import StateRewrite
 
 RehearsalOutcome = Literal["done", "failed", "deadline"]
 QueryOutcome = Literal["accepted", "refused", "failed", "not_run"]
@@ -62,6 +63,7 @@ class Rehearsal(Message):
         rows: about so many rows of these, at most.
         replay: set for a replay: recorded batches of ``deployment_id``, which may be an older deployment, run again
             into files, and nothing else is tried.
+        rewrite: how the state is written anew first; None for as it is.
     """
 
     stream_id: str
@@ -82,6 +84,7 @@ class Rehearsal(Message):
     batches: int = 0
     rows: int = 0
     replay: ReplayTerms | None = None
+    rewrite: StateRewrite | None = None
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,32 @@ class StateComparison:
 
 
 @dataclass(frozen=True)
+class RewrittenTable:
+    """A table of an operator's state that was written anew.
+
+    Attributes:
+        operator_id: Spark's number of the operator.
+        table: operator and table, e.g. ``0-stateStoreSave/rows``.
+        rows: that were read; None where Spark does not tell.
+        is_migrated: its rows went through a function of the user.
+        dropped, changed: of a migrated table; None where that was not counted.
+        samples: of a migrated table, rows before and after, as JSON with ``key``, ``before`` and ``after``.
+        partitions: of the new state.
+        is_equal: it was compared, and no row differs; None where it was not.
+    """
+
+    operator_id: int
+    table: str
+    rows: int | None
+    partitions: int
+    is_migrated: bool = False
+    dropped: int | None = None
+    changed: int | None = None
+    samples: tuple[str, ...] = ()
+    is_equal: bool | None = None
+
+
+@dataclass(frozen=True)
 class RehearsedQuery:
     """The outcome of one query of the new version.
 
@@ -167,6 +196,7 @@ class RehearsedQuery:
         fails_with_rows: its state fits, and a committed batch that ran again failed.
         replayed: of a replay, the batches that ran, the one that failed among them.
         state: of a replay, the state after the last batch, compared with that of the other replay; empty for none.
+        rewritten: the state that was written anew; empty for none.
     """
 
     outcome: QueryOutcome
@@ -181,6 +211,7 @@ class RehearsedQuery:
     fails_with_rows: bool = False
     replayed: tuple[ReplayedBatch, ...] = ()
     state: tuple[StateComparison, ...] = ()
+    rewritten: tuple[RewrittenTable, ...] = ()
 
 
 @message

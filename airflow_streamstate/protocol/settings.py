@@ -30,7 +30,8 @@ class AgentSettings:
     Attributes:
         command_poll_seconds: how often the agent looks for commands (0.2 on disk, 2 on S3).
         heartbeat_seconds: how often it writes its heartbeat and checks whether it was replaced.
-        lost_after_seconds: an older heartbeat, of a driver whose launcher cannot be asked, means lost.
+        lost_after_seconds: an older heartbeat, of a driver whose launcher cannot be asked, means lost; at least twice
+            ``heartbeat_seconds``.
         exit_grace_seconds: how long a script may run on after a complete stop or drain before the driver ends it.
         snapshot_ttl_seconds: the agent ignores a request for a snapshot that is older than this.
         snapshot_request_timeout_seconds: a waiting caller repeats a request that was not accepted for so long.
@@ -38,6 +39,7 @@ class AgentSettings:
         snapshot_every_seconds: how often the agent takes a snapshot by itself; None: never.
         fetch_batch_bytes: how much of a snapshot is fetched at a time.
         fetch_timeout_seconds: a fetch that a store does not answer for so long is given up.
+        keep_running: a stream whose sources are all finished waits for new parts instead of draining itself.
     """
 
     command_poll_seconds: float = COMMAND_POLL_SECONDS_ON_DISK
@@ -50,11 +52,12 @@ class AgentSettings:
     snapshot_every_seconds: float | None = None
     fetch_batch_bytes: int = 4 << 20
     fetch_timeout_seconds: float = 5.0
+    keep_running: bool = False
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             least, most = _RANGES.get(name, (_LEAST_SECONDS, _MOST_SECONDS))
-            if value is None and name in OFF:
+            if (value is None and name in OFF) or name == "keep_running":
                 continue
             if value is None or not least <= value <= most:
                 unit = "bytes" if name.endswith("_bytes") else "seconds"

@@ -8,6 +8,8 @@ OLDEST_PROTOCOL = 1
 NEWEST_PROTOCOL = 1
 PLACED_PROTOCOL = 2
 """Only for manifests whose files are not where earlier releases look for them: those releases refuse them."""
+PINNED_PROTOCOL = 2
+"""Only for specs with pinned jars or a pinned Python environment, which earlier releases would not bring to drivers."""
 
 
 def version_for(claim_oldest: int, claim_newest: int) -> int:

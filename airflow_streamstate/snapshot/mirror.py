@@ -19,6 +19,7 @@ from airflow_streamstate.errors import (
     DeploymentNotFoundError,
     InvalidRequestError,
     ObjectExistsError,
+    ObjectMissingError,
     SnapshotNotFoundError,
     StreamStateError,
     VersionConflictError,
@@ -31,6 +32,7 @@ from airflow_streamstate.snapshot.copy import COPY_BATCH_BYTES, COPY_TIMEOUT_SEC
 from airflow_streamstate.snapshot.copy_snapshot import copy_snapshot, sealed_in
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.transfer import PIECE_BYTES, pieces_of, put_pieces
 
 
 @dataclass(frozen=True)
@@ -171,16 +173,19 @@ def artifact_keys(spec: DeploymentSpec) -> list[str]:
 
 
 def carry(source: Store, target: Store, key: str) -> None:
-    """Copy one small object that never changes, where it is missing at the target."""
+    """Copy one object that never changes, where it is missing at the target."""
     if target.head(key) is not None:
         return
-    stored = source.get(key)
-    if stored is None:
+    info = source.head(key)
+    if info is None:
         return
     try:
-        target.create(key, stored.body)
-    except ObjectExistsError:
-        return  # another process has just done the same
+        if info.size_bytes > PIECE_BYTES:
+            put_pieces(target, key, pieces_of(source, key), info.size_bytes)
+        elif (stored := source.get(key)) is not None:
+            target.create(key, stored.body)
+    except (ObjectMissingError, ObjectExistsError):
+        return  # it is gone; or another process has just done the same
 
 
 # A mirror is not the stream's home or place of snapshots, not of another stream, and not ahead of the home.

@@ -1,4 +1,4 @@
-"""S3, or a server that speaks its protocol, by boto3: the only module that knows boto3.
+"""S3, or a server that speaks its protocol, by boto3: with ``launch.emr.client`` the only module that knows boto3.
 
 boto3's clients try once: ``store.server`` repeats, which knows whether a request may be sent twice, waits by the
 injected clock, and reads back what may have landed (Law 8). boto3's own retries would hide all three.

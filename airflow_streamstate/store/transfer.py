@@ -11,7 +11,16 @@ from typing import Self, TypeVar
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import OutcomeUnknownError, UnavailableError
 from airflow_streamstate.retry import Retry
-from airflow_streamstate.store.base import Link, ListsKeys, ManyAtOnce, ObjectInfo, PutsPieces, ReadsRanges, Store
+from airflow_streamstate.store.base import (
+    Link,
+    ListsKeys,
+    ManyAtOnce,
+    ObjectInfo,
+    PutsPieces,
+    ReadsRanges,
+    Store,
+    missing_source,
+)
 
 Result = TypeVar("Result")
 
@@ -87,8 +96,26 @@ UPLOAD_PART_BYTES = 8 * 1024**2
 """The body of one request; a larger object goes in parts."""
 UPLOADS_AT_ONCE = 4
 """Parts under way at once; these and two more are held in memory."""
+PIECE_BYTES = 8 * 1024**2
+"""What ``pieces_of`` reads at once."""
 MOST_PARTS = 10_000
 """The servers' limit for one object: the parts of a very large one are larger."""
+
+
+def pieces_of(store: Store, key: str) -> Iterator[bytes]:
+    """The bytes of an object that nothing writes meanwhile, in pieces of ``PIECE_BYTES``; the last one is smaller.
+
+    Raises:
+        ObjectMissingError: there is no object.
+    """
+    start, piece = 0, read_range(store, key, 0, PIECE_BYTES)
+    while piece is not None:
+        yield piece
+        if len(piece) < PIECE_BYTES:
+            return
+        start += len(piece)
+        piece = read_range(store, key, start, PIECE_BYTES)
+    raise missing_source(key)
 
 
 def put_pieces(store: Store, key: str, pieces: Iterable[bytes], size_bytes: int) -> str:

@@ -28,6 +28,7 @@ DAG_IDS = [
     "scheduled_snapshots",
     "scheduled_upgrade",
     "upgrade_in_one_task",
+    "upgrade_on_kubernetes",
     "upgrade_stream",
 ]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,14 +42,24 @@ def calls_of(stage: AdoptingStage, act: Callable[[AdoptingStage, FaultPlan], boo
     return plan
 
 
-def asleep_at(stage: AdoptingStage, number: int, act: Callable[[], object]) -> FaultPlan:
-    """Before that call another has its way, after the hold is over."""
+@contextmanager
+def asleep_at(stage: AdoptingStage, number: int, act: Callable[[], object]) -> Iterator[FaultPlan]:
+    """Before that call another has its way, after the hold is over.
+
+    The call may be of a thread that only reads: the verb can be over before that thread wakes up, so it is waited for.
+    """
+    sleeps, is_awake = threading.Event(), threading.Event()
 
     def meanwhile() -> None:
-        stage.clock.sleep(ASLEEP_SECONDS)
-        act()
+        sleeps.set()
+        try:
+            stage.clock.sleep(ASLEEP_SECONDS)
+            act()
+        finally:
+            is_awake.set()
 
-    return FaultPlan(meanwhile={number: meanwhile})
+    yield FaultPlan(meanwhile={number: meanwhile})
+    assert not sleeps.is_set() or is_awake.wait(60)
 
 
 def assert_free(stage: AdoptingStage) -> None:
@@ -91,7 +103,8 @@ def test_an_adopter_wakes_up_after_it_was_given_up(folder: Path, sweep: Sweep, r
     def live(_: int, number: int) -> None:
         stage = staged(folder, runs=runs)
         given: list[bool] = []
-        done = adopt(stage, asleep_at(stage, number, lambda: given.append(give_up(stage))))
+        with asleep_at(stage, number, lambda: given.append(give_up(stage))) as plan:
+            done = adopt(stage, plan)
         if given == [True]:
             assert not done
             assert_free(stage)
@@ -112,7 +125,8 @@ def test_an_adopter_wakes_up_after_another_has_adopted(folder: Path, sweep: Swee
 
     def live(_: int, number: int) -> None:
         stage = AdoptingStage(folder)
-        adopt(stage, asleep_at(stage, number, lambda: adopt(stage)))
+        with asleep_at(stage, number, lambda: adopt(stage)) as plan:
+            adopt(stage, plan)
         stage.clock.sleep(ASLEEP_SECONDS)
         assert adopt(stage)
         stage.assert_taken()
@@ -133,9 +147,9 @@ def test_an_adopter_that_failed_wakes_up_after_another_has_adopted(folder: Path,
 
     def live(_: int, number: int) -> None:
         stage = AdoptingStage(folder)
-        plan = asleep_at(stage, number, lambda: adopt(stage))
-        plan.at = {struck: Fault.UNAVAILABLE}
-        assert not adopt(stage, plan)
+        with asleep_at(stage, number, lambda: adopt(stage)) as plan:
+            plan.at = {struck: Fault.UNAVAILABLE}
+            assert not adopt(stage, plan)
         stage.clock.sleep(ASLEEP_SECONDS)
         assert adopt(stage)
         stage.assert_taken()
@@ -153,7 +167,8 @@ def test_who_gives_up_wakes_up_after_another_has(folder: Path, sweep: Sweep, key
 
     def live(_: int, number: int) -> None:
         stage = cut_at(folder, key, nth)
-        give_up(stage, asleep_at(stage, number, lambda: give_up(stage)))
+        with asleep_at(stage, number, lambda: give_up(stage)) as plan:
+            give_up(stage, plan)
         assert_free(stage)
 
     sweep([call.number for call in calm.calls], live, every=2)
@@ -168,7 +183,8 @@ def test_who_gives_up_wakes_up_after_another_has_adopted(folder: Path, sweep: Sw
     def live(_: int, number: int) -> None:
         stage = cut_at(folder, key, nth)
         adopted: list[bool] = []
-        given = give_up(stage, asleep_at(stage, number, lambda: adopted.append(adopt(stage))))
+        with asleep_at(stage, number, lambda: adopted.append(adopt(stage))) as plan:
+            given = give_up(stage, plan)
         if stage.launcher.requests:
             stage.assert_taken()
             assert not given

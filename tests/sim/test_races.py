@@ -16,7 +16,20 @@ from hypothesis import strategies as st
 from airflow_streamstate.controller.observe.views import CommandView
 from airflow_streamstate.errors import ConflictError, StreamStateError
 from support.faulty_store import Call
-from support.sim_race import SCENES, Act, Race, deploys, forces, kills, orders, patiently, race, resumes, takes_back
+from support.sim_race import (
+    SCENES,
+    Act,
+    Race,
+    deploys,
+    forces,
+    kills,
+    orders,
+    patiently,
+    race,
+    resumes,
+    takes_back,
+    watches,
+)
 from support.sim_turns import TO_THE_END
 
 Sweep = Callable[..., None]
@@ -79,6 +92,15 @@ PAIRS = {
     "a drain of the dead and a resume": Pair("dead", orders("drain", "first"), resumes("second")),
     "a resume and a drain of the dead": Pair("dead", resumes("first"), orders("drain", "second")),
     "a takeover of a second attempt and a resume": Pair("resumed and dead", NEXT, patiently(resumes("second"))),
+    "two watchers": Pair("dead", watches(), watches()),
+    "a watcher and a resume": Pair("dead", watches(), patiently(resumes("second"))),
+    "a resume and a watcher": Pair("dead", resumes("first"), watches()),
+    "a watcher and a takeover": Pair("dead", watches(), patiently(NEXT_AS_SECOND)),
+    "a takeover and a watcher": Pair("dead", NEXT, watches()),
+    "a watcher and a drain of the dead": Pair("dead", watches(), orders("drain", "second")),
+    "a drain of the dead and a watcher": Pair("dead", orders("drain", "first"), watches()),
+    "a watcher and a kill": Pair("running", kills(), watches()),
+    "a forced stop and a watcher": Pair("running", forces("first"), watches()),
     "two deploys": Pair("stopped", NEXT, OTHER),
     "a deploy and a resume": Pair("stopped", NEXT, resumes("second")),
     "a resume and a deploy": Pair("stopped", resumes("first"), NEXT_AS_SECOND),

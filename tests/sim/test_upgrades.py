@@ -31,6 +31,7 @@ EXPECTED = {
     "handover": ["given_up"],
     "forward": ["given_up"],
     "rollback": ["upgraded", "rolled_back"],
+    "rescale": ["upgraded", "rolled_back"],
 }
 """How the upgrades of each climb end where nothing happens to them."""
 WARM = {
@@ -39,6 +40,7 @@ WARM = {
     "handover": [],
     "forward": ["d-0002-a0001", "d-0003-a0001"],
     "rollback": ["d-0003-a0001"],
+    "rescale": ["d-0003-a0001"],
 }
 """The attempts whose driver had waited, then."""
 

@@ -53,6 +53,19 @@ LIFE = (
     f"upgrade flights --app count_by_origin_v2.py {IN_AND_OUT}",
     "restart flights",
     "upgrade flights --conf spark.sql.shuffle.partitions=8 --no-rehearsal --no-warm",
+    "rescale flights --suggest",
+    "plan flights --partitions 6 --state-store rocksdb",
+    "plan flights --app count_by_origin_v2.py --auto-migrate --state-store rocksdb",
+    "plan flights --app mean_by_origin.py --migration sum_to_mean.py --state-store rocksdb",
+    "upgrade flights --app mean_by_origin.py --migration sum_to_mean.py --state-store rocksdb",
+    "rollback flights",
+    "upgrade flights --app count_by_origin_v2.py --partitions 6 --state-store rocksdb",
+    "rescale flights --partitions 8 --state-store rocksdb",
+    "rescale flights --partitions 3",
+    "policy flights --on-failure restart --max-restarts 10",
+    "policy flights --on-failure restart --max-restarts 10 --restart-window 3600",
+    "policy flights",
+    "watch --once --json",
     "audit flights",
     "audit flights --since d-0004",
     "snapshot verify flights d-0001-stopped-000001",
@@ -82,11 +95,15 @@ LIFE = (
 """In this order on one home, each with exit status 0."""
 NEEDS = {
     "a server of S3 or GCS, a cluster, or Kafka": r"s3://|gs://|spark://|spark-sql-kafka",
+    "a place for the driver elsewhere": r"--launcher",
     "a mirror beside one at GCS": r"home restore|--home /data/new|--at-mirrors",
     "an upgrade or a drain that is under way": r"^(continue|approve|reject|cancel) ",
     "a query that ran without streamstate": r"^adopt ",
     "a batch that always fails": r"^skip ",
     "a terminal": r" --pdb$",
+    "a folder with files of streams (test_declared.py)": r"^(validate|diff|apply|export) ",
+    "an end from outside, by Ctrl-C": r"^watch$",
+    "a first deployment of its own": r"^deploy flights --app count_by_origin.py --on-failure",
     "input that is lost, or a place to begin at": r"--accept-lost-input|--accept-repeated-input",
     "a query with as many batches, or a version with the same rows": (
         r"^(replay flights .*(--batch 812|--last 10)|plan flights .*--fail-on-changed-rows)"
@@ -122,10 +139,11 @@ def test_every_line_is_run_or_its_need_is_named() -> None:
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    """A reader's folder: the scripts of ``dags/jobs`` lie in it, and the shell is used from it."""
+    """A reader's folder: the scripts of ``dags/jobs`` and the migrations lie in it, and the shell is used from it."""
     with desk_with(tmp_path, monkeypatch, ("PYSPARK_", "SPARK_", "STREAMSTATE_")) as made:
-        for script in (ROOT / "dags" / "jobs").glob("*.py"):
-            shutil.copy(script, tmp_path)
+        for folder in ("jobs", "migrations"):
+            for script in (ROOT / "dags" / folder).glob("*.py"):
+                shutil.copy(script, tmp_path)
         monkeypatch.chdir(tmp_path)
         yield made
 

@@ -126,7 +126,7 @@ def test_a_flush_that_takes_too_long_is_taken_back_and_the_stream_runs_on(tmp_pa
         driver = stream.deploy(HELD_FLUSH, str(tmp_path))
         stream.wait_committed("counts", 0, driver)
         (tmp_path / "hold").touch()
-        stream.drain(rehearse=False, flush_within_seconds=2.0, on_flush_deadline="fail")
+        stream.drain(rehearse=False, flush_within_seconds=10.0, on_flush_deadline="fail")
         failed = stream.wait_event(DrainFailed, driver)
         assert (tmp_path / "inside").exists(), driver.log
         assert (failed.cause, failed.then) == ("flush_deadline", "runs_on")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,9 @@ QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}
 JOB = (
     WINDOWED_COUNTS
     + """
+loader = spark._jvm.Thread.currentThread().getContextClassLoader()
+if loader.getResource("rates.txt") is None:
+    raise SystemExit("rates.jar is not on the class path")
 counts.writeStream.queryName("counts").format("json").start(base + "/out").awaitTermination()
 """
 )
@@ -27,10 +31,12 @@ counts.writeStream.queryName("counts").format("json").start(base + "/out").await
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """A home that the environment names, with a stream ``orders`` that has been stopped after a batch."""
     with desk_with(tmp_path, monkeypatch, ("PYSPARK_", "SPARK_", "STREAMSTATE_")) as made:
-        app = made.base / "job.py"
+        app, jar = made.base / "job.py", made.base / "rates.jar"
         app.write_text(JOB)
+        with zipfile.ZipFile(jar, "w") as archive:
+            archive.writestr("rates.txt", "1.1")
         WindowRows(made.base).feed()
-        deploy = ("deploy", "orders", "--app", app, "--master", "local[2]", *QUICK, "--timeout", 200)
+        deploy = ("deploy", "orders", "--app", app, "--jars", jar, "--master", "local[2]", *QUICK, "--timeout", 200)
         assert shell(*deploy, "--", made.base).status == 0
         assert shell("stop", "orders", "--timeout", 120).status == 0
         yield made
@@ -43,9 +49,10 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def test_a_resume_and_a_drain_run_the_bytes_of_the_deploy(desk: Desk) -> None:
-    """The script beside the stream was broken since: the resume, and the drain of what has ended, never read it; a
-    pinned file that was altered is refused, and never run (Law 15)."""
+    """The script beside the stream was broken since, and its jar removed: the resume, and the drain of what has ended,
+    never read them; a pinned file that was altered is refused, and never run (Law 15)."""
     rows = WindowRows(desk.base)
+    (desk.base / "rates.jar").unlink()
     (desk.base / "job.py").write_text("raise SystemExit('these bytes were never deployed')\n")
     rows.feed()
     resumed = shell("resume", "orders", "--timeout", 200, "--json")

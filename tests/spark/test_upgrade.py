@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.protocol import layout
 from support.shell import Desk
-from support.soaked import KEYS, SCRIPT, Soak
+from support.soaked import KEYS, SCRIPT, STREAM, Soak
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
 
@@ -20,6 +21,12 @@ def is_warm(soak: Soak, deployment_id: str) -> bool:
     """Whether its first driver had waited."""
     launch = soak.control.launch(deployment_id, f"{deployment_id}-a0001")
     return launch is not None and bool(launch.rehearsal_id)
+
+
+def said_by(soak: Soak, rehearsal_id: str) -> str:
+    """What the driver of a rehearsal printed."""
+    folder = soak.home / layout.rehearsals_folder(STREAM) / rehearsal_id
+    return "".join(path.read_text() for path in folder.rglob("driver.log"))
 
 
 @pytest.fixture
@@ -86,6 +93,9 @@ def test_a_version_that_needs_a_drain_takes_over_warm_and_so_does_the_one_before
     verdict = soak.control.verdict(soak.control.rehearsal_ids()[0])
     assert verdict is not None
     assert (verdict.queries["counts"].outcome, verdict.seeded["counts"].outcome) == ("failed", "accepted")
+    said = said_by(soak, verdict.rehearsal_id)
+    assert "takes over as d-0002" in said
+    assert "query counts is not warmed by a batch: BatchFailedError" not in said, "it was warmed on the old state"
 
     answer = soak.shell("rollback", *WORDS)
     assert (answer["outcome"], answer["way"], answer["audit_ok"]) == ("rolled_back", "undo", True), answer

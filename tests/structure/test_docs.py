@@ -93,7 +93,7 @@ def test_what_the_pages_take_from_code_is_as_the_code_has_it() -> None:
     import runpy
 
     refresh = runpy.run_path(str(DOCS / "refresh.py"))
-    pages = {page.name: page.read_text() for page in DOCS.rglob("*.md")}
+    pages = {str(page.relative_to(DOCS)): page.read_text() for page in DOCS.rglob("*.md")}
     assert [name for name, text in pages.items() if refresh["refreshed"](text) != text] == []
     shown = {name for text in pages.values() for name in re.findall(r"<!-- table (\w+) -->", text)}
     assert shown == set(refresh["TABLES"])

@@ -12,6 +12,7 @@ FORBIDDEN = ("begin_within_seconds", "wait_seconds", "wait", "wait_for")
 """Names that these three words took the place of, in what users call from Python."""
 DEADLINES = {
     # where: what is to be done by then
+    "cli/declared.py": "the rehearsal",
     "controller/commands/forced_stop.py": "the stop",
     "controller/adopt/requests.py": "the barrier of a foreign query",
     "controller/adopt/barring.py": "the same",

@@ -256,6 +256,13 @@ class AirflowSite:
         _end(self._processes[name])
         self._start(name, _COMPONENTS[name])
 
+    def kill(self, name: str) -> None:
+        """End a component and all that it has started at once, as with its machine, and start it again."""
+        process = self._processes[name]
+        _signal_session(process, signal.SIGKILL)
+        process.wait(STOP_SECONDS)
+        self._start(name, _COMPONENTS[name])
+
     # how it runs
 
     def _start(self, name: str, arguments: list[str]) -> None:

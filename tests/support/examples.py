@@ -73,6 +73,7 @@ from airflow_streamstate.protocol.rehearsals import (
     StateComparison,
     Waiting,
 )
+from airflow_streamstate.protocol.restarts import BatchFailure, RestartPolicy, Restarts
 from airflow_streamstate.protocol.retention import (
     AbandonedSnapshot,
     KnownGood,
@@ -281,7 +282,8 @@ EXAMPLES: tuple[Message, ...] = (
             accepts_duplicates=True, offsets={"raw": ('{"logOffset":17}', "-")}, begins_at=AT,
             accept_repeated_input=("raw",)),
         "/srv/streams", "34" * 32, "af-0123456789", "airflow:upgrade_stream", "café upgrade", AT,
-        AgentSettings(0.5, 5.0, 30.0, 15.0, 600.0, 20.0, 5.0, 3600.0, 1 << 20, 2.5), spark_conn_id="spark_default", jars=("s3a://jars/x.jar",),
+        AgentSettings(0.5, 5.0, 30.0, 15.0, 600.0, 20.0, 5.0, 3600.0, 1 << 20, 2.5), spark_conn_id="spark_default",
+        jars=(Artifact("udfs.jar", "9b" * 32), "s3a://jars/x.jar"),
         version_label="v3",
         environment={"DB_PASSWORD": "secret://airflow-connection/orders_db#password", "TZ": "UTC"},
         attaches=True, snapshots="s3://second/streams", on_query_failure="degrade",
@@ -304,6 +306,11 @@ EXAMPLES: tuple[Message, ...] = (
         upgrade_id="u-0b8e3c525f0e",
         retirement=Retirement(AT, "shell:ada", "the shop has closed", is_deleting=True),
         attempt_reason="the disk has room again",
+        restart_policy=RestartPolicy("restart", 5.0, 3.0, 60.0, 3, 600.0, 120.0, restore_lost_checkpoint=True),
+        restarts=Restarts(
+            "d-0003", 2, False, AT, "worker-1", (0.5, 61.25), 2, 16.5, "attempt 2 failed: ValueError: boom",
+            BatchFailure("delays", 4711, "ValueError: boom", 3), "batch 4711 fails", is_told=True,
+        ),
     ),
     RetentionRegister(
         "orders", WRITE_ID, AT, "shell:ada", 7, "d-0003-stopped-000002",

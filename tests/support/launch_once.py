@@ -11,12 +11,12 @@ import time
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.interface import LaunchRequest
-from airflow_streamstate.launch.local import LocalLauncher
+from airflow_streamstate.launch.launchers import Launchers
 
 
 def main() -> None:
     request = LaunchRequest.from_json(json.loads(sys.argv[1]))
-    print(json.dumps(LocalLauncher(SYSTEM_CLOCK).launch(request).to_json()), flush=True)
+    print(json.dumps(Launchers(SYSTEM_CLOCK).launch(request).to_json()), flush=True)
     if sys.argv[2:] == ["linger"]:
         time.sleep(300)  # noqa: TID251 - until it is killed
 

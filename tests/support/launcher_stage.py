@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
@@ -16,9 +15,8 @@ from airflow_streamstate.launch.folder import HANDLE
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest
 from airflow_streamstate.launch.local import LocalLauncher
 from airflow_streamstate.launch.spark_home import own_pyspark
-from support.launches import fake_spark_submit
+from support.launches import fake_spark_submit, launch_and_die, living_processes
 
-TESTS = Path(__file__).resolve().parents[1]
 WITHOUT_SPARK = f'exec {sys.executable} "$PROGRAM"'
 # What our runner would run is another program here; all else of the command is as it is.
 WITH_SPARK = """
@@ -53,13 +51,16 @@ class LocalStage:
         self._spark_submit = fake_spark_submit(base, body)
 
     def launcher(self) -> LocalLauncher:
-        environ = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
-        return LocalLauncher(SYSTEM_CLOCK, environ=environ)
+        return LocalLauncher(SYSTEM_CLOCK, environ=self.environ())
 
-    def request(self, launch_key: str, program: str) -> LaunchRequest:
-        path = self.base / f"{launch_key}.py"
+    def environ(self) -> dict[str, str]:
+        """What drivers and their callers inherit."""
+        return {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
+
+    def request(self, launch_key: str, program: str, scope: str = "") -> LaunchRequest:
+        folder = self.base / "launches" / scope[-1:] / launch_key
+        path = self.base / f"{scope[-1:]}{launch_key}.py"
         path.write_text(self._prelude + program)
-        folder = self.base / "launches" / launch_key
         return LaunchRequest(
             launch_key=launch_key,
             application=str(path),
@@ -75,16 +76,32 @@ class LocalStage:
         raw = self.request(launch_key, "").to_json()
         return LaunchRequest.from_json({**raw, "jars": [str(self.base / "nosuch.jar")]})
 
+    def lacking_request(self, launch_key: str) -> LaunchRequest:
+        """Spark finds out only when it resolves it; where there is no Spark, the shell of the driver does."""
+        request = self.request(launch_key, "")
+        if self._master:
+            return replace(request, packages=("org.example:nosuch:1.0",))
+        lacking = fake_spark_submit(
+            self.base, "echo 'unresolved dependency: org.example#nosuch: not found'; exit 1", "lacking-submit"
+        )
+        return replace(request, spark_submit=(lacking,))
+
+    def roomless_request(self, launch_key: str) -> LaunchRequest:
+        raise NotImplementedError("see the limits of the launcher")
+
+    def shown(self, handle: LaunchHandle) -> str:
+        """The command lines of all processes, and what others may read in the folder of the launch."""
+        lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+        files = [path for path in Path(str(handle.data["folder"])).rglob("*") if path.is_file()]
+        lines += [path.read_bytes() for path in files if path.stat().st_mode & 0o077]
+        return b"\n".join(lines).decode("utf-8", "replace")
+
+    def left_behind(self) -> list[str]:
+        folders = [path.parent for path in self.base.glob("launches/**/intent.json")]
+        return [f"pid {process.pid}" for folder in folders for process in living_processes(str(folder))]
+
     def launch_and_die(self, request: LaunchRequest) -> None:
-        with subprocess.Popen(
-            [sys.executable, str(TESTS / "support" / "launch_once.py"), json.dumps(request.to_json()), "linger"],
-            stdout=subprocess.PIPE,
-            env={**self.launcher()._inherited(), "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
-            start_new_session=True,
-        ) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline()
-            os.killpg(process.pid, signal.SIGKILL)
+        launch_and_die(request, self.environ())
 
     @contextlib.contextmanager
     def out_of_reach(self, handle: LaunchHandle) -> Iterator[LaunchHandle]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +116,16 @@ def command_lines(folder: str) -> str:
     """The command lines of a driver and all that it started."""
     found = [Path(f"/proc/{process.pid}/cmdline") for process in living_processes(folder)]
     return "\n".join(path.read_text("utf-8", "replace") for path in found if path.exists())
+
+
+def launch_and_die(request: LaunchRequest, environ: Mapping[str, str]) -> None:
+    """Launch from a process that is killed as soon as ``launch`` has returned."""
+    with subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("launch_once.py")), json.dumps(request.to_json()), "linger"],
+        stdout=subprocess.PIPE,
+        env={**environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])},
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        os.killpg(process.pid, signal.SIGKILL)

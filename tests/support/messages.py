@@ -60,6 +60,7 @@ def messages_of(cls: type) -> st.SearchStrategy[typing.Any]:
             *[st.floats(0.01, 86_400)] * 7,
             snapshot_every_seconds=st.none() | st.floats(1, 86_400),
             fetch_batch_bytes=st.integers(1 << 10, 1 << 30),
+            keep_running=st.booleans(),
         )
     hints = typing.get_type_hints(cls)
     fields = dataclasses.fields(typing.cast("typing.Any", cls))

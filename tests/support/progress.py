@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+
+from support.launches import wait_until
 
 
 def files_read(checkpoint: Path) -> int:
@@ -19,3 +22,8 @@ def files_read(checkpoint: Path) -> int:
     version, *_, source_line = (checkpoint / "offsets" / str(max(committed))).read_text().splitlines()
     offset = source_line.partition(":")[2] if version == "v2" else source_line
     return int(json.loads(offset)["logOffset"]) + 1
+
+
+def wait_read(checkpoint: Path, files: int, log: Callable[[], str], seconds: float = 240.0) -> None:
+    """Wait until committed batches have read so many files; ``log``: of the driver, for a failure."""
+    wait_until(lambda: files_read(checkpoint) == files, lambda: f"{files} files to be read:\n{log()}", seconds)

@@ -14,7 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-_PLAIN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+PLAIN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Without the archive, for a JVM whose class path begins with a folder: no archive fits that."""
 _JOB = """
 import sys
 from pyspark.sql import SparkSession, functions as F
@@ -49,7 +50,7 @@ def _pyspark() -> Path:
 
 
 ARCHIVE = _archive()
-OPTIONS = f"{_PLAIN} -XX:SharedArchiveFile={ARCHIVE} -Xshare:auto"
+OPTIONS = f"{PLAIN} -XX:SharedArchiveFile={ARCHIVE} -Xshare:auto"
 """For ``spark.driver.extraJavaOptions``."""
 
 
@@ -65,7 +66,7 @@ def make_archive(folder: Path) -> None:
     conf = {
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "1",
-        "spark.driver.extraJavaOptions": f"{_PLAIN} -XX:ArchiveClassesAtExit={fresh}",
+        "spark.driver.extraJavaOptions": f"{PLAIN} -XX:ArchiveClassesAtExit={fresh}",
     }
     submit = str(_pyspark() / "bin" / "spark-submit")
     words = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")] + ["--master", "local[1]"]

@@ -30,7 +30,8 @@ VERBS = [
     for verb in ([(one,) for one in entry.verbs] or [()])
 ]
 """Each as it is typed: ``deploy``, ``snapshot create``."""
-STREAM_VERBS = [verb for verb in VERBS if verb not in ("list", "home doctor", "home restore")]
+_OF_NO_STREAM = ("list", "watch", "home doctor", "home restore", "validate", "diff", "apply")
+STREAM_VERBS = [verb for verb in VERBS if verb not in _OF_NO_STREAM]
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,14 @@ class Answer:
         assert self.out[end:] == "\n", f"not one JSON object: {self.out!r}"
         assert isinstance(value, dict)
         return value
+
+    @property
+    def json_lines(self) -> list[dict[str, Any]]:
+        """What a command that goes on prints: on each line one JSON object, and nothing beside them."""
+        assert self.out.endswith("\n"), f"not JSON lines: {self.out!r}"
+        values = [json.loads(line) for line in self.out.splitlines()]
+        assert all(isinstance(value, dict) for value in values)
+        return values
 
     @property
     def error(self) -> dict[str, Any]:
@@ -99,6 +108,13 @@ def shell(*words: object, terminal: bool = False) -> Answer:
     return answer
 
 
+def done(verb: str, stream_id: str, *words: object) -> dict[str, Any]:
+    """The JSON of a verb that succeeds; fails with the end of the driver's log."""
+    answer = shell(verb, "--json", stream_id, *words)
+    assert answer.status == 0, f"{answer}\n{shell('logs', stream_id).out[-4000:]}"
+    return answer.json
+
+
 def printed(show: Callable[..., None], *facts: Any, width: int = 2000) -> str:
     """What a function of the shell prints on a screen of this width."""
     page = io.StringIO()
@@ -147,12 +163,13 @@ def words_of(verb: str, stream_id: str, desk: Desk) -> list[str]:
     options = {
         "deploy": ["--app", str(desk.base / "job.py")],
         "adopt": ["--give-up"],
+        "rescale": ["--partitions", "3"],
         "skip": ["--batch", "7", "--reason", "a bad row"],
         "snapshot export": ["--out", str(desk.base / "out")],
     }
     snapshots = {f"snapshot {verb}": [first] for verb in ("verify", "pin", "unpin")}
-    snapshots["snapshot diff"] = [first, second]
-    return [*verb.split(), *options.get(verb, []), "--json", "--", stream_id, *snapshots.get(verb, [])]
+    more = {**snapshots, "snapshot diff": [first, second], "export": [str(desk.base / "exported")]}
+    return [*verb.split(), *options.get(verb, []), "--json", "--", stream_id, *more.get(verb, [])]
 
 
 @contextlib.contextmanager

@@ -59,6 +59,7 @@ class Step:
         hurry_seconds: how long it waits after a deploy; None: until it is healthy.
         warm: of an upgrade or a rollback: the driver that takes over waits.
         warm_return: of an upgrade: a driver of the old version waits, too.
+        partitions: of an upgrade: the state is written anew in that number, into RocksDB.
     """
 
     verb: Literal["deploy", "grow", "snapshot", "stop", "resume", "drain", "upgrade", "rollback"]
@@ -67,6 +68,7 @@ class Step:
     mode: UpgradeMode = "auto"
     warm: bool = False
     warm_return: bool = False
+    partitions: int | None = None
 
 
 WHOLE_LIFE = (

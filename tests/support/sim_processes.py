@@ -65,14 +65,19 @@ class ProcessDyingError(BaseException):
 
 
 class ProcessClock(ActingClock):
-    """The clock of one process: the common time, and actors of its own."""
+    """The clock of one process: the common time, and actors of its own.
+
+    Attributes:
+        wrong_seconds: how far its wall clock is ahead.
+    """
 
     def __init__(self, schedule: Schedule, seed: int) -> None:
         super().__init__(seed=seed, limit_seconds=schedule.limit_seconds)
         self._schedule = schedule
+        self.wrong_seconds = 0.0
 
     def now(self) -> datetime:
-        return START_AT + timedelta(milliseconds=int(self._schedule.now_seconds * 1000))
+        return START_AT + timedelta(milliseconds=int((self._schedule.now_seconds + self.wrong_seconds) * 1000))
 
     def monotonic_seconds(self) -> float:
         return self._schedule.now_seconds

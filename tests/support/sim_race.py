@@ -169,6 +169,20 @@ def kills() -> Act:
     return lambda _, controller: controller.kill(STREAM)
 
 
+def watches(seconds: float = 20.0) -> Act:
+    """Give the stream a policy, and watch it for so long."""
+
+    def act(_: Race, controller: Controller) -> object:
+        controller.supervision.change_policy(STREAM, {"on_failure": "restart", "initial_backoff_seconds": 1.0})
+        until = controller.clock.monotonic_seconds() + seconds
+        controller.watcher(lambda _line: None, host="watcher").run(
+            lambda: controller.clock.monotonic_seconds() >= until, tick_seconds=1.0
+        )
+        return None
+
+    return act
+
+
 def forces(request_id: str, within_seconds: float = 0.3) -> Act:
     """Stop it by a deadline, or end its driver."""
     return lambda _, controller: controller.forced_stops.stop(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from airflow_streamstate.checkpoint.entries import drain_entry, format_offset_entry, stop_entry
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -16,7 +17,15 @@ from airflow_streamstate.controller.observe.observe import Observer
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest, LaunchState, LaunchStatus
+from airflow_streamstate.launch.interface import (
+    LOCAL,
+    LaunchHandle,
+    LaunchPlace,
+    LaunchRequest,
+    LaunchState,
+    LaunchStatus,
+)
+from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import Command, DrainNotification
@@ -56,6 +65,9 @@ class StillLauncher:
         refusals: raised by the next ones, each once.
         complaint: raised by every ``check``.
         calls: every call, as ``verb key``.
+        reported: keys whose end is only reported; their state is ``unknown``.
+        exit_code: of every driver that has exited.
+        lost: raised by every ``find``.
     """
 
     clock: FakeClock
@@ -69,7 +81,12 @@ class StillLauncher:
     dies_when_killed: bool = True
     spark: str = "4.2.0"
     log_paths: dict[str, str] = field(default_factory=dict)
-    name = "still"
+    reported: set[str] = field(default_factory=set)
+    exit_code: int = 1
+    lost: StreamStateError | None = None
+    name = LOCAL
+    default_master = "local[*]"
+    limits: ClassVar[Mapping[str, str]] = {}
 
     def check(self, request: LaunchRequest) -> None:
         if self.complaint is not None:
@@ -90,13 +107,21 @@ class StillLauncher:
             self.states[request.launch_key] = "running"
         return self._handle(request.launch_key)
 
-    def find(self, folder: str, launch_key: str) -> LaunchHandle | None:
-        assert folder.endswith(launch_key)
-        return self._handle(launch_key) if launch_key in self.states else None
+    def find(self, place: LaunchPlace) -> LaunchHandle | None:
+        assert place.folder.endswith(place.launch_key)
+        if self.lost is not None:
+            raise self.lost
+        return self._handle(place.launch_key) if place.launch_key in self.states else None
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:
         state = self.states[handle.launch_key]
-        return LaunchStatus(state, 1 if state == "exited" else None, f"it is {state}", self.clock.now())
+        return LaunchStatus(
+            state,
+            self.exit_code if state == "exited" else None,
+            f"it is {state}",
+            self.clock.now(),
+            handle.launch_key in self.reported,
+        )
 
     def kill(self, handle: LaunchHandle, grace_seconds: float) -> LaunchStatus:
         self.calls.append(f"kill {handle.launch_key}")
@@ -106,6 +131,12 @@ class StillLauncher:
 
     def logs(self, handle: LaunchHandle, tail_bytes: int) -> str:
         return self.log[-tail_bytes:]
+
+    def links(self, handle: LaunchHandle) -> Mapping[str, str]:
+        return {}
+
+    def forget(self, handle: LaunchHandle) -> None:
+        self.calls.append(f"forget {handle.launch_key}")
 
     def _handle(self, launch_key: str) -> LaunchHandle:
         path = self.log_paths.get(launch_key)
@@ -129,6 +160,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.launcher = StillLauncher(self.clock)
+        self.launchers = Launchers.of(self.launcher, self.clock)
         self.home = Home.of(self.home_store or self.store, self.store, self.folder, self.clock)
         self.controller = Controller(self.home, self.launcher, self.clock, "tests")
 
@@ -159,7 +191,7 @@ class Stage:
 
     def seen(self, deployment_id: str | None = None) -> Observation:
         """What a controller sees."""
-        return Observer(self.home, self.launcher, self.clock).observe(STREAM, deployment_id)
+        return Observer(self.home, self.launchers, self.clock).observe(STREAM, deployment_id)
 
     def spec(self, deployment_id: str = "d-0001") -> DeploymentSpec:
         """What a deployment runs."""

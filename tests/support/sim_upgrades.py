@@ -85,7 +85,12 @@ class Ascent(Life):
     def upgrade_request(self, step: Step) -> UpgradeRequest:
         """The request of a step."""
         return UpgradeRequest(
-            ChangeRequest(STREAM, self.world.folder / step.script),
+            ChangeRequest(
+                STREAM,
+                self.world.folder / step.script,
+                partitions=step.partitions,
+                state_store=None if step.partitions is None else "rocksdb",
+            ),
             mode=step.mode,
             warm=step.warm,
             warm_return=step.warm_return,
@@ -176,5 +181,12 @@ CLIMBS: dict[str, tuple[Step, ...]] = {
     "handover": (*_BEFORE, Step("upgrade", STILLBORN), *_AFTER),
     "forward": (*_BEFORE, Step("upgrade", SHORT_LIVED, warm=True), *_AFTER),
     "rollback": (*_BEFORE, Step("upgrade", "v2.py"), Step("grow"), Step("rollback", warm=True), *_AFTER),
+    "rescale": (
+        *_BEFORE,
+        Step("upgrade", "v2.py", partitions=3),
+        Step("grow"),
+        Step("rollback", warm=True),
+        *_AFTER,
+    ),
 }
 """Shorter lives, with one upgrade each, or one that is taken back."""

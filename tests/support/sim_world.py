@@ -11,16 +11,17 @@ import shutil
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
-from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest, LaunchStatus
+from airflow_streamstate.launch.interface import LOCAL, LaunchHandle, LaunchPlace, LaunchRequest, LaunchStatus
 from airflow_streamstate.protocol.events import Drained, Finished, Stopped
 from airflow_streamstate.protocol.ids import is_rehearsal_id
 from airflow_streamstate.protocol.settings import AgentSettings
@@ -368,7 +369,9 @@ class _WatchedDriver(SimulatedDriver):
 class SimulatedLauncher:
     """A ``Launcher`` for simulated drivers. One for each process that uses it; the machine is the world's."""
 
-    name = "simulated"
+    name = LOCAL
+    default_master = "local[*]"
+    limits: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, world: World, process: Process, plan: FaultPlan) -> None:
         self._world = world
@@ -400,10 +403,11 @@ class SimulatedLauncher:
         self._plan.run("launch", key, begin, writes=True)
         return LaunchHandle(self.name, key, {"folder": request.folder, "log_path": request.log_path})
 
-    def find(self, folder: str, launch_key: str) -> LaunchHandle | None:
+    def find(self, place: LaunchPlace) -> LaunchHandle | None:
         """As ``Launcher.find``."""
-        known = self._plan.run("find", launch_key, lambda: launch_key in self._world.machine, writes=False)
-        return LaunchHandle(self.name, launch_key, {"folder": folder}) if known else None
+        key = place.launch_key
+        known = self._plan.run("find", key, lambda: key in self._world.machine, writes=False)
+        return LaunchHandle(self.name, key, {"folder": place.folder}) if known else None
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:
         """As ``Launcher.status``."""
@@ -424,6 +428,13 @@ class SimulatedLauncher:
     def logs(self, handle: LaunchHandle, tail_bytes: int) -> str:
         """As ``Launcher.logs``."""
         return "\n".join(self._world.said)[-tail_bytes:]
+
+    def links(self, handle: LaunchHandle) -> Mapping[str, str]:
+        """As ``Launcher.links``: there are none."""
+        return {}
+
+    def forget(self, handle: LaunchHandle) -> None:
+        """As ``Launcher.forget``: nothing is kept elsewhere."""
 
     def _status(self, handle: LaunchHandle) -> LaunchStatus:
         now = self._process.clock.now()

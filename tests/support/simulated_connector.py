@@ -67,6 +67,9 @@ class SimulatedConnector:
     def remarks(self, source: Source) -> tuple[str, ...]:
         return ("its connector has a remark",) if "remarkable" in source.options["name"] else ()
 
+    def passes_over_lost(self, source: Source) -> bool:
+        return "passing-over" in source.options["name"]
+
     def explain(self, failure: str) -> str | None:
         return "the simulated batch failed as it was told to; run it again" if "by zero" in failure else None
 

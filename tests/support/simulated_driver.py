@@ -31,6 +31,7 @@ from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, OnQueryFailure, StartPlan
 from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.restarts import Restarts
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
@@ -70,6 +71,7 @@ class SimulatedStream:
     Attributes:
         home, checkpoints: the stores; one and the same by default.
         spark_version: of the Spark that drivers find.
+        launch_folder: of every driver; "" for none.
     """
 
     clock: ActingClock = field(default_factory=ActingClock)
@@ -77,6 +79,7 @@ class SimulatedStream:
     home: Store | None = None
     said: list[str] = field(default_factory=list)
     spark_version: str = "4.2.0"
+    launch_folder: str = ""
 
     @property
     def control(self) -> StreamControl:
@@ -120,9 +123,15 @@ class SimulatedStream:
         return spec
 
     def point_register(
-        self, deployment_id: str, attempt: int, *, fencing_token: int | None = None, attempt_mode: str = "run"
+        self,
+        deployment_id: str,
+        attempt: int,
+        *,
+        fencing_token: int | None = None,
+        attempt_mode: str = "run",
+        is_restart: bool = False,
     ) -> None:
-        """Make this attempt the current one."""
+        """Make this attempt the current one; ``is_restart``: a watcher has started it."""
         stored = self.control.register()
         token = fencing_token if fencing_token is not None else stored.value.fencing_token if stored else 1
         register = StreamRegister(
@@ -135,6 +144,7 @@ class SimulatedStream:
             write_id=self.clock.new_uuid(),
             updated_at=self.clock.now(),
             updated_by="tests",
+            restarts=Restarts(deployment_id, attempt, True, self.clock.now(), "here") if is_restart else None,
         )
         if stored is None:
             self.control.create_register(register)
@@ -268,7 +278,7 @@ class SimulatedDriver:
             open_place=open_place,
         )
         self.callbacks = self.supervisor.attempt.callbacks = Callbacks()
-        self.agent = Agent(self.supervisor, self._end_process)
+        self.agent = Agent(self.supervisor, self._end_process, launch_folder=stream.launch_folder)
         self.status: int | None = None
         self.queries: list[LogicalQuery] = []
         self.startables: list[SimulatedStartable] = []

@@ -15,6 +15,7 @@ It obeys what was measured of Spark 4.2, and nothing else is to be built upon:
 - ``Trigger.Once`` runs the planned batch alone, else one new batch;
 - rows are late by the watermark of the batch before, windows close by that of the batch itself; a watermark that moved
   brings a batch without input;
+- an entry keeps the settings that the one before it pins;
 - the query id stays with the checkpoint, and entries never carry our mark on.
 """
 
@@ -47,6 +48,8 @@ from airflow_streamstate.driver.attempt.ports import (
     QueryProgress,
     QueryRun,
     QuerySource,
+    RewriteOrder,
+    RewrittenState,
     SkippedBySink,
     WriterFacts,
     WrittenBatch,
@@ -54,7 +57,7 @@ from airflow_streamstate.driver.attempt.ports import (
 )
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
-from airflow_streamstate.protocol.rehearsals import RowComparison
+from airflow_streamstate.protocol.rehearsals import RewrittenTable, RowComparison
 from airflow_streamstate.store.base import Store
 from support.acting_clock import ActingClock
 from support.simulated_connector import SimulatedDoor
@@ -270,6 +273,12 @@ class SimulatedStartable:
             (Path(folder) / path).mkdir(parents=True)
             (Path(folder) / path / "part-0.parquet").write_text(str(batch_id))
         return WrittenState(dict.fromkeys(self.plan.state_tables, ("key",)), self.plan.state_problems)
+
+    def rewrite_state(self, order: RewriteOrder) -> RewrittenState:
+        before, after = Checkpoint(self.store, order.before_uri), Checkpoint(self.store, order.after_uri)
+        state = read_state(before, order.batch_id + 1)
+        write_state(after, 1, {}, state)
+        return RewrittenState((RewrittenTable(0, "0-stateStoreSave/rows", len(state), order.partitions[0]),))
 
     def missing_file(self, paths: Sequence[str]) -> str:
         return ""
@@ -582,7 +591,9 @@ class SimulatedRun:
     def _rename(self) -> None:
         batch = self._need_batch()
         now_ms = int(self._clock.now().timestamp() * 1000)
-        entry = OffsetEntry(batch.watermark_ms, now_ms, CONF, batch.end_lines)
+        before = self.checkpoint.read_offset(batch.batch_id - 1) if batch.batch_id else None
+        pinned = {} if before is None or self._plan.offset_log == "v2" else before.conf
+        entry = OffsetEntry(batch.watermark_ms, now_ms, {**CONF, **pinned}, batch.end_lines)
         if self._plan.offset_log == "v2":
             conf = {name: value for name, value in CONF.items() if name != PARTITIONS}
             keys = tuple(str(number) for number in range(len(batch.end_lines)))

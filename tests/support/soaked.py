@@ -11,11 +11,12 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.stream import StreamControl
@@ -25,6 +26,7 @@ from airflow_streamstate.protocol.ids import upgrade_id_for
 from airflow_streamstate.store.local import LocalStore
 from support.drivers import CONF
 from support.file_sink import rows_in
+from support.launches import living_processes, wait_until
 
 STREAM = "orders"
 SHELL = str(Path(sys.executable).with_name("streamstate"))
@@ -53,6 +55,63 @@ KEYS = {"by-key": '"k"', "by-digit": '(F.col("v") % 3).alias("d")'}
 """What windows are counted by: from the one to the other the state does not survive."""
 PHASES = ("begun", "rehearsing", "planned", "waiting", "ready", "stopping", "stopping", "ended", "started", "started")
 VICTIMS = ("nobody", "controller", "controller", "old", "new", "any", "both")
+Handle = Mapping[str, object]
+"""What a launcher has recorded of a driver: the ``data`` of its handle."""
+
+
+class Drivers(Protocol):
+    """Where the drivers of a soak run: how they start and die there, and what is left of them.
+
+    Attributes:
+        deploy_words: of the first deploy; an upgrade keeps what they say.
+        patience: how many times as long as on this machine everything may take.
+    """
+
+    @property
+    def deploy_words(self) -> Sequence[str]: ...
+
+    @property
+    def patience(self) -> int: ...
+
+    def lives(self, handle: Handle) -> bool:
+        """Whether a process of this driver is there."""
+
+    def kill(self, handle: Handle, chance: random.Random) -> str:
+        """Kill a driver that lives, in one of the ways in which one dies there; which, in words."""
+
+    def disturb(self, chance: random.Random) -> str:
+        """Now and then, what is between controllers and drivers is away for a while; what, in words, or ""."""
+
+    def left(self, home: Path) -> list[str]:
+        """What is still there of drivers of this home."""
+
+
+class LocalDrivers:
+    """``Drivers`` on this machine."""
+
+    patience = 1
+
+    @property
+    def deploy_words(self) -> Sequence[str]:
+        return "--master", "local[2]", *(word for item in CONF.items() for word in ("--conf", "=".join(item)))
+
+    def lives(self, handle: Handle) -> bool:
+        pid = handle.get("pid")
+        return isinstance(pid, int) and Path(f"/proc/{pid}").exists()
+
+    def kill(self, handle: Handle, chance: random.Random) -> str:
+        del chance
+        with suppress(ProcessLookupError):
+            os.killpg(int(str(handle["pid"])), signal.SIGKILL)
+        return "kill -9"
+
+    def disturb(self, chance: random.Random) -> str:
+        del chance  # nothing is between a machine and its own processes
+        return ""
+
+    def left(self, home: Path) -> list[str]:
+        folders = [str(folder) for folder in home.rglob("launches/[dr]-*") if folder.is_dir()]
+        return [f"pid {one.pid} of {folder}" for folder in folders for one in living_processes(folder)]
 
 
 @dataclass
@@ -62,11 +121,13 @@ class Soak:
     Attributes:
         base: an empty folder, or one of a soak that was left.
         random: decides everything; its seed tells the run again, but for what the machine itself does.
+        drivers: where they run.
         story: what was done, one line each.
     """
 
     base: Path
     random: random.Random
+    drivers: Drivers = field(default_factory=LocalDrivers)
     outcomes: Counter[str] = field(default_factory=Counter)
     story: list[str] = field(default_factory=list)
     fed: int = 0
@@ -119,8 +180,7 @@ class Soak:
         path, _ = self.version(0)
         self._keys = "by-key"
         path.write_text(SCRIPT.replace("VERSION", "v0").replace("KEYS", KEYS["by-key"]))
-        conf = [word for key, value in CONF.items() for word in ("--conf", f"{key}={value}")]
-        done = self.shell("deploy", "--app", str(path), "--master", "local[2]", *conf, "--timeout", "200", "--",
+        done = self.shell("deploy", "--app", str(path), *self.drivers.deploy_words, *self._within(200), "--",
                           str(self.base))  # fmt: skip
         assert done["state"] == "running", done
         self.feed_on()
@@ -138,8 +198,9 @@ class Soak:
         warm = self.random.random() < 0.8
         self._say(f"upgrade {number}: {'drain' if needs_drain else 'restore'}, {'warm' if warm else 'cold'}, "
                   f"{victim} dies {after_seconds:.1f} s into {phase}")  # fmt: skip
-        words = ["upgrade", "--app", str(path), "--allow-drain", "--healthy-batches", "2", "--healthy-deadline", "120",
-                 "--request-id", f"up-{number}", "--timeout", str(UPGRADE_SECONDS)]  # fmt: skip
+        deadline = str(120 * self.drivers.patience)
+        words = ["upgrade", "--app", str(path), "--allow-drain", "--healthy-batches", "2", "--healthy-deadline",
+                 deadline, "--request-id", f"up-{number}", *self._within(UPGRADE_SECONDS)]  # fmt: skip
         words += (["--warm-return"] if self.random.random() < 0.3 else []) if warm else ["--no-warm"]
         killed = False
         for _ in range(MAX_TRIES):
@@ -147,7 +208,7 @@ class Soak:
             if not killed:
                 killed = True
                 self._strike(victim, phase, after_seconds, f"up-{number}", process)
-            out, err = process.communicate(timeout=UPGRADE_SECONDS + 120)
+            out, err = process.communicate(timeout=(UPGRADE_SECONDS + 120) * self.drivers.patience)
             if process.returncode == -signal.SIGKILL:
                 continue
             answer = json.loads(out)
@@ -156,7 +217,7 @@ class Soak:
                 self._end_of(number, str(outcome), answer, before)
                 return
             self._say(f"  exit {process.returncode}: {json.dumps(answer)[:600]} {err[-300:]}")
-            words = ["continue", "--timeout", str(UPGRADE_SECONDS)]
+            words = ["continue", *self._within(UPGRADE_SECONDS)]
         raise AssertionError(f"upgrade {number} never came to its end:\n" + "\n".join(self.story))
 
     def _end_of(self, number: int, outcome: str, answer: dict[str, Any], keys_before: str) -> None:
@@ -177,7 +238,7 @@ class Soak:
                 return
             if state in ("failed", "stopped", "finished"):
                 self._say(f"  it is {state}: resumed")
-                self.shell("resume", "--request-id", f"life-{number}-{attempt}", "--timeout", "120")
+                self.shell("resume", "--request-id", f"life-{number}-{attempt}", *self._within(120))
             time.sleep(1.0)  # noqa: TID251 - real processes
         raise AssertionError("it does not come to life:\n" + "\n".join(self.story))
 
@@ -185,12 +246,13 @@ class Soak:
         """No more rows; then everything that is open comes out."""
         self._over.set()
         self._feeder.join()
-        deadline = time.monotonic() + 300  # noqa: TID251 - real processes
+        deadline = time.monotonic() + 300 * self.drivers.patience  # noqa: TID251 - real processes
         while len(self.rows()) < self.fed * ROWS_PER_FILE:
             assert time.monotonic() < deadline, "not all was read:\n" + "\n".join(self.story)  # noqa: TID251
             time.sleep(1.0)  # noqa: TID251 - real processes
-        done = self.shell("drain", "--timeout", "200")
+        done = self.shell("drain", *self._within(200))
         assert done["outcome"] == "drained", done
+        wait_until(lambda: not self.drivers.left(self.home), lambda: str(self.drivers.left(self.home)), 120)
 
     # what it did
 
@@ -213,10 +275,13 @@ class Soak:
     def shell(self, verb: str, *words: str) -> dict[str, Any]:
         """The answer to a verb."""
         process = self._start(verb, *words)
-        out, err = process.communicate(timeout=400)
+        out, err = process.communicate(timeout=400 * self.drivers.patience)
         assert out, err
         answer: dict[str, Any] = json.loads(out)
         return answer
+
+    def _within(self, seconds: int) -> tuple[str, str]:
+        return "--timeout", str(seconds * self.drivers.patience)
 
     def _start(self, verb: str, *words: str) -> subprocess.Popen[str]:
         given = list(words)
@@ -234,31 +299,31 @@ class Soak:
             return  # it was over before
         if victim in ("controller", "both"):
             process.kill()
-        drivers = self.drivers()
+        drivers = self.living()
         chosen = {
             "old": drivers[:1], "new": drivers[1:][-1:], "any": [self.random.choice(drivers)] if drivers else [],
             "both": drivers,
         }.get(victim, [])  # fmt: skip
-        for launch_key, pid in chosen:
-            self._say(f"  kill -9 {launch_key}")
-            with suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
+        for launch_key, handle in chosen:
+            self._say(f"  {launch_key}: {self.drivers.kill(handle, self.random)}")
+        if trouble := self.drivers.disturb(self.random):
+            self._say(f"  {trouble}")
 
     def _has_come_to(self, phase: str, request_id: str) -> bool:
         state = UpgradeJournal(self.control).state(upgrade_id_for(request_id))
         return state is not None and phase in state.since
 
-    def drivers(self) -> list[tuple[str, int]]:
-        """Launch key and process group of every driver that lives: the current deployment's first."""
+    def living(self) -> list[tuple[str, Handle]]:
+        """Launch key and handle of every driver that lives: the current deployment's first."""
         register = self.control.need_register().value
         found = []
         folders = [layout.deployment_folder(STREAM, str(register.deployment_id))]
         folders += [f"{layout.rehearsals_folder(STREAM)}/{name}" for name in self.control.rehearsal_ids()]
         for folder in folders:
             for path in sorted((self.home / folder / "launches").glob("*.json")):
-                pid = json.loads(path.read_text())["data"].get("pid")
-                if isinstance(pid, int) and Path(f"/proc/{pid}").exists():
-                    found.append((path.stem, pid))
+                handle = json.loads(path.read_text())["data"]
+                if self.drivers.lives(handle):
+                    found.append((path.stem, handle))
         return found
 
     def _say(self, line: str) -> None:

@@ -13,11 +13,11 @@ import pytest
 TIERS = ("fast", "full", "named")
 
 FAST_FOLDERS = {"unit", "structure", "contract", "sim"}
-NAMED_FOLDERS = {"compat", "soak"}
+NAMED_FOLDERS = {"compat", "kubernetes", "soak", "emr_live"}
 SERVERS = {"s3", "objects"}
 """Marks of tests that need a server which is built first: too long for ``fast``."""
 
-ORDER = ("airflow", "kafka", "cluster", "sinks", "spark", "compat", "soak", "sim", "contract")
+ORDER = ("airflow", "kafka", "cluster", "yarn", "kubernetes", "sinks", "spark", "compat", "soak", "sim", "contract")
 """Folders whose tests begin first, since one of their files takes minutes."""
 
 SETTINGS = {

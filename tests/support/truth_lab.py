@@ -87,10 +87,19 @@ windows are closed, others open. At the end a row far ahead closes all."""
 
 
 class TruthLab:
-    """One session, one input that shows more or less of itself, and the checkpoints of every old script."""
+    """One session, one input that shows more or less of itself, and the checkpoints of every old script.
 
-    def __init__(self, spark: Any, base: Path) -> None:
+    Args:
+        before, after: by source, its files until the change comes, and from then on.
+    """
+
+    schema = SCHEMA
+
+    def __init__(
+        self, spark: Any, base: Path, before: Mapping[str, Files] = BEFORE, after: Mapping[str, Files] = AFTER
+    ) -> None:
         self.spark = spark
+        self.before, self.after = before, after
         self.base = base
         self.store = LocalStore(base)
         self._olds: dict[Script, Checkpoint] = {}
@@ -99,21 +108,21 @@ class TruthLab:
         self._drained: dict[Script, tuple[Checkpoint, int]] = {}
         self._made = 0
         views: dict[str, tuple[Mapping[str, Files], Mapping[str, Files]]] = {
-            "before": (BEFORE, {}),
-            "all": (BEFORE, AFTER),
-            "after": ({}, AFTER),
+            "before": (before, {}),
+            "all": (before, after),
+            "after": ({}, after),
         }
         for second in FROM_SECONDS:
-            before, after = _from(second, BEFORE), _from(second, AFTER)
-            views |= {f"all from {second}": (before, after), f"after from {second}": ({}, after)}
+            earlier, later = _from(second, before), _from(second, after)
+            views |= {f"all from {second}": (earlier, later), f"after from {second}": ({}, later)}
         for view, (first, second) in views.items():
-            for name in AFTER:
+            for name in after:
                 self._write(base / "views" / view / name, first.get(name, ()), second.get(name, ()))
         (base / "in").mkdir()
 
     def _write(self, folder: Path, before: Files, after: Files) -> None:
         folder.mkdir(parents=True)
-        numbered = [*enumerate(before), *enumerate(after, start=len(BEFORE["a"]))]
+        numbered = [*enumerate(before), *enumerate(after, start=len(self.before["a"]))]
         for number, rows in numbered:
             path = folder / f"{number}.json"
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -142,7 +151,7 @@ class TruthLab:
             except _sparks_errors() as error:
                 self._whole[new] = refusal(error)
             else:
-                later = {batch_id: rows for batch_id, rows in written.items() if batch_id >= len(BEFORE["a"])}
+                later = {batch_id: rows for batch_id, rows in written.items() if batch_id >= len(self.before["a"])}
                 self._whole[new] = _all(later)
         return self._whole[new]
 
@@ -178,7 +187,7 @@ class TruthLab:
             from_second: one of ``FROM_SECONDS``: without the rows before it; None for all.
         """
         ending = "" if from_second is None else f" from {from_second}"
-        views = {name: f"{'after' if name in known else 'all'}{ending}" for name in AFTER}
+        views = {name: f"{'after' if name in known else 'all'}{ending}" for name in self.after}
         key = (new, *views.values())
         if key not in self._later:
             self._later[key] = _all(self.run(new, self.place("after"), views))
@@ -249,13 +258,13 @@ class TruthLab:
         except Exception:  # each Spark has another class for a setting that it does not know
             return None
 
-    def _rows(self, name: str = "a", *, schema: str = SCHEMA, source: str = "json", **options: object) -> Any:
-        reader = self.spark.readStream.schema(schema).format(source)
+    def _rows(self, name: str = "a", *, schema: str = "", source: str = "json", **options: object) -> Any:
+        reader = self.spark.readStream.schema(schema or self.schema).format(source)
         return reader.options(**{"maxFilesPerTrigger": 1, **options}).load(str(self.base / "in" / name))
 
     def _show(self, view: str | Mapping[str, str]) -> None:
         """Let the input be what lies in a view, or in one for each source: the paths stay."""
-        for name in AFTER:
+        for name in self.after:
             link = self.base / "in" / name
             link.unlink(missing_ok=True)
             link.symlink_to(self.base / "views" / (view if isinstance(view, str) else view[name]) / name)

@@ -17,6 +17,7 @@ from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.resolved_request import resolve_request
 from airflow_streamstate.launch.interface import Launcher, LaunchState
+from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Stopped
 from airflow_streamstate.protocol.ids import launch_key_for
@@ -49,7 +50,7 @@ class WarmDeployer:
     drivers: HandingOver = field(init=False)
 
     def __post_init__(self) -> None:
-        self.drivers = HandingOver(self.home, self.launcher, self.clock)
+        self.drivers = HandingOver(self.home, Launchers.of(self.launcher, self.clock), self.clock)
 
     def deploy(self, request: DeployRequest, request_id: str, rehearsal_id: str) -> DeploymentView:
         """Move the stream to this version; the driver of this rehearsal is to be its first attempt."""

@@ -123,6 +123,7 @@ class ForcedEnd:
             clean = self._clean_end(seen)
             if clean is not None:
                 return clean
+        self._attempts.keep_ended(seen, "stopped")
         self._context.endings.prove(self._control, seen)
         self._hold()  # the proof may have taken longer than an intent lasts
         manifest = take_over(

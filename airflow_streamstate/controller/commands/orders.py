@@ -14,9 +14,9 @@ from typing import Literal
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused, refuse_other_intent
-from airflow_streamstate.controller.deploy.attempts import Attempts
+from airflow_streamstate.controller.deploy.attempts import Attempts, someone_was_first
 from airflow_streamstate.controller.idempotency import check_same_request
-from airflow_streamstate.controller.observe.observation import ALIVE, Observation, pending_drain
+from airflow_streamstate.controller.observe.observation import ALIVE, ENDED, Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.views import CommandView
 from airflow_streamstate.controller.request.version import digest_of
@@ -124,7 +124,7 @@ class Orders:
                 return self._answered(seen, verb, command_id, end)
         decision = decide_order(seen, verb, request_id)
         if isinstance(decision, Refused):
-            raise decision.error
+            raise self._refusal(control, seen, verb, decision, upgrade_id)
         if record is None or upgrade_id is not None:
             refuse_during_upgrade(control, seen.register, upgrade_id)
         if record is None:
@@ -142,6 +142,15 @@ class Orders:
             self._context.drivers.launch(control, seen.spec, attempt)
             seen = self._observer.observe(stream_id, seen.deployment_id)
         return CommandView(stream_id, seen.deployment_id, command_id, number, key, seen.state, verb)
+
+    def _refusal(
+        self, control: StreamControl, seen: Observation, verb: EndingVerb, refused: Refused, upgrade_id: str | None
+    ) -> StreamStateError:
+        """The error of a refused order. A stop where there is only a restart to come records that none follows."""
+        if verb != "stop" or upgrade_id is not None or not _is_restarted(seen):
+            return refused.error
+        refuse_during_upgrade(control, seen.register, None)
+        return _kept_ended(seen) if self._attempts.keep_ended(seen, "stopped") else someone_was_first(control)
 
     def _answered(self, seen: Observation, verb: EndingVerb, command_id: str, end: End) -> CommandView:
         outcome = self._watching.outcome(seen, end, command_id)
@@ -224,6 +233,22 @@ def _not_current(seen: Observation) -> ConflictError:
         deployment_id=seen.deployment_id,
         current_deployment_id=seen.register.deployment_id,
         next_step="Give the order to the current deployment.",
+    )
+
+
+def _is_restarted(seen: Observation) -> bool:
+    """Whether a watcher may start this deployment again, which has failed."""
+    return seen.is_current and seen.state in ENDED and seen.register.restart_policy.on_failure == "restart"
+
+
+def _kept_ended(seen: Observation) -> StreamStateError:
+    return ConflictError(
+        f"stream is {seen.state}, so there is nothing to stop: no watcher restarts it any more",
+        stream_id=seen.stream_id,
+        deployment_id=seen.deployment_id,
+        attempt=seen.attempt,
+        state=seen.state,
+        next_step="Deploy takes over from where it ended, and keeps its state; resume starts it again.",
     )
 
 

@@ -25,8 +25,12 @@ from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import Finished
 from airflow_streamstate.protocol.ids import attempt_of, launch_key_for
 from airflow_streamstate.protocol.records import RequestRecord, SnapshotWish
+from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.restarts import Restarts
 
 _RESUME_DIGEST = digest_of({"verb": "resume"})
+_MOST_LOOKS = 5
+"""So often a kill looks again where a watcher was first."""
 
 
 class Attempts:
@@ -169,8 +173,12 @@ class Attempts:
         *,
         assume_dead: bool,
         reason: str = "",
+        restarts: Restarts | None = None,
     ) -> None:
         """Prove the observed attempt ended, then move the register to the next one (1a.8).
+
+        Args:
+            restarts: what a watcher records with it; None where anybody else starts the attempt.
 
         Raises:
             InvalidRequestError, DataError: the next attempt could not be launched; nothing was changed.
@@ -182,14 +190,83 @@ class Attempts:
         self._drivers.check_pinned(seen.spec)
         self._context.endings.prove(control, seen, assume_dead=assume_dead)
         self._update_register(
-            control, seen, attempt=seen.attempt + 1, attempt_mode=mode, intent=None, attempt_reason=reason
+            control,
+            seen,
+            attempt=seen.attempt + 1,
+            attempt_mode=mode,
+            intent=None,
+            attempt_reason=reason,
+            restarts=restarts,
         )
+
+    def restart(self, control: StreamControl, seen: Observation, restarts: Restarts) -> None:
+        """Move a failed deployment to its next attempt in the name of a watcher; ``Drivers.launch`` comes next.
+
+        The write of the register is the act and its record in one, so of any number of callers that have seen the same
+        failure one succeeds.
+
+        Raises:
+            InputLostError: no attempt can go on from the offsets of a source.
+            StreamStateError: as ``move``.
+        """
+        drain = pending_drain(seen, control.journal(seen.deployment_id).commands())
+        one_time = one_time_sources(self._home, seen)
+        decision = decide_resume(seen, "", assume_dead=False, has_drain=drain is not None, one_time=one_time)
+        if isinstance(decision, Refused):
+            raise decision.error
+        reason = f"restarted by {self._context.requested_by}: {restarts.reason}"
+        self.move(control, seen, "run", assume_dead=False, reason=reason, restarts=restarts)
 
     def kill(self, stream_id: str, grace_seconds: float) -> DeploymentView:
         """As ``Controller.kill``."""
         seen = self._observer.observe(stream_id)
+        for _ in range(_MOST_LOOKS):
+            if self.keep_ended(seen, "killed"):
+                break
+            # A watcher was first: its attempt is the one to end, and never one that a person has started meanwhile.
+            seen = self._after_watcher(seen)
+        else:
+            raise someone_was_first(self._home.control(stream_id))
         self.end_driver(seen, grace_seconds)
         return self.view(stream_id, seen.deployment_id)
+
+    def _after_watcher(self, before: Observation) -> Observation:
+        """The stream as it is now, where a watcher has moved it since this look. Raises ConflictError."""
+        seen = self._observer.observe(before.stream_id)
+        record = seen.register.restarts
+        if seen.deployment_id != before.deployment_id or record is None or not record.is_started:
+            raise someone_was_first(self._home.control(before.stream_id))
+        return seen
+
+    def keep_ended(self, seen: Observation, how: Literal["killed", "stopped"]) -> bool:
+        """Record that no watcher is to start the observed attempt's successor, whatever the policy is or will be.
+
+        A reason why watchers had given it up stays.
+
+        Returns:
+            False where another attempt or deployment is current by now; nothing was changed.
+        """
+        by = self._context.requested_by
+        ended = Restarts(
+            deployment_id=seen.deployment_id,
+            attempt=seen.attempt,
+            is_started=False,
+            recorded_at=self._clock.now(),
+            recorded_on="",
+            reason=f"{how} by {by}",
+            gave_up=f"it was {how} by {by}: `streamstate resume {seen.stream_id}` starts it again",
+        )
+        is_kept = False
+
+        def keep(register: StreamRegister) -> StreamRegister:
+            nonlocal is_kept
+            is_kept = (register.deployment_id, register.attempt) == (seen.deployment_id, seen.attempt)
+            record = register.restarts
+            is_given_up = record is not None and record.attempt == seen.attempt and bool(record.gave_up)
+            return replace(register, restarts=ended) if is_kept and not is_given_up else register
+
+        self._context.update_register(self._home.control(seen.stream_id), keep)
+        return is_kept
 
     def end_driver(self, seen: Observation, grace_seconds: float) -> None:
         """End the driver of the observed attempt, or close an attempt that never got a driver. Idempotent.
@@ -204,9 +281,11 @@ class Attempts:
             elif seen.is_claimed and seen.terminal is None:
                 raise _cannot_end(seen, "its launch was not recorded")
         else:
-            if seen.handle.launcher != context.launcher.name:
+            if not context.launcher.knows(seen.handle):
                 raise _cannot_end(seen, f"it was launched by {seen.handle.launcher}")
             status = context.launcher.kill(seen.handle, grace_seconds)
+            if status.reported_end:
+                status = context.endings.silent(control, seen, status)
             if not status.has_ended:
                 raise _cannot_end(seen, status.reason)
 

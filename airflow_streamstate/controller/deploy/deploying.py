@@ -247,6 +247,8 @@ class Deploying:
             attempt_reason="",
             intent=None,
             retirement=None,
+            restart_policy=stored.value.restart_policy.changed(self._request.restart_policy),
+            restarts=None,
         )
         if predecessor is not None:
             retire_commands(self._control, predecessor.deployment_id)

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.control.artifacts import materialise, read_pinned
+from airflow_streamstate.control.artifacts import check_pinned, materialise
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.drivers.secrets import LookUp, Resolved, environment_secrets, resolve
+from airflow_streamstate.controller.drivers.places import launch_place
+from airflow_streamstate.controller.drivers.secrets import (
+    LookUp,
+    Resolved,
+    environment_secrets,
+    has_references,
+    resolve,
+)
 from airflow_streamstate.controller.drivers.warm import WarmHandovers, handle_of
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.errors import InvalidRequestError, ObjectExistsError, OutcomeUnknownError
+from airflow_streamstate.errors import InvalidRequestError, ObjectExistsError, OutcomeUnknownError, StreamStateError
 from airflow_streamstate.launch.folder import translated
-from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchRequest
+from airflow_streamstate.launch.handed_over import handed_over_secrets
+from airflow_streamstate.launch.interface import LOCAL, PYTHON_ENV, LaunchHandle, LaunchRequest
+from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.launch.master import own_disk_note
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import is_rehearsal_id, launch_key_for
@@ -64,7 +74,7 @@ class Drivers:
     def __init__(
         self,
         home: Home,
-        launcher: Launcher,
+        launcher: Launchers,
         clock: Clock,
         spark_connections: SparkConnections | None = None,
         look_up: LookUp | None = None,
@@ -92,7 +102,7 @@ class Drivers:
             DataError: one is missing or altered.
         """
         for artifact in self._home.control(spec.stream_id).with_found_modules(spec).artifacts:
-            read_pinned(self._home.home, spec.stream_id, artifact)
+            check_pinned(self._home.home, spec.stream_id, artifact)
 
     def spark_version(self, spec: DeploymentSpec) -> str:
         """The version of the Spark that would run a deployment; "" where it is unknown here. Raises as ``check``."""
@@ -118,6 +128,7 @@ class Drivers:
             return handed_over
         self._home.complete_record()
         secrets = resolve(spec, self._look_up)
+        self._leave_witness(spec)
 
         def place(artifact: Artifact, folder: Path) -> None:
             # For its owner alone: configuration and arguments will be there, too.
@@ -160,7 +171,15 @@ class Drivers:
             order: what to read (``snapshot.state_order``).
         """
         secrets = resolve(spec, self._look_up)
-        request = self._request(spec, 1, secrets, _place_nothing)
+
+        def place(artifact: Artifact, folder: Path) -> None:
+            if artifact == spec.application:
+                _place_nothing(artifact, folder)
+            else:
+                _make(folder)
+                materialise(self._home.home, spec.stream_id, artifact, folder)
+
+        request = self._request(spec, 1, secrets, place)
         self._launcher.check(request)
         request = replace(request, driver_config={**request.driver_config, "reading": order})
         return self._launch(request)
@@ -190,11 +209,30 @@ class Drivers:
         record = control.launch(deployment_id, launch_key)
         return self._warm.complete(control, record) if record is not None and record.rehearsal_id else None
 
+    def handed_over(self, spec: DeploymentSpec, handle: LaunchHandle | None) -> tuple[str, ...] | None:
+        """The secrets that a driver was given beside those in its record; None where they are unknown here.
+
+        Those of a driver on another machine are looked up anew.
+        """
+        if not has_references(spec):
+            return ()
+        if handle is None or handle.launcher == LOCAL:
+            return handed_over_secrets(handle)
+        try:
+            return resolve(spec, self._look_up).values
+        except StreamStateError:
+            return None
+
     def place_note(self, spec: DeploymentSpec) -> str:
         """A warning where executors of this master may not reach the checkpoints' local folder; else ""."""
         checkpoints = self._home.checkpoints
         if not isinstance(checkpoints, LocalStore):
             return ""
+        if spec.launcher is not None:
+            return (
+                f"checkpoints lie in a folder of this machine ({checkpoints.root}), and drivers run where"
+                f" {spec.launcher.name} starts them: they must see the same folder at the same path"
+            )
         connection = self._connection(spec)
         return own_disk_note(connection.master if connection is not None else spec.master, checkpoints.root)
 
@@ -244,7 +282,8 @@ class Drivers:
                 next_step="Give the checkpoints_uri that it was deployed with.",
             )
         launch_key = launch_key_for(spec.deployment_id, attempt)
-        folder = self._launch_folder(spec, launch_key)
+        place_of_launch = launch_place(self._home, spec, launch_key)
+        folder = Path(place_of_launch.folder)
         log_path = self._home.launch_path(layout.driver_log_key(spec.stream_id, spec.deployment_id, launch_key))
         connection = self._connection(spec)
         checkpoints = self._home.checkpoints
@@ -258,13 +297,17 @@ class Drivers:
             place(artifact, folder / _CODE)
             return artifact.name
 
+        options = dict(place_of_launch.options)
+        if spec.launcher is not None and spec.launcher.python_env is not None:
+            options[PYTHON_ENV] = code(spec.launcher.python_env, "env")
+
         return LaunchRequest(
             launch_key=launch_key,
             application=code(spec.application, ""),
             modules=tuple(map(module, spec.modules)),
             working_folder=spec.working_folder or None,
             arguments=secrets.arguments,
-            master=spec.master,
+            master=spec.master or self._default_master(spec),
             # Written to a file for its owner alone, since it holds secrets; the deployment's own settings win.
             conf=secrets.conf if reach is None else {**reach.conf, **reach.secret_conf, **secrets.conf},
             environment={
@@ -275,7 +318,7 @@ class Drivers:
             py_files=tuple(code(artifact, "py-files") for artifact in spec.py_files),
             files=tuple(code(artifact, "files") for artifact in spec.files),
             packages=spec.packages,
-            jars=spec.jars,
+            jars=tuple(jar if isinstance(jar, str) else code(jar, "jars") for jar in spec.jars),
             driver_config={**self._driver_config(spec, attempt), "secrets": list(secrets.values)},
             folder=str(folder),
             log_path=str(log_path),
@@ -283,7 +326,14 @@ class Drivers:
             spark_submit=connection.spark_submit if connection is not None else None,
             # A rehearsal runs the script by streamstate's runner, under which ``attach()`` does nothing.
             attaches=spec.attaches and not is_rehearsal_id(spec.deployment_id),
+            launcher=place_of_launch.launcher,
+            scope=place_of_launch.scope,
+            options=options,
+            conn_id=place_of_launch.conn_id,
         )
+
+    def _default_master(self, spec: DeploymentSpec) -> str:
+        return "" if spec.launcher is None else self._launcher.named(spec.launcher.name).default_master
 
     def _launch_folder(self, spec: DeploymentSpec, launch_key: str) -> Path:
         return self._home.launch_path(layout.launch_folder(spec.stream_id, spec.deployment_id, launch_key))
@@ -291,7 +341,11 @@ class Drivers:
     def _driver_config(self, spec: DeploymentSpec, attempt: int) -> dict[str, object]:
         """What ``driver.config`` reads; the launcher adds launch key, application and arguments."""
         s3 = self._home.config.s3
+        elsewhere: dict[str, object] = {}
+        if spec.launcher is not None:
+            elsewhere = {"home_id": self._home.identity or None, "has_witness": self._needs_witness}
         return {
+            **elsewhere,
             "home_uri": self._home.home.uri,
             "checkpoints_uri": self._home.checkpoints.uri,
             "stream_id": spec.stream_id,
@@ -302,6 +356,17 @@ class Drivers:
             "s3_region": None if s3 is None else s3.region,
             "s3_profile_name": None if s3 is None else s3.profile_name,
         }
+
+    @property
+    def _needs_witness(self) -> bool:
+        """Whether the checkpoints lie in a folder that the record of the home does not tell from others."""
+        checkpoints = self._home.checkpoints
+        return isinstance(checkpoints, LocalStore) and checkpoints is not self._home.home
+
+    def _leave_witness(self, spec: DeploymentSpec) -> None:
+        if spec.launcher is not None and self._needs_witness:
+            with suppress(ObjectExistsError):
+                self._home.checkpoints.create(layout.witness_key(spec.stream_id, spec.deployment_id), b"{}\n")
 
     def _credentials(self) -> dict[str, str]:
         """The home's credentials, which reach the driver by environment, never by a file or a command line."""

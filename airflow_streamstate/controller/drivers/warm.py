@@ -12,10 +12,11 @@ from datetime import datetime, timedelta
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.bell import TO_DRIVER, Bell
 from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.drivers.places import launch_place
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import DeploymentNotFoundError, ObjectExistsError
-from airflow_streamstate.launch.interface import Launcher, LaunchHandle
-from airflow_streamstate.protocol import layout
+from airflow_streamstate.launch.interface import LOCAL, LaunchHandle
+from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_in
 from airflow_streamstate.protocol.records import DeploymentSpec, LaunchRecord
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict
@@ -26,7 +27,7 @@ MARGIN_SECONDS = 5.0
 """A driver gets no attempt in the last seconds of its wait: it may be about to end."""
 _RUNS = (
     "application", "arguments", "master", "conf", "modules", "py_files", "files", "packages", "jars", "spark_conn_id",
-    "environment", "checkpoints_uri", "script_path", "working_folder",
+    "environment", "checkpoints_uri", "script_path", "working_folder", "launcher",
 )  # fmt: skip
 
 
@@ -63,7 +64,7 @@ def awaits_handover(control: StreamControl, handle: LaunchHandle) -> bool:
 class WarmHandovers:
     """Hands waiting drivers over to attempts."""
 
-    def __init__(self, home: Home, launcher: Launcher, clock: Clock) -> None:
+    def __init__(self, home: Home, launcher: Launchers, clock: Clock) -> None:
         self._home = home
         self._launcher = launcher
         self._clock = clock
@@ -103,24 +104,24 @@ class WarmHandovers:
 
     def can_be_asked(self, handle: LaunchHandle) -> bool:
         """Whether the launcher knows this driver, dead or alive; false once its folder was removed."""
-        return handle.launcher == self._launcher.name and self._launcher.status(handle).state != "unknown"
+        if handle.launcher != LOCAL:
+            return True  # a cluster that does not answer for a moment loses no driver
+        return self._launcher.status(handle).state != "unknown"
 
     def _waiting_launch(
         self, control: StreamControl, spec: DeploymentSpec, attempt: int, rehearsal_id: str
     ) -> LaunchRecord | None:
         """The attempt's launch record for the waiting driver; None where it may not be handed over."""
         launch_key = launch_key_for(spec.deployment_id, attempt)
-        folder = self._home.launch_path(layout.launch_folder(spec.stream_id, spec.deployment_id, launch_key))
-        if self._launcher.find(str(folder), launch_key) is not None or control.claim(spec.deployment_id, attempt):
+        place = launch_place(self._home, spec, launch_key)
+        if self._launcher.find(place) is not None or control.claim(spec.deployment_id, attempt):
             return None  # the attempt has a driver, launched by a controller that died before it recorded the launch
         if control.waiting(rehearsal_id) is None or control.handover(rehearsal_id) is not None:
             return None
         if not self._has_time(control.rehearsal(rehearsal_id)) or not _runs_the_same(control, spec, rehearsal_id):
             return None
         launch = control.launch(rehearsal_id, launch_key_for(rehearsal_id, ATTEMPT))
-        if launch is None or launch.launcher != self._launcher.name:
-            return None
-        if self._launcher.status(handle_of(launch)).state != "running":
+        if launch is None or self._launcher.status(handle_of(launch)).state != "running":
             return None
         return LaunchRecord(
             stream_id=spec.stream_id,

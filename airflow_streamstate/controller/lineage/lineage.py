@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -18,7 +19,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint, batches_passed_over
 from airflow_streamstate.connectors.measuring import moves_of_batch
 from airflow_streamstate.connectors.registry import SOURCES, find_connectors
 from airflow_streamstate.connectors.replaying import sending_once
-from airflow_streamstate.connectors.source import NO_OFFSET, SourceConnector
+from airflow_streamstate.connectors.source import NO_OFFSET, OffsetOrder, SourceConnector
 from airflow_streamstate.control.command_status import begun_skips, fold
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
@@ -45,7 +46,7 @@ from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.ids import order_of
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import SourceIdentity
-from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.records import DeploymentSpec, StateRewrite
 from airflow_streamstate.protocol.retention import SettledCustody
 
 Path = tuple[str | int, ...]
@@ -110,13 +111,15 @@ def _went_back(first: str, second: str, connector: SourceConnector | None) -> st
         return None
     if second == NO_OFFSET:
         return ""
+    order: OffsetOrder = "apart"
+    if connector is not None:
+        # third-party connectors may raise anything: then the order is unknown
+        with suppress(Exception):
+            order = connector.compare(second, first)
+    if order in ("same", "ahead"):
+        return None  # what a number means is known only to the connector: one may begin anew with each file
     lowered = _lowered(first, second, is_known=connector is not None)
-    if lowered is not None or connector is None:
-        return lowered
-    try:
-        return "" if connector.compare(second, first) == "behind" else None
-    except Exception:  # third-party connectors may raise anything: then the order is unknown
-        return None
+    return "" if lowered is None and order == "behind" else lowered
 
 
 def _lowered(first: str, second: str, *, is_known: bool) -> str | None:
@@ -266,13 +269,35 @@ class QueryCustody:
 
 @dataclass(frozen=True)
 class DeploymentCustody:
-    """One deployment in the chain, with the queries that were started in it."""
+    """One deployment in the chain, with the queries that were started in it.
+
+    Attributes:
+        rewritten: how the state of its snapshot was written anew, in words; "" for as it was.
+    """
 
     deployment_id: str
     predecessor_id: str | None
     mode: str
     snapshot_id: str | None
     queries: dict[str, QueryCustody]
+    rewritten: str = ""
+
+
+def rewritten_words(rewrite: StateRewrite | None) -> str:
+    """How state was written anew, in words; "" for not at all."""
+    if rewrite is None:
+        return ""
+    migration = rewrite.migration
+    words = (
+        "migrated without a function" if rewrite.is_automatic else None,
+        None if rewrite.partitions is None else f"rescaled to {rewrite.partitions:,} partitions",
+        None if rewrite.state_store is None else f"moved to {rewrite.state_store}",
+        None if rewrite.checkpoint_format is None else f"in checkpoint format {rewrite.checkpoint_format}",
+        None
+        if migration is None
+        else f"migrated {'back ' if rewrite.is_inverse else ''}by {migration.name}, sha256 {migration.sha256}",
+    )
+    return ", ".join(filter(None, words))
 
 
 @dataclass(frozen=True)
@@ -452,9 +477,11 @@ class _LogReader:
 
     def _deployment(self, spec: DeploymentSpec) -> DeploymentCustody:
         queries: dict[str, QueryCustody] = {}
-        start = spec.start
+        start, words = spec.start, rewritten_words(spec.start.rewrite)
         if self._is_settled(spec.deployment_id):
-            return DeploymentCustody(spec.deployment_id, start.predecessor_id, start.mode, start.snapshot_id, queries)
+            return DeploymentCustody(
+                spec.deployment_id, start.predecessor_id, start.mode, start.snapshot_id, queries, words
+            )
         before = None if start.snapshot_id is None else self._manifest(spec)
         events = self._events(spec.deployment_id)
         firsts: dict[str, QueryStarted] = {}
@@ -466,7 +493,9 @@ class _LogReader:
                 queries[name] = self._query(spec, first, None if before is None else before.queries.get(name))
             except StreamStateError as error:
                 self._unread.append(f"{spec.deployment_id}, query {name}: {error}")
-        return DeploymentCustody(spec.deployment_id, start.predecessor_id, start.mode, start.snapshot_id, queries)
+        return DeploymentCustody(
+            spec.deployment_id, start.predecessor_id, start.mode, start.snapshot_id, queries, words
+        )
 
     def _manifest(self, spec: DeploymentSpec) -> SnapshotManifest | None:
         found = self._control.readable_manifest(str(spec.start.snapshot_id))

@@ -5,57 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 from airflow_streamstate.protocol.redaction import redact_text
 
+FOLLOWED_BYTES = 1 << 20
+"""So much of a log elsewhere is asked for at each read: what a driver writes between two reads is to fit into it."""
+_OVERLAP_BYTES = 4096
 
-class LogReader:
-    """One driver's log.
+
+class Log(Protocol):
+    """A log that grows."""
+
+    def read(self) -> bytes:
+        """What is new since the last call; at first its end."""
+
+
+class FileLog:
+    """A log on this machine.
 
     Args:
-        path: the log on this machine; None where there is none.
-        tail_bytes: how far before the end of the log the first read begins; a line that this cuts in two is left out.
-        secrets: what must not be shown, asked for once there is something to show; raises where that is unknown.
-        has_ended: whether the driver writes no more.
+        path: None where there is none.
+        tail_bytes: how far before the end the first read begins; a line that this cuts in two is left out.
     """
 
-    def __init__(
-        self, path: Path | None, tail_bytes: int, secrets: Callable[[], tuple[str, ...]], has_ended: Callable[[], bool]
-    ) -> None:
+    def __init__(self, path: Path | None, tail_bytes: int) -> None:
         self._path = path
-        self._secrets_of = secrets
-        self._has_ended = has_ended
-        self._rest = b""
         # One byte earlier, to see whether a line begins there: half a line may begin with half a secret.
         self._offset = max(0, _size(path) - tail_bytes - 1)
         self._is_within_line = self._offset > 0
 
-    def has_ended(self) -> bool:
-        """Whether the driver writes no more."""
-        return self._has_ended()
-
-    def read_all(self) -> str:
-        """Everything from where this reader stands, an unfinished line too."""
-        body, self._rest = self._rest + self._read(), b""
-        return self._hidden(body)
-
-    def read_new(self) -> str:
-        """The whole lines since the last call; at first the last ``tail_bytes``. After the end, everything."""
-        if self.has_ended():
-            return self.read_all()
-        body = self._rest + self._read()
-        cut = body.rfind(b"\n") + 1  # whole lines: a secret that is cut in two would not be recognised
-        self._rest = body[cut:]
-        return self._hidden(body[:cut])
-
-    def _hidden(self, body: bytes) -> str:
-        return redact_text(body.decode("utf-8", "replace"), self._secrets) if body else ""
-
-    @cached_property
-    def _secrets(self) -> tuple[str, ...]:
-        return self._secrets_of()
-
-    def _read(self) -> bytes:
+    def read(self) -> bytes:
+        """As ``Log.read``."""
         if self._path is None:
             return b""
         try:
@@ -69,6 +50,72 @@ class LogReader:
             _, newline, body = body.partition(b"\n")
             self._is_within_line = not newline
         return body
+
+
+class TailedLog:
+    """A log elsewhere, of which a launcher tells the last bytes.
+
+    Args:
+        tail: the last bytes of the log, at most so many.
+        tail_bytes: as of ``FileLog``.
+    """
+
+    def __init__(self, tail: Callable[[int], str], tail_bytes: int) -> None:
+        self._tail = tail
+        self._tail_bytes = tail_bytes
+        self._before: bytes | None = None
+
+    def read(self) -> bytes:
+        """As ``Log.read``. Where more than ``FOLLOWED_BYTES`` came between two reads, the middle is missing."""
+        count = max(self._tail_bytes, FOLLOWED_BYTES if self._before is not None else 0)
+        body = self._tail(count).encode(errors="replace")
+        before, self._before = self._before, body[-_OVERLAP_BYTES:] or self._before
+        is_cut = len(body) >= count
+        if before:
+            _, seen, new = body.rpartition(before)
+            if seen:
+                return new
+        return body.partition(b"\n")[2] if is_cut else body
+
+
+class LogReader:
+    """One driver's log.
+
+    Args:
+        secrets: what must not be shown, asked for once there is something to show; raises where that is unknown.
+        has_ended: whether the driver writes no more.
+    """
+
+    def __init__(self, log: Log, secrets: Callable[[], tuple[str, ...]], has_ended: Callable[[], bool]) -> None:
+        self._log = log
+        self._secrets_of = secrets
+        self._has_ended = has_ended
+        self._rest = b""
+
+    def has_ended(self) -> bool:
+        """Whether the driver writes no more."""
+        return self._has_ended()
+
+    def read_all(self) -> str:
+        """Everything from where this reader stands, an unfinished line too."""
+        body, self._rest = self._rest + self._log.read(), b""
+        return self._hidden(body)
+
+    def read_new(self) -> str:
+        """The whole lines since the last call; at first the end of the log. After the driver's end, everything."""
+        if self.has_ended():
+            return self.read_all()
+        body = self._rest + self._log.read()
+        cut = body.rfind(b"\n") + 1  # whole lines: a secret that is cut in two would not be recognised
+        self._rest = body[cut:]
+        return self._hidden(body[:cut])
+
+    def _hidden(self, body: bytes) -> str:
+        return redact_text(body.decode("utf-8", "replace"), self._secrets) if body else ""
+
+    @cached_property
+    def _secrets(self) -> tuple[str, ...]:
+        return self._secrets_of()
 
 
 def _size(path: Path | None) -> int:

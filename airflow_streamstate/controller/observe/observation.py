@@ -7,7 +7,7 @@ the first row of ``STATE_TABLE`` that holds. docs/reference/states.md is written
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Literal, TypeVar
@@ -15,8 +15,9 @@ from typing import Literal, TypeVar
 from airflow_streamstate.control import command_status
 from airflow_streamstate.control.command_status import NEVER_SEEN, CommandStatus, fold
 from airflow_streamstate.control.journal import CommandSlot, NumberedEvent
-from airflow_streamstate.launch.interface import LaunchHandle, LaunchStatus
-from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
+from airflow_streamstate.launch.interface import LOCAL, LaunchHandle, LaunchStatus
+from airflow_streamstate.protocol.commands import BY_THE_DRIVER, DrainNotification, StopRequest
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     TERMINAL_EVENTS,
@@ -27,6 +28,7 @@ from airflow_streamstate.protocol.events import (
     Failed,
     Fenced,
     Finished,
+    Ignored,
     QueryFailed,
     QueryStarted,
     Started,
@@ -178,6 +180,17 @@ class Observation:
         return next((event for event in self.of_kind(Accepted) if event.command.get("kind") == kind), None)
 
     @property
+    def was_ended_by_machine(self) -> bool:
+        """Whether this attempt stopped because its machine asked its driver to end: the stream is to go on."""
+        order = self.accepted(StopRequest.kind)
+        if not isinstance(self.terminal, Stopped) or order is None:
+            return False
+        # A stop that a person has ordered meanwhile was ignored, since the driver was stopping already.
+        ignored = [event.command for event in self.of_kind(Ignored) if event.command.get("kind") == StopRequest.kind]
+        by = {command.get("requested_by") for command in (order.command, *ignored)}
+        return by == {BY_THE_DRIVER}
+
+    @property
     def is_draining(self) -> bool:
         """Whether this attempt has begun to drain, and does not run on after all."""
         called_off = {event.command_id for event in self.of_kind(DrainFailed) if event.then == "runs_on"}
@@ -199,13 +212,53 @@ class Observation:
         return max(signs, default=self.register.updated_at if self.is_current else self.spec.created_at)
 
 
-def pending_drain(observation: Observation, slots: Iterable[CommandSlot]) -> DrainNotification | None:
-    """The drain that holds for this deployment; None for none. ``slots``: its recorded commands."""
+FENCED_STATUS = 4
+"""The exit status of a driver that is not, or no longer, the attempt."""
+
+
+def with_believed_end(seen: Observation, watched_seconds: float) -> Observation:
+    """The observation in which a reported end counts, once the driver has been silent for ``lost_after_seconds``.
+
+    A cluster may report an end while processes of the driver still work (``LaunchStatus.reported_end``). A driver whose
+    processes work writes heartbeats. Where another driver has the claim of the attempt, the end of this one by
+    FENCED_STATUS says nothing of that one.
+
+    Args:
+        watched_seconds: for how long this process has seen no new sign of life, by its own clock. The age of the last
+            one counts only where it is beyond what clocks of two machines may differ by.
+    """
+    status = seen.launch_status
+    if status is None or seen.handle is None:
+        return seen
+    if seen.handle.launcher != LOCAL and status.exit_code == FENCED_STATUS and seen.is_claimed and not seen.terminal:
+        reason = "another driver has claimed this attempt, and its end is not known"
+        status = LaunchStatus("unknown", None, reason, status.observed_at, reported_end=True)
+        seen = replace(seen, launch_status=status)
+    if not status.reported_end:
+        return seen
+    limit_seconds = seen.spec.settings.lost_after_seconds
+    age_seconds = (seen.observed_at - seen.silent_since_at).total_seconds()
+    if watched_seconds <= limit_seconds and age_seconds <= limit_seconds + CLOCKS_DIFFER_SECONDS:
+        return seen
+    reason = f"{status.reason}; no sign of life of it for {max(watched_seconds, limit_seconds):.0f} s"
+    return replace(seen, launch_status=LaunchStatus("gone", None, reason, status.observed_at))
+
+
+def pending_drain(
+    observation: Observation, slots: Iterable[CommandSlot], *, is_from_outside: bool = False
+) -> DrainNotification | None:
+    """The drain that holds for this deployment; None for none.
+
+    Args:
+        slots: its recorded commands.
+        is_from_outside: leave out one that its driver has ordered itself.
+    """
     found = command_status.pending_drain(
         observation.commands_with(slots),
         stream_id=observation.stream_id,
         deployment_id=observation.deployment_id,
         now=observation.observed_at,
+        is_from_outside=is_from_outside,
     )
     return None if found is None else found[0]
 

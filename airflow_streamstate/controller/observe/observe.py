@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from datetime import datetime
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.journal import NumberedEvent
 from airflow_streamstate.control.objects import Remembered, Stored
 from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.drivers.places import launch_place
 from airflow_streamstate.controller.drivers.warm import awaits_handover, handle_of
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.observe.observation import Observation
-from airflow_streamstate.errors import DeploymentNotFoundError, MalformedMessageError, StreamStateError
-from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchStatus
+from airflow_streamstate.controller.observe.observation import (
+    FENCED_STATUS,
+    Observation,
+    with_believed_end,
+)
+from airflow_streamstate.errors import (
+    DeploymentNotFoundError,
+    InvalidRequestError,
+    MalformedMessageError,
+    StreamStateError,
+    UnavailableError,
+)
+from airflow_streamstate.launch.interface import LaunchHandle, LaunchPlace, LaunchStatus
+from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec
@@ -29,7 +42,7 @@ class Observer:
     where the register has changed; where it is another spec, the cache of that deployment is dropped.
     """
 
-    def __init__(self, home: Home, launcher: Launcher, clock: Clock) -> None:
+    def __init__(self, home: Home, launcher: Launchers, clock: Clock) -> None:
         self._home = home
         self._launcher = launcher
         self._clock = clock
@@ -38,20 +51,34 @@ class Observer:
         self._specs: Remembered[tuple[str, str], tuple[str, DeploymentSpec]] = Remembered(MAX_REMEMBERED)
         self._events: Remembered[tuple[str, str], tuple[NumberedEvent, ...]] = Remembered(MAX_REMEMBERED)
         self._claims: Remembered[tuple[str, str], Claim] = Remembered(MAX_REMEMBERED)
+        self._signs: Remembered[tuple[str, str], tuple[datetime | None, float]] = Remembered(MAX_REMEMBERED)
         self._handles: Remembered[tuple[str, str], LaunchHandle] = Remembered(MAX_REMEMBERED)
 
-    def observe(self, stream_id: str, deployment_id: str | None = None) -> Observation:
-        """Look at a deployment, by default the current one; raises StreamNotFoundError, DeploymentNotFoundError."""
+    def observe(self, stream_id: str, deployment_id: str | None = None, *, to_be_shown: bool = False) -> Observation:
+        """Look at a deployment, by default the current one; ``to_be_shown`` as in ``look``.
+
+        Raises:
+            StreamNotFoundError, DeploymentNotFoundError: there is none.
+            UnavailableError: as ``look``.
+        """
         control = self._home.control(stream_id)
         stored = control.need_register()
-        return self.look(control, stored, deployment_id or str(stored.value.deployment_id))
+        deployment_id = deployment_id or str(stored.value.deployment_id)
+        return self.look(control, stored, deployment_id, to_be_shown=to_be_shown)
 
-    def look(self, control: StreamControl, stored: Stored[StreamRegister], deployment_id: str) -> Observation:
+    def look(
+        self, control: StreamControl, stored: Stored[StreamRegister], deployment_id: str, *, to_be_shown: bool = False
+    ) -> Observation:
         """Look at a deployment beside a register that was just read.
+
+        Args:
+            to_be_shown: nothing is done by what is seen, so a launch that is not recorded and that the launcher cannot
+                find now is unknown, no error.
 
         Raises:
             DeploymentNotFoundError: there is none.
             MalformedMessageError: the register names it, and its record is gone.
+            UnavailableError: the home does not answer; or the launcher does not, of a launch that is not recorded.
         """
         is_current = stored.value.deployment_id == deployment_id
         with self._guard:
@@ -71,8 +98,18 @@ class Observer:
         if not is_current:
             events = self.events(control, deployment_id)
             attempt = max((entry.event.attempt for entry in events if entry.event is not None), default=1)
-        handle = self.handle(control, deployment_id, attempt)
+        handle, silence = self._recorded(control, deployment_id, attempt), ""
+        if handle is None:
+            place = launch_place(self._home, spec, launch_key_for(deployment_id, attempt))
+            try:
+                handle = self._found(place)
+            except UnavailableError as error:
+                if not to_be_shown:
+                    raise
+                handle, silence = _nowhere(place), error.message
         status = None if handle is None else self.status(handle)
+        if silence:
+            status = LaunchStatus("unknown", None, silence, self._clock.now())
         claim = self.claim(control, deployment_id, attempt)
         if handle is not None and status is not None and status.state == "running" and claim is None:
             # A warm driver that waits for its order: a launch by its key gives it, so it counts as pending.
@@ -80,7 +117,7 @@ class Observer:
         heartbeat = control.heartbeat(deployment_id)
         # Events are read last: a driver that had ended when the launcher was asked has written its terminal event.
         events = self.events(control, deployment_id)
-        return Observation(
+        seen = Observation(
             register=stored.value,
             register_version=stored.version,
             spec=spec,
@@ -92,6 +129,21 @@ class Observer:
             heartbeat=heartbeat,
             observed_at=self._clock.now(),
         )
+        return with_believed_end(seen, self._silent_seconds(seen))
+
+    def _silent_seconds(self, seen: Observation) -> float:
+        """For how long this process has seen no new sign of life of a driver whose end is only reported."""
+        key = (seen.stream_id, launch_key_for(seen.deployment_id, seen.attempt))
+        status = seen.launch_status
+        if status is None or not (status.reported_end or status.exit_code == FENCED_STATUS):
+            return 0.0
+        now = self._clock.monotonic_seconds()
+        with self._guard:
+            sign_at, since = self._signs.get(key, (None, now))
+            if sign_at != seen.silent_since_at:
+                self._signs[key] = (seen.silent_since_at, now)
+                return 0.0
+        return now - since
 
     def spec(self, control: StreamControl, deployment_id: str) -> DeploymentSpec:
         """The deployment's spec; raises DeploymentNotFoundError."""
@@ -142,6 +194,16 @@ class Observer:
 
     def handle(self, control: StreamControl, deployment_id: str, attempt: int) -> LaunchHandle | None:
         """The launch of an attempt, as recorded, or as the launcher finds it; None where none is known."""
+        recorded = self._recorded(control, deployment_id, attempt)
+        if recorded is not None:
+            return recorded
+        try:
+            spec = self.spec(control, deployment_id)
+        except DeploymentNotFoundError:
+            return None
+        return self._found(launch_place(self._home, spec, launch_key_for(deployment_id, attempt)))
+
+    def _recorded(self, control: StreamControl, deployment_id: str, attempt: int) -> LaunchHandle | None:
         launch_key = launch_key_for(deployment_id, attempt)
         key = (control.stream_id, launch_key)
         with self._guard:
@@ -149,20 +211,28 @@ class Observer:
         if known is not None:
             return known
         record = control.launch(deployment_id, launch_key)
-        if record is not None:
-            handle = handle_of(record)
-            with self._guard:
-                self._handles[key] = handle
-            return handle
-        folder = self._home.launch_path(layout.launch_folder(control.stream_id, deployment_id, launch_key))
-        return self._launcher.find(str(folder), launch_key)
+        if record is None:
+            return None
+        handle = handle_of(record)
+        with self._guard:
+            self._handles[key] = handle
+        return handle
+
+    def _found(self, place: LaunchPlace) -> LaunchHandle | None:
+        """A launch that is not recorded; raises UnavailableError where the launcher cannot look for it now."""
+        try:
+            return self._launcher.find(place)
+        except InvalidRequestError:
+            return _nowhere(place)
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:
         """How a driver is; ``unknown`` for what this launcher cannot be asked."""
-        reason = f"it was launched by {handle.launcher}, not by {self._launcher.name}"
-        if handle.launcher == self._launcher.name:
-            try:
-                return self._launcher.status(handle)
-            except StreamStateError as error:
-                reason = str(error)
-        return LaunchStatus(state="unknown", exit_code=None, reason=reason, observed_at=self._clock.now())
+        try:
+            return self._launcher.status(handle)
+        except StreamStateError as error:
+            return LaunchStatus(state="unknown", exit_code=None, reason=str(error), observed_at=self._clock.now())
+
+
+def _nowhere(place: LaunchPlace) -> LaunchHandle:
+    """Without a place it cannot be asked, so it is unknown: neither running, nor without a launch."""
+    return LaunchHandle(launcher=place.launcher, launch_key=place.launch_key, data={})

@@ -150,7 +150,8 @@ def _is_word_on_drain(event: Event) -> bool:
 def _from_event(event: Event, number: int, state: State, kind: str) -> End:
     if isinstance(event, Drained | Stopped | Finished | SnapshotReady):
         outcome = _GOOD_ENDS[event.kind]
-        return End(outcome, state, event, number, event.snapshot_id, event.queries, command_kind=kind)
+        reason = event.reason if isinstance(event, Drained) else ""
+        return End(outcome, state, event, number, event.snapshot_id, event.queries, reason=reason, command_kind=kind)
     if isinstance(event, Failed):
         return End("failed", state, event, number, reason=event.sentence, traceback=event.traceback, command_kind=kind)
     if isinstance(event, Fenced):

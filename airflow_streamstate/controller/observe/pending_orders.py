@@ -95,7 +95,7 @@ def _ends_with(command: Command, seen: Observation) -> bool:
         return True
     if not isinstance(command, StopRequest | SnapshotRequest):
         return False
-    return command.attempt < seen.attempt or seen.terminal is not None
+    return command.attempt < _oldest_obeyed(command, seen) or seen.terminal is not None
 
 
 def _why(command: Command, seen: Observation, state: State, *, is_begun: bool) -> str:
@@ -118,8 +118,13 @@ def _why(command: Command, seen: Observation, state: State, *, is_begun: bool) -
 
 
 def _why_of_an_attempt(command: StopRequest | SnapshotRequest, seen: Observation, state: State) -> str:
-    if command.attempt < seen.attempt:
+    if command.attempt < _oldest_obeyed(command, seen):
         return f"it is meant for attempt {command.attempt}: no driver obeys it"
     if state not in ALIVE:
         return "the driver that it is meant for has ended: no driver obeys it"
     return "the driver has not taken it up yet"
+
+
+def _oldest_obeyed(command: StopRequest | SnapshotRequest, seen: Observation) -> int:
+    """The oldest attempt for which such an order was meant that the current one obeys."""
+    return seen.register.oldest_stopped_attempt if isinstance(command, StopRequest) else seen.attempt

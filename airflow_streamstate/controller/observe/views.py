@@ -99,7 +99,7 @@ class Outcome:
         outcome: only ``lost`` may still change by itself.
         snapshot: the snapshot that the end made; None for none.
         queries: where each query ended.
-        reason: one sentence, where the end is not the one that was ordered.
+        reason: one sentence, where the end is not the one that was ordered, or a deployment drained itself.
         traceback: the script's own, of a failure.
         event, number: what said so; None where no event did.
         command_id: the order; "" for the end of a deployment.
@@ -207,12 +207,15 @@ class StreamStatus:
         next_step: of a failed or degraded one, what can be done about it; "" otherwise.
         intent: the controller that is about to deploy; "" for none.
         attempt_reason: why the attempt was asked for, by deploy, resume, drain or skip; "" for no reason given.
+        restarts: the restart policy, and what watchers have done by it; "" where it is ``nothing``.
         upgrade: the upgrade that holds the stream, its progress and its owner; "" for none.
         moves: skipped batches and repositioned queries of this deployment: named gaps, and input that was read again.
         orders: orders to this deployment that have not ended.
         unreadable: by key, what is wrong with each event or order that cannot be read.
         repeats: batches of this deployment that ran again after a kill.
         remarks: per query, what a person should know of its last start, and of how its sources are read.
+        driver: where it runs, by launcher, and why its cluster does not tell whether it does; "" for this machine.
+        links: pages about the driver, by what they show.
         proofs: after a wait for healthy: by query, the batch that it committed, or why none was due.
     """
 
@@ -247,6 +250,9 @@ class StreamStatus:
     repeats: tuple[Repeat, ...] = ()
     remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     proofs: Mapping[str, str] = field(default_factory=dict)
+    restarts: str = ""
+    driver: str = ""
+    links: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """Everything, times as RFC 3339, the last event with its number."""
@@ -263,6 +269,7 @@ class StreamStatus:
             "running_since_at": _time(self.running_since_at),
             "orders": [order.to_json() for order in self.orders],
             "unreadable": dict(self.unreadable),
+            "links": dict(self.links),
             "may_be_doubled": [one.to_json() for one in self.repeats if one.may_be_doubled],
             "repeats": describe_repeats(self.stream_id, self.repeats),
             "remarks": {name: list(said) for name, said in self.remarks.items()},

@@ -15,6 +15,7 @@ from airflow_streamstate.plan.codes import difference
 from airflow_streamstate.plan.comparison import compare_deployments
 from airflow_streamstate.plan.differences import DeploymentComparison, compared, gravest
 from airflow_streamstate.plan.kept_state import kept_operators, with_kept_state
+from airflow_streamstate.plan.migrating import settled
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol import layout
@@ -81,7 +82,10 @@ def compare_plans(
         {name: plan for name, plan in old.items() if name in new or name not in verdict.queries},
         {name: plan for name, plan in new.items() if name in old or name not in unplanned},
     )
-    queries = dict(found.queries)
+    queries = {
+        name: each if name not in new else settled(each, new[name], rehearsal.rewrite, _migrated(verdict, name))
+        for name, each in found.queries.items()
+    }
     for name in verdict.queries:
         if name not in new:
             queries[name] = compared([difference("not-comparable", "", f"the new plan of {name} cannot be read")])
@@ -89,6 +93,12 @@ def compare_plans(
             reason = f"{name} was started by a release that recorded no plan"
             queries[name] = compared([difference("not-comparable", "", reason)])
     return DeploymentComparison(gravest(each.verdict for each in queries.values()), queries)
+
+
+def _migrated(verdict: RehearsalVerdict, name: str) -> set[int]:
+    """The operators of a query whose state went through a migration."""
+    query = verdict.queries.get(name)
+    return set() if query is None else {table.operator_id for table in query.rewritten if table.is_migrated}
 
 
 def _with_kept_state(home: Home, rehearsal: Rehearsal, name: str, plan: QueryPlan) -> QueryPlan:
@@ -111,7 +121,7 @@ def brought_by(control: StreamControl, deployment_id: str) -> tuple[str, ...]:
         spec = control.spec(deployment_id)
     except (DeploymentNotFoundError, DataError):
         return ()
-    return brought_names(spec.packages, spec.jars, spec.conf)
+    return brought_names(spec.packages, spec.jar_names, spec.conf)
 
 
 def known_bad(brought: tuple[str, ...], spark_version: str) -> tuple[str, ...]:

@@ -27,6 +27,11 @@ from airflow_streamstate.controller.drivers.warm import ATTEMPT, is_handed_over,
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.idempotency import check_same_request, request_id_or_new
 from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.rehearsal.partitions import (
+    SuggestedPartitions,
+    check_changes,
+    suggest_partitions,
+)
 from airflow_streamstate.controller.rehearsal.planning import (
     DEADLINE_SECONDS,
     REHEARSED_BATCHES,
@@ -50,6 +55,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
+from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.plan.report import PlanReport, report_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
@@ -161,6 +167,10 @@ class Rehearsals:
         """The plans of the current deployment. Raises StreamNotFoundError."""
         return current_plans(self._context, stream_id)
 
+    def suggest_partitions(self, stream_id: str) -> list[SuggestedPartitions]:
+        """A number of partitions for each query with state. Raises StreamNotFoundError."""
+        return suggest_partitions(self._context, stream_id)
+
     # begin
 
     def begin(
@@ -206,6 +216,8 @@ class Rehearsals:
         self.sweep(request.stream_id)
         rehearsal = self._under_way(control, request_id, request.digest)
         if rehearsal is None:
+            rewrite = request.as_deploy_request().rewrite
+            check_changes(recorded_plans(control, seen.deployment_id), seen.spec.start.rewrite, rewrite)
             now = self._clock.now()
             rehearsal = self.record(
                 control,
@@ -227,6 +239,7 @@ class Rehearsals:
                     refuses=refuses,
                     seeds=seeds,
                     notes=request.notes(Version.of(seen.spec)),
+                    rewrite=rewrite,
                 ),
             )
         try:
@@ -372,7 +385,7 @@ class Rehearsals:
             return f"it waited until {format_time(rehearsal.waits_until)}"
         handle = self._driver(control, rehearsal_id).handle()
         status = None if handle is None else self._context.observer.status(handle)
-        if status is None or not status.has_ended:
+        if status is None or not (status.has_ended or status.reported_end):
             return ""
         ran_on = [] if verdict is None else [note for note in verdict.notes if note.startswith(RAN_ON)]
         return f"its driver has ended: {'; '.join((*ran_on, status.reason))}"
@@ -465,7 +478,7 @@ class Rehearsals:
             spec = control.spec(rehearsal.rehearsal_id)
         except StreamStateError:
             return "failed", "its driver ended without a verdict", ""
-        tail = log_tail_of(self._context.launcher, self._home, spec, handle)
+        tail = log_tail_of(self._context, spec, handle)
         secrets = secrets_seen(spec, handle)
         words = shortened(f"its driver ended without a verdict: {reason}", secrets, MAX_LINE_CHARACTERS, in_a_line=True)
         return "failed", words, tail

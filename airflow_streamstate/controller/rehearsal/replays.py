@@ -191,6 +191,8 @@ class Replays:
         )
         try:
             version = change.applied_to(Version.of(control.with_found_modules(seen.spec)), self._home.guarded)
+            # Its rows go into a folder of this machine, wherever the stream itself runs.
+            version = replace(version, launcher=None, master=version.master or DEFAULT_MASTER)
             spec = version.as_spec(
                 stream_id=change.stream_id,
                 deployment_id=rehearsal.rehearsal_id,

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import json
 import os
 import re
 import warnings
 import zipfile
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from airflow_streamstate.control.artifacts import pin, pin_pieces
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.launch.bundle import expanded
 from airflow_streamstate.launch.command import is_compiled
 from airflow_streamstate.launch.driver_zip import zip_bytes
-from airflow_streamstate.protocol.records import Artifact
+from airflow_streamstate.launch.interface import PYTHON_ENV
+from airflow_streamstate.protocol.records import Artifact, LauncherChoice
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.transfer import PIECE_BYTES
 
 _ARCHIVES = (".zip", ".egg", ".whl", ".jar")
 _LIBRARY = re.compile(r"\.(so|dll|dylib)(\.[0-9.]+)?$")
 """Shared libraries, which no process can load from within a zip."""
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 MAX_FILES = 2_000
 MAX_BYTES = 100_000_000
 
@@ -42,7 +49,10 @@ class CodeFile:
     @cached_property
     def artifact(self) -> Artifact:
         """Its name and digest; raises InvalidRequestError as ``read``."""
-        return Artifact(name=self.name, sha256=hashlib.sha256(self.read()).hexdigest())
+        digest = hashlib.sha256()
+        for piece in self._pieces():
+            digest.update(piece)
+        return Artifact(name=self.name, sha256=digest.hexdigest())
 
     def read(self) -> bytes:
         """Its bytes now.
@@ -50,11 +60,52 @@ class CodeFile:
         Raises:
             InvalidRequestError: it cannot be read, or is too large a folder.
         """
+        return b"".join(self._pieces())
+
+    def pin(self, home: Store, stream_id: str) -> Artifact:
+        """Keep it in the home by its digest (Law 15); raises as ``read``, and where it was changed meanwhile."""
+        with self._readable():
+            size_bytes = self.path.stat().st_size
+            is_large = size_bytes > PIECE_BYTES and self.path.is_file()
+        if not is_large:
+            return pin(home, stream_id, self.name, self.read())
         try:
+            pin_pieces(home, stream_id, self.artifact, self._unchanged(), size_bytes)
+        except ValueError:  # it has grown, or shrunk
+            raise self.was_changed() from None
+        return self.artifact
+
+    def _pieces(self) -> Iterator[bytes]:
+        with self._readable():
             if self.name.endswith(".zip") and self.path.is_dir():
                 found = ((path.relative_to(self.path).as_posix(), path) for path in _files_below(self.path))
-                return zip_bytes((name, CodeFile(name, path).read()) for name, path in found)
-            return self.path.read_bytes()
+                yield zip_bytes((name, CodeFile(name, path).read()) for name, path in found)
+                return
+            with self.path.open("rb") as file:
+                while piece := file.read(PIECE_BYTES):
+                    yield piece
+
+    def _unchanged(self) -> Iterator[bytes]:
+        """Its pieces, if they still have its digest."""
+        digest = hashlib.sha256()
+        for piece in self._pieces():
+            digest.update(piece)
+            yield piece
+        if digest.hexdigest() != self.artifact.sha256:
+            raise self.was_changed()
+
+    def was_changed(self) -> InvalidRequestError:
+        """The refusal of a file that is written while it is pinned."""
+        return InvalidRequestError(
+            "this file was changed while it was being deployed",
+            path=str(self.path),
+            next_step="Deploy again when nothing writes it.",
+        )
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise InvalidRequestError(
                 "this file cannot be read",
@@ -154,6 +205,42 @@ def py_file(path: Path) -> CodeFile:
             _refuse_unimportable(path, names)
             name = f"{name}.zip"
     return CodeFile(name, path)
+
+
+def jar_files(jars: Iterable[str]) -> tuple[CodeFile | str, ...]:
+    """Jars as they will be recorded: those of this machine as files, wildcards expanded; URIs word for word.
+
+    Raises:
+        InvalidRequestError: two of this machine have the same name.
+    """
+    found = tuple(jar if _SCHEME.match(jar) else CodeFile(Path(jar).name, Path(jar)) for jar in expanded(jars))
+    refuse_twice("jars", [jar.name for jar in found if isinstance(jar, CodeFile)])
+    return found
+
+
+def refuse_twice(what: str, names: list[str]) -> None:
+    """Raise InvalidRequestError where two files of one kind have the same name."""
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidRequestError(
+            "two files of this kind have the same name", kind=what, names=twice, next_step="Rename one of them."
+        )
+
+
+def python_env_file(launcher: LauncherChoice | None) -> CodeFile | None:
+    """The archive of a Python environment that an option of a launcher names by a local path; None for none."""
+    path = None if launcher is None else launcher.options.get(PYTHON_ENV)
+    if not isinstance(path, str) or not path or _SCHEME.match(path):
+        return None
+    return CodeFile(Path(path).name, Path(path))
+
+
+def with_python_env(launcher: LauncherChoice | None, pin: Callable[[CodeFile], Artifact]) -> LauncherChoice | None:
+    """The launcher as it is recorded: with the archive of its Python environment pinned, in place of its path."""
+    file = python_env_file(launcher)
+    if launcher is None or file is None:
+        return launcher
+    others = {name: value for name, value in launcher.options.items() if name != PYTHON_ENV}
+    return replace(launcher, options=others, python_env=pin(file))
 
 
 def _names_in_archive(path: Path) -> list[str]:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from airflow_streamstate.controller.observe.snapshot_age import check_max_age
 from airflow_streamstate.controller.request.literal_secrets import check_local_paths, check_plain_uris, check_secrets
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.launch.interface import LOCAL
 from airflow_streamstate.protocol.ids import check_id, check_stream_id, encode_query_name
-from airflow_streamstate.protocol.records import ON_QUERY_FAILURE, OnQueryFailure, StartMode
+from airflow_streamstate.protocol.records import (
+    ON_QUERY_FAILURE,
+    LauncherChoice,
+    OnQueryFailure,
+    StartMode,
+    StateRewrite,
+)
 from airflow_streamstate.protocol.references import is_reference, split_argument
+from airflow_streamstate.protocol.restarts import RestartPolicy
 from airflow_streamstate.protocol.settings import AgentSettings
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -37,7 +47,7 @@ class DeployRequest:
         working_folder: absolute folder in which its drivers run; None for that of the version before, or of a first
             version for the current folder.
         packages: Maven coordinates.
-        jars: local paths or URIs; not pinned.
+        jars: local paths, also with wildcards, pinned like the script; or URIs, word for word.
         start: None: the snapshot at the predecessor's end decides; a stream's first deployment starts fresh.
         snapshot_id: the expected start snapshot: a check, not a choice (1a.9).
         discard_state: drop state that the drain could not flush (Law 16).
@@ -50,6 +60,7 @@ class DeployRequest:
         mirrors: URIs of places that the agent copies snapshots to.
         snapshots: the URI of the place of its snapshots; "" for with its checkpoints, "none" for no snapshots while it
             runs.
+        rewrite: how the state is written anew, of an upgrade; None for as it is.
         request_id: the same for all tries of one request (Law 2); None for a new one.
         attaches: the script itself is submitted, its arguments on the command line, and calls ``driver.attach()``.
         max_snapshot_age_seconds: refuse to start from an older snapshot; None for no bound.
@@ -58,6 +69,8 @@ class DeployRequest:
         accept_repeated_input: queries that may read input again.
         revives: deploy although the stream was retired.
         on_query_failure: what a failed query does to the others, as in ``DeploymentSpec``.
+        launcher: what starts the drivers; None for this machine. A local path in its option ``python_env`` is pinned.
+        restart_policy: values of the stream's ``RestartPolicy`` to change; the others stay as they are.
 
     Raises:
         InvalidRequestError: a value is malformed, or two of them contradict each other.
@@ -96,6 +109,9 @@ class DeployRequest:
     on_query_failure: OnQueryFailure = "script"
     modules: tuple[str, ...] | None = None
     working_folder: Path | None = None
+    rewrite: StateRewrite | None = None
+    restart_policy: Mapping[str, Any] = field(default_factory=dict)
+    launcher: LauncherChoice | None = None
 
     @property
     def begins_elsewhere(self) -> bool:
@@ -110,6 +126,7 @@ class DeployRequest:
         check_plain_uris(jars=self.jars, packages=self.packages, master=(self.master or "",))
         check_local_paths(application=(self.application,), py_files=self.py_files, files=self.files)
         check_max_age(self.max_snapshot_age_seconds)
+        RestartPolicy().changed(self.restart_policy)
         if self.working_folder is not None and not self.working_folder.is_absolute():
             raise InvalidRequestError(
                 "the working folder must be an absolute path",
@@ -141,9 +158,28 @@ class DeployRequest:
                 "a script that attaches by itself has its arguments on the command line, which other users can read",
                 next_step="Give the secret by --env, and let the script read it from its environment.",
             )
+        if self.launcher is not None:
+            self._check_launcher(self.launcher)
         self._check_elsewhere()
         for query_name in (*self.fresh_queries, *self.accept_lost_input, *self.accept_repeated_input, *self.offsets):
             encode_query_name(query_name)
+
+    def _check_launcher(self, launcher: LauncherChoice) -> None:
+        if self.spark_conn_id is not None and launcher.name != LOCAL:
+            raise InvalidRequestError(
+                "a Spark connection starts drivers on this machine, and a launcher starts them elsewhere",
+                launcher=launcher.name,
+                spark_conn_id=self.spark_conn_id,
+                next_step="Give one of them.",
+            )
+        try:
+            json.dumps(launcher.options, ensure_ascii=False, allow_nan=False).encode()
+        except (TypeError, ValueError):
+            raise InvalidRequestError(
+                "the options of a launcher must be plain JSON",
+                launcher=launcher.name,
+                next_step="Use texts, numbers, lists and objects, as in YAML.",
+            ) from None
 
     def _check_elsewhere(self) -> None:
         if not self.begins_elsewhere:

@@ -5,20 +5,30 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from airflow_streamstate.control.artifacts import pin
-from airflow_streamstate.controller.request.code_files import CodeFile, py_file, script_file
+from airflow_streamstate.controller.request.code_files import (
+    CodeFile,
+    jar_files,
+    py_file,
+    python_env_file,
+    refuse_twice,
+    script_file,
+    with_python_env,
+)
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.script_modules import folder_of, modules_beside, script_path_of
 from airflow_streamstate.controller.request.script_paths import notes_on_paths
 from airflow_streamstate.controller.request.script_triggers import refuse_triggers
 from airflow_streamstate.controller.request.version import Version, digest_of
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.records import NO_SNAPSHOTS, Artifact, DeploymentSpec
+from airflow_streamstate.launch.interface import LOCAL
+from airflow_streamstate.protocol.records import NO_SNAPSHOTS, Artifact, DeploymentSpec, LauncherChoice
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
 
 DEFAULT_MASTER = "local[*]"
+LEAST_HEARTBEATS = 2
+"""A driver may be late with a heartbeat, and must not be with two."""
 _FIRST_SETTINGS = ("command_poll_seconds", "heartbeat_seconds", "lost_after_seconds", "exit_grace_seconds")
 """What digests of earlier releases were made over."""
 
@@ -125,20 +135,30 @@ class ResolvedRequest:
             return
         request, version = self.request, self.version
         modules = (CodeFile(each.name, folder_of(request.application) / each.name) for each in version.modules)
+        env = python_env_file(request.launcher)
         files = (
             CodeFile(request.application.name, request.application),
             *modules,
             *code_files(request.py_files, "py_files"),
             *code_files(request.files, "files"),
+            *(jar for jar in jar_files(request.jars) if isinstance(jar, CodeFile)),
+            *(() if env is None else (env,)),
         )
-        pinned = (version.application, *version.modules, *version.py_files, *version.files)
+        pinned = (
+            version.application,
+            *version.modules,
+            *version.py_files,
+            *version.files,
+            *(jar for jar in version.jars if isinstance(jar, Artifact)),
+            *(
+                ()
+                if version.launcher is None or version.launcher.python_env is None
+                else (version.launcher.python_env,)
+            ),
+        )
         for file, artifact in zip(files, pinned, strict=True):
-            if pin(home, request.stream_id, file.name, file.read()) != artifact:
-                raise InvalidRequestError(
-                    "this file was changed while it was being deployed",
-                    path=str(file.path),
-                    next_step="Deploy again when nothing writes it.",
-                )
+            if file.pin(home, request.stream_id) != artifact:
+                raise file.was_changed()
 
 
 def resolve_request(request: DeployRequest) -> ResolvedRequest:
@@ -149,6 +169,7 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
         UnsupportedCheckpointError: the script asks for a trigger that knows no barrier.
     """
     request = replace(request, snapshots=checked_place(request))
+    _refuse_short_silence(request.settings)
     application = script_file(request.application).artifact
     check_attaches(request.application, attaches=request.attaches)
     modules = modules_beside(request.application, request.modules)
@@ -156,7 +177,7 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
     version = Version(
         application=application,
         arguments=request.arguments,
-        master=request.master or ("" if request.spark_conn_id else DEFAULT_MASTER),
+        master=request.master or ("" if request.spark_conn_id or named_launcher(request.launcher) else DEFAULT_MASTER),
         conf=request.conf,
         py_files=digests_of(request.py_files, "py_files"),
         files=digests_of(request.files, "files"),
@@ -166,13 +187,14 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
         packages=request.packages,
         settings=request.settings,
         spark_conn_id=request.spark_conn_id,
-        jars=tuple(absolute_jar(jar) for jar in request.jars),
+        jars=jars_of(request.jars),
         version_label=request.version_label,
         environment=request.environment,
         attaches=request.attaches,
         mirrors=request.mirrors,
         snapshots=request.snapshots,
         on_query_failure=request.on_query_failure,
+        launcher=with_python_env(named_launcher(request.launcher), lambda file: file.artifact),
     ).digested()
     asked: dict[str, object] = {
         "verb": "deploy",
@@ -197,6 +219,8 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
         asked["mirrors"] = sorted(request.mirrors)
     if request.snapshots:
         asked["snapshots"] = request.snapshots
+    if request.restart_policy:
+        asked["restart_policy"] = dict(request.restart_policy)
     if request.on_query_failure != "script":
         asked["on_query_failure"] = request.on_query_failure
     if request.working_folder is not None:
@@ -204,8 +228,34 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
     return ResolvedRequest(request, version, digest_of(asked))
 
 
+def named_launcher(launcher: LauncherChoice | None) -> LauncherChoice | None:
+    """The launcher of a request to deploy; None for this machine.
+
+    Raises:
+        InvalidRequestError: options or a connection are given, and no launcher that takes any.
+    """
+    if launcher is None or launcher == LauncherChoice(LOCAL):
+        return None
+    if launcher.conn_id and not launcher.options and launcher.name in ("", LOCAL):
+        raise InvalidRequestError(
+            "drivers on this machine need no Airflow connection of a launcher",
+            launcher_conn_id=launcher.conn_id,
+            next_step="Leave it out, or name the launcher that it belongs to. A Spark connection is spark_conn_id.",
+        )
+    if launcher.name in ("", LOCAL):
+        raise InvalidRequestError(
+            "options of a launcher are given, and no launcher that has any",
+            options=sorted(launcher.options),
+            conn_id=launcher.conn_id,
+            next_step="Name the launcher, too, for example --launcher kubernetes.",
+        )
+    return launcher
+
+
 def in_working_folder(resolved: ResolvedRequest, before: DeploymentSpec | None) -> ResolvedRequest:
     """The request with a working folder: its own, else that of the version before, else the current folder.
+
+    Drivers on other machines run in the folder of their launch, unless the request names one.
 
     Args:
         before: the version that it follows; None for the first one of a stream.
@@ -213,6 +263,8 @@ def in_working_folder(resolved: ResolvedRequest, before: DeploymentSpec | None) 
     Raises:
         InvalidRequestError: the current folder is gone.
     """
+    if resolved.version.launcher is not None:
+        return resolved
     folder = resolved.version.working_folder or ("" if before is None else before.working_folder)
     if not folder:
         try:
@@ -223,6 +275,18 @@ def in_working_folder(resolved: ResolvedRequest, before: DeploymentSpec | None) 
                 next_step="Change to a folder that exists, or name one with --working-folder.",
             ) from None
     return replace(resolved, version=replace(resolved.version, working_folder=folder))
+
+
+def _refuse_short_silence(settings: AgentSettings | None) -> None:
+    """Refuse settings by which a driver that works would be silent for long enough to count as lost, or as ended where
+    a cluster reports so, between two of its heartbeats (1a.8)."""
+    if settings is not None and settings.lost_after_seconds < LEAST_HEARTBEATS * settings.heartbeat_seconds:
+        raise InvalidRequestError(
+            "a driver that works would count as lost between two of its heartbeats",
+            heartbeat_seconds=settings.heartbeat_seconds,
+            lost_after_seconds=settings.lost_after_seconds,
+            next_step=f"Give a lost_after_seconds of at least {LEAST_HEARTBEATS} times heartbeat_seconds.",
+        )
 
 
 def _settings_asked(settings: AgentSettings) -> dict[str, object]:
@@ -256,11 +320,7 @@ def code_files(paths: tuple[Path, ...], what: str) -> tuple[CodeFile, ...]:
         InvalidRequestError: two have the same name, or one is no file of its kind.
     """
     files = tuple(py_file(path) if what == "py_files" else CodeFile(path.name, path) for path in paths)
-    names = [file.name for file in files]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InvalidRequestError(
-            "two files of this kind have the same name", kind=what, names=twice, next_step="Rename one of them."
-        )
+    refuse_twice(what, [file.name for file in files])
     return files
 
 
@@ -269,6 +329,6 @@ def digests_of(paths: tuple[Path, ...], what: str) -> tuple[Artifact, ...]:
     return tuple(file.artifact for file in code_files(paths, what))
 
 
-def absolute_jar(jar: str) -> str:
-    """A local path made absolute; a URI unchanged."""
-    return jar if ":" in jar else str(Path(jar).absolute())
+def jars_of(jars: tuple[str, ...]) -> tuple[Artifact | str, ...]:
+    """Jars as they will be recorded; raises as ``jar_files``, and where one cannot be read."""
+    return tuple(jar if isinstance(jar, str) else jar.artifact for jar in jar_files(jars))

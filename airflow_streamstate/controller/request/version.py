@@ -9,7 +9,13 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
-from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, OnQueryFailure, StartPlan
+from airflow_streamstate.protocol.records import (
+    Artifact,
+    DeploymentSpec,
+    LauncherChoice,
+    OnQueryFailure,
+    StartPlan,
+)
 from airflow_streamstate.protocol.settings import AgentSettings
 
 
@@ -26,7 +32,7 @@ class Version:
     packages: tuple[str, ...]
     settings: AgentSettings | None
     spark_conn_id: str | None = None
-    jars: tuple[str, ...] = ()
+    jars: tuple[Artifact | str, ...] = ()
     version_label: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     attaches: bool = False
@@ -36,6 +42,7 @@ class Version:
     modules: tuple[Artifact, ...] = ()
     script_path: str = ""
     working_folder: str = ""
+    launcher: LauncherChoice | None = None
     code_digest: str = ""
 
     @classmethod
@@ -52,7 +59,7 @@ class Version:
             "arguments": list(self.arguments),
             "conf": dict(self.conf),
             "packages": list(self.packages),
-            "jars": list(self.jars),
+            "jars": [jar if isinstance(jar, str) else asdict(jar) for jar in self.jars],
             "master": self.master,
             "spark_conn_id": self.spark_conn_id,
         }
@@ -60,6 +67,8 @@ class Version:
             code["environment"] = dict(self.environment)
         if self.attaches:
             code["attaches"] = True
+        if self.launcher is not None:
+            code["launcher"] = launcher_json(self.launcher)
         if self.modules:
             code["modules"] = [asdict(artifact) for artifact in self.modules]
         return replace(self, code_digest=digest_of(code))
@@ -95,6 +104,14 @@ class Version:
             created_at=created_at,
             **own,
         )
+
+
+def launcher_json(launcher: LauncherChoice) -> dict[str, object]:
+    """A launcher for a digest: without a Python environment as in the digests of earlier releases."""
+    found = asdict(launcher)
+    if launcher.python_env is None:
+        del found["python_env"]
+    return found
 
 
 def digest_of(value: Mapping[str, object]) -> str:

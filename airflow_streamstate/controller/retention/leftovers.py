@@ -17,8 +17,10 @@ from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.controller.context import ControllerContext
+from airflow_streamstate.controller.drivers.warm import handle_of
 from airflow_streamstate.controller.retention.needs import Needs
 from airflow_streamstate.errors import ConflictError, DataError, DeploymentNotFoundError, StreamStateError
+from airflow_streamstate.launch.interface import LOCAL
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS
 from airflow_streamstate.protocol.ids import attempt_of, check_id, is_sha256, is_snapshot_of, launch_key_for, order_of
@@ -182,6 +184,7 @@ class Leftovers:
         if not self._tell("deployment", deployment_id, why):
             return
         folder = layout.deployment_folder(self._stream_id, deployment_id)
+        self._forget_drivers(deployment_id)
         self._home.remove_launches(folder)
         if self._home.checkpoints is not self._home.home:
             delete_below(self._home.checkpoints, folder)
@@ -230,6 +233,17 @@ class Leftovers:
             kept |= {checkpoint.commit_key(one) for one in checkpoint.commit_ids()[-KEPT_LOG_ENTRIES:]}
             kept |= {crc_key_of(key) for key in kept}
             yield from (key for key in keys_below(self._home.checkpoints, f"{checkpoint.prefix}/") if key not in kept)
+
+    def _forget_drivers(self, deployment_id: str) -> None:
+        """Have launchers remove what clusters still keep of its drivers; one that is away keeps it."""
+        folder = f"{layout.deployment_folder(self._stream_id, deployment_id)}/launches/"
+        for key in keys_below(self._home.home, folder):
+            if not key.endswith(".json"):
+                continue
+            with suppress(StreamStateError):
+                record = self._control.launch(deployment_id, key.removeprefix(folder).removesuffix(".json"))
+                if record is not None and record.launcher != LOCAL:
+                    self._context.launcher.forget(handle_of(record))
 
     def _remove_launches(self, deployment_id: str, kept: int) -> None:
         """Remove the files of its older attempts on this machine, logs included; the records stay."""

@@ -525,7 +525,7 @@ class Readings:
             "the driver that reads the state ended without an answer",
             stream_id=spec.stream_id,
             reason=status.reason,
-            log_tail=log_tail_of(self._context.launcher, self._home, spec, handle),
+            log_tail=log_tail_of(self._context, spec, handle),
         )
 
     def _remove(self, control: StreamControl, reading_id: str) -> None:
@@ -535,7 +535,7 @@ class Readings:
 
 
 def reader_spec(spec: DeploymentSpec, request: ReadingRequest, reading_id: str) -> DeploymentSpec:
-    """The spec of a reading's driver: configuration, packages, jars and environment of the deployment."""
+    """The spec of a reading's driver, on this machine: configuration, packages, jars, environment of the deployment."""
     return replace(
         spec,
         deployment_id=reading_id,
@@ -549,6 +549,7 @@ def reader_spec(spec: DeploymentSpec, request: ReadingRequest, reading_id: str) 
         conf={**spec.conf, **request.conf},
         packages=(*spec.packages, *(one for one in request.packages if one not in spec.packages)),
         spark_conn_id=None,
+        launcher=None,
     )
 
 

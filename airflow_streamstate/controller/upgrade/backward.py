@@ -281,7 +281,8 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
         # Snapshots go where the last deployment has them: the old place may be lost by now.
         version = replace(tools.old_version(), snapshots=seen.spec.snapshots)
         rehearsal_id = state.last.rehearsal_id if state.last.driver == WAITS else None
-        old = tools.pinned(version, returns=returns, rehearsal_id=rehearsal_id)
+        rewrite = tools.rewrite_back(seen) if returns is None else None
+        old = tools.pinned(version, returns=returns, rehearsal_id=rehearsal_id, rewrite=rewrite)
         view = tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.deploy(old, request_id))
     except StreamStateError as error:
         if way == "handover" and isinstance(error, UsedError):
@@ -446,7 +447,7 @@ def _unhealthy(tools: Tools, state: UpgradeState) -> Next:
         return Act(partial(_cannot, tools, state, reason))
     if beginning is not None and state.last.mode == "restore" and seen.state in ENDED:
         standby_id = _standby_id(tools, state)
-        if standby_id and has_only_planned(tools, seen, beginning):
+        if standby_id and has_only_planned(tools, seen, beginning) and tools.rewrite_back(seen) is None:
             # The old code was rehearsed on this very state, its own, before the stop.
             return Act(lambda: tools.take(state, "returning", way="forward", rehearsal_id=standby_id, driver=WAITS))
     return Act(partial(_try, tools, state))
@@ -491,7 +492,7 @@ def _try(tools: Tools, state: UpgradeState) -> None:
             state,
             PATIENCE_SECONDS,
             lambda: tools.rehearsals.begin(
-                tools.pinned(tools.old_version()),
+                tools.pinned(tools.old_version(), rewrite=tools.rewrite_back(_new(tools, state))),
                 request_id=tools.request_id("back-plan"),
                 deadline_seconds=tools.upgrade.rehearsal_within_seconds,
                 waits_seconds=_stay_seconds(tools),

@@ -11,6 +11,7 @@ from airflow_streamstate.controller.rehearsal.planning import REHEARSED_BATCHES,
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.request.literal_secrets import check_secrets
 from airflow_streamstate.controller.request.version import digest_of
+from airflow_streamstate.controller.request.whole_version import WholeVersion
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.ids import check_id, check_stream_id
 from airflow_streamstate.protocol.references import is_reference, split_argument
@@ -26,7 +27,8 @@ class UpgradeRequest:
     """A stream is to run another version on its state.
 
     Attributes:
-        change: what changes; everything else stays as it runs now. Without a change this is a restart.
+        change: what changes; everything else stays as it runs now. Without a change this is a restart. Or all of a
+            version.
         mode: how the state is handed over. ``auto`` restores state that fits, and drains where it does not fit and
             ``allow_drain`` is set. Only ``fresh`` starts with empty state.
         allow_drain: ``auto`` may drain.
@@ -44,7 +46,7 @@ class UpgradeRequest:
         InvalidRequestError: an option is wrong, or contradicts another.
     """
 
-    change: ChangeRequest
+    change: ChangeRequest | WholeVersion
     mode: UpgradeMode = "auto"
     allow_drain: bool = False
     accept_hazards: bool = False
@@ -75,10 +77,28 @@ class UpgradeRequest:
                 mode=self.mode,
                 next_step="Leave out allow_drain, or use mode auto.",
             )
+        self._check_rewrite()
         check_healthy_when(self.healthy_when)
         check_seconds("rehearsal_within_seconds", self.rehearsal_within_seconds)
         check_undo_command(self.undo_command)
         check_rehearsed(self.rehearse_batches, self.rehearse_rows)
+
+    def _check_rewrite(self) -> None:
+        if self.change.rewrite is None:
+            return
+        if self.mode not in ("auto", "restore") or self.allow_drain:
+            raise InvalidRequestError(
+                "state that is written anew is restored, not drained",
+                mode=self.mode,
+                allow_drain=self.allow_drain,
+                next_step="Leave out the mode and allow_drain; or drain, and give the new version its settings (conf).",
+            )
+        if not self.runs_batches:
+            raise InvalidRequestError(
+                "state is written anew only after a rehearsal on a fork of it, and none is asked for",
+                runs_batches=self.runs_batches,
+                next_step="Leave out --no-rehearsal.",
+            )
 
     @property
     def stream_id(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from airflow_streamstate.control.stream import StreamControl
@@ -15,6 +15,7 @@ from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.deploy.going_back import UsedError
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.views import CommandView, DeploymentView
+from airflow_streamstate.controller.rehearsal.partitions import partitions_of
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.request.changes import pinned
 from airflow_streamstate.controller.request.resolved_request import ResolvedRequest, Return
@@ -22,8 +23,9 @@ from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.wait.waiting import Waits
 from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.launch.interface import LaunchHandle
+from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.commands import DEFAULT_TERMS, DrainTerms
-from airflow_streamstate.protocol.records import DeploymentSpec, StartMode, StartPlan
+from airflow_streamstate.protocol.records import DeploymentSpec, StartMode, StartPlan, StateRewrite
 from airflow_streamstate.protocol.upgrades import Cancellation, Phase, Upgrade, UpgradeMode, UpgradeStep
 from airflow_streamstate.retry import Retry
 
@@ -156,6 +158,7 @@ class Tools:
         start: StartMode | None = None,
         returns: Return | None = None,
         rehearsal_id: str | None = None,
+        rewrite: StateRewrite | None = None,
     ) -> ResolvedRequest:
         """The request for a recorded version with the options of this upgrade; as ``changes.pinned``."""
         upgrade = self.upgrade
@@ -169,15 +172,40 @@ class Tools:
             start=start,
             returns=returns,
             rehearsal_id=rehearsal_id,
+            rewrite=rewrite,
         )
+
+    def rewrite_back(self, seen: Observation) -> StateRewrite | None:
+        """How the state that a version left is written anew for the old version; None where it was not written anew for
+        that version, or is drained.
+
+        State that was moved to another store stays there: the old code goes on with it. So does state of several
+        queries that had different numbers of partitions.
+        """
+        given = seen.spec.start.rewrite
+        if given is None or seen.drained is not None:
+            return None
+        plans = recorded_plans(self.control, self.upgrade.old_deployment_id).values()
+        stateful = [plan for plan in plans if plan.is_stateful]
+        partitions = {partitions_of(plan) for plan in stateful}
+        formats = {plan.state.checkpoint_format for plan in stateful}
+        back = StateRewrite(
+            partitions=partitions.pop() if given.partitions is not None and len(partitions) == 1 else None,
+            checkpoint_format=formats.pop() if given.checkpoint_format is not None and len(formats) == 1 else None,
+            migration=given.migration,
+            is_inverse=given.migration is not None and not given.is_inverse,
+            is_automatic=given.is_automatic,
+        )
+        return None if back == StateRewrite() else replace(back, undoes=seen.deployment_id)
 
     def target(self, mode: UpgradeMode | None, rehearsal_id: str | None = None) -> ResolvedRequest:
         """The request for the new version, with a fresh start only in mode ``fresh`` (Law 5).
 
         ``rehearsal_id``: the rehearsal whose driver waits to run it.
         """
-        target = Version.of(self.control.spec(self.upgrade.upgrade_id))
-        return self.pinned(target, "fresh" if mode == "fresh" else None, rehearsal_id=rehearsal_id)
+        record = self.control.spec(self.upgrade.upgrade_id)
+        start: StartMode | None = "fresh" if mode == "fresh" else None
+        return self.pinned(Version.of(record), start, rehearsal_id=rehearsal_id, rewrite=record.start.rewrite)
 
     def deployed_id(self) -> str | None:
         """The deployment of the new version once the register has moved to it, with or without a recorded step."""
@@ -234,13 +262,15 @@ class Tools:
         return min(max(share_seconds, MIN_HANDOVER_PAUSE_SECONDS), self.pause_seconds(spec))
 
 
-def target_record(upgrade: Upgrade, target: Version, old: DeploymentSpec) -> DeploymentSpec:
+def target_record(
+    upgrade: Upgrade, target: Version, old: DeploymentSpec, rewrite: StateRewrite | None = None
+) -> DeploymentSpec:
     """The record of an upgrade's new version: a spec under the upgrade's id, which never becomes a deployment."""
     return target.as_spec(
         stream_id=upgrade.stream_id,
         deployment_id=upgrade.upgrade_id,
         fencing_token=0,
-        start=StartPlan("fresh"),
+        start=StartPlan("fresh", rewrite=rewrite),
         checkpoints_uri=old.checkpoints_uri,
         default=old.settings,
         request_id=upgrade.request_id,

@@ -39,7 +39,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.protocol.ids import return_request_id_for, upgrade_id_for, upgrade_of_return
-from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.records import DeploymentSpec, StateRewrite
 from airflow_streamstate.protocol.upgrades import AfterStop, Approval, Cancellation, Upgrade, UpgradeLease, UpgradeStep
 from airflow_streamstate.snapshot.leases import SnapshotLease
 
@@ -175,7 +175,8 @@ class Upgrades:
         def target(before: Version) -> Version:
             return request.change.applied_to(before, self._home.guarded)
 
-        return self._begin(request.stream_id, request_id, request.digest, made, target, lease_seconds)
+        rewrite = request.change.rewrite
+        return self._begin(request.stream_id, request_id, request.digest, made, target, lease_seconds, rewrite)
 
     def begin_rollback(
         self, request: RollbackRequest, request_id: str | None = None, *, lease_seconds: float | None = None
@@ -222,6 +223,7 @@ class Upgrades:
         made: Callable[[StreamControl], Upgrade],
         target: Callable[[Version], Version],
         lease_seconds: float | None,
+        rewrite: StateRewrite | None = None,
     ) -> UpgradeView:
         control = self._home.need_stream(stream_id)
         journal, upgrade_id = UpgradeJournal(control), upgrade_id_for(request_id)
@@ -231,7 +233,7 @@ class Upgrades:
             refuse_another_upgrade(control, register, upgrade_id)
             self._clear_up_after(stream_id, register.upgrade_id)
             upgrade = made(control)
-            self._context.drivers.check(self._target_record(control, upgrade, target), 1)
+            self._context.drivers.check(self._target_record(control, upgrade, target, rewrite), 1)
             with suppress(ObjectExistsError):  # the same request, twice at once
                 journal.create(upgrade)
             upgrade = journal.upgrade(upgrade_id) or upgrade
@@ -239,7 +241,7 @@ class Upgrades:
         tools = Tools(self._context, self._verbs, upgrade, control)
         if journal.state(upgrade_id) is None:
             with suppress(ObjectExistsError):  # an earlier call of the same request died here
-                control.create_spec(self._target_record(control, upgrade, target))
+                control.create_spec(self._target_record(control, upgrade, target, rewrite))
             self._first_step(tools)  # after the spec, which the next worker needs
         state = journal.need_state(upgrade_id)
         if lease_seconds is not None and not state.is_over:
@@ -258,10 +260,14 @@ class Upgrades:
                 clear_up(tools)
 
     def _target_record(
-        self, control: StreamControl, upgrade: Upgrade, target: Callable[[Version], Version]
+        self,
+        control: StreamControl,
+        upgrade: Upgrade,
+        target: Callable[[Version], Version],
+        rewrite: StateRewrite | None,
     ) -> DeploymentSpec:
         old = control.with_found_modules(control.spec(upgrade.old_deployment_id))
-        return target_record(upgrade, target(Version.of(old)), old)
+        return target_record(upgrade, target(Version.of(old)), old, rewrite)
 
     def _first_step(self, tools: Tools) -> None:
         step = UpgradeStep(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -12,7 +12,6 @@ from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.drivers.secrets import has_references
-from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.lineage.handovers import moves_in
 from airflow_streamstate.controller.observe.caught_up import asked_at, query_caught_up
 from airflow_streamstate.controller.observe.drain_phase import drain_phases
@@ -31,6 +30,7 @@ from airflow_streamstate.controller.observe.outcomes import (
 )
 from airflow_streamstate.controller.observe.pending_orders import pending_orders
 from airflow_streamstate.controller.observe.repeating import describe_foreseen, repeated
+from airflow_streamstate.controller.observe.restarting import describe_restarts
 from airflow_streamstate.controller.observe.views import (
     Outcome,
     QueryStatus,
@@ -41,7 +41,7 @@ from airflow_streamstate.controller.under_upgrade import describe_upgrade
 from airflow_streamstate.errors import DataError, DeploymentFailedError, StreamStateError
 from airflow_streamstate.launch.command import DRIVER_CONFIG
 from airflow_streamstate.launch.handed_over import handed_over_secrets
-from airflow_streamstate.launch.interface import Launcher, LaunchHandle
+from airflow_streamstate.launch.interface import LOCAL, LaunchHandle, describe_place
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
@@ -170,8 +170,8 @@ class Watching:
     """Views and errors of observed deployments."""
 
     def __init__(self, context: ControllerContext) -> None:
+        self._context = context
         self._home = context.home
-        self._launcher = context.launcher
         self._clock = context.clock
 
     def status(self, seen: Observation) -> StreamStatus:
@@ -205,10 +205,13 @@ class Watching:
             last_event_number=0 if last is None else last.number,
             error=redacted(seen, error),
             traceback=redacted(seen, traceback),
+            driver=self._place_of(seen),
+            links=dict(self._links(seen)),
             application_id="" if started is None else started.application_id,
             upgrade=describe_upgrade(self._home.control(seen.stream_id), seen.register),
             intent="" if intent is None else f"{intent.deployment_id} by {intent.requested_by}",
             attempt_reason=redacted(seen, _attempt_reason(seen)),
+            restarts=redacted(seen, describe_restarts(seen)),
             moves=tuple(redacted_event(seen, event) for event in moves_in([entry.event for entry in seen.events])),
             running_since_at=None if started is None else started.at,
             next_step=self._next_step(seen, state),
@@ -220,6 +223,21 @@ class Watching:
             repeats=repeated(self._home, seen),
             remarks=_remarks(seen),
         )
+
+    def _place_of(self, seen: Observation) -> str:
+        """Where the driver runs, and why its cluster does not tell whether it does; "" for this machine."""
+        if seen.handle is None or seen.handle.launcher == LOCAL:
+            return ""
+        host = "" if seen.claim is None or not seen.claim.pid else f", on {seen.claim.host}"
+        status = seen.launch_status
+        untold = "" if status is None or status.state != "unknown" else f"; unknown whether it runs: {status.reason}"
+        return redacted(seen, f"{describe_place(seen.handle)}{host}{untold}")
+
+    def _links(self, seen: Observation) -> Mapping[str, str]:
+        try:
+            return {} if seen.handle is None else self._context.launcher.links(seen.handle)
+        except StreamStateError:
+            return {}  # a cluster that does not answer has no page either
 
     def unreadable(self, stream_id: str, error: DataError) -> StreamStatus:
         """The view of a stream whose control objects cannot be read."""
@@ -307,7 +325,7 @@ class Watching:
     def log_tail(self, seen: Observation) -> str:
         """The last lines of the driver's log, secrets hidden, or why they are not shown; "" where there is none."""
         is_alive = seen.launch_status is not None and seen.launch_status.state in ("running", "pending")
-        return log_tail_of(self._launcher, self._home, seen.spec, seen.handle, is_alive=is_alive)
+        return log_tail_of(self._context, seen.spec, seen.handle, is_alive=is_alive)
 
     def end_of(self, seen: Observation) -> End | None:
         """How the deployment ended; None while it has not."""
@@ -347,13 +365,13 @@ def _remarks(seen: Observation) -> dict[str, tuple[str, ...]]:
 
 
 def log_tail_of(
-    launcher: Launcher, home: Home, spec: DeploymentSpec, handle: LaunchHandle | None, *, is_alive: bool = False
+    context: ControllerContext, spec: DeploymentSpec, handle: LaunchHandle | None, *, is_alive: bool = False
 ) -> str:
     """The last lines of a driver's log, as ``Watching.log_tail``; ``is_alive``: the driver may write its last line."""
-    if handle is None or handle.launcher != launcher.name:
+    if handle is None:
         return ""
     try:
-        text = launcher.logs(handle, LOG_TAIL_BYTES)
+        text = context.launcher.logs(handle, LOG_TAIL_BYTES)
     except StreamStateError:
         return ""
     if len(text.encode(errors="replace")) >= LOG_TAIL_BYTES:
@@ -361,7 +379,7 @@ def log_tail_of(
     if is_alive:
         text = text[: text.rfind("\n") + 1]  # a line that is still being written may end with one
     try:
-        text = redact_text(text, secrets_in_log(spec, handle, home)) if text else ""
+        text = redact_text(text, secrets_in_log(context, spec, handle)) if text else ""
     except DataError as error:
         return str(error)
     return "\n".join(text.splitlines()[-LOG_TAIL_LINES:])
@@ -372,16 +390,23 @@ def secrets_seen(spec: DeploymentSpec, handle: LaunchHandle | None) -> tuple[str
 
     Enough for the texts of its agent, which has hidden all of them itself.
     """
-    return secrets_of(spec.conf, spec.arguments, spec.environment, _handed_over(spec, handle) or ())
+    handed_over = handed_over_secrets(handle) if has_references(spec) and _is_here(handle) else ()
+    return secrets_of(spec.conf, spec.arguments, spec.environment, handed_over or ())
 
 
-def secrets_in_log(spec: DeploymentSpec, handle: LaunchHandle | None, home: Home) -> tuple[str, ...]:
+def secrets_in_log(context: ControllerContext, spec: DeploymentSpec, handle: LaunchHandle | None) -> tuple[str, ...]:
     """The secrets that may be in a driver's log, in which nothing is hidden; with its credentials for the home.
 
     Raises:
         DataError: the record refers to secrets, and their values at this launch cannot be read.
     """
-    looked_up = _handed_over(spec, handle)
+    looked_up = context.drivers.handed_over(spec, handle)
+    if looked_up is None and handle is not None and handle.launcher != LOCAL:
+        raise DataError(
+            "this log cannot be shown without the driver's secrets, and these cannot be looked up here",
+            launcher=handle.launcher,
+            next_step="Run this where the driver was launched from: in Airflow, or with the same environment.",
+        )
     if looked_up is None:
         path = None if handle is None else handle.data.get("log_path")
         raise DataError(
@@ -390,11 +415,11 @@ def secrets_in_log(spec: DeploymentSpec, handle: LaunchHandle | None, home: Home
             next_step=f"Read the log itself, as its owner on the machine that launched the driver; {DRIVER_CONFIG} "
             "beside it is damaged, gone, or another user's.",
         )
-    return secrets_of(spec.conf, spec.arguments, spec.environment, (*looked_up, *home.credentials(os.environ)))
+    return secrets_of(spec.conf, spec.arguments, spec.environment, (*looked_up, *context.home.credentials(os.environ)))
 
 
-def _handed_over(spec: DeploymentSpec, handle: LaunchHandle | None) -> tuple[str, ...] | None:
-    return handed_over_secrets(handle) if has_references(spec) else ()
+def _is_here(handle: LaunchHandle | None) -> bool:
+    return handle is not None and handle.launcher == LOCAL
 
 
 def redacted(seen: Observation, text: str) -> str:

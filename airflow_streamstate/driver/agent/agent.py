@@ -18,6 +18,8 @@ from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.query_failures import tell_failed_queries
 from airflow_streamstate.driver.attempt.sealing import SEAL_OLDER_AFTER_SECONDS, seal_older
 from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, end_overdue_script, fail_with_query
+from airflow_streamstate.driver.shutdown.machine_stops import MachineStop
+from airflow_streamstate.driver.shutdown.self_drains import SelfDrain
 from airflow_streamstate.errors import FencedError, StreamStateError
 
 EndProcess = Callable[[int], None]
@@ -30,14 +32,23 @@ class Agent:
     Args:
         end_process: ends the process with a status, from any thread; in a real driver it does not return.
         open_mirror: opens the mirrors of the deployment; None for no mirroring.
+        launch_folder: in which the machine asks the driver to end; "" for none.
     """
 
-    def __init__(self, supervisor: Supervisor, end_process: EndProcess, open_mirror: OpenMirror | None = None) -> None:
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        end_process: EndProcess,
+        open_mirror: OpenMirror | None = None,
+        launch_folder: str = "",
+    ) -> None:
         self._attempt: Attempt = supervisor.attempt
         self._mirroring = None if open_mirror is None else Mirroring(self._attempt, open_mirror)
         self._end_process = end_process
         self._desk = CommandHandler(self._attempt)
         self._periodic = PeriodicSnapshots(self._attempt, self._desk.give_way)
+        self._self_drain = SelfDrain(self._attempt)
+        self._machine_stop = MachineStop(self._attempt, launch_folder)
         self._heart = HeartbeatWriter(self._attempt)
         self._stopped = threading.Event()
         self._is_polling = False
@@ -101,7 +112,9 @@ class Agent:
     def _poll(self) -> None:
         attempt = self._attempt
         attempt.fence.check()
+        self._machine_stop.order_if_asked()
         self._desk.poll()
+        self._self_drain.order_if_finished()
         tell_failed_queries(attempt)
         if attempt.spec.on_query_failure == "fail" and attempt.queries.first_failed is not None:
             fail_with_query(attempt, attempt.queries.first_failed)

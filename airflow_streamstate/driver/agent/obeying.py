@@ -241,7 +241,8 @@ class CommandHandler:
         attempt = self._attempt
         if (command.stream_id, command.deployment_id) != (attempt.stream_id, attempt.deployment_id):
             return f"it is meant for deployment {command.deployment_id} of stream {command.stream_id}"
-        if isinstance(command, StopRequest | SnapshotRequest) and command.attempt < attempt.number:
+        oldest = attempt.oldest_stopped if isinstance(command, StopRequest) else attempt.number
+        if isinstance(command, StopRequest | SnapshotRequest) and command.attempt < oldest:
             return f"it is meant for attempt {command.attempt}, and this is attempt {attempt.number}"
         return None
 

@@ -62,6 +62,7 @@ class Attempt:
     Attributes:
         spark_version: the version of the running Spark; "" before there is a session.
         only_drains: this attempt was launched only to drain the deployment.
+        oldest_stopped: it obeys the stops of this attempt and of later ones.
         ends_loops: end a script that waits in a loop for queries that are over, as in a rehearsal.
         least_seed_batch_id: 1 where the drain is only assumed, so that its flush would take a batch id of its own.
     """
@@ -92,6 +93,7 @@ class Attempt:
         self.clock = clock
         self.spark_version = ""
         self.only_drains = False
+        self.oldest_stopped = number
         self.in_background = in_background
         self._uri_of = checkpoint_uri_of
         secrets = secrets_of(spec.conf, spec.arguments, spec.environment, looked_up)
@@ -113,6 +115,10 @@ class Attempt:
     def note_mode(self, mode: AttemptMode) -> None:
         """Note the mode that the register gives this attempt."""
         self.only_drains = mode == "drain"
+
+    def note_oldest_stopped(self, number: int) -> None:
+        """Note the oldest attempt whose stops this one obeys, by the register."""
+        self.oldest_stopped = number
 
     def commands(self, slots: Iterable[CommandSlot] = ()) -> dict[str, CommandStatus]:
         """The status of each command of the deployment that an event or one of these objects names."""

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
+from airflow_streamstate.checkpoint.rewriting import StateIds
 from airflow_streamstate.connectors.sink import HeldBatches, Sink
 from airflow_streamstate.connectors.source import Source, SparkDoor
 from airflow_streamstate.connectors.undoing import FoundUndo, UndoMeans, UndoOrder
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
-from airflow_streamstate.protocol.rehearsals import RowComparison
+from airflow_streamstate.protocol.rehearsals import RewrittenTable, RowComparison
 
 Value = TypeVar("Value")
 
@@ -254,6 +255,63 @@ class WrittenState:
     problems: tuple[str, ...] = ()
 
 
+MigratedState = Mapping[str, object] | None
+"""State as fields by name; None drops the row."""
+MigrateRow = Callable[[Mapping[str, object], Mapping[str, object]], MigratedState]
+"""From the key and the old state of a row to its new state."""
+
+
+@dataclass(frozen=True)
+class RewriteOrder:
+    """State to be written anew.
+
+    Attributes:
+        before_uri: a checkpoint that stands at ``batch_id``, with the old state.
+        state_format: of the old state: Spark's state checkpoint format, 1 or 2.
+        is_rocksdb: the old state is RocksDB's.
+        after_uri: a checkpoint whose batch 0 the new version has run; its state is replaced.
+        partitions: of the new state, by operator.
+        after_format: of the new state.
+        migrations: by operator and the name of its table, the function that its rows go through.
+        aggregates: by operator whose list of aggregates changed, the old and the new ones, normalised: their state is
+            migrated without a function, as is state whose fields were widened, added or removed. None: nothing is
+            migrated without a function.
+        may_fill: such a migration may fill a field that the old state does not have; not on a way back.
+        on_written: called with the unique ids of the new state before anything of it is read; with None in format 1.
+        is_verified: also compare the old with the new state, and run each function twice.
+        samples: at most so many rows of each kind are shown.
+    """
+
+    before_uri: str
+    batch_id: int
+    state_format: int
+    is_rocksdb: bool
+    after_uri: str
+    partitions: Mapping[int, int]
+    after_format: int
+    migrations: Mapping[tuple[int, str], MigrateRow] = field(default_factory=dict)
+    aggregates: Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]] | None = None
+    may_fill: bool = True
+    on_written: Callable[[StateIds | None], None] = lambda _: None
+    is_verified: bool = False
+    samples: int = 0
+
+
+@dataclass(frozen=True)
+class RewrittenState:
+    """State that was written anew.
+
+    Attributes:
+        tables: what was written.
+        state_ids: by operator and partition, the unique ids of the new state's stores; None in format 1.
+        rows_read: by operator whose rows were all written as they are, how many were read; others are left out.
+    """
+
+    tables: tuple[RewrittenTable, ...]
+    state_ids: StateIds | None = None
+    rows_read: Mapping[int, int] = field(default_factory=dict)
+
+
 class StartableQuery(Protocol):
     """The script's writer, kept by the driver: it can run the same plan again. Methods that run Spark raise what it
     raises."""
@@ -328,6 +386,15 @@ class StartableQuery(Protocol):
 
         Args:
             state_format: Spark's state checkpoint format, 1 or 2.
+        """
+
+    def rewrite_state(self, order: RewriteOrder) -> RewrittenState:
+        """Write the state of one checkpoint into another one.
+
+        Raises:
+            IncompatibleUpgradeError: the old state has no place in the new version, or a migration is not usable.
+            UnsupportedCheckpointError: this Spark cannot do it.
+            DataError: rows got lost on the way.
         """
 
     def missing_file(self, paths: Sequence[str]) -> str:

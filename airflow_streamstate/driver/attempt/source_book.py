@@ -14,7 +14,15 @@ from functools import partial
 from typing import Any, TypeVar
 
 from airflow_streamstate.connectors.registry import SOURCES, FoundConnectors, find_connectors
-from airflow_streamstate.connectors.source import NO_OFFSET, Lag, OpenSource, Preflight, Source, SourceConnector
+from airflow_streamstate.connectors.source import (
+    NO_OFFSET,
+    Lag,
+    OpenSource,
+    PassingOverConnector,
+    Preflight,
+    Source,
+    SourceConnector,
+)
 from airflow_streamstate.driver.attempt.ports import QuerySource, StartableQuery
 from airflow_streamstate.driver.attempt.reporting import MAX_REASON_CHARACTERS, Reporter
 from airflow_streamstate.protocol.positions import SourceIdentity
@@ -304,12 +312,19 @@ class SourceBook:
                 return str(sentence)
         return ""
 
-    def remarks(self, query_name: str, numbers: Collection[int] | None = None) -> tuple[str, ...]:
-        """The connectors' remarks on how the sources of a query are read: all of them, or those of these numbers."""
+    def passes_over_lost(self, query_name: str, number: int) -> bool:
+        """Whether the options of a source say to pass over lost input; False where its connector does not say so."""
+        known = self._queries[query_name][number]
+        connector = known.connector
+        if not isinstance(connector, PassingOverConnector):
+            return False
+        said = self._guarded("asking a source of its options", lambda: connector.passes_over_lost(known.planned))
+        return said is True
+
+    def remarks(self, query_name: str) -> tuple[str, ...]:
+        """The connectors' remarks on how the sources of a query are read."""
         found: list[str] = []
-        for number, known in enumerate(self._queries.get(query_name, ())):
-            if numbers is not None and number not in numbers:
-                continue
+        for known in self._queries.get(query_name, ()):
             try:
                 found += map(str, known.connector.remarks(known.planned) if known.connector is not None else ())
             except Exception as error:

@@ -25,7 +25,9 @@ from airflow_streamstate.connectors.source import NO_OFFSET, DividingConnector, 
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.attempt.source_book import KnownSource
-from airflow_streamstate.errors import DataError, ObjectMissingError, StreamStateError
+from airflow_streamstate.driver.start.claiming import need_spec
+from airflow_streamstate.driver.start.rewriting import rewrite_of
+from airflow_streamstate.errors import DataError, DeploymentNotFoundError, ObjectMissingError, StreamStateError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.causes import cause_in
 from airflow_streamstate.protocol.rehearsals import Rehearsal
@@ -83,6 +85,24 @@ def run_batches_again(
         trial.run(attempt.clock.monotonic_seconds() + within_seconds)
     finally:
         trial.clear()
+
+
+def has_other_state(attempt: Attempt, name: str, deployment_id: str) -> bool:
+    """Whether a query cannot read the state of before a batch of a deployment: it is seeded, or that state was or will
+    be written anew."""
+    if attempt.spec.start.mode == "seed" or rewrite_of(attempt, name) is not None:
+        return True
+    try:
+        spec = need_spec(attempt.control, deployment_id, attempt.clock)
+        return spec.start.rewrite is not None and not _began_in(attempt, deployment_id)
+    except DeploymentNotFoundError:
+        return False
+
+
+def _began_in(attempt: Attempt, deployment_id: str) -> bool:
+    """Whether the state that an attempt starts from is that of this deployment, and not of one before it."""
+    manifest = attempt.start.manifest()
+    return manifest is not None and manifest.deployment_id == deployment_id
 
 
 class _Trial:

@@ -17,13 +17,19 @@ from airflow_streamstate.checkpoint.trial_batches import plan_empty_batch
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import StartableQuery
-from airflow_streamstate.driver.rehearsal.batches_again import BatchFailedError, RanAgain, run_batches_again
+from airflow_streamstate.driver.rehearsal.batches_again import (
+    BatchFailedError,
+    RanAgain,
+    has_other_state,
+    run_batches_again,
+)
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.warming import WARM_SECONDS, warm
 from airflow_streamstate.driver.shutdown.finishing import ScriptFailure
 from airflow_streamstate.driver.start.building import Builder, Built, has_positions
 from airflow_streamstate.driver.start.naming import NameBook
 from airflow_streamstate.driver.start.plans import plan_of, record_before_start
+from airflow_streamstate.driver.start.rewriting import migrated_operators, unused_migrations
 from airflow_streamstate.driver.start.seeding import describe_sources
 from airflow_streamstate.driver.start.sinks import listed
 from airflow_streamstate.driver.start.spark_check import check_spark
@@ -35,6 +41,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.plan.comparison import compare
+from airflow_streamstate.plan.migrating import settled
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.events import QueryStart
 from airflow_streamstate.protocol.rehearsals import (
@@ -274,6 +281,7 @@ class Rehearsing:
             rows_out=ran.rows_out if ran.batch_ids else None,
             batch_seconds=round(ran.seconds, 3),
             fails_with_rows=ran.has_failed,
+            rewritten=self._builder.rewritten.pop(name, ()),
         )
 
     def _with_rows(self, name: str, startable: StartableQuery, built: Built, ran: RanAgain) -> tuple[QueryOutcome, str]:
@@ -287,7 +295,7 @@ class Rehearsing:
                     self._rehearsal,
                     self._left_seconds() / 2,
                     ran,
-                    is_drained=self.attempt.spec.start.mode == "seed",
+                    is_drained=has_other_state(self.attempt, name, self._rehearsal.deployment_id),
                 )
             except Exception as problem:
                 if isinstance(problem, BatchFailedError):
@@ -305,7 +313,10 @@ class Rehearsing:
             return
         try:
             old = recorded_plans(self.attempt.control, self._rehearsal.deployment_id).get(name)
-            found = () if old is None else compare(old, plan_of(self.attempt, name, startable)).differences
+            new = plan_of(self.attempt, name, startable)
+            rewrite = self.attempt.spec.start.rewrite
+            migrated = migrated_operators(self.attempt, name, new)
+            found = () if old is None else settled(compare(old, new), new, rewrite, migrated).differences
         except Exception as error:
             self.attempt.reporter.say(f"query {name}: its plan could not be compared: {type(error).__name__}: {error}")
             return
@@ -449,12 +460,34 @@ class Rehearsing:
     def _give(self, outcome: RehearsalOutcome, error: str, traceback: str = "", *, seed_error: str = "") -> None:
         with self._guard:
             if self._verdict is None:
+                if outcome == "done":
+                    self._refuse_unused()
                 verdict = self._made(outcome, error, traceback)
                 if self._before is not None:
                     seeded, seed_error = verdict.queries, self._line(seed_error)
                     verdict = replace(verdict, queries=self._before, seeded=seeded, seed_error=seed_error)
                 self._verdict = verdict
                 self._is_own_verdict = self._write(self._verdict)
+
+    def _refuse_unused(self) -> None:
+        """Refuse the queries of migrations that found no state: another name than the script's, or nothing to
+        migrate."""
+        rewrite = self.attempt.spec.start.rewrite
+        if rewrite is None or rewrite.migration is None or not self._rehearsal.runs_batches or self._is_seeding:
+            return
+        for name in sorted(unused_migrations(self.attempt, rewrite, self._queries)):
+            known = self._queries.get(name)
+            if known is not None and known.outcome in ("refused", "failed"):
+                continue
+            words = (
+                f"{rewrite.migration.name} has a migration for query {name}, and the script starts no such query:"
+                f" {', '.join(sorted(self._queries)) or 'none'}"
+                if known is None
+                else f"{rewrite.migration.name} has a migration for it, and it has no state to migrate"
+            )
+            self._queries[name] = replace(
+                known or RehearsedQuery("refused"), outcome="refused", error=self._line(words)
+            )
 
     def _made(self, outcome: RehearsalOutcome, error: str, traceback: str) -> RehearsalVerdict:
         attempt = self.attempt

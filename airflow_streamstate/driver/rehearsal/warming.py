@@ -69,7 +69,8 @@ def warm_with_rows(attempt: Attempt, name: str, startable: StartableQuery, rehea
     clock, one = attempt.clock, replace(rehearsal, batches=1)
     until = clock.monotonic_seconds() + WARM_BATCHES_SECONDS
     runs = 0
-    for is_drained in (attempt.spec.start.mode == "seed", True):
+    start = attempt.spec.start
+    for is_drained in (start.mode == "seed" or start.rewrite is not None, True):
         try:
             while runs < WARM_BATCHES and (left := until - clock.monotonic_seconds()) > 0:
                 ran = RanAgain()

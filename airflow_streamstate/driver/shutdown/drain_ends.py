@@ -18,6 +18,7 @@ from airflow_streamstate.driver.shutdown.drain_snapshots import DrainSnapshots
 from airflow_streamstate.driver.shutdown.flushing import Flush
 from airflow_streamstate.driver.shutdown.limits import CallOff
 from airflow_streamstate.driver.shutdown.open_windows import OpenWindows
+from airflow_streamstate.driver.shutdown.self_drains import self_drain_reason
 from airflow_streamstate.driver.shutdown.stopping import ends_of, fail_queries, finish_stopped
 from airflow_streamstate.errors import DataError, StreamStateError
 from airflow_streamstate.protocol.commands import DrainNotification
@@ -59,6 +60,7 @@ class DrainEnds:
             queries=positions_in(manifest),
             also_answers=also_answers,
             ends=ends_of(attempt),
+            reason=self_drain_reason(self._order.command),
         )
         attempt.reporter.say(f"drained; snapshot {manifest.snapshot_id}")
         clean_up(attempt)

@@ -33,6 +33,8 @@ from airflow_streamstate.driver.attempt.ports import (
     NotWatchedError,
     OperatorRows,
     QueryProgress,
+    RewriteOrder,
+    RewrittenState,
     SkippedBySink,
     WriterFacts,
     WrittenBatch,
@@ -52,6 +54,7 @@ from airflow_streamstate.driver.spark.progress import Reports, parse_progress, r
 from airflow_streamstate.driver.spark.row_comparison import compare_folders
 from airflow_streamstate.driver.spark.sinks import AskedSink
 from airflow_streamstate.driver.spark.state_export import write_tables
+from airflow_streamstate.driver.spark.state_rewriting import rewrite_state
 from airflow_streamstate.driver.spark.state_rows import count_state_rows, open_windows, stores_of
 from airflow_streamstate.driver.spark.writer_facts import CHECKPOINT_OPTION, WriterSettings, read_facts, read_settings
 from airflow_streamstate.protocol.data_events import RepeatMeans
@@ -543,6 +546,10 @@ class SparkWriter:
             session = self._spark.newSession()
             session.conf.set("spark.sql.session.timeZone", "UTC")
             return write_tables(session, StatePlace(checkpoint_uri, batch_id, state_format), folder)
+
+    def rewrite_state(self, order: RewriteOrder) -> RewrittenState:
+        with jvm_answers():
+            return rewrite_state(self._spark, order)
 
     def missing_file(self, paths: Sequence[str]) -> str:
         if not paths:

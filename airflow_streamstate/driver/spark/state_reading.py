@@ -49,7 +49,7 @@ def frame_of(spark: Any, place: StatePlace, table: StateTable, **options: object
         reader = reader.option("batchId", place.batch_id)
     frame = reader.options(**options).load(place.checkpoint_uri)
     for field in frame.schema:
-        apart = _names_apart(field.dataType)
+        apart = names_apart(field.dataType)
         if apart != field.dataType:
             frame = frame.withColumn(field.name, F.col(field.name).cast(apart))
     if table.kind != "join":
@@ -59,7 +59,7 @@ def frame_of(spark: Any, place: StatePlace, table: StateTable, **options: object
     return frame.select("key", value.alias("value"), PARTITION)
 
 
-def _names_apart(kind: Any) -> Any:
+def names_apart(kind: Any) -> Any:
     """The same type with a unique name for each nested column: Spark calls two sums ``sum``, which no JSON can hold."""
     if not isinstance(kind, StructType):
         return kind
@@ -71,7 +71,7 @@ def _names_apart(kind: Any) -> Any:
             number += 1
             name = f"{field.name}_{number}"
         taken.add(name.lower())
-        fields.append(StructField(name, _names_apart(field.dataType), field.nullable, field.metadata))
+        fields.append(StructField(name, names_apart(field.dataType), field.nullable, field.metadata))
     return StructType(fields)
 
 

@@ -15,6 +15,7 @@ from airflow_streamstate.checkpoint.entries import NO_OFFSET, OffsetEntry, forma
 from airflow_streamstate.checkpoint.fork import fork
 from airflow_streamstate.checkpoint.guards import guard_checkpoint
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.rewriting import rewritten_entries
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.lost_checkpoint import need_checkpoint
 from airflow_streamstate.driver.attempt.ports import StartableQuery
@@ -24,6 +25,7 @@ from airflow_streamstate.driver.start.named_sources import check_same_names, sou
 from airflow_streamstate.driver.start.offset_mapping import are_known, check_same_order
 from airflow_streamstate.driver.start.offset_override import begins_elsewhere
 from airflow_streamstate.driver.start.plans import plan_of
+from airflow_streamstate.driver.start.rewriting import clear_rewrite, rewrite_if_asked, rewrite_of
 from airflow_streamstate.driver.start.seeding import check_same_sources, describe_sources, seed_query, stored_entry
 from airflow_streamstate.driver.start.sources import Readable, look_before_start
 from airflow_streamstate.errors import (
@@ -42,6 +44,7 @@ from airflow_streamstate.plan.settings import SETTINGS
 from airflow_streamstate.protocol.events import QueryStart
 from airflow_streamstate.protocol.ids import is_of_upgrade
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
+from airflow_streamstate.protocol.rehearsals import RewrittenTable
 from airflow_streamstate.snapshot.data import check_complete, data_files
 from airflow_streamstate.snapshot.leases import SnapshotLease, leased
 
@@ -192,11 +195,15 @@ class Builder:
     Args:
         undo: called right before a checkpoint is built, when nothing can refuse the start any more; None where no sink
             may be touched, as in a rehearsal.
+
+    Attributes:
+        rewritten: by query, its state that was written anew.
     """
 
     def __init__(self, attempt: Attempt, undo: Undo | None = None) -> None:
         self._attempt = attempt
         self._undo = undo
+        self.rewritten: dict[str, tuple[RewrittenTable, ...]] = {}
 
     def ensure(self, name: str, startable: StartableQuery) -> Built:
         """The checkpoint of a query that is about to run, built if it is not there.
@@ -218,6 +225,8 @@ class Builder:
         self._attempt.sources.look_up(name, startable)
         if checkpoint.exists():
             guard_checkpoint(checkpoint)
+            if self._attempt.spec.start.rewrite is not None:  # the attempt before may have died before it did this
+                clear_rewrite(self._attempt, name)
             self._check_unread(name, startable, checkpoint)
             known = last_known(self._attempt, name)
             remarks = self._look_at_own(name, checkpoint, known)
@@ -282,9 +291,17 @@ class Builder:
             planned_lines=planned.source_lines if planned is not None else (),
         )
         files = data_files(manifest, name)
-        moved_on = self._moved_on(files, known, readable)
-        fork(self._attempt.checkpoints, files, checkpoint, {**moved_on, **self._metadata(name, startable, known)})
+        instead = self._moved_on(files, known, readable)
+        rewritten = rewrite_if_asked(self._attempt, name, startable, known, files, is_rehearsed=self._undo is None)
+        if rewritten is not None:
+            files, batch_id, ids = dict(rewritten.files), known.position.batch_id, rewritten.state_ids
+            instead = rewritten_entries(self._attempt.checkpoints, files, rewritten.conf, batch_id, ids, instead)
+            self.rewritten[name] = rewritten.tables
+            readable = replace(readable, remarks=(*readable.remarks, *rewritten.remarks))
+        fork(self._attempt.checkpoints, files, checkpoint, {**instead, **self._metadata(name, startable, known)})
         guard_checkpoint(checkpoint)
+        if rewritten is not None:
+            clear_rewrite(self._attempt, name)
         return readable
 
     def _undone(self, name: str, startable: StartableQuery, known: QuerySnapshot) -> str:
@@ -312,7 +329,7 @@ class Builder:
             return  # the start drops its state, and it has read nothing since
         with self._leased(manifest) as lease:
             manifest = lease.landed(self._attempt.places, manifest, [name])
-            if known.position.planned_batch_id is not None:
+            if known.position.planned_batch_id is not None or rewrite_of(self._attempt, name) is not None:
                 self._restore(name, startable, manifest, known)
                 return
             check_complete(self._attempt.checkpoints, manifest, [name])

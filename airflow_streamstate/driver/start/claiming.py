@@ -152,6 +152,7 @@ def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> Non
     if any(isinstance(event, QueryStarted) for event in attempt.reporter.events):
         attempt.expect_checkpoints()
     attempt.note_mode(register.attempt_mode)
+    attempt.note_oldest_stopped(register.oldest_stopped_attempt)
     earlier = _earlier_beat(attempt)
     attempt.reporter.write(
         Claimed,

@@ -89,7 +89,7 @@ def look_before_start(
     if not lost:
         return Readable(tuple(lines), tuple(planned_lines))
     is_sent_once = all(part.reason == "sent_once" for part in lost)
-    if continues and not is_sent_once and all(book.remarks(name, (number,)) for number in lost_of):
+    if continues and not is_sent_once and all(book.passes_over_lost(name, number) for number in lost_of):
         # The script's own options say of each source to pass over lost input.
         return Readable(tuple(lines), tuple(planned_lines), _sentences("lost before this start", lost))
     if not is_accepted:

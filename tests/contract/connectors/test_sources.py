@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +11,9 @@ from airflow_streamstate.connectors import testing as conformance
 from airflow_streamstate.connectors.rate_source import RateSource
 from airflow_streamstate.connectors.registry import SOURCES, find_connectors
 from airflow_streamstate.connectors.source import Narrowed, OffsetOrder, Source, SourceConnector
+from airflow_streamstate.sources.offsets import PartOffset, SourceOffset, to_text
+from airflow_streamstate.sources.registration import remember
+from support.listed_source import ListedSource, Shelf, numbers
 
 OWN: dict[str, list[Source]] = {
     "file": [
@@ -23,6 +26,10 @@ OWN: dict[str, list[Source]] = {
         Source("kafka", {"subscribe": "flights,orders"}),
         Source("kafka", {"subscribepattern": "flights.*"}),
         Source("kafka", {"assign": '{"flights":[0,1]}'}),
+    ],
+    "partitioned": [
+        Source("listed_parts", {"path": "/data/in"}),
+        Source("listed_parts", {"path": "/data/other", "spool": "/spool"}),
     ],
     "rate": [Source("rate"), Source("rate", {"rowspersecond": "5"}), Source("rate-micro-batch")],
     "socket": [Source("socket", {"host": "a", "port": "1"}), Source("socket", {"host": "a", "port": "2"})],
@@ -40,6 +47,12 @@ OFFSETS = {
         '{"flights":{"1":3,"0":5}}',
         '{"flights":{"0":10,"1":3},"orders":{"0":1}}',
     ],
+    "partitioned": [
+        to_text(SourceOffset("x")),
+        to_text(SourceOffset("x", parts={"a": PartOffset(5, units=5)})),
+        to_text(SourceOffset("x", parts={"a": PartOffset(5, units=5), "b": PartOffset(2, 1, units=2)})),
+        to_text(SourceOffset("x", parts={"a": PartOffset(9, units=9), "b": PartOffset(2, 1, 1, "d", units=3)})),
+    ],
     "rate": ["0", "9", "10"],
     "socket": ["-1", "9", "10"],
     "table": [
@@ -48,6 +61,24 @@ OFFSETS = {
         '{"reservoirVersion":10,"index":0}',
     ],
 }
+
+
+class ListedParts(ListedSource):
+    name = "listed_parts"
+    identifying = ("path",)
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(SHELF)
+        self.options = options
+
+
+SHELF = Shelf({"a": numbers(0, 9), "b": numbers(0, 4)})
+
+
+@pytest.fixture(autouse=True)
+def registered() -> None:
+    """As a script's ``register`` does, without a Spark."""
+    remember(ListedParts)
 
 
 def ours() -> dict[str, SourceConnector]:
@@ -74,6 +105,23 @@ def test_ours_that_lose_nothing_say_so(name: str) -> None:
     """What cannot be told is not told, and nothing is called lost."""
     opened = ours()[name].open(OWN[name][0], None)  # type: ignore[arg-type]
     conformance.check_open_source(opened, OFFSETS[name][0], OFFSETS[name][-1], None)
+
+
+def test_a_partitioned_source_tells_its_lag_by_its_parts() -> None:
+    """And what of its parts, and of rows that were read ahead, is not there any more."""
+    source = OWN["partitioned"][0]
+    start = to_text(SourceOffset("x", parts={"a": PartOffset(4, units=4)}))
+    end = to_text(SourceOffset("x", parts={"a": PartOffset(10, units=10), "b": PartOffset(5, units=5)}))
+    connector = ours()["partitioned"]
+    conformance.check_open_source(connector.open(source, None), start, end, 11)  # type: ignore[arg-type]
+    opened = connector.open(source, None)  # type: ignore[arg-type]
+    gone = to_text(SourceOffset("x", parts={"z": PartOffset(4, units=4), "a": PartOffset(4, units=4)}))
+    found = opened.preflight(gone, {})
+    assert [(one.part, one.reason) for one in found.lost] == [("z", "gone")]
+    kept = SourceOffset("x", first_chunk=1, parts={"a": PartOffset(4, units=4)})
+    assert found.readable == to_text(kept), "a part that comes back gets no chunk of before"
+    cut = to_text(SourceOffset("x", parts={"a": PartOffset(4, 1, 2, "digest", units=6)}))
+    assert [(one.part, one.reason) for one in opened.preflight(cut, {}).lost] == [("a", "removed")]
 
 
 def test_a_table_tells_its_lag_in_versions() -> None:

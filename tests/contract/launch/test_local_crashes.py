@@ -74,13 +74,13 @@ def test_a_launcher_that_dies_anywhere_leaves_something_that_can_be_resolved(
         base = tmp_path / "all" / str(turn)
         with nothing_left_behind(base):
             request = LaunchRequest.from_json(json.loads((base / "request.json").read_text()))
-            found = launcher.find(request.folder, KEY)
+            found = launcher.find(request.place)
             assert found is None or launcher.status(found).state in ("pending", "running")
             handle = launcher.launch(request)
             wait_until(lambda base=base: starts(base) > 0, "the driver's first line")
             assert launcher.status(handle).state == "running"
             assert starts(base) == 1
-            assert launcher.find(request.folder, KEY) == handle
+            assert launcher.find(request.place) == handle
 
 
 @pytest.mark.timeout(180)
@@ -101,7 +101,7 @@ def test_a_leading_process_that_dies_anywhere_leaves_something_that_can_be_resol
         base = tmp_path / "all" / str(turn)
         with nothing_left_behind(base):
             request = LaunchRequest.from_json(json.loads((base / "request.json").read_text()))
-            found = launcher.find(request.folder, KEY)
+            found = launcher.find(request.place)
             assert found is not None
             before = launcher.status(found).state
             handle = launcher.launch(request)
@@ -116,7 +116,7 @@ def test_a_launch_that_was_only_recorded_is_pending(launcher: LocalLauncher, tmp
     """An intent alone is told as such: it is not a driver, and not the absence of one for good (Law 1)."""
     request = launch_request(tmp_path, RUNS_ON)
     LaunchFolder(Path(request.folder)).prepare({"launch_key": KEY, "folder": request.folder})
-    found = launcher.find(request.folder, KEY)
+    found = launcher.find(request.place)
     assert found is not None
     assert launcher.status(found).state == "pending"
     launcher.launch(request)
@@ -127,7 +127,7 @@ def test_a_pending_launch_that_was_killed_never_starts(launcher: LocalLauncher, 
     """Once closed, the key starts nothing, even if its first caller wakes up only now (1a.8)."""
     request = launch_request(tmp_path, RUNS_ON)
     LaunchFolder(Path(request.folder)).prepare({"launch_key": KEY, "folder": request.folder})
-    found = launcher.find(request.folder, KEY)
+    found = launcher.find(request.place)
     assert found is not None
     assert launcher.kill(found, 0.0).state == "gone"
     again = launcher.launch(request)

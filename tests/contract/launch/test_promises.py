@@ -16,7 +16,6 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.interface import Launcher, LaunchHandle
 from support.launches import (
     COUNT_START,
-    KEY,
     launch_request,
     living_processes,
     starts,
@@ -122,7 +121,7 @@ def test_what_cannot_run_is_refused_before_anything_is_begun(launcher: Launcher,
     request = launch_request(tmp_path, RUNS_ON, application=str(tmp_path / "gone.py"))
     with pytest.raises(InvalidRequestError, match="the script is not there"):
         launcher.launch(request)
-    assert launcher.find(request.folder, KEY) is None
+    assert launcher.find(request.place) is None
     assert not Path(request.folder).exists()
 
 
@@ -132,6 +131,7 @@ def test_a_check_refuses_what_a_launch_would_refuse_and_begins_nothing(launcher:
     request = launch_request(
         tmp_path, RUNS_ON, application=str(tmp_path / "later" / "job.py"), py_files=(later,), files=(later,)
     )
+    request = replace(request, jars=(f"{request.folder}/code/jars/udfs.jar",))
     launcher.check(request)
     for changes, words in (
         ({"master": "nonsense"}, "not a master"),
@@ -141,5 +141,5 @@ def test_a_check_refuses_what_a_launch_would_refuse_and_begins_nothing(launcher:
     ):
         with pytest.raises(InvalidRequestError, match=words):
             launcher.check(replace(request, **changes))
-    assert launcher.find(request.folder, KEY) is None
+    assert launcher.find(request.place) is None
     assert not Path(request.folder).exists()

@@ -284,3 +284,15 @@ def test_a_protobuf_that_spark_cannot_use_is_told_with_the_remedy(tmp_path: Path
     protobuf, _grpcio = stateful_checks(tmp_path)
     assert not protobuf.ok
     assert "protobuf>=99.1.0" in protobuf.mend
+
+
+@pytest.mark.parametrize("words", [("local", "x=y"), ("kubernets", "image=x"), ("kubernetes", "imag=x"), ("", "x=y")])
+def test_a_launcher_is_checked_as_deploy_would(desk: Desk, words: tuple[str, str]) -> None:
+    """What deploy refuses, doctor refuses, with the next step."""
+    name, option = words
+    named = ("--launcher", name) if name else ()
+    answer = shell("home", "doctor", *named, "--launcher-option", option, "--json")
+    assert answer.status == 1
+    (check,) = [one for one in answer.json["checks"] if one["name"].startswith("launcher")]
+    assert not check["ok"]
+    assert check["mend"]

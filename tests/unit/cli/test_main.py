@@ -382,6 +382,8 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     if "--timeout" in names and "--deadline" not in {option.opts[0] for option in chosen}:
         short = [["--timeout", "0.1"], *([["--async"]] if "--async" in names else [])]
         parts.insert(0, draw(st.sampled_from(short)))  # what is chosen counts over it
+    if verb == "watch":
+        parts.append(["--once"])  # else it never ends
     parts += draw(st.lists(STRAY_WORDS.map(lambda word: [word]), max_size=1)) if draw(st.integers(0, 3)) == 0 else []
     return [*verb.split(), *(word for part in parts for word in part)]
 
@@ -408,13 +410,13 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(line=command_lines())
 def test_no_command_line_ends_in_a_traceback(fuzzed: Desk, line: list[str]) -> None:
-    """Whatever is typed: an exit status that is known, words for people, and one object with --json."""
+    """Whatever is typed: a known exit status, words for people, and with --json one object or lines of them."""
     answer = shell(*line)
     assert answer.status in (0, 1, 2, 3, 4)
     assert "InternalError" not in answer.out
     assert "defect of streamstate" not in answer.err
     own = line[: line.index("--")] if "--" in line else line
     if "--json" in own:
-        assert answer.json
+        assert answer.json_lines if line[0] == "watch" else answer.json
     elif answer.status not in (0, 1):
         assert answer.err

@@ -53,7 +53,7 @@ def test_a_person_reads_what_differs_and_what_to_do(running: Desk) -> None:
     assert "the change is rehearsed" in answer.err
     assert "the change does not fit: needs-drain" in answer.out
     assert "aggregate-added" in answer.out
-    assert "-> Drain the old version" in answer.out
+    assert "-> Migrate the state: `--auto-migrate`" in answer.out
     failed = plan(running, "fails")
     assert "No module named 'rules'" in failed.out
     assert "traceback:" in failed.out

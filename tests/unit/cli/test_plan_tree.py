@@ -16,7 +16,7 @@ def test_a_plan_is_a_tree_that_says_what_counts() -> None:
         "counts per minute: append, processing_time, Spark 4.2.0",
         "to file:parquet /data/counts partitioned by day (skips what it holds, by batch id)",
         "state: 8 partitions, RocksDBStateStoreProvider, checkpoint format 2, changelogs",
-        "Aggregate by [shop]: shop, Count(1) AS n  [state 1]",
+        "Aggregate by [shop]: shop, Count(1) AS n  [state 1: aggregate:shop]",
         "  · keys: shop string",
         "  · window: sliding over event_time, 10 minutes, every 5 minutes",
         "  source 0: kafka kafka orders at broker:9092 named orders (event_time timestamp, shop string)"

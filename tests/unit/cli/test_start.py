@@ -10,8 +10,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 
+from airflow_streamstate.cli.start import launcher_of
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.heartbeat import SourceLag
 from support.scripted_driver import NOTE, script
@@ -167,6 +169,14 @@ def test_what_may_be_lost_is_recorded_by_name(desk: Desk) -> None:
     assert spec.start.accept_lost_input == ("counts", "raw")
 
 
+def test_a_stream_may_be_told_to_wait_for_new_parts(desk: Desk) -> None:
+    """Recorded with the deployment, so that every attempt of it and every upgrade keeps to it."""
+    assert deploy(desk, "--keep-running", "--setting", "heartbeat_seconds=5").status == 0
+    control = desk.stream().control
+    settings = control.spec(str(control.need_register().value.deployment_id)).settings
+    assert (settings.keep_running, settings.heartbeat_seconds) == (True, 5.0)
+
+
 @pytest.mark.parametrize(
     ("options", "status", "part"),
     [
@@ -183,7 +193,7 @@ def test_what_may_be_lost_is_recorded_by_name(desk: Desk) -> None:
         (("--master", "nonsense"), 2, "not a master"),
         (("--conf", "typo=1"), 2, "does not begin with"),
         (("--conf", "spark.submit.deployMode=cluster"), 2, "cluster mode"),
-        (("--jars", "/nosuch.jar"), 2, "is not there"),
+        (("--jars", "/nosuch.jar"), 2, "cannot be read"),
     ],
 )
 def test_what_cannot_be_is_refused_and_changes_nothing(
@@ -302,3 +312,20 @@ def test_the_reason_of_a_resume_is_kept_and_shown(desk: Desk) -> None:
     assert "  reason     the disk has room again" in shell("status", "flights").out
     assert shell("resume", "flights", "--timeout", 60).status == 1
     assert shell("status", "flights", "--json").json["attempt_reason"] == ""
+
+
+def test_an_option_of_a_launcher_is_a_text_json_or_a_file(tmp_path: Path) -> None:
+    """What is no JSON stays a text: an address in brackets, YAML of one line."""
+    (tmp_path / "pod.yaml").write_text("spec: {}\n")
+    given = {
+        "namespace": "streams",
+        "tolerations": '[{"key": "x"}]',
+        "host": "[::1]",
+        "pod_template": f"@{tmp_path / 'pod.yaml'}",
+    }
+    found = launcher_of("kubernetes", given)
+    assert found is not None
+    assert found.options == {**given, "tolerations": [{"key": "x"}], "pod_template": "spec: {}\n"}
+    with pytest.raises(click.UsageError, match="cannot be read"):
+        launcher_of("kubernetes", {"pod_template": "@/nowhere/pod.yaml"})
+    assert launcher_of(None, {}) is None

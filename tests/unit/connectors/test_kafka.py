@@ -156,6 +156,8 @@ def test_fail_on_data_loss_false_is_called_what_it_is() -> None:
     """Silence about lost input is said; the default needs no word."""
     connector = KafkaSource()
     assert connector.remarks(FLIGHTS) == ()
+    assert not connector.passes_over_lost(FLIGHTS)
+    assert connector.passes_over_lost(Source("kafka", {"failondataloss": "False"}))
     (said,) = connector.remarks(Source("kafka", {"failondataloss": "False"}))
     assert "failOnDataLoss=false" in said
 

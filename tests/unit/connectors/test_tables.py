@@ -38,6 +38,8 @@ def test_versions_that_are_passed_over_are_mentioned() -> None:
     """failOnDataLoss=false is called what it is, for Delta too."""
     assert TableSource().remarks(Source("delta", {"failondataloss": "false"}))
     assert TableSource().remarks(Source("delta")) == ()
+    assert TableSource().passes_over_lost(Source("delta", {"failondataloss": "false"}))
+    assert not TableSource().passes_over_lost(Source("delta"))
 
 
 def test_a_password_in_a_path_is_no_part_of_what_it_is() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.launch.interface import LOCAL
 from airflow_streamstate.launch.local import LocalLauncher
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Finished
@@ -15,9 +16,9 @@ from support.sim_stage import STREAM, Stage
 
 
 def test_the_local_controller_launches_on_this_machine(stage: Stage) -> None:
-    """``Controller.local`` is what the shell uses."""
+    """``Controller.local`` is what the shell uses; a version may name another launcher."""
     controller = Controller.local(stage.home, clock=stage.clock, requested_by="me")
-    assert isinstance(controller._context.launcher, LocalLauncher)
+    assert isinstance(controller._context.launcher.named(LOCAL), LocalLauncher)
     assert controller._context.requested_by == "me"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.errors import ConflictError
 from support.sim_stage import Stage
@@ -69,3 +70,39 @@ def test_a_lost_attempt_that_was_never_claimed_is_closed_when_it_is_assumed_dead
     stage.end(state="unknown")
     prove(stage, assume_dead=True)
     assert stage.seen().is_closed
+
+
+def test_a_reported_end_counts_after_the_silence(stage: Stage) -> None:
+    """A cluster that says "failed" may be wrong, so the controller waits until no sign of life comes. (1a.8)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.end(state="unknown")
+    stage.launcher.reported.add("d-0001-a0001")
+    assert stage.seen().state == "running"
+    before = stage.clock.now()
+    prove(stage)
+    waited_seconds = (stage.clock.now() - before).total_seconds()
+    limit_seconds = stage.spec().settings.lost_after_seconds
+    assert limit_seconds < waited_seconds < limit_seconds + 10
+    assert stage.seen().state == "lost", "another process has not seen the silence"
+    stage.clock.advance(CLOCKS_DIFFER_SECONDS)
+    assert stage.seen().state == "failed", "no two clocks differ by that much"
+    assert "no sign of life" in stage.seen().why
+
+
+def test_a_reported_end_of_a_driver_that_writes_is_no_end(stage: Stage) -> None:
+    """Batches that go on after the report are a driver that works, and no successor starts. (1a.8)"""
+    stage.deploy()
+    stage.come_to_life()
+    stage.end(state="unknown")
+    stage.launcher.reported.add("d-0001-a0001")
+    sleep = stage.clock.sleep
+
+    def beat_and_sleep(seconds: float) -> None:
+        sleep(seconds)
+        stage.beat()
+
+    stage.clock.sleep = beat_and_sleep  # type: ignore[method-assign]
+    with pytest.raises(ConflictError, match="it is unknown whether the old driver has ended"):
+        prove(stage)
+    prove(stage, assume_dead=True)

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from airflow_streamstate.cli.start import launcher_of
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks.rendered import (
     as_moment,
     as_seconds,
+    launcher_choice,
     one_of,
     optional_factor,
     optional_text,
@@ -19,6 +21,7 @@ from airflow_streamstate.hooks.rendered import (
     whole_number,
     yes_or_no,
 )
+from airflow_streamstate.protocol.records import LauncherChoice
 
 
 @pytest.mark.parametrize("value", [None, "", "None", "  "])
@@ -135,3 +138,24 @@ def test_what_is_no_factor_is_refused() -> None:
     """By its field."""
     with pytest.raises(InvalidRequestError, match="roll_back_if_slower"):
         optional_factor("twice", "roll_back_if_slower")
+
+
+def test_a_launcher_is_what_is_left_of_its_fields() -> None:
+    """An option that renders to nothing was not given."""
+    options = {"region": "None", "image": "spark:1", "queue": None}
+    assert launcher_choice("kubernetes", options, "None", "") == LauncherChoice("kubernetes", {"image": "spark:1"})
+    assert launcher_choice(None, None, None, "None") is None
+    assert launcher_choice("None", '{"image": "x"}', "k8s", {"spec": {}}) == LauncherChoice(
+        "", {"image": "x", "pod_template": {"spec": {}}}, "k8s"
+    )
+    with pytest.raises(InvalidRequestError, match="no mapping"):
+        launcher_choice("kubernetes", ["image"], None, None)
+
+
+def test_a_dag_and_a_shell_ask_for_the_same_launcher() -> None:
+    """A stream that is deployed by one and asked for by the other is not deployed anew (Law 2)."""
+    of_a_dag = {"queue": 5, "is_new": True, "labels": {"team": 7}, "volumes": ["claim:data:/data"]}
+    of_a_shell = {"queue": "5", "is_new": "true", "labels": '{"team": 7}', "volumes": '["claim:data:/data"]'}
+    asked = launcher_choice("any", of_a_dag, None, None)
+    assert asked == launcher_of("any", of_a_shell)
+    assert asked == launcher_choice("any", of_a_shell, None, None)

@@ -81,9 +81,11 @@ def test_cluster_mode_is_refused_by_name(connection: Any) -> None:
         spark_submission(connection("spark://127.0.0.1:7077", {"deploy-mode": "cluster"}))
 
 
-def test_what_the_provider_refuses_is_told_in_its_words(connection: Any) -> None:
+def test_what_the_provider_refuses_is_told_in_its_words(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A binary that it does not allow, or a Kubernetes master without its own provider."""
     with pytest.raises(InvalidRequestError, match="reason="):
         spark_submission(connection("local[2]", {"spark-binary": "/tmp/evil"}))
+    # As where the provider for Kubernetes is not installed.
+    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.kube_client", None, raising=False)
     with pytest.raises(InvalidRequestError, match="reason="):
         spark_submission(connection("k8s://127.0.0.1"))

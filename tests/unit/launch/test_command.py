@@ -172,6 +172,11 @@ def test_a_given_prefix_is_joined_with_the_request(tmp_path: Path) -> None:
         ({"conf": {"spark.a ": "2"}}, "does not begin with 'spark.'"),
         ({"conf": {"spark.a": "2 "}}, "begins or ends with a blank"),
         ({"conf": {"spark.submit.deployMode": "cluster"}}, "not in cluster mode"),
+        (
+            {"conf": {"spark.submit.deployMode": "cluster"}, "master": "spark://head:7077"},
+            "take no Python drivers in cluster mode. `--launcher ssh`",
+        ),
+        ({"conf": {"spark.submit.deployMode": "cluster"}, "master": "yarn"}, "--launcher yarn"),
         ({"conf": {"spark.remote": "sc://h"}}, "Spark Connect"),
         ({"conf": {"spark.api.mode": "connect"}}, "Spark Connect"),
         ({"environment": {"SPARK_REMOTE": "sc://h"}}, "Spark Connect"),

@@ -47,7 +47,7 @@ def test_an_intent_of_another_key_is_a_conflict(tmp_path: Path) -> None:
     (Path(request.folder) / INTENT).write_text('{"launch_key": "d-0009-a0009"}')
     with pytest.raises(ConflictError, match="belongs to another launch"):
         LAUNCHER.launch(request)
-    assert LAUNCHER.find(request.folder, KEY) is None
+    assert LAUNCHER.find(request.place) is None
 
 
 def test_a_leader_that_cannot_start_is_said(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_leader_that_cannot_start_is_said(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="could not be started") as caught:
         LAUNCHER.launch(request)
     assert "Is a directory" in str(caught.value.context["answer"])
-    handle = LAUNCHER.find(request.folder, KEY)
+    handle = LAUNCHER.find(request.place)
     assert handle is not None
     assert LAUNCHER.status(handle).state == "pending"
 

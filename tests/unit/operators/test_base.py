@@ -19,6 +19,7 @@ from airflow_streamstate.operators.mirror import MirrorSnapshotsOperator
 from airflow_streamstate.operators.pin import PinSnapshotOperator
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.operators.prune import PruneSnapshotsOperator
+from airflow_streamstate.operators.rescale import RescaleStreamOperator
 from airflow_streamstate.operators.resume import ResumeStreamOperator
 from airflow_streamstate.operators.retire import RetireStreamOperator
 from airflow_streamstate.operators.rollback import RollbackStreamOperator
@@ -34,10 +35,12 @@ from support.airflow_streams import NamedHome
 
 OPERATORS = [
     DeployStreamOperator, DrainStreamOperator, ExportStateOperator, MirrorSnapshotsOperator, PinSnapshotOperator,
-    PlanUpgradeOperator, PruneSnapshotsOperator, ResumeStreamOperator, RetireStreamOperator, RollbackStreamOperator,
+    PlanUpgradeOperator, PruneSnapshotsOperator, RescaleStreamOperator, ResumeStreamOperator,
+    RetireStreamOperator, RollbackStreamOperator,
     SkipBatchOperator, SnapshotStreamOperator, StopStreamOperator, UpgradeStreamOperator, VerifySnapshotOperator,
 ]  # fmt: skip
 NEEDED: dict[type[StreamStateOperator], dict[str, Any]] = {
+    RescaleStreamOperator: {"partitions": "{{ params.partitions }}"},
     DeployStreamOperator: {"application": "/nowhere.py"},
     ExportStateOperator: {"out": "/out"},
     PinSnapshotOperator: {"snapshot_id": "s"},

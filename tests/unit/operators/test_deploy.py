@@ -9,6 +9,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, redact
 
 from airflow_streamstate.operators.deploy import DeployStreamOperator
+from airflow_streamstate.protocol.restarts import RestartPolicy
 from support import scripted_driver
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
@@ -39,6 +40,25 @@ def test_what_was_asked_for_is_what_is_recorded(named: NamedHome, context: MakeC
     assert spec.conf == {"spark.sql.shuffle.partitions": "2"}
     assert (spec.reason, spec.version_label, spec.master) == ("try it", "v1", "local[2]")
     assert spec.requested_by == "airflow dag.task manual__1"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"on_failure": "restart", "max_restarts": 3, "restore_lost_checkpoint": True},
+        '{"on_failure": "restart", "max_restarts": "3", "restore_lost_checkpoint": "true"}',
+    ],
+)
+def test_the_restart_policy_is_the_streams(
+    named: NamedHome, context: MakeContext, tmp_path: Path, given: dict[str, Any] | str
+) -> None:
+    """As a mapping or as rendered text; what is not given stays as by default, and nonsense is refused."""
+    script = scripted_driver.script(tmp_path, "runs")
+    deploy(script, restart_policy=given).execute(context())
+    policy = named.stream().control.need_register().value.restart_policy
+    assert policy == RestartPolicy("restart", max_restarts=3, restore_lost_checkpoint=True)
+    with pytest.raises(AirflowFailException, match="no such value"):
+        deploy(script, restart_policy={"colour": "red"}).execute(context())
 
 
 def test_a_retry_finds_the_deployment_that_it_began(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER
+from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER, PROVIDER
 from airflow_streamstate.plan.comparison import compare
 from airflow_streamstate.plan.model import Expression, PlanNode
-from airflow_streamstate.plan.rules_state import ANSI, PROVIDER, TIME_ZONE, state_differences
+from airflow_streamstate.plan.rules_state import ANSI, TIME_ZONE, state_differences
 from support.built_plans import TOPIC, describe, plan, without_state
 
 STAYS = "a checkpoint stays as it began"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.plan.settings import CHANGELOG, PARTITIONS, PROVIDER, SETTINGS, state_layout
+from airflow_streamstate.checkpoint.guards import PROVIDER
+from airflow_streamstate.plan.settings import CHANGELOG, PARTITIONS, SETTINGS, state_layout
 
 
 def test_no_setting_could_hold_a_secret() -> None:

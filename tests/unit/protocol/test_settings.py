@@ -12,7 +12,7 @@ from airflow_streamstate.protocol.settings import AgentSettings, default_setting
 
 SECONDS = (0.01, 86_400)
 RANGES = {
-    **dict.fromkeys((field.name for field in fields(AgentSettings)), SECONDS),
+    **dict.fromkeys((field.name for field in fields(AgentSettings) if field.name != "keep_running"), SECONDS),
     "clock_skew_seconds": (0, 86_400),
     "snapshot_every_seconds": (1, 31 * 86_400),
     "fetch_batch_bytes": (1 << 10, 1 << 30),
@@ -21,7 +21,7 @@ RANGES = {
 
 def test_defaults_are_those_of_the_table() -> None:
     """0.2 s between looks for commands on disk, 2 s on S3; the rest is the same."""
-    rest = (10.0, 60.0, 30.0, 300.0, 15.0, 30.0, None, 4 * 1024 * 1024, 5.0)
+    rest = (10.0, 60.0, 30.0, 300.0, 15.0, 30.0, None, 4 * 1024 * 1024, 5.0, False)
     assert default_settings("/srv/streams") == AgentSettings(0.2, *rest)
     assert default_settings("s3://bucket/home") == AgentSettings(2.0, *rest)
 

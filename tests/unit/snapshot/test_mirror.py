@@ -15,11 +15,19 @@ from airflow_streamstate.errors import ConflictError, SnapshotCorruptError, Snap
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.deletion import Remover
 from airflow_streamstate.snapshot.leases import LEASE_SECONDS
-from airflow_streamstate.snapshot.mirror import carry_records, is_mirrored, mirror_snapshot, refuse_left_behind
+from airflow_streamstate.snapshot.mirror import (
+    artifact_keys,
+    carry_records,
+    is_mirrored,
+    mirror_snapshot,
+    refuse_left_behind,
+)
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
+from airflow_streamstate.store.transfer import PIECE_BYTES
 from support.fake_clock import FakeClock
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
@@ -175,3 +183,16 @@ def test_a_deploy_that_was_given_up_here_is_not_taken_for_the_one_that_runs_else
     there.create_spec(replace(given_up, request_id="in the new home"))
     with pytest.raises(ConflictError, match="another deployment of this id"):
         refuse_left_behind(stage.control, mirror)
+
+
+def test_the_jars_of_a_deployment_are_carried_however_large_they_are(tmp_path: Path) -> None:
+    """A stream goes on from the mirror alone; what is larger than a piece comes in pieces. (Law 15)"""
+    stage, mirror = Stage(tmp_path, store=LocalStore(tmp_path / "home")), LocalStore(tmp_path / "mirror")
+    small, large = tmp_path / "small.jar", tmp_path / "large.jar"
+    small.write_bytes(b"classes")
+    large.write_bytes(b"x" * (2 * PIECE_BYTES))
+    stage.deploy(jars=(str(small), "s3a://jars/x.jar", str(large)))
+    carry_records(stage.control, mirror, "d-0001")
+    carried = {key for key in artifact_keys(stage.spec()) if key.endswith(".jar")}
+    assert {Path(key).name for key in carried} == {"small.jar", "large.jar"}
+    assert {key: mirror.get(key) for key in carried} == {key: stage.store.get(key) for key in carried}

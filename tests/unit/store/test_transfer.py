@@ -11,19 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.errors import InvalidRequestError, UnavailableError
+from airflow_streamstate.errors import InvalidRequestError, ObjectMissingError, UnavailableError
 from airflow_streamstate.store import transfer
 from airflow_streamstate.store.base import ListsKeys, ReadsRanges, Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from airflow_streamstate.store.transfer import (
     MOST_PARTS,
+    PIECE_BYTES,
     UPLOAD_PART_BYTES,
     Feed,
     in_parts,
     in_rounds,
     keys_below,
     part_bytes_of,
+    pieces_of,
     put_pieces,
     read_range,
     side_by_side,
@@ -223,3 +225,20 @@ def test_the_caller_is_called_until_the_task_is_done(monkeypatch: pytest.MonkeyP
         with pytest.raises(InterruptedError):
             until_done(pool.submit(end.wait, 20), give_up)
         end.set()
+
+
+@pytest.mark.parametrize("size", [0, 3, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES])
+def test_an_object_is_read_in_pieces_the_last_of_which_is_smaller(tmp_path: Path, size: int) -> None:
+    """So that a reader knows the end, also of one that is some whole pieces long."""
+    for store in (MemoryStore(), LocalStore(tmp_path)):
+        body = bytes(size)
+        store.put("a", body)
+        pieces = list(pieces_of(store, "a"))
+        assert b"".join(pieces) == body
+        assert [len(piece) == PIECE_BYTES for piece in pieces] == [True] * (size // PIECE_BYTES) + [False]
+
+
+def test_pieces_of_nothing_are_an_error() -> None:
+    """An empty object is something."""
+    with pytest.raises(ObjectMissingError):
+        list(pieces_of(MemoryStore(), "a"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,19 @@ import pytest
 
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.deploy.skips import SkipOrder
+from airflow_streamstate.controller.drivers.launching import Drivers
+from airflow_streamstate.controller.drivers.places import launch_place
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.state_reader.readings import ReadingRequest, reader_spec
 from airflow_streamstate.errors import DataError, InvalidRequestError, OutcomeUnknownError, UnavailableError
 from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.launch.master import own_disk_note
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.events import Failed
+from airflow_streamstate.protocol.records import LauncherChoice
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.options import S3Options
 from support.checkpoints import plan_batch
@@ -262,5 +268,64 @@ def test_what_is_checked_is_what_is_launched(stage: Stage) -> None:
     """The check sees the request of the launch, although nothing is in its place yet."""
     seen: list[LaunchRequest] = []
     stage.launcher.check = seen.append  # type: ignore[method-assign]
-    stage.deploy(py_files=(stage.script("x = 1\n", "lib.py"),), jars=("/a.jar",), conf={"spark.a": "b"})
+    stage.deploy(
+        py_files=(stage.script("x = 1\n", "lib.py"),), jars=(str(stage.script("", "a.jar")),), conf={"spark.a": "b"}
+    )
     assert seen == [stage.launcher.requests["d-0001-a0001"]]
+
+
+def test_jars_travel_from_the_home_to_whichever_machine_launches(stage: Stage, tmp_path: Path) -> None:
+    """Under their names, as they were pinned, though their paths are gone; a URI is the driver's own. (Law 15)"""
+    jar = stage.script("classes", "udfs-1.2.jar")
+    stage.deploy(jars=("s3a://jars/x.jar", str(jar)))
+    first = stage.launcher.requests["d-0001-a0001"]
+    assert first.jars == ("s3a://jars/x.jar", f"{first.folder}/code/jars/udfs-1.2.jar")
+    stage.stopped()
+    jar.unlink()
+    there = Home.of(stage.store, stage.store, tmp_path / "another machine", stage.clock)
+    Controller(there, stage.launcher, stage.clock, "another").resume(STREAM)
+    second = stage.launcher.requests["d-0001-a0002"]
+    assert Path(second.jars[1]).is_relative_to(tmp_path / "another machine")
+    assert (Path(second.jars[1]).name, Path(second.jars[1]).read_text()) == ("udfs-1.2.jar", "classes")
+
+
+def test_a_jar_that_is_not_there_is_refused_before_anything_is_written(stage: Stage) -> None:
+    """No version, no file. (Law 1)"""
+    with pytest.raises(InvalidRequestError, match="cannot be read"):
+        stage.deploy(jars=(str(stage.folder / "nosuch.jar"),))
+    assert list(stage.store.list_objects("")) == []
+
+
+def test_a_deployment_of_an_earlier_release_runs_the_jar_at_its_path(stage: Stage) -> None:
+    """Its record has the path of the machine that deployed it, and nothing of the file."""
+    stage.deploy()
+    stage.stopped()
+    jar, key = stage.script("classes", "x.jar"), layout.spec_key(STREAM, "d-0001")
+    old = replace(stage.spec(), jars=(str(jar),))
+    assert old.needed_protocol == 1
+    stage.store.put(key, to_bytes(old))
+    home = Home.of(stage.store, stage.store, stage.folder, stage.clock)
+    Controller(home, stage.launcher, stage.clock).resume(STREAM)
+    assert stage.launcher.requests["d-0001-a0002"].jars == (str(jar),)
+
+
+def test_a_python_environment_travels_from_the_home(stage: Stage) -> None:
+    """A launcher gets the path of the file in the folder of the launch; where drivers are does not depend on it."""
+    archive = stage.script("python", "env.tar.gz")
+    options = {"queue": "streams", "python_env": str(archive)}
+    stage.deploy(launcher=LauncherChoice("yarn", options))
+    archive.unlink()
+    request = stage.launcher.requests["d-0001-a0001"]
+    assert request.options == {"queue": "streams", "python_env": f"{request.folder}/code/env/env.tar.gz"}
+    assert Path(str(request.options["python_env"])).read_text() == "python"
+    assert launch_place(stage.home, stage.spec(), "d-0001-a0001").options == {"queue": "streams"}
+
+
+def test_a_driver_that_reads_state_has_the_jars_of_its_deployment(stage: Stage) -> None:
+    """State may need their classes; the script is not run, and not brought."""
+    stage.deploy(jars=(str(stage.script("classes", "x.jar")),))
+    spec = reader_spec(stage.spec(), ReadingRequest(stream_id=STREAM), "q-000000000001")
+    Drivers(stage.home, stage.launchers, stage.clock).launch_reader(spec, {})
+    (request,) = [one for key, one in stage.launcher.requests.items() if key.startswith("q-")]
+    assert [Path(jar).read_text() for jar in request.jars] == ["classes"]
+    assert Path(request.application).read_text() == "# reads state\n"

@@ -66,7 +66,7 @@ def test_handed_over_twice_is_handed_over_once(warm: WarmStage) -> None:
 
 
 def drivers_of(warm: WarmStage) -> Drivers:
-    return Drivers(warm.stage.home, warm.stage.launcher, warm.stage.clock)
+    return Drivers(warm.stage.home, warm.stage.launchers, warm.stage.clock)
 
 
 def other_code(warm: WarmStage) -> None:
@@ -133,7 +133,7 @@ def test_two_that_launch_in_one_moment_leave_one_driver(warm: WarmStage) -> None
 
     plan.before_each = recorded_meanwhile
     home = Home.of(FaultyStore(stage.store, plan), stage.store, stage.folder, stage.clock)
-    handle = Drivers(home, stage.launcher, stage.clock).launch(home.control(STREAM), spec, 1)
+    handle = Drivers(home, stage.launchers, stage.clock).launch(home.control(STREAM), spec, 1)
     assert handle.launch_key == warm.launch_key
     assert stage.launcher.states["d-0002-a0001"] == "gone"
     assert stage.launcher.states[warm.launch_key] == "running"

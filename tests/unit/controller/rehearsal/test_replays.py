@@ -23,6 +23,7 @@ from airflow_streamstate.plan.replay_report import NOT_STARTED, replay_report
 from airflow_streamstate.plan.report import PlanReport, QueryReport
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import launch_key_for
+from airflow_streamstate.protocol.records import LauncherChoice
 from airflow_streamstate.protocol.rehearsals import (
     Rehearsal,
     RehearsalVerdict,
@@ -88,6 +89,16 @@ def test_a_running_stream_is_replayed_beside_it(running: Stage, tmp_path: Path) 
     request = running.launcher.requests[launch_key_for(view.replay_id, 1)]
     assert request.driver_config["deployment_id"] == view.replay_id
     assert not (tmp_path / "out").exists()
+
+
+def test_a_stream_that_runs_elsewhere_is_replayed_on_this_machine(stage: Stage, tmp_path: Path) -> None:
+    """The rows are to lie in a folder of this machine."""
+    stage.deploy(launcher=LauncherChoice("kubernetes", {"image": "spark:1"}))
+    stage.come_to_life(queries=("counts",))
+    stage.run_batches(3)
+    assert stage.spec().launcher is not None
+    spec = stage.control.spec(begin(stage, tmp_path / "out").replay_id)
+    assert (spec.launcher, spec.master) == (None, "local[*]")
 
 
 def test_what_it_made_is_removed_and_its_answer_is_kept(running: Stage, tmp_path: Path) -> None:

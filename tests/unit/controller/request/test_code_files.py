@@ -10,9 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.control.artifacts import materialise
 from airflow_streamstate.controller.request import code_files
-from airflow_streamstate.controller.request.code_files import CodeFile, py_file, script_file
+from airflow_streamstate.controller.request.code_files import CodeFile, jar_files, py_file, script_file
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.store.base import ObjectInfo
+from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.memory import MemoryStore
+from airflow_streamstate.store.transfer import PIECE_BYTES
 
 
 def zipped(path: Path, *names: str) -> Path:
@@ -152,3 +157,49 @@ def test_a_folder_that_is_too_large_for_py_files_is_refused_by_what_it_holds(
         py_file(tmp_path)
     assert refused.value.context["holds"] == ["a.py", "deep"]
     assert "--modules" not in str(refused.value)
+
+
+def test_jars_of_this_machine_are_files_and_uris_stay(tmp_path: Path) -> None:
+    """A wildcard is what it matches; a scheme means a place that every machine reads."""
+    for name in ("a.jar", "b.jar", "c:d.jar"):
+        (tmp_path / name).write_bytes(name.encode())
+    uris = ("s3a://bucket/x.jar", "local:///opt/x.jar", "file:/opt/x.jar", "hdfs:/x.jar")
+    found = jar_files((*uris, f"{tmp_path}/[ab].jar", str(tmp_path / "c:d.jar")))
+    assert found == (*uris, *(CodeFile(name, tmp_path / name) for name in ("a.jar", "b.jar", "c:d.jar")))
+
+
+def test_two_jars_of_one_name_are_refused(tmp_path: Path) -> None:
+    """As two files are: a driver would get one of them."""
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.jar").write_text(folder)
+    with pytest.raises(InvalidRequestError, match="same name"):
+        jar_files((f"{tmp_path}/one/x.jar", f"{tmp_path}/two/x.jar"))
+    assert jar_files((f"{tmp_path}/one/x.jar", "s3a://b/x.jar"))
+
+
+def test_a_large_file_is_pinned_in_pieces(tmp_path: Path) -> None:
+    """It is read no more than a piece at a time, and once more where it is in the home; its bytes arrive whole."""
+    home, large = LocalStore(tmp_path / "home"), tmp_path / "large.jar"
+    large.write_bytes(bytes(range(256)) * (PIECE_BYTES // 256) * 2 + b"the end")
+    artifact = CodeFile("large.jar", large).pin(home, "orders")
+    assert artifact == CodeFile("large.jar", large).pin(home, "orders") == CodeFile("large.jar", large).artifact
+    assert materialise(home, "orders", artifact, tmp_path / "launch").read_bytes() == large.read_bytes()
+
+
+@pytest.mark.parametrize("body", [b"y" * (2 * PIECE_BYTES), b"x" * (2 * PIECE_BYTES + 1), b"x" * PIECE_BYTES])
+def test_a_large_file_that_changes_while_it_is_pinned_is_not_pinned(tmp_path: Path, body: bytes) -> None:
+    """Whatever is under a digest has it (Law 15)."""
+    home, large = MemoryStore(), tmp_path / "large.jar"
+    large.write_bytes(b"x" * (2 * PIECE_BYTES))
+    file = CodeFile("large.jar", large)
+    assert file.artifact.name == "large.jar"
+
+    class Grows(MemoryStore):
+        def head(self, key: str) -> ObjectInfo | None:
+            large.write_bytes(body)
+            return home.head(key)
+
+    with pytest.raises(InvalidRequestError, match="was changed"):
+        file.pin(Grows(), "orders")
+    assert list(home.list_objects("")) == []

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.request.resolved_request import resolve_request
+from airflow_streamstate.controller.request.resolved_request import ResolvedRequest, resolve_request
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.records import Artifact, LauncherChoice
 from airflow_streamstate.protocol.settings import AgentSettings
-from support.sim_stage import Stage
+from support.sim_stage import STREAM, Stage
 
 
 def test_equal_requests_have_equal_digests_wherever_the_files_lie(stage: Stage, tmp_path: Path) -> None:
@@ -91,3 +93,39 @@ def test_a_script_that_attaches_says_so_and_has_a_name_that_spark_submit_takes(s
         with pytest.raises(InvalidRequestError, match=fact):
             resolve_request(stage.request(application=stage.script(text, name), attaches=True))
     assert resolve_request(stage.request("attach()\n", attaches=True)).version.attaches
+
+
+def test_jars_and_a_python_environment_are_pinned_by_their_bytes(stage: Stage, tmp_path: Path) -> None:
+    """The same bytes are the same code, wherever they lie; other bytes under the same path are another. (Law 15)"""
+    jar, archive = stage.script("classes", "x.jar"), stage.script("python", "env.zip")
+    (tmp_path / "elsewhere").mkdir()
+    copy = tmp_path / "elsewhere" / "x.jar"
+    copy.write_text("classes")
+
+    def asked(jar: Path) -> ResolvedRequest:
+        launcher = LauncherChoice("yarn", {"python_env": str(archive)})
+        return resolve_request(stage.request(jars=(str(jar), "s3a://b/y.jar"), launcher=launcher))
+
+    first = asked(jar)
+    assert asked(copy).digest == first.digest
+    first.pin(stage.store)
+    launcher = first.version.launcher
+    assert launcher is not None
+    for artifact in (first.version.jars[0], launcher.python_env):
+        assert isinstance(artifact, Artifact)
+        assert stage.store.get(layout.artifact_key(STREAM, artifact.sha256, artifact.name)) is not None
+    assert first.version.jars[1:] == ("s3a://b/y.jar",)
+    for path in (jar, archive):
+        path.write_text("other")
+        changed = asked(jar)
+        assert (changed.digest, changed.version.code_digest) != (first.digest, first.version.code_digest)
+        with pytest.raises(InvalidRequestError, match="was changed"):
+            first.pin(stage.store)
+
+
+def test_a_driver_that_works_is_never_silent_for_long_enough_to_count_as_lost(stage: Stage) -> None:
+    """A cluster's report of an end is believed after lost_after_seconds without a heartbeat (1a.8)."""
+    resolve_request(stage.request(settings=AgentSettings(heartbeat_seconds=5.0, lost_after_seconds=10.0)))
+    with pytest.raises(InvalidRequestError, match="between two of its heartbeats") as told:
+        resolve_request(stage.request(settings=AgentSettings(lost_after_seconds=10.0)))
+    assert told.value.next_step == "Give a lost_after_seconds of at least 2 times heartbeat_seconds."

@@ -28,7 +28,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.protocol.ids import deployment_id_for, launch_key_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.records import Artifact, RequestRecord
+from airflow_streamstate.protocol.records import Artifact, LauncherChoice, RequestRecord
 from airflow_streamstate.protocol.rehearsals import Handover
 from airflow_streamstate.protocol.upgrades import Phase, Upgrade, UpgradeStep
 from airflow_streamstate.store.local import LocalStore
@@ -412,11 +412,16 @@ def test_an_artifact_that_no_version_on_record_runs_goes_after_its_time(many: St
 
 def test_the_files_of_a_version_are_artifacts_too(many: Stage) -> None:
     """As its script is."""
-    library, rules = artifact(many, "a"), artifact(many, "b")
-    spec = replace(many.spec(), deployment_id=deployment_id_for(CURRENT + 1))
-    many.control.create_spec(
-        replace(spec, py_files=(Artifact("lib.zip", library),), files=(Artifact("rules.json", rules),))
+    library, rules, jar, env = (artifact(many, letter) for letter in "abcd")
+    spec = replace(
+        many.spec(),
+        deployment_id=deployment_id_for(CURRENT + 1),
+        py_files=(Artifact("lib.zip", library),),
+        files=(Artifact("rules.json", rules),),
+        jars=("s3a://jars/x.jar", Artifact("udfs.jar", jar)),
+        launcher=LauncherChoice("yarn", python_env=Artifact("env.tar.gz", env)),
     )
+    many.control.create_spec(spec)
     for _ in range(2):
         assert remove(many) == []
         many.clock.advance(UNUSED_SECONDS + 1)

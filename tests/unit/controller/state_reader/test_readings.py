@@ -28,6 +28,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.readings import StateReading
+from airflow_streamstate.protocol.records import LauncherChoice
 from airflow_streamstate.store.local import LocalStore
 from support import scripted_driver
 from support.launches import end_processes
@@ -189,6 +190,11 @@ def test_the_driver_has_the_configuration_of_the_deployment_and_what_is_laid_ove
     """But not its script, its arguments and its master: it runs nothing of the deployment's own."""
     spec = shop.shelf.control.spec("d-0001")
     request = ReadingRequest(stream_id=STREAM, conf={"spark.x": "1"}, packages=("a:b:1",))
-    made = readings.reader_spec(replace(spec, conf={"spark.x": "0", "spark.y": "2"}), request, "reading-000000000003")
+    made = readings.reader_spec(
+        replace(spec, conf={"spark.x": "0", "spark.y": "2"}, launcher=LauncherChoice("kubernetes")),
+        request,
+        "reading-000000000003",
+    )
+    assert made.launcher is None, "the answer lies in a folder of this machine"
     assert (made.conf, made.packages, made.master) == ({"spark.x": "1", "spark.y": "2"}, ("a:b:1",), "local[*]")
     assert (made.arguments, made.deployment_id, json.dumps(made.spark_conn_id)) == ((), "reading-000000000003", "null")

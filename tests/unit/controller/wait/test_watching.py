@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.errors import DataError
+from airflow_streamstate.launch.interface import LaunchHandle, LaunchStatus
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import SnapshotReady
 from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
@@ -121,3 +124,18 @@ def test_how_far_a_query_is_behind_is_said_as_of_when_and_only_while_it_runs(sta
     dead = stage.controller.status(STREAM).queries["counts"].to_json()
     assert [dead[name] for name in ("behind", "behind_age_seconds", "seconds_to_zero", "caught_up")] == [None] * 4
     assert (dead["is_active"], dead["lags_at"], len(stage.seen().events)) == (False, running["lags_at"], 3)
+
+
+def test_a_driver_elsewhere_that_cannot_be_asked_is_said_to_be_unknown(stage: Stage) -> None:
+    """By its heartbeats it runs; where it is, why that is not known stands, too, without secrets (1a.8)."""
+    stage.deploy()
+    stage.come_to_life()
+    handle = LaunchHandle("kubernetes", "d-0001-a0001", {"namespace": "streams", "pod": "p-1"})
+    silent = LaunchStatus("unknown", None, "the cluster does not answer (ReadTimeoutError)", stage.clock.now())
+    seen = replace(stage.seen(), handle=handle, launch_status=silent)
+    found = stage.controller._watching.status(seen)
+    assert found.state == "running"
+    assert found.driver.startswith("kubernetes: namespace streams, pod p-1")
+    assert found.driver.endswith("; unknown whether it runs: the cluster does not answer (ReadTimeoutError)")
+    told = replace(silent, state="running", reason="on node n-1")
+    assert "unknown" not in stage.controller._watching.status(replace(seen, launch_status=told)).driver

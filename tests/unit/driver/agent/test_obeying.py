@@ -51,6 +51,16 @@ def test_a_command_for_an_earlier_attempt_is_ignored(stream: SimulatedStream, ki
     assert stream.events_of(Stopped)[0].attempt == 2
 
 
+def test_an_attempt_that_a_watcher_started_obeys_a_stop_of_the_one_before(stream: SimulatedStream) -> None:
+    """The stop was ordered while the watcher acted; a request for a snapshot is asked again by its client. (Law 1)"""
+    stream.point_register("d-0001", 3, is_restart=True)
+    older, snapshot = stream.order(StopRequest, attempt=1), stream.order(SnapshotRequest, attempt=2)
+    stop = stream.order(StopRequest, attempt=2)
+    assert stream.run(waiting_script(make_plan(500)), attempt=3) == 0
+    assert [event.command_id for event in stream.events_of(Stopped)] == [stop.command_id]
+    assert {event.command_id for event in stream.events_of(Ignored)} == {older.command_id, snapshot.command_id}
+
+
 def test_a_command_for_a_later_attempt_is_left_alone(stream: SimulatedStream) -> None:
     """A zombie does not answer what is meant for its successor (Law 4)."""
     later = stream.order(StopRequest, attempt=2)

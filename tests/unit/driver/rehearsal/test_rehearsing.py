@@ -10,7 +10,7 @@ import pytest
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.driver.attempt.ports import AnalyzedPlan, WriterFacts
 from airflow_streamstate.driver.rehearsal.rehearsing import FAILED_AFTERWARDS, SOURCES_UNKNOWN, Rehearsing, oversee
-from airflow_streamstate.driver.rehearsal.warming import NO_QUERY_ID
+from airflow_streamstate.driver.rehearsal.warming import NO_QUERY_ID, WARM_BATCHES, warm_with_rows
 from airflow_streamstate.driver.shutdown.finishing import ScriptFailure
 from airflow_streamstate.errors import UnsupportedCheckpointError
 from airflow_streamstate.plan.recorded import recorded_plans
@@ -358,6 +358,23 @@ def test_state_that_does_not_fit_is_tried_once_more_as_after_a_drain(stage: Stag
     assert (verdict.is_accepted, verdict.is_accepted_as_seed, verdict.seed_error) == (False, True, "")
     assert rehearsing.goes_on()
     assert (stage.outside(), plan.sources[0].reads, plan.sink.counts()) == (before, reads, sink)
+
+
+def test_what_was_tried_as_after_a_drain_can_be_warmed_on_its_seed(stage: Stage, plan: SimulatedPlan) -> None:
+    """By the attempt of the last run, after whose trial its checkpoint goes on; that of the first run stands before a
+    batch that failed."""
+    snapshot_id = stage.stopped(plan)
+    rehearsing = stage.rehearsing(snapshot_id, seeds="if_needed", waits_seconds=60.0, batches=1)
+    first, bad = rehearsing.attempt, replace(plan, fails_at={stage.last_batch_id, stage.last_batch_id + 1})
+    stage.start(rehearsing, bad)
+    assert rehearsing.script_ended(None) == 0
+    assert rehearsing.begins_seeds()
+    stage.start(rehearsing, plan)
+    assert rehearsing.script_ended(None) == 0
+    assert stage.verdict.is_accepted_as_seed
+    for attempt, version, times in ((first, bad, 0), (rehearsing.attempt, plan, WARM_BATCHES)):
+        warm_with_rows(attempt, "counts", stage.startable(version), rehearsing._rehearsal)
+        assert stage.stream.said[-1] == f"query counts: its newest batch ran {times} times, into nothing"
 
 
 def test_a_query_of_one_batch_is_tried_as_after_a_drain() -> None:

@@ -331,10 +331,10 @@ def test_what_was_accepted_stays_accepted_where_the_start_failed_after_it() -> N
     assert anew.reads[0][0] == 0
 
 
-def test_a_remark_about_one_source_passes_over_nothing_of_another() -> None:
-    """Only the options of the source with the loss count."""
+def test_only_the_options_of_the_source_with_the_loss_pass_it_over() -> None:
+    """A remark of its connector, and the options of another source, do not. (Law 5)"""
     stream, sink = SimulatedStream(), SimulatedSink()
-    strict, loose = a_source("strict", 200), a_source("remarkable", 200)
+    strict, loose = a_source("strict remarkable", 200), a_source("passing-over", 200)
     first(stream, a_plan(strict, loose, sink=sink), StopRequest)
     strict.removed_below = strict.reads[-1][1] + 3
     attempt = stream.next_attempt()
@@ -423,7 +423,7 @@ def test_a_driver_that_dies_in_a_source_made_anew_is_resumed_in_it() -> None:
 
 def test_an_attempt_that_begins_at_offsets_of_the_old_source_does_not_make_them_the_new_ones() -> None:
     """Stopped before it reads, it keeps the old one's position."""
-    stream, source = SimulatedStream(), a_source("remarkable", 10)
+    stream, source = SimulatedStream(), a_source("passing-over", 10)
     plan = a_plan(source)
     first(stream, plan, StopRequest)
     made_anew(source)
@@ -489,9 +489,9 @@ def test_no_start_goes_on_from_a_source_that_sends_each_row_once(kind: type) -> 
 
 
 def test_a_source_that_sends_once_is_not_resumed_whatever_its_options_say() -> None:
-    """Remarks of a connector mean elsewhere that the script passes lost input over; here they do not (Law 5)."""
+    """An option by which the script passes lost input over elsewhere does not count here (Law 5)."""
     stream = SimulatedStream()
-    plan = a_plan(a_source("remarkable-once"))
+    plan = a_plan(a_source("passing-over-once"))
     stream.deploy()
     stream.order_at(2.1, StopRequest)
     assert stream.run(waiting_script(plan)) == 0

@@ -1,0 +1,197 @@
+"""The verbs on streams as files: ``validate``, ``diff``, ``apply`` and ``export``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from airflow_streamstate.cli.exits import DONE, status_of_applied, status_of_findings
+from airflow_streamstate.cli.options import Seconds, Verb, option, pass_session, stream_argument
+from airflow_streamstate.cli.render import plain_table, shown
+from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.controller.rehearsal.planning import DEADLINE_SECONDS
+from airflow_streamstate.declarations.applying import Applied, Applying, ApplyTerms
+from airflow_streamstate.declarations.comparing import StreamDifference, compare, undeclared, with_plan
+from airflow_streamstate.declarations.exporting import export_stream
+from airflow_streamstate.declarations.model import StreamDeclaration
+from airflow_streamstate.declarations.reading import read_streams
+
+_COLOURS = {"new": "green", "changed": "yellow", "refused": "red", "not declared": "yellow"}
+_RESULTS = {"done": "green", "refused": "red", "failed": "red", "not begun": "yellow"}
+_LONGEST = 60
+paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
+
+
+@click.command(cls=Verb)
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
+@option("--schema", "shows_schema", is_flag=True, help="Print the JSON schema of these files, for editors, and end.")
+@pass_session
+def validate(session: ShellSession, /, paths: tuple[Path, ...], shows_schema: bool) -> int:
+    """Check the files of streams: each problem with its line. Needs no home.
+
+    A PATH is a file, or a folder with files that end with .yaml, .yml or .json, those of its folders included.
+    """
+    if shows_schema:
+        click.echo(json.dumps(schema(), indent=2))
+        return DONE
+    if not paths:
+        raise click.UsageError("Name a file or a folder; --schema prints the schema.")
+    read = read_streams(paths)
+    result: dict[str, object] = {
+        "streams": [one.stream_id for one in read.streams],
+        "problems": [
+            {"path": str(one.path), "line": one.line, "field": one.where, "reason": one.reason} for one in read.problems
+        ],
+    }
+
+    def human(console: Console) -> None:
+        for problem in read.problems:
+            console.print(shown(str(problem)))
+        count = len(read.streams)
+        console.print(f"{count:,} stream{'' if count == 1 else 's'} without a problem, {len(read.problems):,} problems")
+
+    session.emit(result, human)
+    return status_of_findings(is_well=not read.problems)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a file."""
+    found = StreamDeclaration.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": "Stream"}
+
+
+@click.command(cls=Verb)
+@paths_argument
+@option("--plan/--no-plan", "plans", default=True, help="Rehearse each changed version, as `plan` does.")
+@option(
+    "--deadline",
+    "deadline_seconds",
+    type=Seconds(1.0),
+    default=DEADLINE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Seconds until a rehearsal is ended.",
+)
+@pass_session
+def diff(session: ShellSession, /, paths: tuple[Path, ...], plans: bool, deadline_seconds: float) -> int:
+    """Show what `apply` with the same files would do: new, changed, unchanged, no longer declared.
+
+    Changes nothing. Exit status 1 if a stream could not be made as its file says.
+    """
+    declared = read_streams(paths).need_all()
+    controller = session.controller()
+    found = []
+    with session.progress("diff") as report:
+        for one in declared:
+            report(one.stream_id)
+            difference = compare(controller, one)
+            if plans and difference.step in ("upgrade", "rescale"):
+                difference = with_plan(controller, one, difference, deadline_seconds)
+            found.append(difference)
+    found += undeclared(controller, declared)
+    session.emit({"streams": [one.to_json() for one in found]}, lambda console: _print_differences(console, found))
+    return status_of_findings(is_well=all(one.kind != "refused" for one in found))
+
+
+def _print_differences(console: Console, found: Sequence[StreamDifference]) -> None:
+    table = plain_table("stream", "is", "apply would", "now", "plan")
+    for one in found:
+        table.add_row(
+            shown(one.stream_id), Text(one.kind, _COLOURS.get(one.kind, "")), shown(one.step), shown(one.state),
+            shown(one.verdict),
+        )  # fmt: skip
+    console.print(table)
+    for one in found:
+        if one.reason:
+            console.print(shown(f"  {one.stream_id}: {one.reason}"))
+        for each in one.fields:
+            before, after = (_cut(text) or "(none)" for text in (each.before, each.after))
+            console.print(shown(f"  {one.stream_id}: {each.name}: {before} -> {after}"))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+@click.command(cls=Verb)
+@paths_argument
+@option(
+    "--prune", "prunes", is_flag=True, help="Stop the streams of the home that no file declares; their state stays."
+)
+@option("--canary", default="", metavar="LABEL", help="Streams with this label (NAME or NAME=VALUE) come first; unless"
+        " all of them become well, nothing else is touched.")  # fmt: skip
+@option("--wave", type=click.IntRange(1, 1000), default=1, show_default=True, metavar="N", help="Streams at a time.")
+@option(
+    "--stop-after-failures", type=click.IntRange(min=1), metavar="K", help="Begin no other stream after K failures."
+)
+@option(
+    "--healthy-for",
+    "healthy_for_seconds",
+    type=Seconds(0.0),
+    default=0.0,
+    metavar="SECONDS",
+    help="Seconds that the changed streams of a wave have to stay well before the next wave.",
+)
+@option("--again", "tries_again", is_flag=True, help="Try again what the same file was refused or given up for.")
+@option(
+    "--timeout",
+    "timeout_seconds",
+    type=Seconds(1.0),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Seconds to wait for each deploy and each stop; for an upgrade the file has its own.",
+)
+@pass_session
+def apply(session: ShellSession, /, paths: tuple[Path, ...], **given: Any) -> int:
+    """Make the streams of the home as their files say: deploy, upgrade, rescale, resume or stop each of them.
+
+    Each change has its journal. The same command again continues what was interrupted, and changes nothing that is as
+    declared. A stream that is refused holds back no other, but those that depend on it. Exit status 1 if a stream is
+    not as declared then, 4 if all of those were refused.
+    """
+    declared = read_streams(paths).need_all()
+
+    def say(stream_id: str, line: str) -> None:
+        session.say(lambda console: console.print(shown(f"{stream_id}: {line}")))
+
+    applying = Applying(session.controller, session.clock, say)
+    found = applying.apply(declared, ApplyTerms(**given))
+    session.emit({"streams": [one.to_json() for one in found]}, lambda console: _print_applied(console, found))
+    return status_of_applied(one.result for one in found if not one.is_well)
+
+
+def _print_applied(console: Console, found: Sequence[Applied]) -> None:
+    table = plain_table("stream", "step", "result", "runs")
+    for one in found:
+        result = Text(one.result, _RESULTS.get(one.result, ""))
+        table.add_row(shown(one.stream_id), shown(one.step), result, shown(one.deployment_id))
+    console.print(table)
+    for one in found:
+        if one.reason:
+            console.print(shown(f"  {one.stream_id}: {one.reason}"))
+
+
+@click.command(cls=Verb)
+@stream_argument
+@click.argument("folder", type=click.Path(path_type=Path))
+@pass_session
+def export(session: ShellSession, /, stream_id: str, folder: Path) -> None:
+    """Write the file of STREAM into FOLDER: STREAM.yaml, with its pinned code in STREAM/ beside it.
+
+    Applied again, it changes nothing. Values that are secrets in the home are left out, and named.
+    """
+    path, notes = export_stream(session.controller(), stream_id, folder)
+
+    def human(console: Console) -> None:
+        console.print(shown(f"{stream_id}: {path}"))
+        for note in notes:
+            console.print(shown(f"  {note}"))
+
+    session.emit({"stream_id": stream_id, "path": str(path), "notes": list(notes)}, human)

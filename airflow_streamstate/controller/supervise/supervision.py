@@ -1,0 +1,357 @@
+"""Looks at a stream, and does what ``reconcile`` says; every act is one compare-and-swap of the register.
+
+The move to the next attempt and its record are the same write. So a watcher that dies before it has changed nothing,
+one that dies after it has left an attempt that any watcher launches under the same launch key, and of two at once one
+is first (Laws 1 and 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.control.command_status import of_kind
+from airflow_streamstate.control.evidence import had_checkpoint
+from airflow_streamstate.control.objects import Stored
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.controller.context import ControllerContext
+from airflow_streamstate.controller.decide import refuse_other_intent
+from airflow_streamstate.controller.deploy.attempts import Attempts
+from airflow_streamstate.controller.observe.observation import Observation, pending_drain
+from airflow_streamstate.controller.observe.repeating import checkpoint_of
+from airflow_streamstate.controller.supervise.reconcile import (
+    Action,
+    ContinueReturn,
+    Desired,
+    GoBack,
+    LaunchCurrent,
+    Leave,
+    Observed,
+    Record,
+    StartNext,
+    after_refusal,
+    fresh_record,
+    reconcile,
+)
+from airflow_streamstate.controller.under_upgrade import BusyError, describe_upgrade, refuse_during_upgrade
+from airflow_streamstate.controller.upgrade.requests import RollbackRequest
+from airflow_streamstate.controller.upgrade.upgrades import Upgrades
+from airflow_streamstate.controller.upgrade.views import UpgradeView
+from airflow_streamstate.controller.wait.watching import secrets_seen
+from airflow_streamstate.errors import (
+    ConflictError,
+    DataError,
+    IncompatibleUpgradeError,
+    InputLostError,
+    InvalidRequestError,
+    StreamStateError,
+    VersionConflictError,
+)
+from airflow_streamstate.protocol.commands import BY_THE_DRIVER, StopRequest
+from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.ids import order_of
+from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
+from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.restarts import RestartPolicy, Restarts
+from airflow_streamstate.snapshot.verify import check_before_start
+
+OWN_REQUEST = "restart-"
+"""How the request ids of rollbacks begin that watchers have begun; the failed attempt follows."""
+FAILED = frozenset({"failed", "fenced"})
+_REFUSALS = (InvalidRequestError, DataError, InputLostError)
+"""Errors of a start that do not pass by themselves: they count as a failure."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at a stream: what was seen, and what is to be done."""
+
+    control: StreamControl
+    stored: Stored[StreamRegister]
+    observed: Observed
+    action: Action
+
+    @property
+    def seen(self) -> Observation:
+        """The current deployment."""
+        return self.observed.seen
+
+
+class Supervision:
+    """The restart policies of the streams of one home, and what they ask for."""
+
+    def __init__(self, context: ControllerContext, attempts: Attempts, upgrades: Upgrades) -> None:
+        self._context = context
+        self._attempts = attempts
+        self._upgrades = upgrades
+        self._clock = context.clock
+
+    # the policy
+
+    def policy(self, stream_id: str) -> RestartPolicy:
+        """The restart policy of a stream. Raises StreamNotFoundError."""
+        return self._context.home.need_stream(stream_id).need_register().value.restart_policy
+
+    def checked(self, stream_id: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values, which fit the policy of the stream. Raises as ``change_policy``."""
+        if given:
+            self.policy(stream_id).changed(given)
+        return given
+
+    def change_policy(self, stream_id: str, given: Mapping[str, Any]) -> RestartPolicy:
+        """Change these values of a stream's restart policy; nothing is started or ended.
+
+        Raises:
+            StreamNotFoundError: there is no such stream.
+            InvalidRequestError: a value is unknown or out of its range.
+        """
+        control = self._context.home.need_stream(stream_id)
+        control.need_register()
+
+        def change(register: StreamRegister) -> StreamRegister:
+            return replace(register, restart_policy=register.restart_policy.changed(given))
+
+        return self._context.update_register(control, change).value.restart_policy
+
+    # watching
+
+    def look(self, control: StreamControl, stored: Stored[StreamRegister], *, waited_seconds: float, host: str) -> Look:
+        """Look at a stream whose register was just read, and decide; writes nothing but the end of an upgrade whose
+        task is gone and touched nothing.
+
+        Args:
+            waited_seconds: how long the caller has seen the register as it is.
+            host: the caller's, for records.
+
+        Raises:
+            StreamStateError: a store does not answer, or a record cannot be read.
+        """
+        seen = self._context.observer.look(control, stored, str(stored.value.deployment_id))
+        secrets = secrets_seen(seen.spec, seen.handle)
+        observed = Observed(seen, waited_seconds=waited_seconds, host=host, secrets=secrets)
+        policy = seen.register.restart_policy
+        if (seen.state in FAILED or seen.was_ended_by_machine) and policy.on_failure != "nothing":
+            lost = self._lost(seen) if policy.on_failure == "restart" else ""
+            observed = replace(observed, owner=self._owner(control, seen), order=self._order(control, seen), lost=lost)
+        elif seen.register.upgrade_id is not None:
+            observed = replace(observed, owner=describe_upgrade(control, seen.register))
+        if observed.owner:
+            observed = replace(observed, own_return=self._own_return(control, seen))
+        action = reconcile(Desired.of(seen.register), observed, self._clock.now(), self._clock.jitter())
+        return Look(control, stored, observed, action)
+
+    def act(self, look: Look) -> Leave:
+        """Do what the look decided; what is to be said of it, in one line without secrets.
+
+        Raises:
+            UnavailableError, OutcomeUnknownError: a store or the launcher does not answer; the next look goes on.
+        """
+        left = self._act(look)
+        return replace(left, text=look.observed.line(left.text))
+
+    def _act(self, look: Look) -> Leave:
+        action = look.action
+        if isinstance(action, Leave):
+            return action
+        if isinstance(action, Record):
+            return self._record(look, action)
+        if isinstance(action, LaunchCurrent):
+            return self._launch(look, look.seen.attempt, action.text)
+        if isinstance(action, GoBack):
+            return self._go_back(look, action)
+        if isinstance(action, ContinueReturn):
+            return self._continue_return(look, action.upgrade_id)
+        try:
+            self._attempts.restart(look.control, look.seen, _hidden(look.observed, action.record))
+        except _REFUSALS as error:
+            return self._refused(look, action, error)
+        except ConflictError as error:
+            return Leave("held", error.message, due_seconds=1.0)
+        return self._launch(look, look.seen.attempt + 1, action.text)
+
+    def _record(self, look: Look, action: Record) -> Leave:
+        record = _hidden(look.observed, action.record)
+        try:
+            self._context.update_register(
+                look.control, lambda register: replace(register, restarts=record), since=look.stored
+            )
+        except VersionConflictError as error:
+            return Leave("held", error.message, due_seconds=0.0)
+        return Leave(action.sight, action.text, record.backoff_seconds)
+
+    def _refused(self, look: Look, action: StartNext, error: StreamStateError) -> Leave:
+        """Record that the next attempt could not be started, which counts as one that failed."""
+        seen, is_final = look.seen, isinstance(error, InputLostError)
+        failure = replace(
+            action.record, attempt=seen.attempt, is_started=False, ages_seconds=action.record.ages_seconds[:-1]
+        )
+        found = after_refusal(
+            failure,
+            seen.register.restart_policy,
+            str(error),
+            self._clock.now(),
+            self._clock.jitter(),
+            is_final=is_final,
+        )
+        return self._record(
+            look, Record(found, "gave_up" if found.gave_up else "recorded", found.gave_up or found.reason)
+        )
+
+    def _launch(self, look: Look, attempt: int, text: str) -> Leave:
+        drivers, seen = self._context.drivers, look.seen
+        try:
+            drivers.launch(look.control, seen.spec, attempt)
+        except (InvalidRequestError, DataError) as error:
+            why = look.observed.line(f"its launch was refused: {error.message}")
+            drivers.close(look.control, seen.deployment_id, attempt, why)
+            return Leave("recorded", str(error), due_seconds=0.0)
+        return Leave("restarting", text, due_seconds=1.0)
+
+    def _go_back(self, look: Look, action: GoBack) -> Leave:
+        """Begin the rollback to the newest good snapshot; the same failure begins the same one (Law 2)."""
+        seen, stream_id = look.seen, look.seen.stream_id
+        snapshot_id = self._newest_good_snapshot(look.control, seen.spec)
+        if snapshot_id is None:
+            return self._give_up(look, f"{action.text}, and the stream has no good snapshot to go back to")
+        by = self._context.requested_by
+        reason = look.observed.line(f"restarted by {by}: {action.text}")
+        request = RollbackRequest(stream_id, snapshot_id=snapshot_id, reason=reason)
+        try:
+            view = self._upgrades.begin_rollback(request, f"{OWN_REQUEST}{seen.deployment_id}-{seen.attempt}")
+        except BusyError as error:
+            return Leave("held", error.message)
+        except (*_REFUSALS, ConflictError, IncompatibleUpgradeError) as error:
+            return self._give_up(look, f"{action.text}, and going back to {snapshot_id} was refused: {error.message}")
+        if view.is_over:
+            return self._after_return(look, view)
+        back = f"{action.text}: back to {snapshot_id}, with the sinks undone to it ({view.upgrade_id})"
+        return Leave("restarting", back, due_seconds=0.0)
+
+    def _newest_good_snapshot(self, control: StreamControl, spec: DeploymentSpec) -> str | None:
+        """The newest snapshot with state that this deployment has gone on from and whose files are all there."""
+        for manifest in _snapshots_behind(control, spec):
+            try:
+                check_before_start(control, self._context.home.places.of(manifest), manifest)
+            except DataError:
+                continue
+            return manifest.snapshot_id
+        return None
+
+    def _continue_return(self, look: Look, upgrade_id: str) -> Leave:
+        try:
+            view = self._upgrades.advance(look.seen.stream_id, upgrade_id)
+        except ConflictError as error:
+            return Leave("held", error.message, due_seconds=1.0)
+        if view.is_over:
+            return self._after_return(look, view)
+        return Leave("restarting", f"{upgrade_id}: {view.waits_for}", due_seconds=max(view.pause_seconds, 0.5))
+
+    def _after_return(self, look: Look, view: UpgradeView) -> Leave:
+        if view.is_what_was_asked:
+            return Leave("restarting", f"{view.upgrade_id}: it went back", due_seconds=0.0)
+        stored = look.control.need_register()
+        seen = self._context.observer.look(look.control, stored, str(stored.value.deployment_id))
+        secrets = (*look.observed.secrets, *secrets_seen(seen.spec, seen.handle))
+        again = Look(look.control, stored, replace(look.observed, seen=seen, secrets=secrets), look.action)
+        return self._give_up(again, f"the rollback {view.upgrade_id} ended as {view.outcome}: {view.state.last.text}")
+
+    def _give_up(self, look: Look, why: str) -> Leave:
+        record = after_refusal(
+            look.seen.register.restarts or fresh_record(look.observed, self._clock.now(), why),
+            look.seen.register.restart_policy,
+            why,
+            self._clock.now(),
+            0.0,
+            is_final=True,
+        )
+        return self._record(look, Record(record, "gave_up", why))
+
+    def _own_return(self, control: StreamControl, seen: Observation) -> str:
+        """The id of the rollback of a watcher that holds the stream; "" for none."""
+        upgrade_id = seen.register.upgrade_id or ""
+        upgrade = UpgradeJournal(control).upgrade(upgrade_id) if upgrade_id else None
+        return upgrade_id if upgrade is not None and upgrade.request_id.startswith(OWN_REQUEST) else ""
+
+    def _owner(self, control: StreamControl, seen: Observation) -> str:
+        """The upgrade or deploy that holds a failed stream; "" for none."""
+        try:
+            refuse_during_upgrade(control, seen.register, None)
+        except BusyError as error:
+            return error.message
+        refused = refuse_other_intent(seen.register, "", self._clock.now())
+        return "" if refused is None else refused.error.message
+
+    def _order(self, control: StreamControl, seen: Observation) -> str:
+        """The stop or drain that holds for a failed deployment; "" for none."""
+        if seen.register.attempt_mode == "drain":
+            return "it was started for a drain: `drain` finishes that"
+        slots = control.journal(seen.deployment_id).commands()
+        # The drain of a deployment that has read all its input is finished by the next attempt.
+        drain = pending_drain(seen, slots, is_from_outside=True)
+        if drain is not None:
+            return f"{drain.requested_by} has ordered a drain: `drain` finishes it, `cancel` takes it back"
+        for command, status in of_kind(seen.commands_with(slots), StopRequest):
+            is_wished = command.requested_by != BY_THE_DRIVER and status.holds(seen.observed_at)
+            if command.attempt >= seen.register.oldest_stopped_attempt and is_wished:
+                return f"{command.requested_by} has ordered a stop: `resume` starts it again"
+        return ""
+
+    def _lost(self, seen: Observation) -> str:
+        """What is lost or damaged of the checkpoints of a failed deployment; "" for nothing."""
+        events = [entry.event for entry in seen.events]
+        names = {event.query_name for event in events if isinstance(event, QueryStarted)}
+        for name in sorted(names):
+            checkpoint = checkpoint_of(self._context.home, seen, name)
+            if not checkpoint.exists() and had_checkpoint(events, name):
+                return f"the checkpoint of query {name} is gone"
+            damage = _damage(checkpoint)
+            if damage:
+                return f"the checkpoint of query {name} is damaged: {damage}"
+        return ""
+
+
+def _snapshots_behind(control: StreamControl, spec: DeploymentSpec) -> Iterator[SnapshotManifest]:
+    """The snapshots with state of this deployment, then those up to the one that it started from, and so on; each time
+    newest first.
+
+    None of a version that was rolled back, or from before a start with nothing.
+    """
+    manifests = [control.readable_manifest(snapshot_id) for snapshot_id in control.snapshot_ids()]
+    found = [each for each in manifests if each is not None and each.queries and each.snapshot_kind != "drained"]
+    found.sort(key=lambda each: each.taken_at, reverse=True)
+    deployment_id, last = spec.deployment_id, None
+    while True:
+        own = [each for each in found if each.deployment_id == deployment_id]
+        yield from (each for each in own if last is None or not _is_beyond(each, last))
+        start_id = control.spec(deployment_id).start.snapshot_id
+        last = None if start_id is None else control.readable_manifest(start_id)
+        if last is None or order_of(last.deployment_id) >= order_of(deployment_id):
+            return
+        deployment_id = last.deployment_id
+
+
+def _is_beyond(one: SnapshotManifest, other: SnapshotManifest) -> bool:
+    """Whether a query stands later in one snapshot of a deployment than in another one."""
+
+    def batch_id(query: QuerySnapshot) -> int:
+        return -1 if query.position.batch_id is None else query.position.batch_id
+
+    both = set(one.queries) & set(other.queries)
+    return any(batch_id(one.queries[name]) > batch_id(other.queries[name]) for name in both)
+
+
+def _hidden(observed: Observed, record: Restarts) -> Restarts:
+    """The record without secrets, its texts in one line each; that of its batch is so already."""
+    return replace(record, reason=observed.line(record.reason), gave_up=observed.line(record.gave_up))
+
+
+def _damage(checkpoint: Checkpoint) -> str:
+    try:
+        checkpoint.position()
+    except DataError as error:
+        return error.message
+    return ""

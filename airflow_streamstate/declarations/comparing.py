@@ -1,0 +1,278 @@
+"""What a declared stream differs in from what the home runs, and what would make it so. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.observe.observation import ALIVE
+from airflow_streamstate.controller.observe.views import StreamStatus
+from airflow_streamstate.controller.request.resolved_request import resolve_request
+from airflow_streamstate.controller.request.version import Version
+from airflow_streamstate.controller.request.whole_version import as_follower
+from airflow_streamstate.declarations.reading import DeclaredStream
+from airflow_streamstate.declarations.versions import deploy_request, policy_of, rewrite_of, upgrade_request
+from airflow_streamstate.errors import StreamNotFoundError, StreamStateError
+from airflow_streamstate.protocol.records import Artifact
+from airflow_streamstate.protocol.redaction import redact_text, secrets_of
+from airflow_streamstate.protocol.register import StreamRegister
+
+Step = Literal["deploy", "upgrade", "rescale", "resume", "stop", "policy", "continue", "nothing", "refused"]
+Kind = Literal["new", "changed", "unchanged", "not declared", "refused"]
+_KINDS: Mapping[Step, Kind] = {
+    "nothing": "unchanged", "resume": "unchanged", "refused": "refused", "continue": "changed", "stop": "changed",
+    "upgrade": "changed", "rescale": "changed", "policy": "changed", "deploy": "new",
+}  # fmt: skip
+_OF_CODE = ("application", "modules", "py_files", "files")
+_SHOWN = ("arguments", "packages", "mirrors")
+_PLAIN = ("master", "spark_conn_id", "attaches", "version_label", "snapshots", "on_query_failure", "working_folder")
+_DIGEST_CHARACTERS = 12
+
+
+@dataclass(frozen=True)
+class FieldDifference:
+    """One field; ``before`` and ``after`` are "" for not there. Values of ``environment`` are not shown."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class StreamDifference:
+    """How a stream differs from its declaration.
+
+    Attributes:
+        step: what ``apply`` would do.
+        state, deployment_id: of the stream now; "" where it is new.
+        fields: what differs of the version; of its restart policy as ``restart.NAME``.
+        reason: why nothing can be done, or what is under way; "" for nothing to say.
+        verdict: of the plan; "" where none was made.
+    """
+
+    stream_id: str
+    kind: Kind
+    step: Step
+    state: str = ""
+    deployment_id: str = ""
+    fields: tuple[FieldDifference, ...] = ()
+    reason: str = ""
+    verdict: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """The fields."""
+        return {**vars(self), "fields": [asdict(one) for one in self.fields]}
+
+
+def compare(controller: Controller, declared: DeclaredStream) -> StreamDifference:
+    """Compare a declared stream with what the home runs. Never raises for a stream that cannot be compared."""
+    stream_id = declared.stream_id
+    try:
+        return _compared(controller, declared) if controller.home.is_there() else _new(controller, declared)
+    except StreamNotFoundError:
+        return _new(controller, declared)
+    except StreamStateError as error:
+        return StreamDifference(stream_id, "refused", "refused", reason=str(error))
+
+
+def undeclared(controller: Controller, declared: Sequence[DeclaredStream]) -> list[StreamDifference]:
+    """The streams of the home that no file declares; those that have ended need nothing."""
+    names = {one.stream_id for one in declared}
+    found: list[StreamDifference] = []
+    if not controller.home.is_there():
+        return found
+    for status in controller.statuses():
+        if status.stream_id in names or _is_retired(controller, status.stream_id):
+            continue
+        step: Step = "stop" if status.state in ALIVE else "nothing"
+        found.append(StreamDifference(status.stream_id, "not declared", step, str(status.state), status.deployment_id))
+    return found
+
+
+def with_plan(
+    controller: Controller, declared: DeclaredStream, found: StreamDifference, deadline_seconds: float
+) -> StreamDifference:
+    """The difference with the verdict of a rehearsal; ``refused`` where an upgrade would be."""
+    before = Version.of(controller.home.control(found.stream_id).spec(found.deployment_id))
+    try:
+        request = upgrade_request(declared, controller.home.home.uri, before)
+        view = controller.plans.begin(
+            request.change,
+            runs_batches=request.runs_batches,
+            batches=request.rehearse_batches,
+            rows=request.rehearse_rows,
+            deadline_seconds=deadline_seconds,
+        )
+        try:
+            report = controller.plans.wait(view)
+        except KeyboardInterrupt:
+            controller.plans.give_up(found.stream_id, view.rehearsal_id)
+            raise
+    except StreamStateError as error:
+        return replace(found, kind="refused", step="refused", reason=str(error))
+    verdict = report.verdict or ""
+    is_drained = verdict == "needs-drain" and (request.allow_drain or request.mode == "drain")
+    if report.outcome == "fits" or is_drained:
+        return replace(found, verdict=verdict, reason=report.reason)
+    return replace(found, kind="refused", step="refused", verdict=verdict, reason=report.reason)
+
+
+def _is_retired(controller: Controller, stream_id: str) -> bool:
+    stored = controller.home.control(stream_id).register()
+    return stored is not None and stored.value.retirement is not None
+
+
+def _new(controller: Controller, declared: DeclaredStream) -> StreamDifference:
+    stream_id = declared.stream_id
+    if declared.declaration.desired_state == "stopped":
+        return StreamDifference(stream_id, "unchanged", "nothing", reason="it was never deployed, and is not to run")
+    try:
+        resolve_request(deploy_request(declared, controller.home.home.uri))
+    except StreamStateError as error:
+        return StreamDifference(stream_id, "refused", "refused", reason=str(error))
+    return StreamDifference(stream_id, "new", "deploy")
+
+
+def _compared(controller: Controller, declared: DeclaredStream) -> StreamDifference:
+    stream_id = declared.stream_id
+    register = controller.home.need_stream(stream_id).need_register().value
+    if register.deployment_id is None:
+        raise controller.home.control(stream_id).not_found()
+    status = controller.status(stream_id)
+    before = Version.of(controller.home.control(stream_id).spec(register.deployment_id))
+    request = upgrade_request(declared, controller.home.home.uri, before)
+    version = as_follower(resolve_request(request.change.as_deploy_request()).version, before, request.change.rewrite)
+    found = (*differences(before, version), *_of_policy(declared, register))
+    step, reason = _step(declared, status, register, found, has_rewrite=rewrite_of(declared, before) is not None)
+    is_changed = any(one.name != "version_label" for one in found)
+    kind = "changed" if is_changed and _KINDS[step] == "unchanged" else _KINDS[step]
+    if step == "deploy":
+        kind = "changed" if found else "unchanged"
+    return StreamDifference(stream_id, kind, step, str(status.state), status.deployment_id, found, reason)
+
+
+def differences(before: Version, after: Version) -> tuple[FieldDifference, ...]:
+    """The fields in which two versions differ; secrets that are recorded as plain text are hidden."""
+    secrets = [text for one in (before, after) for text in secrets_of(one.conf, one.arguments, one.environment)]
+    return tuple(
+        replace(one, before=redact_text(one.before, secrets), after=redact_text(one.after, secrets))
+        for one in _differences(before, after)
+    )
+
+
+def _differences(before: Version, after: Version) -> Iterator[FieldDifference]:
+    for name in _OF_CODE:
+        old, new = getattr(before, name), getattr(after, name)
+        old, new = (old, new) if isinstance(old, tuple) else ((old,), (new,))
+        yield from _of_artifacts(name, old, new)
+    for name in _SHOWN:
+        old, new = (" ".join(map(str, getattr(one, name))) for one in (before, after))
+        yield from _one(name, old, new)
+    jars = [[jar for jar in one.jars if isinstance(jar, Artifact)] for one in (before, after)]
+    yield from _of_artifacts("jars", *jars)
+    yield from _one("jars", *(" ".join(jar for jar in one.jars if isinstance(jar, str)) for one in (before, after)))
+    for name in _PLAIN:
+        yield from _one(name, _text(getattr(before, name)), _text(getattr(after, name)))
+    yield from _of_mapping("conf", before.conf, after.conf)
+    for one in _of_mapping("environment", before.environment, after.environment):
+        yield FieldDifference(one.name, "…" if one.before else "", "… (another value)" if one.after else "")
+    yield from _of_launchers(before, after)
+    if before.settings is not None and after.settings is not None:
+        old_settings, new_settings = asdict(before.settings), asdict(after.settings)
+        yield from _of_mapping(
+            "settings", *({k: _text(v) for k, v in each.items()} for each in (old_settings, new_settings))
+        )
+
+
+def _of_artifacts(name: str, before: Sequence[Artifact], after: Sequence[Artifact]) -> Iterator[FieldDifference]:
+    old, new = ({one.name: one.sha256 for one in each} for each in (before, after))
+    if name == "application" and len(before) == len(after) == 1:
+        if before[0].sha256 != after[0].sha256:
+            yield FieldDifference(name, _short(before[0]), _short(after[0]))
+        return
+    for each in sorted({*old, *new}):
+        if old.get(each) != new.get(each):
+            yield FieldDifference(
+                f"{name}.{each}", old.get(each, "")[:_DIGEST_CHARACTERS], new.get(each, "")[:_DIGEST_CHARACTERS]
+            )
+
+
+def _short(artifact: Artifact) -> str:
+    return f"{artifact.name} {artifact.sha256[:_DIGEST_CHARACTERS]}"
+
+
+def _of_launchers(before: Version, after: Version) -> Iterator[FieldDifference]:
+    old, new = before.launcher, after.launcher
+    yield from _one("launcher", old.name if old else "local", new.name if new else "local")
+    yield from _one("launcher.conn_id", old.conn_id if old else "", new.conn_id if new else "")
+    archives = [() if one is None or one.python_env is None else (one.python_env,) for one in (old, new)]
+    yield from _of_artifacts("launcher.options.python_env", *archives)
+    options = [{name: _text(value) for name, value in (one.options if one else {}).items()} for one in (old, new)]
+    yield from _of_mapping("launcher.options", *options)
+
+
+def _of_mapping(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[FieldDifference]:
+    for key in sorted({*before, *after}):
+        yield from _one(f"{name}.{key}", before.get(key, ""), after.get(key, ""))
+
+
+def _one(name: str, before: str, after: str) -> Iterator[FieldDifference]:
+    if before != after:
+        yield FieldDifference(name, before, after)
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _of_policy(declared: DeclaredStream, register: StreamRegister) -> tuple[FieldDifference, ...]:
+    old, new = vars(register.restart_policy), policy_of(declared)
+    return tuple(_of_mapping("restart", *({key: _text(value) for key, value in each.items()} for each in (old, new))))
+
+
+def _step(
+    declared: DeclaredStream,
+    status: StreamStatus,
+    register: StreamRegister,
+    found: Sequence[FieldDifference],
+    *,
+    has_rewrite: bool,
+) -> tuple[Step, str]:
+    """What makes the stream as declared, and why it is that, where that needs a word."""
+    if register.retirement is not None:
+        return "refused", "the stream is retired; `streamstate deploy --revive` starts it again"
+    if status.upgrade:
+        return "continue", status.upgrade
+    is_alive, is_to_run = status.state in ALIVE, declared.declaration.desired_state == "running"
+    if not is_to_run:
+        return ("stop", "") if is_alive else ("nothing", "")
+    if status.state == "lost":
+        return "refused", f"its driver is lost: {status.why}"
+    # A label alone restarts nothing: it is the name of the next version.
+    names = {one.name.partition(".")[0] for one in found} - {"version_label"}
+    if is_alive:
+        return _step_of_running(names, has_rewrite=has_rewrite), ""
+    return _step_of_ended(str(status.state), names, has_rewrite=has_rewrite)
+
+
+def _step_of_running(names: Set[str], *, has_rewrite: bool) -> Step:
+    of_version = names - {"restart"}
+    if not of_version:
+        return "policy" if names else "nothing"
+    return "rescale" if has_rewrite and of_version == {"conf"} else "upgrade"
+
+
+def _step_of_ended(state: str, names: Set[str], *, has_rewrite: bool) -> tuple[Step, str]:
+    is_state = f"it is {state}"
+    if has_rewrite and state != "drained":
+        return "refused", (
+            f"{is_state}, and its state can be written anew only while it runs: apply it without the change of `state`"
+            " first"
+        )
+    if names - {"restart"} or state == "drained":
+        return "deploy", is_state
+    if state == "finished":
+        return "nothing", "it has finished; `streamstate resume` runs it again"
+    return "resume", is_state

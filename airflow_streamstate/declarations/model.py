@@ -1,0 +1,155 @@
+"""What a file says of a stream. The JSON schema that editors take is made from these classes.
+
+Names are those of the shell's options and the operators' parameters; a field that is not given has their default.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from airflow_streamstate.protocol.records import OnQueryFailure, StartMode, StateStoreName
+from airflow_streamstate.protocol.restarts import OnFailure
+from airflow_streamstate.protocol.upgrades import UpgradeMode
+
+DesiredState = Literal["running", "stopped"]
+
+
+def _listed(value: object) -> object:
+    """One text is a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+
+class _Part(BaseModel):
+    """Unknown names are refused; a value never changes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class LauncherPart(_Part):
+    """What starts the drivers, where that is not the machine of the caller."""
+
+    name: str = Field(description="kubernetes, yarn, ssh, emr-serverless, emr-eks, or another that is installed")
+    options: dict[str, Any] = Field(default={}, description="options of the launcher; none of them is a secret")
+    conn_id: str = Field(default="", description="the Airflow connection by which it reaches its cluster")
+
+
+class StatePart(_Part):
+    """How Spark keeps the state. A change is an upgrade that writes the state anew."""
+
+    partitions: int | None = Field(default=None, ge=1, description="number of partitions of each stateful operator")
+    store: StateStoreName | None = Field(default=None, description="the state store")
+    checkpoint_format: int | None = Field(default=None, ge=1, le=2, description="Spark's state checkpoint format")
+
+
+class HealthyPart(_Part):
+    """When a new version counts as healthy; else the stream goes back to the version before."""
+
+    batches: int = Field(default=3, ge=1, description="batches that each query has to commit past the handover")
+    within_seconds: float = Field(default=300.0, gt=0, description="seconds from its launch")
+    caught_up: bool = Field(default=False, description="healthy only when no more input is left than before")
+    roll_back_if_slower: float | None = Field(
+        default=None, description="give up a version that is slower by this factor"
+    )
+
+
+class UpgradePart(_Part):
+    """How a changed version takes over."""
+
+    mode: UpgradeMode = Field(
+        default="auto", description="auto restores the state if it fits, else drains with allow_drain"
+    )
+    allow_drain: bool = Field(default=False, description="auto may drain: open windows are written early")
+    accept_hazards: bool = Field(default=False, description="accept a hazardous plan")
+    rehearse: bool = Field(
+        default=True, description="rehearse on a fork of the state; else only the plans are compared"
+    )
+    rehearse_batches: int | None = Field(default=None, ge=0, description="newest batches that the rehearsal runs again")
+    rehearse_rows: int | None = Field(default=None, ge=1, description="rows of these batches, at most")
+    warm: bool = Field(default=True, description="launch the next driver while the other one still runs")
+    warm_return: bool = Field(default=False, description="keep a driver of the version before ready for the way back")
+    needs_approval: bool = Field(default=False, description="wait for a person to approve the plan")
+    auto_migrate: bool = Field(default=False, description="migrate state without a function where that is safe")
+    healthy_when: HealthyPart = Field(default=HealthyPart(), description="when the new version counts as healthy")
+    rehearsal_within_seconds: float = Field(default=300.0, gt=0, description="seconds until the rehearsal must be over")
+    timeout_seconds: float = Field(default=3600.0, gt=0, description="how long `apply` waits for its end")
+    undo_command: Texts = Field(default=(), description="undoes what a foreachBatch wrote, word by word")
+
+
+class RestartPart(_Part):
+    """What watchers do when a driver of the stream fails."""
+
+    on_failure: OnFailure = "nothing"
+    initial_backoff_seconds: float | None = None
+    backoff_factor: float | None = None
+    max_backoff_seconds: float | None = None
+    max_restarts: int | None = None
+    restart_window_seconds: float | None = None
+    healthy_for_seconds: float | None = None
+    restore_lost_checkpoint: bool | None = None
+
+
+class SettingsPart(_Part):
+    """Settings of the agent in the driver."""
+
+    command_poll_seconds: float | None = None
+    heartbeat_seconds: float | None = None
+    lost_after_seconds: float | None = None
+    exit_grace_seconds: float | None = None
+    snapshot_ttl_seconds: float | None = None
+    snapshot_request_timeout_seconds: float | None = None
+    clock_skew_seconds: float | None = None
+    fetch_batch_bytes: int | None = None
+    fetch_timeout_seconds: float | None = None
+    keep_running: bool = False
+
+
+class SnapshotsPart(_Part):
+    """Snapshots while the stream runs."""
+
+    every_seconds: float | None = Field(
+        default=None, description="how often the driver takes one; none by itself if left out"
+    )
+    place: str = Field(default="", description="the URI where they are kept; `none` for no snapshots while it runs")
+
+
+class StreamDeclaration(_Part):
+    """All of one stream."""
+
+    id: str = Field(description="the stream: 1 to 63 characters of a-z, 0-9 and '-'")
+    application: str = Field(description="the PySpark script; a path below the folder of the file, or an absolute one")
+    desired_state: DesiredState = Field(
+        default="running", description="`stopped`: a stream that runs is stopped, state kept"
+    )
+    arguments: Texts = Field(default=(), description="of the script; env://NAME stands for a secret")
+    master: str | None = Field(default=None, description="Spark's master; the launcher's own, or local[*], if left out")
+    spark_conn_id: str | None = Field(default=None, description="the Airflow connection whose spark-submit launches it")
+    launcher: LauncherPart | None = Field(default=None, description="what starts the drivers elsewhere")
+    conf: dict[str, str] = Field(default={}, description="Spark's configuration; env://NAME stands for a secret")
+    environment: dict[str, str] = Field(
+        default={}, description="variables of the driver; env://NAME stands for a secret"
+    )
+    py_files: Texts = Field(default=(), description="modules, zips, eggs, wheels or folders, for --py-files")
+    files: Texts = Field(default=(), description="files for --files")
+    jars: Texts = Field(default=(), description="paths or URIs of jars")
+    packages: Texts = Field(default=(), description="Maven coordinates")
+    modules: Texts | None = Field(default=None, description="globs of what is pinned of the script's folder")
+    working_folder: str | None = Field(default=None, description="absolute folder in which its drivers run")
+    attaches: bool = Field(default=False, description="the script calls attach() itself")
+    version_label: str = Field(default="", description="your own name of this version")
+    on_query_failure: OnQueryFailure = Field(default="script", description="what a failed query does to the others")
+    start: StartMode | None = Field(default=None, description="how a deployment starts that is no upgrade")
+    allow_new_queries: Texts = Field(default=(), description="queries that may start with nothing")
+    state: StatePart = Field(default=StatePart(), description="how Spark keeps the state")
+    upgrade: UpgradePart = Field(default=UpgradePart(), description="how a changed version takes over")
+    restart: RestartPart = Field(default=RestartPart(), description="what watchers do when a driver fails")
+    settings: SettingsPart = Field(default=SettingsPart(), description="of the agent in the driver")
+    snapshots: SnapshotsPart = Field(default=SnapshotsPart(), description="while the stream runs")
+    mirrors: Texts = Field(default=(), description="URIs of places that snapshots are copied to")
+    owner: str = Field(default="", description="of the stream, for people")
+    labels: dict[str, str] = Field(default={}, description="for --canary")
+    depends_on: Texts = Field(default=(), description="streams of this folder that are applied before")

@@ -1,0 +1,329 @@
+"""Reading the files of streams: YAML or JSON, each with every problem that it has, by line.
+
+Values are the words of the file: ``010`` and ``1.10`` stay as they are written, since they are arguments and settings
+of a script. Only a launcher's options have YAML's types.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from airflow_streamstate.declarations.model import StreamDeclaration
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.ids import check_stream_id
+
+SUFFIXES = (".yaml", ".yml", ".json")
+MOST_BYTES = 1 << 20
+MOST_NODES = 100_000
+"""Aliases make a small file large."""
+_TYPED = ("launcher", "options")
+_QuickLoader: Callable[[str], yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NOTHING = ("", "~", "null", "Null", "NULL")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a file.
+
+    Attributes:
+        line: from 1; 0 for the whole file.
+        where: the field, with dots; "" for the whole file.
+        reason: one lower-case sentence.
+    """
+
+    path: Path
+    line: int
+    where: str
+    reason: str
+
+    def __str__(self) -> str:
+        place = f"{self.path}:{self.line}" if self.line else str(self.path)
+        return f"{place}: {self.where}: {self.reason}" if self.where else f"{place}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class DeclaredStream:
+    """A stream as a file says it.
+
+    Attributes:
+        path: of the file; paths in it are relative to its folder.
+    """
+
+    path: Path
+    declaration: StreamDeclaration
+
+    @property
+    def stream_id(self) -> str:
+        """The stream."""
+        return self.declaration.id
+
+
+@dataclass(frozen=True)
+class ReadFiles:
+    """What was read of files: the streams without a problem, in order of their ids, and the problems of the others."""
+
+    streams: tuple[DeclaredStream, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+    def need_all(self) -> tuple[DeclaredStream, ...]:
+        """The streams.
+
+        Raises:
+            InvalidRequestError: a file has a problem.
+        """
+        if self.problems:
+            raise InvalidRequestError(
+                "files of streams are wrong",
+                problems=len(self.problems),
+                first=str(self.problems[0]),
+                next_step="`streamstate validate` with the same paths names each of them.",
+            )
+        return self.streams
+
+
+@dataclass
+class _Lines:
+    """Values of a file's nodes, and the lines of their keys."""
+
+    by_path: dict[tuple[str, ...], int] = field(default_factory=dict)
+    nodes: int = 0
+
+
+class _UnreadableError(Exception):
+    """The file cannot be read on: line, reason."""
+
+    def __init__(self, line: int, reason: str, where: str = "") -> None:
+        self.line, self.reason, self.where = line, reason, where
+        super().__init__(reason)
+
+
+def read_streams(paths: Sequence[Path]) -> ReadFiles:
+    """Read files, and all files of folders, those of their folders included; names that begin with a dot are left out.
+
+    Raises:
+        InvalidRequestError: a path is not there, cannot be read, or a folder has no file of a stream.
+    """
+    found: list[DeclaredStream] = []
+    problems: list[Problem] = []
+    for path in _files(paths):
+        read = read_stream(path)
+        if isinstance(read, DeclaredStream):
+            found.append(read)
+        else:
+            problems += read
+    found.sort(key=lambda one: (one.stream_id, str(one.path)))
+    return ReadFiles(*_without_conflicts(found, problems))
+
+
+def read_stream(path: Path) -> DeclaredStream | list[Problem]:
+    """The stream of one file, or what is wrong with it."""
+    try:
+        values, lines = _values(path)
+    except _UnreadableError as error:
+        return [Problem(path, error.line, error.where, error.reason)]
+    try:
+        declaration = StreamDeclaration.model_validate(values)
+    except ValidationError as error:
+        return [_problem_of(path, lines, dict(one)) for one in error.errors(include_url=False, include_input=False)]
+    try:
+        check_stream_id(declaration.id)
+    except InvalidRequestError as error:
+        return [Problem(path, lines.by_path.get(("id",), 0), "id", error.message)]
+    return DeclaredStream(path.absolute(), declaration)
+
+
+def _without_conflicts(
+    found: list[DeclaredStream], problems: list[Problem]
+) -> tuple[tuple[DeclaredStream, ...], tuple[Problem, ...]]:
+    """Without streams of one id, or that wait for each other or for one that no file declares."""
+    times = Counter(one.stream_id for one in found)
+    first: dict[str, DeclaredStream] = {}
+    for one in found:
+        if times[one.stream_id] > 1 and one.stream_id in first:
+            reason = f"another file declares this stream: {first[one.stream_id].path}"
+            problems.append(Problem(one.path, 0, "id", reason))
+        first.setdefault(one.stream_id, one)
+    kept = [one for one in found if times[one.stream_id] == 1]
+    before = {one.stream_id: one.declaration.depends_on for one in found}
+    for one in found:
+        for other in one.declaration.depends_on:
+            if other not in before:
+                near = difflib.get_close_matches(other, list(before), 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                problems.append(Problem(one.path, 0, "depends_on", f"no file declares the stream {other}{hint}"))
+    for stream_id in _in_circles(before):
+        problems.append(Problem(first[stream_id].path, 0, "depends_on", f"{stream_id} waits for itself"))
+    bad = {problem.path for problem in problems}
+    return tuple(one for one in kept if one.path not in bad), tuple(problems)
+
+
+def _in_circles(before: Mapping[str, Sequence[str]]) -> list[str]:
+    """The streams that wait for themselves, through others or not."""
+
+    def reaches(start: str) -> bool:
+        seen: set[str] = set()
+        todo = list(before[start])
+        while todo:
+            one = todo.pop()
+            if one == start:
+                return True
+            if one not in seen:
+                seen.add(one)
+                todo += before.get(one, ())
+        return False
+
+    return [stream_id for stream_id in before if before[stream_id] and reaches(stream_id)]
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    found: dict[Path, None] = {}
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(_inside(path))
+            if not inside:
+                raise InvalidRequestError(
+                    "there is no file of a stream in this folder",
+                    folder=str(path),
+                    next_step=f"Files of streams end with {', '.join(SUFFIXES)}.",
+                )
+            found |= dict.fromkeys(inside)
+        elif path.is_file():
+            found[path] = None
+        else:
+            raise InvalidRequestError("there is no such file or folder", path=str(path), next_step="Check the path.")
+    return list(found)
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    try:
+        entries = list(folder.iterdir())
+    except OSError as error:
+        raise InvalidRequestError(
+            "this folder cannot be read", folder=str(folder), reason=str(error.strerror), next_step="Check its rights."
+        ) from None
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            yield from _inside(entry)
+        elif entry.suffix in SUFFIXES:
+            yield entry
+
+
+def _values(path: Path) -> tuple[dict[str, Any], _Lines]:
+    """The content of a file as texts, lists and objects."""
+    try:
+        body = path.read_bytes()
+    except OSError as error:
+        raise _UnreadableError(0, f"it cannot be read ({error.strerror})") from None
+    if len(body) > MOST_BYTES:
+        raise _UnreadableError(0, f"it has {len(body):,} bytes, and a stream needs no more than {MOST_BYTES:,}")
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise _UnreadableError(0, "it is no UTF-8") from None
+    try:
+        try:
+            return _parsed(text, _QuickLoader)
+        except yaml.YAMLError:
+            return _parsed(text, yaml.SafeLoader)  # whose words are better
+    except yaml.YAMLError as error:
+        raise _yaml_problem(error) from None
+    except RecursionError:
+        raise _UnreadableError(0, "it is nested too deeply") from None
+
+
+def _parsed(text: str, kind: Callable[[str], yaml.SafeLoader]) -> tuple[dict[str, Any], _Lines]:
+    """Raises also YAMLError and RecursionError."""
+    loader = kind(text)
+    try:
+        node = loader.get_single_node()
+        if not isinstance(node, yaml.MappingNode):
+            raise _UnreadableError(1, "it declares no stream: give an object with id and application")
+        lines = _Lines()
+        return _object(loader, node, (), lines), lines
+    finally:
+        loader.dispose()
+
+
+def _yaml_problem(error: yaml.YAMLError) -> _UnreadableError:
+    mark = getattr(error, "problem_mark", None)
+    text = str(getattr(error, "problem", None) or "it is no YAML").replace("\n", " ")
+    if "'\\t'" in text:
+        text = "a tab is here, and YAML takes blanks alone"
+    return _UnreadableError(mark.line + 1 if mark is not None else 0, text)
+
+
+def _object(loader: yaml.SafeLoader, node: yaml.MappingNode, at: tuple[str, ...], lines: _Lines) -> dict[str, Any]:
+    _refuse_repeated(node, at)
+    loader.flatten_mapping(node)  # <<: merges
+    found: dict[str, Any] = {}
+    for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise _UnreadableError(key.start_mark.line + 1, "the name of a field is a text", ".".join(at))
+        where = (*at, str(key.value))
+        lines.by_path[where] = key.start_mark.line + 1
+        found[str(key.value)] = _value(loader, value, where, lines)
+    return found
+
+
+def _refuse_repeated(node: yaml.MappingNode, at: tuple[str, ...]) -> None:
+    seen: dict[str, int] = {}
+    for key, _ in node.value:
+        name, line = str(key.value), key.start_mark.line + 1
+        if name in seen:
+            raise _UnreadableError(
+                line, f"this field is given twice, first in line {seen[name]}", ".".join((*at, name))
+            )
+        seen[name] = line
+
+
+def _value(loader: yaml.SafeLoader, node: yaml.Node, at: tuple[str, ...], lines: _Lines) -> Any:
+    lines.nodes += 1
+    if lines.nodes > MOST_NODES:
+        raise _UnreadableError(node.start_mark.line + 1, f"it has more than {MOST_NODES:,} values", ".".join(at))
+    if isinstance(node, yaml.MappingNode):
+        return _object(loader, node, at, lines)
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(loader, one, (*at, str(number)), lines) for number, one in enumerate(node.value)]
+    if at[:2] == _TYPED:
+        return loader.construct_object(node)
+    is_plain = isinstance(node, yaml.ScalarNode) and node.style is None
+    return None if is_plain and node.value in _NOTHING else str(node.value)
+
+
+def _problem_of(path: Path, lines: _Lines, error: Mapping[str, Any]) -> Problem:
+    at = tuple(str(part) for part in error["loc"])
+    line = next((lines.by_path[at[:size]] for size in range(len(at), 0, -1) if at[:size] in lines.by_path), 0)
+    return Problem(path, line, ".".join(at), _reason(error, at))
+
+
+def _reason(error: Mapping[str, Any], at: tuple[str, ...]) -> str:
+    if error["type"] == "missing":
+        return "this field is missing"
+    if error["type"] == "extra_forbidden":
+        known = list(_part_at(at[:-1]).model_fields)
+        near = difflib.get_close_matches(at[-1], known, 1)
+        return f"there is no such field; did you mean {near[0]}?" if near else (
+            f"there is no such field; there are {', '.join(known)}"
+        )  # fmt: skip
+    text = str(error["msg"])
+    return text[:1].lower() + text[1:]
+
+
+def _part_at(at: tuple[str, ...]) -> type[BaseModel]:
+    """The class of the object at these fields."""
+    found: type[BaseModel] = StreamDeclaration
+    for name in at:
+        annotation = found.model_fields[name].annotation
+        choices = getattr(annotation, "__args__", (annotation,))
+        found = next(one for one in choices if isinstance(one, type) and issubclass(one, BaseModel))
+    return found

@@ -1,0 +1,161 @@
+"""The requests that a declaration stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from airflow_streamstate.controller.rehearsal.planning import REHEARSED_BATCHES, REHEARSED_ROWS
+from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.rewrites import check_rewrite, conf_of
+from airflow_streamstate.controller.request.version import Version
+from airflow_streamstate.controller.request.whole_version import WholeVersion
+from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.declarations.model import StatePart
+from airflow_streamstate.declarations.reading import DeclaredStream
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.launch.options import plain_options
+from airflow_streamstate.protocol.records import LauncherChoice, StateRewrite
+from airflow_streamstate.protocol.restarts import RestartPolicy
+from airflow_streamstate.protocol.settings import AgentSettings, default_settings
+from airflow_streamstate.protocol.upgrades import HealthyWhen
+from airflow_streamstate.store.open import open_store
+
+
+def deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | None = None) -> DeployRequest:
+    """The request that deploys all of a declaration.
+
+    Raises:
+        InvalidRequestError: a value is malformed, or two contradict each other.
+    """
+    one, folder = declared.declaration, declared.path.parent
+    launcher = one.launcher
+    return DeployRequest(
+        stream_id=one.id,
+        application=_path(folder, one.application),
+        arguments=one.arguments,
+        master=one.master,
+        conf={**one.conf, **_conf_of_state(one.state, one.conf)},
+        environment=one.environment,
+        py_files=_paths(folder, one.py_files),
+        files=_paths(folder, one.files),
+        jars=tuple(jar if _is_uri(jar) else str(_path(folder, jar)) for jar in one.jars),
+        packages=one.packages,
+        modules=one.modules,
+        working_folder=None if one.working_folder is None else Path(one.working_folder).expanduser(),
+        start=one.start,
+        fresh_queries=one.allow_new_queries,
+        version_label=one.version_label,
+        spark_conn_id=one.spark_conn_id,
+        settings=settings_of(declared, home_uri),
+        attaches=one.attaches,
+        mirrors=tuple(dict.fromkeys(open_store(uri).uri for uri in one.mirrors)),
+        snapshots=one.snapshots.place,
+        on_query_failure=one.on_query_failure,
+        launcher=None
+        if launcher is None
+        else LauncherChoice(launcher.name, plain_options(launcher.options), launcher.conn_id),
+        restart_policy=policy_of(declared),
+        reason=f"declared in {declared.path.name}",
+        request_id=request_id,
+    )
+
+
+def upgrade_request(declared: DeclaredStream, home_uri: str, before: Version) -> UpgradeRequest:
+    """The request that hands the stream over to the declared version.
+
+    Args:
+        before: the version of the current deployment.
+
+    Raises:
+        InvalidRequestError: as ``deploy_request``.
+    """
+    how = declared.declaration.upgrade
+    rewrite = rewrite_of(declared, before)
+    # An upgrade starts as the state says; ``start`` is of deployments that are no upgrades.
+    request = replace(deploy_request(declared, home_uri), start=None, rewrite=rewrite, restart_policy={})
+    return UpgradeRequest(
+        change=WholeVersion(request),
+        mode="restore" if rewrite is not None and how.mode == "auto" else how.mode,
+        allow_drain=how.allow_drain and rewrite is None,
+        accept_hazards=how.accept_hazards,
+        runs_batches=how.rehearse,
+        warm=how.warm,
+        warm_return=how.warm_return,
+        needs_approval=how.needs_approval,
+        healthy_when=HealthyWhen(
+            how.healthy_when.batches,
+            how.healthy_when.within_seconds,
+            how.healthy_when.caught_up,
+            how.healthy_when.roll_back_if_slower,
+        ),
+        rehearsal_within_seconds=how.rehearsal_within_seconds,
+        undo_command=how.undo_command,
+        rehearse_batches=REHEARSED_BATCHES if how.rehearse_batches is None else how.rehearse_batches,
+        rehearse_rows=REHEARSED_ROWS if how.rehearse_rows is None else how.rehearse_rows,
+    )
+
+
+def policy_of(declared: DeclaredStream) -> dict[str, Any]:
+    """The values of its restart policy: all of them, since a value that is left out has its default."""
+    given = declared.declaration.restart.model_dump(exclude_none=True)
+    return vars(RestartPolicy().changed(given)).copy()
+
+
+def settings_of(declared: DeclaredStream, home_uri: str) -> AgentSettings:
+    """The settings of its agent, with the defaults of the home.
+
+    Raises:
+        InvalidRequestError: one is out of its range.
+    """
+    given = declared.declaration.settings.model_dump(exclude_none=True)
+    every = declared.declaration.snapshots.every_seconds
+    return replace(default_settings(home_uri), snapshot_every_seconds=every, **given)
+
+
+def rewrite_of(declared: DeclaredStream, before: Version) -> StateRewrite | None:
+    """How the state is written anew, where the declaration asks for another form than the current version has."""
+    asked = declared.declaration.state
+    check_rewrite(asked.partitions, asked.store, asked.checkpoint_format)
+    whole = StateRewrite(asked.partitions, asked.store, asked.checkpoint_format)
+    needed = {name: text for name, text in conf_of(whole).items() if before.conf.get(name) != text}
+    rewrite = StateRewrite(
+        asked.partitions if _differs(needed, StateRewrite(partitions=asked.partitions)) else None,
+        asked.store if _differs(needed, StateRewrite(state_store=asked.store)) else None,
+        asked.checkpoint_format if _differs(needed, StateRewrite(checkpoint_format=asked.checkpoint_format)) else None,
+        is_automatic=declared.declaration.upgrade.auto_migrate,
+    )
+    return None if rewrite == StateRewrite() else rewrite
+
+
+def _differs(needed: Mapping[str, str], part: StateRewrite) -> bool:
+    return not needed.keys().isdisjoint(conf_of(part))
+
+
+def _conf_of_state(state: StatePart, conf: Mapping[str, str]) -> dict[str, str]:
+    found = conf_of(StateRewrite(state.partitions, state.store, state.checkpoint_format))
+    for name, text in found.items():
+        if conf.get(name, text) != text:
+            raise InvalidRequestError(
+                "the settings of the state contradict its configuration",
+                setting=name,
+                conf=conf[name],
+                state=text,
+                next_step="Leave the setting out of conf.",
+            )
+    return found
+
+
+def _paths(folder: Path, texts: Sequence[str]) -> tuple[Path, ...]:
+    return tuple(_path(folder, text) for text in texts)
+
+
+def _path(folder: Path, text: str) -> Path:
+    # Not resolved: a folder that is swapped by a link stays one.
+    return folder / Path(text).expanduser()
+
+
+def _is_uri(text: str) -> bool:
+    return "://" in text or text.startswith("local:")

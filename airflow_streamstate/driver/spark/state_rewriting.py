@@ -1,0 +1,546 @@
+"""Writes the state of one checkpoint into another one, with Spark's own state writer (Spark 4.2 and newer).
+
+Spark's ``StateRewriter`` is made for its own repartitioning: it asks a function for the rows of each store of each
+operator, as pairs of bytes in the layout that Spark keeps in memory (``UnsafeRow``), and writes one store for each
+partition of that frame. Here the function returns the rows of another checkpoint: as their bytes, where nothing but
+their partition changes; else as Spark's public state reader gives them, through the user's migration where there is
+one, and then as bytes again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.classic.column import Column
+from pyspark.sql.types import StructField, StructType
+
+from airflow_streamstate.driver.attempt.ports import MigrateRow, RewriteOrder, RewrittenState
+from airflow_streamstate.driver.spark import migrated_rows
+from airflow_streamstate.driver.spark.jvm import active_session, jvm_is_gone
+from airflow_streamstate.driver.spark.state_changes import changes_of
+from airflow_streamstate.driver.spark.state_fields import NoSafeFormError, aggregate_fields, fields_by_name
+from airflow_streamstate.driver.spark.state_reading import AS_TEXT, STATE_FORMAT, frame_of, names_apart, place_tables
+from airflow_streamstate.driver.spark.words import spark_words
+from airflow_streamstate.errors import (
+    DataError,
+    IncompatibleUpgradeError,
+    StreamStateError,
+    UnsupportedCheckpointError,
+)
+from airflow_streamstate.protocol.rehearsals import RewrittenTable
+from airflow_streamstate.snapshot.state_order import StatePlace
+from airflow_streamstate.snapshot.state_tables import PARTITION, StateTable
+
+cloudpickle.register_pickle_by_value(migrated_rows)
+_REWRITER = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
+_SERIALIZER = "org.apache.spark.sql.catalyst.expressions.objects.EncodeUsingSerializer"
+_OPERATOR = re.compile(r"\[operatorId=([0-9]+)\]")
+_STORE = re.compile(r"\[storeName=([^\]]+)\]")
+_DEFAULT_STORE = "default"
+_JOIN_STORE = "{}-keyWithIndexToValue"
+_ROW_KEY, _MATCHED = "row_key", "matched"
+_MOST_CHARACTERS = 300
+_NAMED = ("value", "list", "map")
+"""Kinds of state whose fields the user names: two of one type that change places are not the same."""
+_MOST_BYTES = 2_147_483_647
+_PARTITION_KEY, _KEY, _VALUE, _FAMILY = "partition_key", "key_bytes", "value_bytes", "column_family_name"
+
+
+def why_no_rewrite(jvm: Any) -> str:
+    """Why this Spark cannot write state anew; "" where it can."""
+    for name in (_REWRITER, _SERIALIZER):
+        try:
+            jvm.org.apache.spark.util.Utils.classForName(name, False, False)
+        except Exception:
+            return f"it has no {name.rpartition('.')[2]}"
+    return ""
+
+
+def rewrite_state(spark: Any, order: RewriteOrder) -> RewrittenState:
+    """As ``StartableQuery.rewrite_state``."""
+    problem = why_no_rewrite(spark._jvm)
+    if problem:
+        raise UnsupportedCheckpointError(
+            f"Spark {spark.version} cannot write state anew: {problem}",
+            next_step="Spark 4.2 and newer can: upgrade to it first. Or drain, and seed the new version.",
+        )
+    try:
+        return _Rewriting(spark, order).run()
+    except StreamStateError:
+        raise
+    except Exception as error:
+        if jvm_is_gone(error):
+            raise
+        raise _in_our_words(error) from None
+
+
+def _in_our_words(error: Exception) -> StreamStateError:
+    """What a failed rewrite means for the user: a migration failed on a row, or Spark cannot do it."""
+    found = migrated_rows.failure_in(str(error))
+    if found is not None:
+        return IncompatibleUpgradeError(
+            found[1],
+            table=found[0],
+            next_step="Nothing was changed. Mend the migration, and try it with `streamstate plan --migration FILE`.",
+        )
+    return IncompatibleUpgradeError(
+        "Spark cannot write this state anew",
+        reason=spark_words(error)[:_MOST_CHARACTERS],
+        next_step="Nothing was changed. Make the other changes without it; or drain, and seed the new version.",
+    )
+
+
+NewState = Callable[[StateTable, StructType, StructType, int], Any]
+"""Gets the table, the type of its new state, that of its old rows as ``_Rewriting._rows`` has them, and the number of
+the run; returns the column of the new state."""
+
+
+class _Rewriting:
+    def __init__(self, spark: Any, order: RewriteOrder) -> None:
+        self._order = order
+        self._spark = _session_like(spark, order.after_format)
+        self._reading = _session_like(spark, order.state_format)
+        self._jvm = spark._jvm
+        self._before = StatePlace(order.before_uri, order.batch_id, order.state_format)
+        self._after = StatePlace(order.after_uri, 0, order.after_format)
+        self._old_tables = place_tables(self._reading, self._before)
+        self._new_tables = place_tables(self._spark, self._after)
+        self._row_at = _row_offset(self._jvm, spark.sparkContext)
+        self._plans: list[tuple[int, Any]] = []
+        self._migrations: dict[tuple[int, str], NewState] = {
+            place: partial(_by_function, migrate) for place, migrate in order.migrations.items()
+        }
+        self._failure: Exception | None = None
+
+    def run(self) -> RewrittenState:
+        self._check_tables()
+        told = [self._told(table) for table in self._old_tables]
+        ids = self._write()
+        self._order.on_written(ids)
+        if self._order.is_verified:
+            told = [table if table.is_migrated else self._compared(table) for table in told]
+        return RewrittenState(tuple(told), ids, self._rows_read())
+
+    # before anything is written
+
+    def _check_tables(self) -> None:
+        old = {(table.operator_id, table.name): table for table in self._old_tables}
+        new = {(table.operator_id, table.name): table for table in self._new_tables}
+        for place, table in sorted(old.items()):
+            if place not in new or _what(new[place]) != _what(table):
+                raise IncompatibleUpgradeError(
+                    "this state has no place in the new version, so it cannot be written anew",
+                    table=table.path,
+                    kind=table.kind,
+                    new_tables=[f"{each.path} ({each.kind})" for each in self._new_tables],
+                    next_step="Make that change by itself, without writing the state anew; or drain, and seed it.",
+                )
+        self._check_migrations(old, new)
+        for place, table in old.items():
+            if place not in self._order.migrations:
+                self._migrate_without_function(table, new[place])
+            if place not in self._migrations:
+                self._check_schema(table, new[place])
+
+    def _check_migrations(
+        self, old: Mapping[tuple[int, str], StateTable], new: Mapping[tuple[int, str], StateTable]
+    ) -> None:
+        for place in self._migrations:
+            if place not in old or place not in new:
+                raise IncompatibleUpgradeError(
+                    "the migration is for state that is not there",
+                    operator_id=place[0],
+                    table=place[1],
+                    tables=[each.path for each in self._old_tables],
+                    next_step="Name an operator that both versions have, as the plan names it; of a transformWithState"
+                    " or a join also its variable.",
+                )
+            if old[place].payload is None:
+                raise IncompatibleUpgradeError(
+                    "timers have no state that a migration could change",
+                    table=old[place].path,
+                    next_step="Name a variable of this operator in the migration.",
+                )
+
+    def _migrate_without_function(self, old: StateTable, new: StateTable) -> None:
+        """Note how the rows of a table get their new form, where that is asked for, and they need one."""
+        place = (old.operator_id, old.name)
+        if self._order.aggregates is None or old.payload is None or old.kind == "join":
+            return
+        was, now = (
+            self._rows(at, table).schema["value"].dataType for at, table in ((self._before, old), (self._after, new))
+        )
+        aggregates = self._order.aggregates.get(old.operator_id)
+        if aggregates is None and _same_type(was, now, named=old.kind in _NAMED):
+            return
+        try:
+            if aggregates is not None and old.kind == "rows":
+                raw = self._store(self._before, old.operator_id, _DEFAULT_STORE)
+                names = [raw.schema["value"].dataType.names, self._raw_names(new)]
+                column = aggregate_fields(F.col("value"), was, now, aggregates, *names, may_fill=self._order.may_fill)
+            else:
+                column = fields_by_name(F.col("value"), was, now, may_fill=self._order.may_fill)
+        except NoSafeFormError as error:
+            raise IncompatibleUpgradeError(
+                f"this state cannot be migrated without a function: {error}",
+                table=old.path,
+                was=was.simpleString(),
+                now=now.simpleString(),
+                next_step="Give a migration for it (--migration FILE); or drain, and seed the new version.",
+            ) from None
+        self._migrations[place] = lambda *_: column
+
+    def _raw_names(self, table: StateTable) -> list[str]:
+        """The names of the fields of a new table's value, as Spark has them."""
+        return list(self._store(self._after, table.operator_id, _DEFAULT_STORE).schema["value"].dataType.names)
+
+    def _check_schema(self, old: StateTable, new: StateTable) -> None:
+        was, now = self._frame(self._before, old).schema, self._frame(self._after, new).schema
+        for name in was.names:
+            is_named = name != "key" and old.kind in _NAMED
+            if name != PARTITION and not _same_type(was[name].dataType, now[name].dataType, named=is_named):
+                raise IncompatibleUpgradeError(
+                    "the new version keeps this state in another form",
+                    table=old.path,
+                    was=was[name].dataType.simpleString(),
+                    now=now[name].dataType.simpleString(),
+                    next_step="Give a migration for it (--migration); or drain, and seed the new version.",
+                )
+
+    def _frame(self, place: StatePlace, table: StateTable) -> DataFrame:
+        session = self._reading if place is self._before else self._spark
+        found: DataFrame = frame_of(session, place, table)
+        return found
+
+    def _rows(self, place: StatePlace, table: StateTable) -> DataFrame:
+        """The rows of a table as they are migrated, one by one.
+
+        ``key`` and ``value`` are for the function, of a map with the map's own key; ``row_key`` is the key that Spark
+        keeps, and ``matched`` of a join whether the row found a match.
+        """
+        if table.kind == "join":
+            stored = _names_apart(self._store(place, table.operator_id, _JOIN_STORE.format(table.name)))
+            keys, values = (F.col(name) for name in ("key", "value"))
+            *key_names, _ = stored.schema["key"].dataType.names
+            *names, matched = stored.schema["value"].dataType.names
+            return stored.select(
+                F.struct(*(keys.getField(name).alias(name) for name in key_names)).alias("key"),
+                F.struct(*(values.getField(name).alias(name) for name in names)).alias("value"),
+                keys.alias(_ROW_KEY),
+                values.getField(matched).alias(_MATCHED),
+            )
+        session = self._reading if place is self._before else self._spark
+        if table.kind == "list":
+            options = {"flattenCollectionTypes": "true", "batchId": place.batch_id}
+            elements = frame_of(session, place, table, **options)
+            return elements.select("key", F.col("list_element").alias("value"), F.col("key").alias(_ROW_KEY))
+        frame = frame_of(session, place, table)
+        if table.kind == "map":
+            of_map = frame.schema["user_map_key"].dataType.names
+            own = [F.col(f"key.`{name}`").alias(name) for name in frame.schema["key"].dataType.names]
+            parts = [F.col(f"user_map_key.`{name}`").alias(f"user_map_key.{name}") for name in of_map]
+            row_key = F.struct("key", F.col("user_map_key").alias("userKey"))
+            key = F.struct(*own, *parts)
+            return frame.select(key.alias("key"), F.col("user_map_value").alias("value"), row_key.alias(_ROW_KEY))
+        return frame.select("key", "value", F.col("key").alias(_ROW_KEY))
+
+    def _store(self, place: StatePlace, operator_id: int, store_name: str) -> DataFrame:
+        """The rows of a store, under Spark's names."""
+        reader = self._reader(place, operator_id, store_name)
+        return reader.load(place.checkpoint_uri).select("key", "value")
+
+    def _reader(self, place: StatePlace, operator_id: int, store_name: str) -> Any:
+        session = self._reading if place is self._before else self._spark
+        session.conf.set(STATE_FORMAT, str(place.state_format))
+        reader = session.read.format("statestore").option("operatorId", operator_id)
+        reader = reader.option("batchId", place.batch_id)
+        return reader if store_name == _DEFAULT_STORE else reader.option("storeName", store_name)
+
+    # the user's functions
+
+    def _told(self, table: StateTable) -> RewrittenTable:
+        """The facts of a table; with what its migration does, where that is asked for."""
+        place = (table.operator_id, table.name)
+        partitions = self._order.partitions.get(table.operator_id, table.partitions)
+        is_migrated = place in self._migrations
+        told = RewrittenTable(table.operator_id, table.path, None, partitions, is_migrated)
+        if not told.is_migrated or not self._order.is_verified:
+            return told
+        frame, migrate = self._rows(self._before, table), self._migrations[place]
+        wanted = self._rows(self._after, table).schema["value"].dataType
+        first, second = (migrate(table, wanted, frame.schema, number) for number in (1, 2))
+        twice = frame.select("key", F.col("value").alias("before"), first.alias("after"), second.alias("again"))
+        shown = F.to_json(F.struct("key", "before", "after"), {**AS_TEXT})
+        texts = [_as_json(F.col(name)).alias(name) for name in ("before", "after", "again")]
+        twice = twice.select(_as_json(F.struct("key")).alias("key"), shown.alias("shown"), *texts).persist()
+        try:
+            is_dropped, is_changed = F.col("after").isNull(), ~F.col("before").eqNullSafe(F.col("after"))
+            differs = ~F.col("after").eqNullSafe(F.col("again"))
+            counts = (F.count(F.lit(1)), *map(F.count_if, (is_dropped, is_changed & ~is_dropped, differs)))
+            rows, dropped, changed, differing = (int(each) for each in twice.agg(*counts).first())
+            if differing:
+                one = twice.where(differs).first()
+                raise IncompatibleUpgradeError(
+                    "the migration is not deterministic: run twice on the same rows, it gave different state",
+                    table=table.path,
+                    rows=differing,
+                    key=one["key"],
+                    first=one["after"],
+                    second=one["again"],
+                    next_step="It may use only the key and the state that it is given: no clock, no random numbers, no"
+                    " state of its own.",
+                )
+            samples = tuple(str(row["shown"]) for row in twice.where(is_changed).limit(self._order.samples).collect())
+        finally:
+            twice.unpersist()
+        return replace(told, rows=rows, dropped=dropped, changed=changed, samples=samples)
+
+    # writing
+
+    def _write(self) -> dict[str, list[list[str]]] | None:
+        ensure_callback_server_started(self._spark.sparkContext._gateway)
+        state = self._jvm.org.apache.spark.sql.execution.streaming.state
+        jsession, option = self._spark._jsparkSession, self._jvm.scala.Option.apply
+        conf = jsession.sessionState().newHadoopConf()
+        uri = self._order.after_uri
+        with active_session(self._spark):
+            rewriter = state.StateRewriter(
+                jsession, 0, 0, uri, conf, option(uri), option(_Function(self._rows_of)), option(None)
+            )
+            try:
+                found = rewriter.run()
+            except Exception:
+                if self._failure is not None:
+                    raise self._failure from None
+                raise
+        return _ids_of(found) if found.isDefined() else None
+
+    def _rows_of(self, jframe: Any) -> Any:
+        """The rows of a store, as Spark's writer takes them; ``jframe`` tells which store, and the schema."""
+        try:
+            return self._rows_to_write(jframe)
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _rows_to_write(self, jframe: Any) -> Any:
+        name = str(jframe.queryExecution().analyzed().table().name())
+        operator, store = _OPERATOR.search(name), _STORE.search(name)
+        if operator is None or store is None:
+            raise UnsupportedCheckpointError(
+                f"Spark {self._spark.version} names its state in a way that is not known here", name=name
+            )
+        operator_id, store_name = int(operator[1]), store[1]
+        if operator_id not in {table.operator_id for table in self._old_tables}:
+            return jframe  # a new operator begins with nothing
+        wanted = DataFrame(jframe, self._spark).schema
+        partitions = self._order.partitions[operator_id]
+        frame = self._bytes_of(operator_id, store_name, wanted, partitions)
+        execution = frame._jdf.queryExecution()
+        self._plans.append((operator_id, execution))
+        # The writer wants the schema to the nullability.
+        return self._reading._jsparkSession.internalCreateDataFrame(execution.toRdd(), jframe.schema(), False)
+
+    def _bytes_of(self, operator_id: int, store_name: str, wanted: StructType, partitions: int) -> DataFrame:
+        migrations = {table: migrate for (of, table), migrate in self._migrations.items() if of == operator_id}
+        tables = {table.name: table for table in self._old_tables if table.operator_id == operator_id}
+        key = F.col(_PARTITION_KEY)
+        if self._order.is_rocksdb and not migrations:
+            return self._raw(operator_id, store_name).repartition(partitions, key)
+        sides = {name: migrate for name, migrate in migrations.items() if tables[name].kind == "join"}
+        if sides:
+            side = next((name for name in sides if store_name == _JOIN_STORE.format(name)), None)
+            if side is None and self._order.is_rocksdb:
+                return self._raw(operator_id, store_name).repartition(partitions, key)
+            migrations = {} if side is None else {side: sides[side]}
+        if not self._order.is_rocksdb or sides or set(tables) == set(migrations) == {"rows"}:
+            name = next(iter(migrations), None)
+            typed = self._typed(operator_id, store_name) if name is None else self._migrated(tables[name])
+            return self._encoded(_keyed(typed, wanted).repartition(partitions, key), _DEFAULT_STORE)
+        found = self._raw(operator_id, store_name).where(~F.col(_FAMILY).isin(*migrations))
+        for name in migrations:
+            typed = _keyed(self._migrated(tables[name]), wanted)
+            # A shuffle makes the rows of the bytes that they are written as.
+            found = found.unionByName(self._encoded(typed.repartition(partitions, key), name))
+        return found.repartition(partitions, key)
+
+    def _raw(self, operator_id: int, store_name: str) -> DataFrame:
+        options = self._jvm.org.apache.spark.sql.execution.datasources.v2.state.StateSourceOptions
+        reader = self._reader(self._before, operator_id, store_name)
+        return reader.option(options.INTERNAL_ONLY_READ_ALL_COLUMN_FAMILIES(), "true").load(self._order.before_uri)
+
+    def _typed(self, operator_id: int, store_name: str) -> DataFrame:
+        """The key and the value of each row of a store."""
+        return self._store(self._before, operator_id, store_name).withColumn(_ROW_KEY, F.col("key"))
+
+    def _migrated(self, table: StateTable) -> DataFrame:
+        """The key and the new value of each row of a table."""
+        frame, migrate = self._rows(self._before, table), self._migrations[table.operator_id, table.name]
+        wanted = self._rows(self._after, table).schema["value"].dataType
+        value = migrate(table, wanted, frame.schema, 1)
+        if _MATCHED not in frame.columns:
+            found = frame.select("key", _ROW_KEY, value.alias("value"))
+            return found.where(F.col("value").isNotNull())
+        found = frame.select("key", _ROW_KEY, value.alias("new"), _MATCHED)
+        fields = [F.col("new").getField(name).alias(name) for name in wanted.names]
+        return found.select("key", _ROW_KEY, F.struct(*fields, F.col(_MATCHED)).alias("value"))
+
+    def _encoded(self, frame: DataFrame, family: str) -> DataFrame:
+        """The rows of a frame as bytes; right behind a shuffle, whose rows have the layout that is written."""
+        return frame.select(
+            _PARTITION_KEY,
+            self._row_bytes(frame, _ROW_KEY).alias(_KEY),
+            self._row_bytes(frame, "value").alias(_VALUE),
+            F.lit(family).alias(_FAMILY),
+        )
+
+    def _row_bytes(self, frame: DataFrame, name: str) -> Any:
+        output = frame._jdf.queryExecution().analyzed().output()
+        attribute = next(each for each in _elements(output) if str(each.name()) == name)
+        objects = self._jvm.org.apache.spark.sql.catalyst.expressions.objects
+        serialized = objects.EncodeUsingSerializer(attribute, True)
+        column = Column(self._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(serialized))
+        return F.substring(column, self._row_at + 1, _MOST_BYTES)
+
+    # what was written
+
+    def _rows_read(self) -> dict[int, int]:
+        """By operator whose rows were all written as they are: how many were read, over all its stores."""
+        migrated = {operator_id for operator_id, _ in self._migrations}
+        lists = {table.operator_id for table in self._old_tables if table.kind == "list"}
+        rows: dict[int, int] = {}
+        for operator_id, execution in self._plans:
+            if operator_id not in migrated | lists:
+                rows[operator_id] = rows.get(operator_id, 0) + _scanned_rows(execution.executedPlan())
+        return rows
+
+    def _compared(self, told: RewrittenTable) -> RewrittenTable:
+        old = next(table for table in self._old_tables if table.path == told.table)
+        with changes_of(self._spark, old, self._before, self._after) as changes:
+            row = changes.first()
+        if row is not None:
+            raise DataError(
+                "the state that was written differs from the one that was read",
+                table=told.table,
+                row=str(row.asDict(recursive=True))[:500],
+                next_step="This is a defect, of this package or of Spark: nothing was changed. Drain, and seed it.",
+            )
+        return replace(told, rows=self._frame(self._before, old).count(), is_equal=True)
+
+
+class _Function:
+    """A Python function as one of Scala."""
+
+    class Java:
+        implements = ("scala.Function1",)
+
+    def __init__(self, act: Callable[[Any], Any]) -> None:
+        self._act = act
+
+    def apply(self, argument: Any) -> Any:
+        return self._act(argument)
+
+
+def _session_like(spark: Any, state_format: int) -> Any:
+    """A session with the settings of another one, for state in this format, that writes whole versions."""
+    session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    conf = session.conf
+    for key in [str(key) for key in _elements(session._jsparkSession.conf().getAll().keys().toSeq())]:
+        if key.lower() == "spark.sql.streaming.statestore.rocksdb.changelogcheckpointing.enabled":
+            conf.set(key, "false")
+    conf.set(STATE_FORMAT, str(state_format))
+    conf.set("spark.sql.session.timeZone", "UTC")
+    conf.set("spark.sql.adaptive.enabled", "false")
+    return session
+
+
+def _scanned_rows(plan: Any) -> int:
+    """The rows that the scans of an executed plan gave."""
+    own = 0
+    if str(plan.nodeName()).startswith("BatchScan"):
+        own = int(plan.metrics().apply("numOutputRows").value())
+    return own + sum(_scanned_rows(child) for child in _elements(plan.children()))
+
+
+def _elements(sequence: Any) -> list[Any]:
+    return [sequence.apply(number) for number in range(sequence.size())]
+
+
+def _row_offset(jvm: Any, context: Any) -> int:
+    """Where the bytes of a row begin in what Spark's serializer makes of it."""
+    row = jvm.org.apache.spark.sql.catalyst.expressions.UnsafeRow(1)
+    row.pointTo(bytearray(16), 16)
+    serializer = jvm.org.apache.spark.serializer.KryoSerializer(context._jsc.sc().conf()).newInstance()
+    return int(serializer.serialize(row, jvm.scala.reflect.ClassTag.Any()).limit()) - 16
+
+
+def _what(table: StateTable) -> tuple[str, str]:
+    return table.operator_name, table.kind
+
+
+def _keyed(typed: DataFrame, wanted: StructType) -> DataFrame:
+    """With the key that decides about the partition: columns of the whole key, in their order."""
+    columns = typed.schema["key"].dataType.fields
+    # Spark gives two columns of a key one name where neither has its own.
+    apart = F.col("key").cast(StructType([StructField(str(n), each.dataType) for n, each in enumerate(columns)]))
+    parts, number = [], 0
+    for field in wanted[_PARTITION_KEY].dataType.fields:
+        while columns[number].name != field.name:
+            number += 1
+        parts.append(apart.getField(str(number)).alias(field.name))
+        number += 1
+    return typed.select(F.struct(*parts).alias(_PARTITION_KEY), _ROW_KEY, "value")
+
+
+def _by_function(migrate: MigrateRow, table: StateTable, wanted: StructType, schema: StructType, number: int) -> Any:
+    """The column of the migrated state; two numbers make two runs of the function."""
+    key_type, value_type = schema["key"].dataType, schema["value"].dataType
+    run, utc, path = migrated_rows.migrate_row, migrated_rows.in_utc, table.path
+    may_drop = table.kind in ("rows", "value", "map") and not table.has_ttl
+
+    def on_row(key: Any, value: Any, _number: int) -> Any:
+        return run(migrate, wanted, utc(key, key_type), utc(value, value_type), path, may_drop)
+
+    # Without Arrow, moments come in the zone of the worker, with their fold: each is one moment, in every hour.
+    return F.udf(on_row, wanted, useArrow=False).asNondeterministic()("key", "value", F.lit(number))
+
+
+def _names_apart(frame: DataFrame) -> DataFrame:
+    """A frame whose nested columns each have a name of their own."""
+    apart = [F.col(each.name).cast(names_apart(each.dataType)).alias(each.name) for each in frame.schema]
+    return frame.select(*apart)
+
+
+def _as_json(column: Any) -> Any:
+    return F.to_json(column, {**AS_TEXT})
+
+
+def _same_type(one: Any, other: Any, *, named: bool = False) -> bool:
+    """Whether two types are the same, apart from nullability and, unless ``named``, from the names of their columns."""
+    if named:
+        return bool(one.simpleString() == other.simpleString())
+    return bool(_unnamed(one) == _unnamed(other))
+
+
+def _unnamed(kind: Any) -> Any:
+    if not isinstance(kind, StructType):
+        return kind.simpleString()
+    return [_unnamed(field.dataType) for field in kind.fields]
+
+
+def _ids_of(found: Any) -> dict[str, list[list[str]]]:
+    """Spark's map of operators to partitions to stores to ids."""
+    ids: dict[str, list[list[str]]] = {}
+    pairs = found.get().iterator()
+    while pairs.hasNext():
+        pair = pairs.next()
+        ids[str(pair._1())] = [[str(each) for each in stores] for stores in pair._2()]
+    return ids

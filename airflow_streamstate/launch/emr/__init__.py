@@ -1,0 +1,1 @@
+"""Drivers that are job runs of EMR Serverless, or of EMR on EKS."""

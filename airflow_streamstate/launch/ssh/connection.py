@@ -1,0 +1,502 @@
+"""The only module that knows paramiko: connections to hosts, and one conversation with a program there.
+
+A connection is kept for the calls of this process, and closed with it. No wait is longer than some seconds without a
+sign of life, so that a host that hangs does not hang its caller. Host keys have to be known; passwords are never used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import shlex
+import socket
+import subprocess
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NoReturn, TypeVar
+
+import paramiko
+
+from airflow_streamstate.errors import InvalidRequestError, StreamStateError, UnavailableError
+from airflow_streamstate.launch.interface import Connect
+from airflow_streamstate.launch.ssh.bootstrap import MARK
+from airflow_streamstate.launch.ssh.options import SshOptions
+
+STEP_SECONDS = 5.0
+"""For each step of a connection: address, greeting, login, channel."""
+SILENCE_SECONDS = 10.0
+"""For the next word of a program that says one every two seconds."""
+KEEPALIVE_SECONDS = 15
+SSH_PORT = 22
+_NOISE_BYTES = 4096
+_CHUNK = 1 << 18
+_LOG = "airflow_streamstate.launch.ssh"
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host, and how it is reached from here.
+
+    Attributes:
+        conn_id: the Airflow connection that names it; "" where the options do.
+    """
+
+    options: SshOptions
+    conn_id: str = ""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for those that one connection serves."""
+        options = self.options
+        return self.conn_id, options.host, options.port, options.user, options.key_file, options.known_hosts
+
+    @property
+    def words(self) -> str:
+        """What people call it."""
+        if self.conn_id and not self.options.host:
+            return f"the host of the connection {self.conn_id}"
+        return f"{self.options.user}@{self.options.host}" if self.options.user else self.options.host
+
+
+class Conversation:
+    """Words and bytes to a program on the host, and the words that come back.
+
+    Args:
+        channel: one on which the program was started.
+    """
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+        self._buffer = b""
+        self._noise = b""
+
+    def send(self, body: bytes) -> None:
+        """Send this, unless the program has ended: its last word is there to be read then.
+
+        Raises:
+            TimeoutError: the host takes nothing.
+        """
+        try:
+            self._channel.sendall(body)
+        except TimeoutError:
+            raise
+        except OSError:  # the program has ended, or the connection is gone: reading tells
+            return
+
+    def send_word(self, **word: object) -> None:
+        self.send(json.dumps(word).encode() + b"\n")
+
+    def send_file(self, file: IO[bytes], size: int) -> None:
+        """Send exactly that many bytes of it.
+
+        Raises:
+            UnavailableError: it has become shorter.
+        """
+        while size:
+            chunk = file.read(min(size, _CHUNK))
+            if not chunk:
+                raise UnavailableError("a file of the driver was changed while it was sent", path=str(file.name))
+            self.send(chunk)
+            size -= len(chunk)
+
+    def next_word(self) -> dict[str, Any] | None:
+        """The next word; None at the end of the program."""
+        while True:
+            line, newline, rest = self._buffer.partition(b"\n")
+            if newline:
+                self._buffer = rest
+                word = _word(line)
+                if word is not None:
+                    return word
+                self._noise = (self._noise + line + b"\n")[-_NOISE_BYTES:]
+                continue
+            body = self._channel.recv(_CHUNK)
+            self._read_errors()
+            if not body:
+                return None
+            self._buffer += body
+
+    def end(self) -> tuple[int, str]:
+        """Exit status of the program, -1 for none, and the last line that is not ours."""
+        self._read_errors()
+        has_ended = self._channel.status_event.wait(1.0)
+        lines = (self._noise + self._buffer).decode("utf-8", "replace").strip().splitlines()
+        return (self._channel.exit_status if has_ended else -1), (lines[-1] if lines else "")
+
+    def _read_errors(self) -> None:
+        while self._channel.recv_stderr_ready():
+            body = self._channel.recv_stderr(_CHUNK)
+            if not body:
+                return
+            self._noise = (self._noise + body)[-_NOISE_BYTES:]
+
+
+def _word(line: bytes) -> dict[str, Any] | None:
+    """The word of this line; None where it is something else that the login has printed."""
+    if not line.startswith(MARK.encode()):
+        return None
+    try:
+        word = json.loads(line[len(MARK) :])
+    except ValueError:
+        return None
+    return word if isinstance(word, dict) else None
+
+
+class Connections:
+    """The connections of one launcher in this process."""
+
+    def __init__(self, connect: Connect | None) -> None:
+        self._connect = connect
+        self._guard = threading.Lock()
+        self._open: dict[tuple[object, ...], paramiko.SSHClient] = {}
+        self._pid = os.getpid()
+        weakref.finalize(self, _close_all, self._open, self._pid)
+
+    @property
+    def takes_connections(self) -> bool:
+        """Whether connections of Airflow can be asked for."""
+        return self._connect is not None
+
+    def address(self, host: Host) -> tuple[str, int, str]:
+        """Name or address, port and user, as far as they are known."""
+        kept = self._kept(host)
+        transport = None if kept is None else kept.get_transport()
+        if transport is None or not host.conn_id:
+            return host.options.host, host.options.port, host.options.user
+        peer = transport.getpeername()
+        return str(peer[0]), int(peer[1]), str(transport.get_username() or "")
+
+    def converse(self, host: Host, command: str, talk: Callable[[Conversation], Answer]) -> Answer:
+        """Run the command on the host and talk to it.
+
+        Raises:
+            InvalidRequestError: the host is not trusted, or refuses this login.
+            UnavailableError: it does not answer, or the connection was lost.
+        """
+        with _translated(host), self._channel(host) as channel:
+            try:
+                with _at_most(SILENCE_SECONDS, channel.transport):
+                    channel.exec_command(command)
+                channel.settimeout(SILENCE_SECONDS)
+                return talk(Conversation(channel))
+            except (OSError, EOFError, paramiko.SSHException, UnavailableError):
+                self._drop(host)
+                raise
+
+    @contextlib.contextmanager
+    def _channel(self, host: Host) -> Iterator[paramiko.Channel]:
+        """A channel of the connection that is kept, or else of a new one; raises paramiko's errors."""
+        channel, of_its_own = self._opened(host)
+        try:
+            yield channel
+        finally:
+            # Without a limit, a connection that hangs would hang its closing, too.
+            with _at_most(STEP_SECONDS, channel.transport):
+                channel.close()
+            if of_its_own is not None:
+                of_its_own.close()
+
+    def _opened(self, host: Host) -> tuple[paramiko.Channel, paramiko.SSHClient | None]:
+        """A channel, and the connection that only it uses, if so."""
+        kept = self._kept(host)
+        if kept is not None:
+            try:
+                return _session(kept), None
+            except (OSError, EOFError, paramiko.SSHException) as error:
+                # Of several refusals at once, paramiko tells only one as such.
+                hangs = "Timeout" in str(error)
+                if _is_active(kept) and not hangs:
+                    # It has as many sessions as the host allows, which go on.
+                    client = self._client(host)
+                    return _session(client), client
+                self._drop(host)
+                if hangs:
+                    raise
+        return _session(self._keep(host, self._client(host))), None
+
+    def _kept(self, host: Host) -> paramiko.SSHClient | None:
+        with self._guard:
+            if self._pid != os.getpid():  # a fork has no thread that reads them
+                self._open, self._pid = {}, os.getpid()
+                weakref.finalize(self, _close_all, self._open, self._pid)
+            return self._open.get(host.key)
+
+    def _keep(self, host: Host, client: paramiko.SSHClient) -> paramiko.SSHClient:
+        with self._guard:
+            kept = self._open.setdefault(host.key, client)
+        if kept is not client:
+            client.close()  # another thread was faster
+        return kept
+
+    def _client(self, host: Host) -> paramiko.SSHClient:
+        if host.conn_id and self._connect is not None:
+            client: paramiko.SSHClient = self._connect(host.conn_id)
+        elif host.conn_id and not host.options.host:
+            raise InvalidRequestError(
+                "the host is named by an Airflow connection, which only Airflow can look up",
+                conn_id=host.conn_id,
+                next_step="Do it from Airflow, or name the host: `--launcher-option host=NAME`.",
+            )
+        else:
+            client = connected(host.options)
+        transport = client.get_transport()
+        if transport is not None:
+            transport.set_keepalive(KEEPALIVE_SECONDS)
+        return client
+
+    def _drop(self, host: Host) -> None:
+        with self._guard:
+            client = self._open.pop(host.key, None)
+        if client is not None:
+            client.close()
+
+
+def _session(client: paramiko.SSHClient) -> paramiko.Channel:
+    transport = client.get_transport()
+    if transport is None:
+        raise EOFError
+    return transport.open_session(timeout=STEP_SECONDS)
+
+
+def _is_active(client: paramiko.SSHClient) -> bool:
+    transport = client.get_transport()
+    return transport is not None and transport.is_active()
+
+
+def _close_all(clients: dict[tuple[object, ...], paramiko.SSHClient], pid: int) -> None:
+    if pid != os.getpid():
+        return
+    while clients:
+        with contextlib.suppress(KeyError):
+            clients.popitem()[1].close()
+
+
+def connected(options: SshOptions) -> paramiko.SSHClient:
+    """A new connection by the options, ``~/.ssh/config``, keys and agent of this user; raises paramiko's errors.
+
+    Raises:
+        InvalidRequestError: no host is named, a file is not there, or the host's key is not known.
+    """
+    if not options.host:
+        raise InvalidRequestError(
+            "the SSH launcher is told no host",
+            next_step="Name it: `--launcher-option host=NAME`, or an Airflow connection.",
+        )
+    own = _of_user(options.host)
+    name = str(own.get("hostname", options.host))
+    port = options.port or int(str(own.get("port", SSH_PORT)))
+    client = paramiko.SSHClient()
+    _silence(client)
+    for path in _known_hosts(options, own):
+        client.load_system_host_keys(path)
+    client.set_missing_host_key_policy(_Refusing(port))
+    proxy = _proxy(own, name, port)
+    try:
+        client.connect(
+            hostname=name,
+            port=port,
+            username=options.user or own.get("user"),
+            key_filename=_key_files(options, own),
+            timeout=STEP_SECONDS,
+            banner_timeout=STEP_SECONDS,
+            auth_timeout=STEP_SECONDS,
+            channel_timeout=STEP_SECONDS,
+            allow_agent=str(own.get("identitiesonly", "no")) != "yes",
+            look_for_keys=not options.key_file,
+            sock=proxy,
+        )
+    except BaseException:
+        client.close()
+        if proxy is not None:
+            proxy.close()
+        raise
+    return client
+
+
+def _config() -> Path:
+    return Path("~/.ssh/config").expanduser()
+
+
+def _of_user(host: str) -> dict[str, Any]:
+    path = _config()
+    try:
+        return dict(paramiko.SSHConfig.from_path(str(path)).lookup(host))
+    except FileNotFoundError:
+        return {}
+    except (OSError, paramiko.ConfigParseError) as error:
+        raise InvalidRequestError(
+            "the SSH configuration of this user cannot be read", path=str(path), reason=str(error)
+        ) from None
+
+
+def _known_hosts(options: SshOptions, own: dict[str, Any]) -> list[str]:
+    if options.known_hosts:
+        path = Path(options.known_hosts).expanduser()
+        if not path.is_file():
+            raise InvalidRequestError(
+                "the file of known hosts is not there",
+                known_hosts=str(path),
+                next_step=f"Make it: `ssh-keyscan HOST >> {path}`, and compare the keys with the host's own.",
+            )
+        return [str(path)]
+    given = str(own.get("userknownhostsfile", "~/.ssh/known_hosts")).split()
+    paths = [*(Path(path).expanduser() for path in given), Path("/etc/ssh/ssh_known_hosts")]
+    return [str(path) for path in paths if path.is_file()]
+
+
+def _key_files(options: SshOptions, own: dict[str, Any]) -> list[str] | None:
+    if not options.key_file:
+        found = [path for path in own.get("identityfile", []) if Path(path).expanduser().is_file()]
+        return [str(Path(path).expanduser()) for path in found] or None
+    path = Path(options.key_file).expanduser()
+    if not path.is_file():
+        raise InvalidRequestError(
+            "the key file is not there", key_file=str(path), next_step="Correct the option key_file."
+        )
+    return [str(path)]
+
+
+def _proxy(own: dict[str, Any], name: str, port: int) -> socket.socket | None:
+    """Our end of the command that leads to the host, which ends with it; None where the host is reached directly."""
+    command = str(own.get("proxycommand", "none"))
+    jump = str(own.get("proxyjump", "none"))
+    if command == "none" and jump != "none":
+        first, _, last = jump.rpartition(",")
+        words = ["ssh", "-F", str(_config()), "-o", "BatchMode=yes", *(["-J", first] if first else [])]
+        command = shlex.join([*words, "-W", f"[{name}]:{port}", last])
+    if command == "none":
+        return None
+    near, far = socket.socketpair()
+    with far:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", f"exec {command}"],
+            stdin=far.fileno(),
+            stdout=far.fileno(),
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    threading.Thread(target=process.wait, daemon=True).start()  # so that no zombie is left
+    return near
+
+
+class _Refusing(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
+    """No key is taken on trust."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> NoReturn:
+        del client
+        name = hostname.strip("[]").partition("]:")[0]
+        raise InvalidRequestError(
+            "the SSH key of this host is not known here, so it could be another host",
+            host=name,
+            port=self._port,
+            fingerprint=key.fingerprint,
+            next_step="Compare the fingerprint with the host's own, then"
+            f" `ssh-keyscan -p {self._port} {name} >> ~/.ssh/known_hosts`.",
+        )
+
+
+def _silence(client: paramiko.SSHClient) -> None:
+    """Paramiko logs each failure with a traceback; all that is needed is in our errors."""
+    logger = logging.getLogger(_LOG)
+    logger.setLevel(logging.CRITICAL + 1)
+    logger.propagate = False
+    client.set_log_channel(_LOG)
+
+
+@contextlib.contextmanager
+def _at_most(seconds: float, transport: paramiko.Transport) -> Iterator[None]:
+    """Close the connection if this takes longer: paramiko waits for some answers without a limit."""
+    timer = threading.Timer(seconds, transport.close)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
+def _translated(host: Host) -> Iterator[None]:
+    """The one place where errors of paramiko and of the network become ours."""
+    try:
+        yield
+    except StreamStateError:
+        raise
+    except paramiko.BadHostKeyException as error:
+        raise _changed_key(host, error) from None
+    except paramiko.PasswordRequiredException:
+        raise InvalidRequestError(
+            "the SSH key has a passphrase, which is never asked for",
+            host=host.words,
+            next_step="Add the key to an agent: `ssh-add KEY_FILE`.",
+        ) from None
+    except paramiko.AuthenticationException as error:
+        raise _refused(host, error) from None
+    except (OSError, EOFError, paramiko.SSHException) as error:
+        if "No authentication methods available" in str(error):
+            raise _refused(host, error) from None
+        if "not found in known_hosts" in str(error):  # by the client of an Airflow connection
+            raise InvalidRequestError(
+                "the SSH key of this host is not known here, so it could be another host",
+                host=host.words,
+                next_step="Add it to ~/.ssh/known_hosts of every Airflow worker and triggerer, or as host_key to the"
+                " connection's extra.",
+            ) from None
+        raise UnavailableError(
+            "the host cannot be reached by SSH",
+            host=host.words,
+            reason=_reason(error),
+            next_step="Look whether `ssh` gets there, then do the same again.",
+        ) from None
+
+
+def _refused(host: Host, error: Exception) -> InvalidRequestError:
+    return InvalidRequestError(
+        "the host refuses this SSH login",
+        host=host.words,
+        reason=_reason(error),
+        next_step="See that `ssh -o BatchMode=yes` gets in: name user and key_file, or add the key to an agent.",
+    )
+
+
+def _changed_key(host: Host, error: paramiko.BadHostKeyException) -> InvalidRequestError:
+    port = host.options.port or SSH_PORT
+    name = error.hostname if port == SSH_PORT else f"[{error.hostname}]:{port}"
+    file = f" -f {host.options.known_hosts}" if host.options.known_hosts else ""
+    return InvalidRequestError(
+        "the SSH key of this host is another one than before, so it may be another host",
+        host=host.words,
+        fingerprint=error.key.fingerprint,
+        known=error.expected_key.fingerprint,
+        next_step=f"Only if the host was set up anew: `ssh-keygen -R '{name}'{file}`, then add its new key by"
+        " ssh-keyscan.",
+    )
+
+
+# Paramiko has no type for these: what a connection says that came to nothing in time.
+_TIMED_OUT = re.compile(r"time-?out|timed out|Error reading SSH protocol banner|No existing session", re.IGNORECASE)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError) or _TIMED_OUT.search(str(error)):
+        return "no answer in time"
+    if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError):
+        first = next(iter(error.errors.values()))
+        return str(first.strerror or first).lower()
+    if isinstance(error, socket.gaierror):
+        return "no such name"
+    if isinstance(error, EOFError):
+        return "the connection was closed"
+    text = str(getattr(error, "strerror", None) or error).strip().rstrip(".")
+    return (text[:1].lower() + text[1:]) or type(error).__name__

@@ -1,0 +1,1 @@
+"""Drivers as applications of a YARN cluster."""

@@ -1,0 +1,265 @@
+"""``validate``, ``diff``, ``apply`` and ``export``, over drivers that run no Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from support.scripted_driver import script
+from support.shell import Answer, Desk, shell
+
+STREAM = "flights"
+
+
+def declare(desk: Desk, stream_id: str = STREAM, *words: str, **more: Any) -> Path:
+    """The file of a stream whose driver behaves so."""
+    folder = desk.base / "streams"
+    folder.mkdir(exist_ok=True)
+    name = "-".join((stream_id, *words)) + ".py"
+    script(desk.base, *(words or ("runs",)), name=name)
+    values: dict[str, Any] = {
+        "id": stream_id,
+        "application": f"../{name}",
+        "master": "local[1]",
+        "upgrade": {"warm": False, "healthy_when": {"batches": 1, "within_seconds": 60}},
+        **more,
+    }
+    path = folder / f"{stream_id}.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return folder
+
+
+def diffed(folder: Path, *words: object) -> dict[str, dict[str, Any]]:
+    """What ``diff`` says, by stream."""
+    answer = shell("diff", folder, "--json", *words)
+    return {one["stream_id"]: one for one in answer.json["streams"]}
+
+
+def applied(folder: Path, *words: object) -> tuple[Answer, dict[str, dict[str, Any]]]:
+    """What ``apply`` did, by stream."""
+    answer = shell("apply", folder, "--json", *words)
+    return answer, {one["stream_id"]: one for one in answer.json["streams"]}
+
+
+def state(stream_id: str = STREAM) -> str:
+    """The stream's state."""
+    return str(shell("status", stream_id, "--json").json["state"])
+
+
+def test_a_folder_becomes_what_the_home_runs(desk: Desk) -> None:
+    """New, unchanged, changed, stopped, running again: each is seen by ``diff`` and made so by ``apply``; a second
+    ``apply`` changes nothing (Law 2)."""
+    folder = declare(desk, STREAM, "proves")
+    assert diffed(folder)[STREAM]["step"] == "deploy"
+    answer, found = applied(folder)
+    assert (answer.status, found[STREAM]["result"], found[STREAM]["deployment_id"]) == (0, "done", "d-0001")
+    assert diffed(folder)[STREAM]["kind"] == "unchanged"
+    assert applied(folder)[1][STREAM] == {**found[STREAM], "step": "nothing", "result": "unchanged"}
+    declare(desk, STREAM, "proves", conf={"spark.x": "1"}, restart={"on_failure": "restart"})
+    difference = diffed(folder)[STREAM]
+    names = [one["name"] for one in difference["fields"]]
+    assert (difference["step"], names) == ("upgrade", ["conf.spark.x", "restart.on_failure"])
+    answer, found = applied(folder)
+    assert answer.status == 0, answer
+    assert (found[STREAM]["step"], found[STREAM]["deployment_id"]) == ("upgrade", "d-0002")
+    assert shell("policy", STREAM, "--json").json["on_failure"] == "restart"
+    declare(desk, STREAM, "proves", conf={"spark.x": "1"}, desired_state="stopped")
+    assert [one["name"] for one in diffed(folder)[STREAM]["fields"]] == ["restart.on_failure"]
+    assert applied(folder)[1][STREAM]["step"] == "stop"
+    assert state() == "stopped"
+    assert shell("policy", STREAM, "--json").json["on_failure"] == "nothing"
+    declare(desk, STREAM, "proves", conf={"spark.x": "1"})
+    assert diffed(folder)[STREAM]["step"] == "resume"
+    assert applied(folder)[0].status == 0
+    assert state() == "running"
+    assert diffed(folder)[STREAM]["kind"] == "unchanged"
+
+
+def test_a_field_that_a_file_no_longer_has_goes_back_to_its_default(desk: Desk) -> None:
+    """A file says all of a stream, so what it leaves out is not what ran before."""
+    folder = declare(desk, STREAM, "proves", conf={"spark.x": "1"}, arguments=["--a"], environment={"A": "1"})
+    assert applied(folder)[0].status == 0
+    declare(desk, STREAM, "proves")
+    fields = {one["name"]: (one["before"], one["after"]) for one in diffed(folder)[STREAM]["fields"]}
+    assert fields == {"arguments": ("--a", ""), "conf.spark.x": ("1", ""), "environment.A": ("…", "")}
+    assert applied(folder)[0].status == 0
+    assert diffed(folder)[STREAM]["kind"] == "unchanged"
+
+
+def test_what_was_refused_is_not_tried_again_by_itself(desk: Desk) -> None:
+    """One stream's refusal stops no other; the same file is told its old refusal until --again (Law 2)."""
+    folder = declare(desk, STREAM, "proves")
+    declare(desk, "trains", "proves")
+    assert applied(folder)[0].status == 0
+    declare(desk, STREAM, "needs-drain")
+    declare(desk, "trains", "proves", conf={"spark.x": "1"})
+    answer, found = applied(folder)
+    assert answer.status == 4
+    assert (found[STREAM]["result"], found["trains"]["result"]) == ("refused", "done")
+    assert found[STREAM]["deployment_id"] == "d-0001"
+    answer, again = applied(folder)
+    assert again[STREAM]["upgrade_id"] == found[STREAM]["upgrade_id"]
+    assert "--again tries it again" in again[STREAM]["reason"]
+    assert applied(folder, "--again")[1][STREAM]["upgrade_id"] != found[STREAM]["upgrade_id"]
+    declare(desk, STREAM, "proves")
+    assert diffed(folder)[STREAM]["kind"] == "unchanged"
+
+
+def test_the_same_change_comes_again_after_it_was_taken_back(desk: Desk) -> None:
+    """A to B, back to A, to B once more: each is a change of its own."""
+    folder = declare(desk, STREAM, "proves")
+    for number, conf in enumerate(({}, {"spark.x": "1"}, {}, {"spark.x": "1"}), 1):
+        declare(desk, STREAM, "proves", conf=conf)
+        answer, found = applied(folder)
+        assert answer.status == 0, answer
+        assert found[STREAM]["deployment_id"] == f"d-{number:04d}"
+
+
+def test_a_canary_that_fails_keeps_all_others_as_they_are(desk: Desk) -> None:
+    """Ten streams in waves with one bad version: nothing else is touched."""
+    folder = declare(desk, STREAM, "proves", labels={"tier": "canary"})
+    for name in ("a", "b"):
+        declare(desk, name, "proves")
+    assert applied(folder, "--wave", 3)[0].status == 0
+    declare(desk, STREAM, "refused", labels={"tier": "canary"})
+    for name in ("a", "b"):
+        declare(desk, name, "proves", conf={"spark.x": "1"})
+    answer, found = applied(folder, "--canary", "tier=canary", "--wave", 2)
+    assert answer.status == 1
+    assert {name: one["result"] for name, one in found.items()} == {
+        STREAM: "refused",
+        "a": "not begun",
+        "b": "not begun",
+    }
+    assert shell("status", "a", "--json").json["deployment_id"] == "d-0001"
+    refused = shell("apply", folder, "--canary", "tier=none", "--json")
+    assert (refused.status, refused.error["message"]) == (2, "no stream has the label of the canary")
+
+
+def test_failures_and_dependencies_hold_streams_back(desk: Desk) -> None:
+    """What depends on a stream that failed is not begun; after --stop-after-failures nothing is."""
+    folder = declare(desk, "a", "fails")
+    declare(desk, "b", "proves", depends_on=["a"])
+    declare(desk, "c", "proves")
+    _, found = applied(folder, "--timeout", 60)
+    assert (found["a"]["result"], found["b"]["result"], found["c"]["result"]) == ("failed", "not begun", "done")
+    assert found["b"]["reason"] == "it depends on a, which is failed"
+    declare(desk, "c", "proves", conf={"spark.x": "1"})
+    _, found = applied(folder, "--timeout", 60, "--stop-after-failures", 1)
+    assert found["c"]["result"] == "not begun"
+
+
+def test_streams_that_no_file_declares_are_stopped_only_if_asked(desk: Desk) -> None:
+    """By --prune, with their state; once."""
+    folder = declare(desk, STREAM, "proves")
+    declare(desk, "gone", "proves")
+    assert applied(folder)[0].status == 0
+    (folder / "gone.yaml").unlink()
+    assert diffed(folder)["gone"]["kind"] == "not declared"
+    assert "gone" not in applied(folder)[1]
+    assert state("gone") == "running"
+    assert applied(folder, "--prune")[1]["gone"]["result"] == "done"
+    assert state("gone") == "stopped"
+    assert "gone" not in applied(folder, "--prune")[1]
+
+
+def test_an_exported_stream_differs_in_nothing(desk: Desk) -> None:
+    """Its file, with its code beside it; a secret in the home is left out, and named."""
+    (desk.base / "library.py").write_text("x = 1\n")
+    (desk.base / "classes.jar").write_bytes(b"classes")
+    folder = declare(
+        desk, STREAM, "proves", conf={"spark.x": "010"}, py_files=["../library.py"], files=["../library.py"],
+        settings={"heartbeat_seconds": 5}, snapshots={"every_seconds": 60}, restart={"on_failure": "restart"},
+        version_label="v1", arguments=["--a", "~"], jars=["../classes.jar", "s3a://bucket/other.jar"],
+    )  # fmt: skip
+    assert applied(folder)[0].status == 0
+    answer = shell("export", STREAM, desk.base / "exported", "--json")
+    assert answer.status == 0, answer
+    found = diffed(desk.base / "exported")[STREAM]
+    assert (found["kind"], found["fields"]) == ("unchanged", [])
+    again = shell("export", STREAM, desk.base / "exported", "--json")
+    assert (again.status, again.error["message"]) == (4, "this is there already, and an export writes over nothing")
+
+
+def test_what_is_secret_in_the_home_is_in_no_difference_and_no_file(desk: Desk) -> None:
+    """A secret that was deployed as plain text: neither ``diff`` nor ``export`` tells it."""
+    job = script(desk.base, "proves", name="plain.py")
+    secrets = ("--conf", "spark.db.password=hunter2", "--env", "API_TOKEN=hunter3", "--allow-literal-secrets")
+    words = (*secrets, "--timeout", 60, "--", "--password", "hunter4", "--token=hunter5", "http://u:hunter6@host/x")
+    assert shell("deploy", STREAM, "--app", job, "--master", "local[1]", *words).status == 0
+    differing = shell("diff", declare(desk, STREAM, "proves"), "--no-plan")
+    assert "conf.spark.db.password" in differing.out
+    exported = shell("export", STREAM, desk.base / "exported")
+    assert exported.status == 0
+    text = (desk.base / "exported" / "flights.yaml").read_text()
+    assert "env://PASSWORD" in text
+    assert "--token=env://TOKEN" in text
+    assert "hunter" not in differing.out + differing.err + exported.out + exported.err + text
+
+
+def test_a_label_alone_restarts_nothing(desk: Desk) -> None:
+    """It is the name of a version, and the next one has it."""
+    folder = declare(desk, STREAM, "proves")
+    assert applied(folder)[0].status == 0
+    declare(desk, STREAM, "proves", version_label="v1")
+    assert diffed(folder)[STREAM]["step"] == "nothing"
+    assert applied(folder)[1][STREAM]["deployment_id"] == "d-0001"
+
+
+def test_state_is_written_anew_only_while_a_stream_runs(desk: Desk) -> None:
+    """Spark ignores another number of partitions in a checkpoint, so a stopped stream is not deployed with it."""
+    folder = declare(desk, STREAM, "proves", state={"partitions": 4})
+    assert applied(folder)[0].status == 0
+    assert shell("stop", STREAM, "--json").status == 0
+    declare(desk, STREAM, "proves", state={"partitions": 8})
+    answer, found = applied(folder)
+    assert (answer.status, found[STREAM]["result"]) == (4, "refused")
+    assert "only while it runs" in found[STREAM]["reason"]
+    assert state() == "stopped"
+
+
+def test_diff_says_the_verdict_of_the_plan(running: Desk) -> None:
+    """A version that would be refused is refused before anything is stopped: exit status 1."""
+    folder = declare(running, STREAM, "needs-drain")
+    answer = shell("diff", folder, "--json")
+    (found,) = answer.json["streams"]
+    assert (answer.status, found["kind"], found["verdict"]) == (1, "refused", "needs-drain")
+    assert diffed(folder, "--no-plan")[STREAM]["step"] == "upgrade"
+    assert state() == "running"
+
+
+def test_files_that_are_wrong_touch_nothing(desk: Desk) -> None:
+    """Exit status 2, and not even a home comes to be."""
+    folder = declare(desk, STREAM, "proves", upgade={})
+    answer = shell("validate", folder)
+    assert answer.status == 1
+    assert "upgade: there is no such field; did you mean upgrade?" in answer.out
+    for verb in ("diff", "apply"):
+        refused = shell(verb, folder, "--json")
+        assert (refused.status, refused.error["message"]) == (2, "files of streams are wrong")
+    assert not desk.home.exists()
+
+
+def test_the_schema_is_json_with_every_field_described() -> None:
+    """For editors; unknown fields are wrong in it, too."""
+    schema = json.loads(shell("validate", "--schema").out)
+    assert schema["additionalProperties"] is False
+    assert {"id", "application"} == set(schema["required"])
+
+
+def test_validate_wants_a_path() -> None:
+    """Without one, and without --schema, the command line is wrong."""
+    assert shell("validate").status == 2
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_people_and_programs_read_what_is_different(desk: Desk, words: tuple[str, ...]) -> None:
+    """As a table and as JSON."""
+    folder = declare(desk, STREAM, "proves")
+    answer = shell("diff", folder, *words)
+    assert answer.status == 0
+    assert "deploy" in answer.out

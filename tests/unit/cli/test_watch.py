@@ -1,0 +1,135 @@
+"""``watch`` and ``policy``, over drivers that run no Spark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+
+import pytest
+
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.restarts import RestartPolicy
+from support.launches import wait_until
+from support.scripted_driver import script
+from support.shell import Answer, Desk, shell
+from support.watching import watching
+
+SUPERVISED = ("--on-failure", "restart", "--initial-backoff", 0)
+
+
+def deploy(desk: Desk, job: str, *words: object) -> None:
+    """Deploy a script that makes its driver behave so."""
+    answer = shell("deploy", "flights", "--app", script(desk.base, job), "--async", *words)
+    assert answer.status == 0, answer
+
+
+def lines_of(out: str) -> list[tuple[str, str]]:
+    """The stream and the word of each line of a person's output."""
+    return [(line.split()[1], line.split()[2].rstrip(":")) for line in out.splitlines()]
+
+
+def test_a_pass_restarts_what_is_due_and_tells_each_stream(desk: Desk) -> None:
+    """For cron: one line each; status 1 while one is not well, and JSON lines for a program."""
+    deploy(desk, "fails", *SUPERVISED, "--max-restarts", 1)
+    first = settled_pass()
+    assert (first.status, lines_of(first.out)) == (0, [("flights", "restarting")])
+    second = settled_pass("--json")
+    assert second.status == 1
+    (line,) = [json.loads(text) for text in second.out.splitlines()]
+    assert (line["stream_id"], line["sight"]) == ("flights", "gave_up")
+    assert line["text"].startswith("1 restart within 3600 s did not help: attempt 2 failed")
+    doctor = shell("home", "doctor")
+    assert f"given up: {line['text']}" in doctor.out
+    assert doctor.status == 1
+    assert f"given up: {line['text']}" in shell("list").out
+
+
+def settled_pass(*words: str) -> Answer:
+    """The first pass that does not meet a driver that starts, or is about to end."""
+    found: list[Answer] = []
+
+    def is_settled() -> bool:
+        found.append(shell("watch", "--once", *words))
+        return not any(word in found[-1].out for word in ("launching", "ending", " up:", '"up"'))
+
+    wait_until(is_settled, "the driver's end")
+    return found[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_restarts_drivers_that_outlive_it(desk: Desk, number: signal.Signals) -> None:
+    """It ends with status 0 when it is asked to; the driver that it started runs on, and obeys."""
+    deploy(desk, "runs", *SUPERVISED)
+    with watching(desk.base / "watch.out") as watch:
+        watch.wait_for("up")
+        desk.end_drivers()
+        watch.wait_for("restarting")
+        watch.wait_for("up", 2)
+        assert watch.end(number) == 0
+    status = shell("status", "flights", "--json").json
+    assert (status["state"], status["attempt"]) == ("running", 2)
+    assert status["restarts"].startswith("restart: restarted at ")
+    assert shell("stop", "flights", "--timeout", 30).status == 0
+
+
+def test_the_policy_is_shown_and_changed(desk: Desk) -> None:
+    """What is not given stays; without options nothing is written."""
+    deploy(desk, "hangs", "--on-failure", "alert")
+    assert shell("policy", "flights", "--json").json["on_failure"] == "alert"
+    changed = shell("policy", "flights", "--on-failure", "restart", "--max-restarts", 3, "--json").json
+    assert changed == {
+        "stream_id": "flights", **vars(RestartPolicy("restart", max_restarts=3)),
+    }  # fmt: skip
+    before = desk.texts()
+    shown = shell("policy", "flights")
+    assert desk.texts() == before
+    assert "3        max_restarts" in shown.out
+    assert shell("status", "flights", "--json").json["restarts"] == "restart"
+
+
+def test_a_resume_and_an_upgrade_keep_the_policy_unless_it_is_given(desk: Desk) -> None:
+    """A refused one changes nothing."""
+    deploy(desk, "runs proves", *SUPERVISED)
+    assert shell("stop", "flights", "--timeout", 30).status == 0
+    assert shell("resume", "flights", "--initial-backoff", 400, "--async").status == 2
+    assert shell("status", "flights", "--json").json["state"] == "stopped"
+    assert shell("resume", "flights", "--max-restarts", 3, "--timeout", 30).status == 0
+    found = shell("policy", "flights", "--json").json
+    assert (found["on_failure"], found["max_restarts"], found["initial_backoff_seconds"]) == ("restart", 3, 0)
+    upgraded = shell("upgrade", "flights", "--label", "v2", "--on-failure", "alert", "--timeout", 60)
+    assert upgraded.status == 0, upgraded
+    found = shell("policy", "flights", "--json").json
+    assert (found["on_failure"], found["max_restarts"], found["initial_backoff_seconds"]) == ("alert", 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "fact"),
+    [
+        (("flights", "--on-failure", "explode"), 2, "explode"),
+        (("flights", "--max-restarts", "0"), 2, "max-restarts"),
+        (("flights", "--initial-backoff", "nan"), 2, "not a number of seconds"),
+        (("flights", "--initial-backoff", "400"), 2, "shorter than the first"),
+        (("fligths", "--on-failure", "restart"), 2, "Did you mean flights?"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(desk: Desk, words: tuple[str, ...], status: int, fact: str) -> None:
+    """One sentence, and nothing is written."""
+    deploy(desk, "hangs")
+    before = desk.texts()[layout.register_key("flights")]
+    answer = shell("policy", *words)
+    assert answer.status == status
+    assert fact in answer.err
+    assert desk.texts()[layout.register_key("flights")] == before
+
+
+@pytest.mark.parametrize("words", [("policy", "flights", "--on-failure", "restart"), ("watch", "--once")])
+def test_a_home_that_is_gone_is_named(desk: Desk, words: tuple[str, ...]) -> None:
+    """No home is made in its place."""
+    deploy(desk, "hangs")
+    desk.end_drivers()
+    shutil.rmtree(desk.home)
+    answer = shell(*words)
+    assert answer.status != 0
+    assert "no home lies here" in answer.err
+    assert not desk.home.exists()

@@ -1,0 +1,81 @@
+"""Requests to write state anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.checkpoint.guards import PROVIDER, ROCKSDB_PROVIDER
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.rewrites import conf_of
+from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.records import StateRewrite
+
+MIGRATION = """
+from airflow_streamstate.migration import migrate
+
+@migrate(query="sums", operator="aggregate")
+def same(key, state):
+    return state
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"partitions": 0},
+        {"partitions": -3},
+        {"partitions": 1_000_000},
+        {"state_store": "leveldb"},
+        {"checkpoint_format": 3},
+    ],
+)
+def test_what_no_state_can_be_written_in_is_refused(change: dict[str, Any]) -> None:
+    """Before anything is launched."""
+    with pytest.raises(InvalidRequestError, match=str(next(iter(change.values())))):
+        ChangeRequest("orders", **change)
+
+
+def test_a_change_names_its_rewrite_and_keeps_to_its_settings(tmp_path: Path) -> None:
+    """So that a later seed has them, too; a change without one asks for none, with the digest of earlier releases."""
+    path = tmp_path / "m.py"
+    path.write_text(MIGRATION)
+    change = ChangeRequest("orders", partitions=5, state_store="rocksdb", checkpoint_format=2, migration=path)
+    rewrite = change.rewrite
+    assert rewrite is not None
+    assert (rewrite.partitions, rewrite.state_store, rewrite.checkpoint_format) == (5, "rocksdb", 2)
+    assert rewrite.migration is not None
+    assert rewrite.migration.name == "m.py"
+    assert change.as_deploy_request().rewrite == rewrite
+    assert conf_of(rewrite) == {
+        "spark.sql.shuffle.partitions": "5",
+        PROVIDER: ROCKSDB_PROVIDER,
+        "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    }
+    digest = change.digest
+    path.write_text(MIGRATION + "# another\n")
+    again = ChangeRequest("orders", partitions=5, state_store="rocksdb", checkpoint_format=2, migration=path)
+    assert again.digest != digest
+    plain = ChangeRequest("orders")
+    assert plain.rewrite is None
+    assert conf_of(None) == {}
+    assert ChangeRequest("orders", auto_migrate=True).rewrite == StateRewrite(is_automatic=True)
+
+
+def test_a_migration_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    """Missing, a folder, or no migration at all."""
+    empty = tmp_path / "empty.py"
+    empty.write_text("")
+    for path in (tmp_path / "missing.py", tmp_path, empty):
+        with pytest.raises(InvalidRequestError):
+            ChangeRequest("orders", migration=path)
+
+
+@pytest.mark.parametrize("more", [{"mode": "drain"}, {"mode": "fresh"}, {"allow_drain": True}, {"runs_batches": False}])
+def test_state_is_written_anew_only_in_a_rehearsed_restore(more: dict[str, Any]) -> None:
+    """A drain leaves no state to write."""
+    with pytest.raises(InvalidRequestError, match="written anew"):
+        UpgradeRequest(change=ChangeRequest("orders", partitions=5), **more)

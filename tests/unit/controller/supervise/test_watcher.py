@@ -1,0 +1,173 @@
+"""Which stream a watcher looks at when, what that costs, and a home that goes away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from unit.controller.supervise.conftest import Supervised
+
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.supervise.watcher import LIST_SECONDS, RUNNING_SECONDS, Line
+from airflow_streamstate.errors import HomeNotFoundError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.store.memory import MemoryStore
+from support.checkpoints import HookedStore
+from support.faulty_store import FaultPlan, FaultyStore
+from support.sim_stage import STREAM, Stage
+from support.vanishing_store import ABSENCES, Absence, VanishingStore
+
+
+def test_a_stream_that_runs_here_is_not_looked_at_by_the_store_between_two_looks(stage: Stage) -> None:
+    """The launcher is asked about its process; the home is only listed for new streams."""
+    supervised = Supervised(stage)
+    plan = FaultPlan()
+    home = Home.of(FaultyStore(stage.store, plan), stage.store, stage.folder, stage.clock)
+    watcher = Controller(home, stage.launcher, stage.clock, "watcher").watcher(supervised.lines.append)
+    supervised.watch(5.0, watcher)
+    plan.calls.clear()
+    supervised.watch(RUNNING_SECONDS * 0.7, watcher)
+    methods = {call.method for call in plan.calls}
+    assert methods == {"list_folders"}
+    assert len(plan.calls) <= RUNNING_SECONDS * 0.7 / LIST_SECONDS + 1
+    supervised.die()
+    supervised.watch(1.0, watcher)
+    assert supervised.said[-1] == "recorded"  # its end is seen at the next tick
+
+
+@pytest.mark.parametrize("seconds", [600.0])
+def test_a_stream_that_was_stopped_costs_one_read_a_minute(stage: Stage, seconds: float) -> None:
+    """Only a write of its register can change what is to be done."""
+    stage.deploy(restart_policy={"on_failure": "restart"})
+    stage.stopped()
+    plan = FaultPlan()
+    home = Home.of(FaultyStore(stage.store, plan), stage.store, stage.folder, stage.clock)
+    lines: list[Line] = []
+    watcher = Controller(home, stage.launcher, stage.clock, "watcher").watcher(lines.append)
+    watcher.tick()
+    plan.calls.clear()
+    for _ in range(int(seconds)):
+        stage.clock.advance(1.0)
+        watcher.tick()
+    reads = [call for call in plan.calls if call.key == layout.register_key(STREAM)]
+    assert 0 < len(reads) <= seconds / 48 + 1
+    assert {call.method for call in plan.calls} <= {"get", "list_folders"}
+    assert [line.sight for line in lines] == ["ended"]
+
+
+@pytest.mark.parametrize("on_failure", ["restart", "nothing"])
+def test_what_a_watcher_cannot_do_anything_about_costs_little(stage: Stage, on_failure: str) -> None:
+    """A driver of another machine, and a failure that is only shown: a look a minute, not one at each tick."""
+    supervised = Supervised(stage, on_failure=on_failure)
+    stage.end(state="unknown" if on_failure == "restart" else "gone")
+    plan = FaultPlan()
+    home = Home.of(FaultyStore(stage.store, plan), stage.store, stage.folder, stage.clock)
+    watcher = Controller(home, stage.launcher, stage.clock, "watcher").watcher(supervised.lines.append)
+    supervised.watch(600.0, watcher)
+    assert len([call for call in plan.calls if call.key == layout.register_key(STREAM)]) <= 600 / 48 + 2
+    assert supervised.said == (["up", "lost"] if on_failure == "restart" else ["failed"])
+
+
+def test_a_stream_that_is_new_is_found_and_one_that_is_gone_is_forgotten(supervised: Supervised) -> None:
+    """The home is listed once a minute."""
+    stage = supervised.stage
+    supervised.watch()
+    stage.controller.deploy(stage.request(stream_id="second"))
+    supervised.watch(LIST_SECONDS + 5)
+    assert {line.stream_id for line in supervised.lines} == {STREAM, "second"}
+    for info in list(stage.store.list_objects("second/")):
+        stage.store.delete(info.key)
+    supervised.watch(LIST_SECONDS + 5)
+    assert set(supervised.watcher.sights) == {STREAM}
+
+
+def test_a_stream_that_cannot_be_read_does_not_hide_the_others(supervised: Supervised) -> None:
+    """It is said once, and looked at again. (Law 7)"""
+    stage = supervised.stage
+    stage.controller.deploy(stage.request(stream_id="second"))
+    stage.store.put(layout.register_key("second"), b"{")
+    supervised.watch(5.0)
+    supervised.die()
+    supervised.watch(20.0)
+    assert supervised.register.attempt == 2
+    assert [line.sight for line in supervised.lines if line.stream_id == "second"] == ["failed"]
+
+
+def test_an_unexpected_error_at_one_stream_does_not_end_the_watch_of_the_others(tmp_path: Path) -> None:
+    """It is said in one line, without secrets, and the stream is looked at again after a pause. (Laws 6 and 7)"""
+    store = HookedStore()
+    stage = Stage(tmp_path, store)
+    supervised = Supervised(stage)
+    secret = {"environment": {"DB_PASSWORD": "hunter22"}, "allow_literal_secrets": True}
+    stage.controller.deploy(stage.request(stream_id="second", **secret))
+    supervised.watch(5.0)
+    looks: list[float] = []
+
+    def fail(_verb: str, key: str) -> None:
+        if key == layout.register_key("second"):
+            looks.append(stage.clock.monotonic_seconds())
+            raise ZeroDivisionError("in the\nclient, with hunter22")
+
+    store.before = fail
+    supervised.die()
+    supervised.watch(130.0)
+    assert supervised.register.attempt == 2
+    lines = [line for line in supervised.lines if line.stream_id == "second"]
+    assert [line.sight for line in lines] == ["launching", "failed"]
+    assert lines[1].text.startswith("nothing was done, for now: unexpected ZeroDivisionError (test_watcher.py:")
+    assert lines[1].text.endswith("in the client, with ***")
+    assert 3 <= len(looks) <= 10
+    store.before = None
+    supervised.watch(70.0)
+    last = [line.text for line in supervised.lines if line.stream_id == "second"][-1]
+    assert not last.startswith("nothing was done")
+
+
+@pytest.mark.parametrize("absence", [one for one in ABSENCES if one != "read_only"])
+def test_a_home_that_goes_away_is_said_once_and_watched_again(tmp_path: Path, absence: Absence) -> None:
+    """A driver that dies meanwhile is restarted when the home is back; nothing is written in its place. (Law 6)"""
+    store = VanishingStore(MemoryStore())
+    stage = Stage(tmp_path, home_store=store)
+    supervised = Supervised(stage)
+    supervised.watch()
+    store.vanish(absence)
+    supervised.die()
+    clock = stage.clock
+    back_at = clock.monotonic_seconds() + 100
+
+    def is_over() -> bool:
+        if store.absence is not None and clock.monotonic_seconds() >= back_at:
+            store.come_back()
+        return clock.monotonic_seconds() >= back_at + 200
+
+    supervised.watcher.run(is_over)
+    assert (supervised.said.count("away"), supervised.said.count("back")) == (1, 1)
+    assert store.left_in_its_place() == []
+    assert supervised.register.attempt == 2
+
+
+def test_a_home_that_was_never_there_is_refused(tmp_path: Path) -> None:
+    """A single pass raises; a process that goes on says it once, and looks again. (Law 6)"""
+    stage = Stage(tmp_path)
+    lines: list[Line] = []
+    watcher = stage.controller.watcher(lines.append)
+    with pytest.raises(HomeNotFoundError):
+        watcher.tick()
+    until = stage.clock.monotonic_seconds() + 300
+    watcher.run(lambda: stage.clock.monotonic_seconds() >= until)
+    assert [line.sight for line in lines] == ["away"]
+
+
+def test_an_end_that_is_asked_for_comes_between_two_streams(stage: Stage) -> None:
+    """An act that has begun is finished, and no other begins."""
+    supervised = Supervised(stage, initial_backoff_seconds=0)
+    stage.controller.deploy(stage.request(stream_id="second", restart_policy={"on_failure": "restart"}))
+    asked: list[bool] = []
+
+    def is_over() -> bool:
+        asked.append(True)
+        return len(asked) > 2
+
+    supervised.watcher.run(is_over)
+    assert len(supervised.lines) == 1

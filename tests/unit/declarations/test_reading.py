@@ -1,0 +1,144 @@
+"""Files of streams: every problem by line, and values as they are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.declarations.reading import MOST_BYTES, DeclaredStream, read_stream, read_streams
+from airflow_streamstate.errors import InvalidRequestError
+
+WHOLE = """\
+id: flights
+application: count.py
+"""
+
+
+def written(folder: Path, text: str, name: str = "flights.yaml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def said(path: Path) -> list[str]:
+    """What is wrong with a file, without its path."""
+    found = read_stream(path)
+    assert isinstance(found, list), found
+    return [str(one).removeprefix(f"{path}") for one in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("id: flights\n", ": application: this field is missing"),
+        (
+            f"{WHOLE}upgrade:\n  alow_drain: true\n",
+            ":4: upgrade.alow_drain: there is no such field; did you mean allow_drain?",
+        ),
+        (f"{WHOLE}aplication: x.py\n", ":3: aplication: there is no such field; did you mean application?"),
+        (f"{WHOLE}zzzz: 1\n", ":3: zzzz: there is no such field; there are id, application, "),
+        (
+            f"{WHOLE}launcher: {{name: yarn, queue: x}}\n",
+            ":3: launcher.queue: there is no such field; there are name, ",
+        ),
+        (f"{WHOLE}restart: {{on_failure: restat}}\n", ":3: restart.on_failure: input should be 'restart', 'alert' or "),
+        (f"{WHOLE}state: {{partitions: 0}}\n", ":3: state.partitions: input should be greater than or equal to 1"),
+        (f"{WHOLE}conf:\n\tspark.x: 1\n", ":4: a tab is here, and YAML takes blanks alone"),
+        (f"{WHOLE}conf:\n  spark.x: 1\n  spark.x: 2\n", ":5: conf.spark.x: this field is given twice, first in line 4"),
+        ("- id: flights\n", ":1: it declares no stream: give an object with id and application"),
+        ("", ":1: it declares no stream: give an object with id and application"),
+        ("id: Flights!\napplication: x.py\n", ":1: id: "),
+        ("id: ../../etc\napplication: x.py\n", ":1: id: "),
+        (f"{WHOLE}arguments: {'[' * 3000}\n", ": it is nested too deeply"),
+        (f"{WHOLE}conf: {{a: *nothing}}\n", ":3: found undefined alias"),
+        ("id: a\n---\nid: b\n", ":2: but found another document"),
+    ],
+)
+def test_each_problem_has_its_line_and_the_nearest_name(tmp_path: Path, text: str, problem: str) -> None:
+    """A tab, a field twice, a slip of the pen, an id that leaves the home: where it stands, and what was meant."""
+    assert any(line.startswith(problem) for line in said(written(tmp_path, text))), said(written(tmp_path, text))
+
+
+def test_all_problems_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    """One run of `validate` is enough to mend a file."""
+    found = said(written(tmp_path, "id: flights\nupgrade: {warm: perhaps}\nowner: [a]\n"))
+    assert len(found) == 3
+
+
+def test_values_are_the_words_of_the_file(tmp_path: Path) -> None:
+    """Arguments and settings are the script's: ``010`` is no number eight; only a launcher's options have types."""
+    text = """
+arguments: [010, 1.10, yes, "~", 2026-01-01]
+conf: {spark.a: true, spark.b: 0x10, spark.c: "null"}
+launcher: {name: kubernetes, options: {tolerations: [{key: a, tolerationSeconds: 60}]}}
+"""
+    found = read_stream(written(tmp_path, WHOLE + text))
+    assert isinstance(found, DeclaredStream), found
+    one = found.declaration
+    assert one.arguments == ("010", "1.10", "yes", "~", "2026-01-01")
+    assert one.conf == {"spark.a": "true", "spark.b": "0x10", "spark.c": "null"}
+    assert one.launcher is not None
+    assert one.launcher.options == {"tolerations": [{"key": "a", "tolerationSeconds": 60}]}
+
+
+def test_anchors_and_merges_are_yaml_as_elsewhere(tmp_path: Path) -> None:
+    """A merged object may be overridden."""
+    text = "conf: &base {a: 1, b: 2}\nenvironment: {<<: *base, b: 3}\n"
+    found = read_stream(written(tmp_path, WHOLE + text))
+    assert isinstance(found, DeclaredStream), found
+    assert found.declaration.environment == {"a": "1", "b": "3"}
+
+
+def test_a_small_file_that_aliases_make_large_is_refused(tmp_path: Path) -> None:
+    """Before it fills the memory."""
+    lines = ["conf: &l0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"n{level}: &l{level} [{', '.join([f'*l{level - 1}'] * 10)}]" for level in range(1, 8)]
+    (problem,) = said(written(tmp_path, WHOLE + "\n".join(lines)))
+    assert "it has more than 100,000 values" in problem
+
+
+def test_json_is_read_too_and_what_is_no_text_is_refused(tmp_path: Path) -> None:
+    """JSON is YAML; other bytes, and too many of them, are one sentence."""
+    found = read_stream(written(tmp_path, '{"id": "flights", "application": "x.py", "attaches": true}', "f.json"))
+    assert isinstance(found, DeclaredStream)
+    assert found.declaration.attaches is True
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    assert said(binary) == [": it is no UTF-8"]
+    binary.write_bytes(b"x" * (MOST_BYTES + 1))
+    assert "a stream needs no more than" in said(binary)[0]
+
+
+def test_files_of_one_folder_agree(tmp_path: Path) -> None:
+    """One stream has one file; what a stream depends on is declared, and does not wait for it."""
+    written(tmp_path, WHOLE, "a.yaml")
+    written(tmp_path, WHOLE, "b.yaml")
+    written(tmp_path, "id: c\napplication: c.py\ndepends_on: d\n", "c.yaml")
+    written(tmp_path, "id: d\napplication: c.py\ndepends_on: [c]\n", "d.yaml")
+    written(tmp_path, "id: e\napplication: c.py\ndepends_on: [flight]\n", "e.yaml")
+    written(tmp_path, "id: good\napplication: c.py\n", "good.yaml")
+    (tmp_path / ".hidden.yaml").write_text("nonsense: [")
+    read = read_streams([tmp_path])
+    assert [one.stream_id for one in read.streams] == ["good"]
+    reasons = [one.reason for one in read.problems]
+    assert f"another file declares this stream: {tmp_path / 'a.yaml'}" in reasons
+    assert "no file declares the stream flight; did you mean flights?" in reasons
+    assert {"c waits for itself", "d waits for itself"} <= set(reasons)
+    with pytest.raises(InvalidRequestError, match="files of streams are wrong"):
+        read.need_all()
+
+
+def test_paths_that_hold_no_stream_are_refused(tmp_path: Path) -> None:
+    """A wrong path is no empty folder, and an empty folder no declaration."""
+    with pytest.raises(InvalidRequestError, match="no such file or folder"):
+        read_streams([tmp_path / "nowhere"])
+    with pytest.raises(InvalidRequestError, match="no file of a stream in this folder"):
+        read_streams([tmp_path])
+
+
+def test_ten_thousand_streams_are_read(tmp_path: Path) -> None:
+    """A large folder is read as a small one."""
+    for number in range(10_000):
+        (tmp_path / f"{number}.yaml").write_text(f"id: s-{number}\napplication: x.py\n")
+    assert len(read_streams([tmp_path]).need_all()) == 10_000
