@@ -238,8 +238,8 @@ class _OneStream:
 
     def made(self, found: StreamDifference) -> Applied:
         """What became of it. Raises StreamStateError."""
-        if found.step == "continue":
-            found = self._continued(found)
+        while found.step == "continue":
+            found = self._continued()
         if found.step == "refused":
             return Applied(self._stream_id, "refused", "refused", found.reason, found.deployment_id)
         if found.step == "nothing":
@@ -256,13 +256,13 @@ class _OneStream:
         self._set_policy()
         return Applied(self._stream_id, found.step, "done", "", found.deployment_id)
 
-    def _continued(self, found: StreamDifference) -> StreamDifference:
-        """After the upgrade that holds the stream has ended, also one that this declaration did not begin."""
+    def _continued(self) -> StreamDifference:
+        """How the stream differs once the upgrade that holds it has ended, also one of another declaration."""
         view = self._controller.upgrades.under_way(self._stream_id)
         if view is not None:
             self._say(self._stream_id, f"{view.upgrade_id} is under way, and is completed first")
             self._run(view)
-        return compare(self._controller, self._declared) if view is not None else found
+        return compare(self._controller, self._declared)
 
     def _run(self, view: UpgradeView) -> UpgradeView:
         return self._controller.upgrades.run(

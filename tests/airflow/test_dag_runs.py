@@ -17,7 +17,7 @@ from support.scripted_rehearsal import keep_plan
 from support.scripted_stream import QUERY
 
 pytestmark = [
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore:Using .httpx. with"),  # Airflow's in-process API server, not ours
 ]
 
@@ -27,7 +27,7 @@ def running(home: NamedHome, script: Path, *arguments: str) -> str:
     hook = home.hook()
     view = hook.client.deploy(DeployRequest("flights", script, arguments=arguments, master="local[2]"))
     hook.client.wait(
-        WaitCondition("healthy", "flights", view.deployment_id), timeout_seconds=60, poll_interval_seconds=0.1
+        WaitCondition("healthy", "flights", view.deployment_id), timeout_seconds=180, poll_interval_seconds=0.1
     )
     return view.deployment_id
 
@@ -142,7 +142,7 @@ def test_the_gate_opens_for_a_drain_that_somebody_else_ordered(
     running(scripted, script)
     hook = scripted.hook()
     hook.client.drain("flights")
-    hook.client.wait(WaitCondition("drained", "flights", "d-0001"), timeout_seconds=60, poll_interval_seconds=0.1)
+    hook.client.wait(WaitCondition("drained", "flights", "d-0001"), timeout_seconds=180, poll_interval_seconds=0.1)
     running(scripted, script, "--version", "2")
     run = run_dag("drain_gate", {"deployment_id": "d-0001"})
     assert returned(run, "drained")["snapshot_id"] == "d-0001-drained-000001"
@@ -156,7 +156,7 @@ def test_the_gate_skips_the_back_fill_where_no_drain_can_come(
     running(scripted, scripted_driver.script(tmp_path, "runs"))
     hook = scripted.hook()
     hook.client.stop("flights")
-    hook.client.wait(WaitCondition("stopped", "flights", "d-0001"), timeout_seconds=60, poll_interval_seconds=0.1)
+    hook.client.wait(WaitCondition("stopped", "flights", "d-0001"), timeout_seconds=180, poll_interval_seconds=0.1)
     run = run_dag("drain_gate")
     assert states(run) == {"drained": "skipped", "backfill": "skipped"}
 

@@ -19,7 +19,7 @@ from support.dag_results import returned, states
 from support.flights import JOBS, Flights
 
 pytestmark = [
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore:Using .httpx. with"),  # Airflow's in-process API server, not ours
 ]
 
@@ -59,7 +59,7 @@ def test_a_stream_is_retired_behind_its_last_snapshot(
     monkeypatch.setenv("RETIRED_STREAMS_MIRROR", str(tmp_path / "mirror"))
     hook = scripted.hook()
     hook.client.deploy(DeployRequest("flights", scripted_driver.script(tmp_path, "runs"), master="local[2]"))
-    hook.client.wait(WaitCondition("healthy", "flights", "d-0001"), timeout_seconds=60, poll_interval_seconds=0.1)
+    hook.client.wait(WaitCondition("healthy", "flights", "d-0001"), timeout_seconds=180, poll_interval_seconds=0.1)
     run = run_dag("retire_stream", {"reason": "moved", "delete": deletes})
     assert states(run) == {"stopped": "success", "mirrored": "success", "retired": "success"}
     snapshot_id = returned(run, "stopped")["snapshot_id"]

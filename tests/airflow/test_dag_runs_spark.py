@@ -19,7 +19,7 @@ from support.progress import files_read
 pytestmark = [
     pytest.mark.named,
     pytest.mark.spark,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore:Using .httpx. with"),  # Airflow's in-process API server, not ours
 ]
 

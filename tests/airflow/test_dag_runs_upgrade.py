@@ -16,7 +16,7 @@ from support.airflow_upgrades import run_first_version
 from support.dag_results import mapped_states, returned, states
 
 pytestmark = [
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore:Using .httpx. with"),  # Airflow's in-process API server, not ours
 ]
 

@@ -27,7 +27,7 @@ from support.progress import files_read
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore:Using .httpx. with"),  # Airflow's in-process API server, not ours
 ]
 PASSWORD, TOKEN, API_KEY = "hunter-of-password-1", "hunter-of-variable-2", "hunter-of-extra-3"

@@ -10,7 +10,7 @@ from support.chained import PER_MINUTE, ROWS, drain_in_order, feed_minutes
 from support.drivers import WINDOWED_COUNTS, Deployments
 from support.kafka_topics import Topics, spark_jars
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 SCRIPT = (
     WINDOWED_COUNTS.replace("base = sys.argv[1]", "base, servers, topic = sys.argv[1:]")

@@ -13,7 +13,7 @@ from airflow_streamstate.protocol.records import StartPlan
 from support.drivers import Deployments, Driver, wait_until
 from support.kafka_topics import Topics, row, spark_jars, sums
 
-pytestmark = [pytest.mark.named, pytest.mark.kafka, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.named, pytest.mark.kafka, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 HEAD = """
 import sys

@@ -16,7 +16,7 @@ from support.kube_cluster import NODE, KubernetesCluster
 from support.kube_stage import KubernetesStage
 from support.launches import wait_until
 
-pytestmark = [pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(900)]
 KEY = "d-0001-a0001"
 WORKS = "import time\nwhile True:\n    open({path!r}, 'a').write('x')\n    time.sleep(0.1)\n"
 

@@ -61,7 +61,7 @@ def run(query: S3AQuery, last: int) -> None:
         query.act(query.actions()[0])
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("behind", [0, 1, 3])
 def test_a_barrier_struck_in_the_window_is_always_put_again(
     checkpoints: Iterator[Checkpoint], s3_proxy: StrikingProxy, behind: int

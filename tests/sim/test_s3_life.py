@@ -63,7 +63,7 @@ def live(folder: Path, store: Store) -> Life:
     return life
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_whole_life_under_faults_loses_nothing(folder: Path, store: ServerStore, s3_proxy: StrikingProxy) -> None:
     """A tenth of all requests goes wrong in every way that there is, and nothing is lost, doubled or half there."""
     s3_proxy.weather = Weather(0.1, seed=7, mercy=True)
@@ -71,7 +71,7 @@ def test_a_whole_life_under_faults_loses_nothing(folder: Path, store: ServerStor
     assert sum(s3_proxy.weather.struck.values()) > 50
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", [60, 140, 260, 400])
 def test_a_home_that_is_gone_ends_no_driver(
     folder: Path, store: ServerStore, s3_proxy: StrikingProxy, first: int
@@ -96,7 +96,7 @@ class Outage:
         return since <= self._schedule.now_seconds < until
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("since_seconds", [1.0, 4.0, 8.0])
 def test_two_minutes_without_a_server_end_no_driver(
     folder: Path, store: ServerStore, s3_proxy: StrikingProxy, since_seconds: float
@@ -115,7 +115,7 @@ def test_two_minutes_without_a_server_end_no_driver(
     assert ends <= {UnavailableError, OutcomeUnknownError, DeadlineExceededError, ConflictError}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_policy_is_what_is_really_asked(
     folder: Path, store: ServerStore, s3_proxy: StrikingProxy, policy: dict[str, set[str]]
 ) -> None:

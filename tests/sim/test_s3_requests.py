@@ -56,7 +56,7 @@ def place(s3_proxy: StrikingProxy, folder: Path, request: pytest.FixtureRequest)
     return Place(re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()), folder, s3_proxy)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_an_hour_costs_four_thousand_requests_at_the_most(place: Place) -> None:
     """Idle; and with a snapshot every ten minutes and a drain at its end, each ordered and waited for from outside."""
     plan = make_plan(rows=40)

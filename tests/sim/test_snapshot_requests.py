@@ -107,7 +107,7 @@ def between(world: World, actor: str, first: str, last: str) -> range:
     return range(begin, end + 1)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_driver_may_die_anywhere_between_request_and_ready(calm: World, folder: Path, sweep: Sweep) -> None:
     """Around each of its writes in between: the next attempt, or the next version, is asked anew under the same id; or
     the manifest that it has left answers (Laws 2, 3; 1a.13)."""
@@ -122,7 +122,7 @@ def test_a_driver_may_die_anywhere_between_request_and_ready(calm: World, folder
     sweep(product(deaths, ("resume", "redeploy")), live)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_whoever_asks_may_die_anywhere_in_between(calm: World, folder: Path, sweep: Sweep) -> None:
     """At each of its writes: its next life goes on under the same id (Laws 1, 2, 8)."""
     window = between(calm, "controller", f"/idempotency/{REQUEST}.json", "/commands/00000001.json")

@@ -15,7 +15,7 @@ from support.sink_runs import QUICK, jars_of
 from support.sparks import IN_FULL
 from support.warm_life import Life
 
-pytestmark = [pytest.mark.sinks, pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.sinks, pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 SCRIPT = """
 import sys

@@ -14,7 +14,7 @@ from support.foreign_query import ForeignQuery
 from support.launches import wait_until
 from support.shell import Answer, Desk, desk_with, shell
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Finished, FunctionCalled, QueryStarted, Stopped
 from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 SPEAKS = (
     WINDOWED_COUNTS.replace("base = sys.argv[1]", "").replace(

@@ -9,7 +9,7 @@ import pytest
 from support.chained import PER_MINUTE, ROWS, drain_in_order, feed_minutes
 from support.drivers import WINDOWED_COUNTS, Deployments
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 SCRIPT = (
     WINDOWED_COUNTS
     + """

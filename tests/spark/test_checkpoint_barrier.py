@@ -39,7 +39,7 @@ from support.real_queries import (
     wait_until,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 OURS = "d-0001"
 
 

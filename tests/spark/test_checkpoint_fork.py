@@ -26,7 +26,7 @@ from support.real_queries import (
     wait_until,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 Plan = Callable[[Any, Path], Any]
 
 

@@ -34,7 +34,7 @@ from support.real_queries import (
     use_provider,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 Plan = Callable[[Any, Path], Any]
 PINNED_BY_4_2 = (*PINNED_BY_ALL, *PINNED_SINCE_4_2)
 

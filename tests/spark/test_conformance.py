@@ -20,7 +20,7 @@ pytest.importorskip("pyspark")
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.fast, pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.fast, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 class RealStage:

@@ -24,7 +24,7 @@ from support.launches import wait_until
 from support.shell import Answer, Desk
 from support.window_rows import WindowRows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 TESTS = Path(__file__).resolve().parents[1]
 PACKAGE_PARENT = Path(errors.__file__).resolve().parents[1]  # of the package under test, wheel or checkout

@@ -14,7 +14,7 @@ from airflow_streamstate.protocol.events import Drained
 from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of, wait_until
 from support.progress import files_read
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 SCRIPT = (
     WINDOWED_COUNTS.replace("import sys\n", "import sys\nimport pandas as pd\n", 1)

@@ -19,7 +19,7 @@ from support.launches import end_processes, living_processes
 from support.progress import files_read
 from support.window_rows import WindowRows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 COUNTS = (
     WINDOWED_COUNTS

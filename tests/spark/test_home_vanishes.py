@@ -13,7 +13,7 @@ from support.progress import files_read
 from support.shell import Desk, desk_with, shell
 from support.window_rows import WindowRows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 SCRIPT = (
     WINDOWED_COUNTS

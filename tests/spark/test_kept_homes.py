@@ -10,7 +10,7 @@ from support.kept_homes import unpacked
 from support.shell import Desk
 from support.soaked import KEYS, SCRIPT, Soak
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 WORDS = ("--healthy-batches", "2", "--healthy-deadline", "200", "--timeout", "400")
 

@@ -17,7 +17,7 @@ from airflow_streamstate.launch.processes import has_in_environment
 from airflow_streamstate.launch.spark_home import own_pyspark
 from support.launches import living_processes, nothing_left_behind, wait_for_end, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 SECRET = "tr0ub4dor-and-3"
 AWKWARD = "v w = x : y # z ! \\ \\n é€😀 \"q\" 'r' $HOME a,b"

@@ -25,7 +25,7 @@ from support.file_sink import rows_in
 from support.real_queries import Collected, Feed, local_checkpoint, read_files, run_to_end, use_provider
 from support.session_stream import SessionDriver, SessionStream
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 OURS = "d-0001"
 START_SECONDS = 1_700_000_000
 

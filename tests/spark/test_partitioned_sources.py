@@ -20,7 +20,7 @@ from airflow_streamstate.protocol.records import StartPlan
 from support.drivers import STREAM, Deployments
 from support.loopback import QuietHandler, served
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 SCRIPT = (Path(__file__).parents[2] / "dags" / "sources" / "shops.py").read_text()
 ORDERS = 60

@@ -16,7 +16,7 @@ from airflow_streamstate.snapshot.verify import verify
 from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of, wait_until
 from support.real_queries import PROVIDERS
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 TWO_QUERIES = """
 one = counts.writeStream.queryName("counts").format("json").start(base + "/out")

@@ -13,7 +13,7 @@ from support.drivers import CONF, WINDOWED_COUNTS
 from support.shell import Desk, desk_with, shell
 from support.window_rows import WindowRows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
 JOB = (

@@ -14,7 +14,7 @@ from airflow_streamstate.driver.shutdown.flush_reach import NOT_ASKED
 from airflow_streamstate.protocol.events import Drained
 from support.drivers import WINDOWED_COUNTS, Deployments, Driver, seconds_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 SCRIPT = (
     WINDOWED_COUNTS

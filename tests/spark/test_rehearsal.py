@@ -15,7 +15,7 @@ from support.file_sink import rows_in
 from support.launches import living_processes
 from support.shell import Answer, Desk, desk_with, shell
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
 HEAD = """

@@ -23,7 +23,7 @@ from support.examples import example
 from support.real_queries import Feed, read_files, run_to_end, use_provider
 from support.snapshots import QUERY, STREAM, Shelf
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 KEYS = "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE"
 VALUES = "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"
 SOURCES = "There are [1] sources in the checkpoint offsets and now there are [2]"

@@ -15,7 +15,7 @@ from support.launches import wait_until
 from support.shell import Desk, desk_with, shell
 from support.typed import Typed
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
 SCRIPT = """

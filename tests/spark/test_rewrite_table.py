@@ -20,7 +20,7 @@ from support.rewrite_record import Recorder
 from support.rewrite_table import ROWS, Row
 from support.truth_table import PROVIDER, ROCKSDB
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 IN_FULL = os.environ.get("STREAMSTATE_TRUTH") == "full"
 TRIED = tuple(row for row in ROWS if IN_FULL or row.in_ci)
 

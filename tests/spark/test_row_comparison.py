@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from airflow_streamstate.driver.spark.row_comparison import compare_folders, compare_frames
 from airflow_streamstate.protocol.rehearsals import RowComparison
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 CASES = {
     "bags": (

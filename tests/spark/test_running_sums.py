@@ -13,7 +13,7 @@ from support.launches import wait_until
 from support.running_sums import WAIT, Sums, ask
 from support.shell import desk_with
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 
 @pytest.fixture

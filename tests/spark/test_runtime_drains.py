@@ -19,7 +19,7 @@ from airflow_streamstate.protocol.events import (
 from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of, wait_until
 from support.progress import files_read
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 SEVERAL = (
     WINDOWED_COUNTS

@@ -21,7 +21,7 @@ from airflow_streamstate.protocol.records import StartPlan
 from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of, wait_until
 from support.progress import files_read
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 TO_FILES = """
 query = counts.writeStream.queryName("counts").format("json").start(base + "/out")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_streamstate.driver.spark.spark_query import SparkQueryRun, SparkWriter
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def _writer(writer: Any, path: str | None = None, table_name: str | None = None) -> SparkWriter:

@@ -23,7 +23,7 @@ from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.settings import AgentSettings
 from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 HEAD = """
 import sys, threading, time
@@ -34,7 +34,7 @@ base = sys.argv[1]
 spark = SparkSession.builder.getOrCreate()
 rows = spark.readStream.schema("t timestamp, k string, v int").option("maxFilesPerTrigger", 1).json(base + "/in")
 
-def until(is_so, seconds=60):
+def until(is_so, seconds=180):
     end = time.time() + seconds
     while not is_so():
         assert time.time() < end, "waited too long"

@@ -13,7 +13,7 @@ from support.drivers import CONF
 from support.fed_values import feed
 from support.shell import Desk, desk_with, shell
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
 FILES = {

@@ -17,7 +17,7 @@ from support.launches import wait_until
 from support.progress import files_read
 from support.shell import Answer, Desk, desk_with, shell
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 SECRET = "tr0ub4dor-and-3"
 URL_SECRET = "c0rrect-horse"

@@ -27,7 +27,7 @@ from support.real_queries import (
 )
 from support.snapshots import QUERY, Shelf, flip_byte
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 FILES = 14
 
 

@@ -19,7 +19,7 @@ from airflow_streamstate.protocol.events import Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from support.drivers import STREAM, Deployments
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 SCRIPT = """
 import sys

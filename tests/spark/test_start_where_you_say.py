@@ -20,7 +20,7 @@ from support.drivers import WINDOWED_COUNTS, Deployments, Driver, wait_until
 from support.file_sink import rows_in
 from support.window_rows import WindowRows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 POISON = -1
 FAILING = WINDOWED_COUNTS.replace(

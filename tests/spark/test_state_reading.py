@@ -29,7 +29,7 @@ from support.snapshots import Shelf
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
     pytest.mark.usefixtures("quick_jvm"),
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
 ]

@@ -14,7 +14,7 @@ from support.rewrite_lab import RewriteLab
 from support.rewrite_table import MIGRATED, ROWS, Row, migrating
 from support.truth_table import PARTITIONS, TIME_ZONE, Script
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 SUMS = next(row for row in ROWS if row.name == "aggregate, text keys: 3 to 5 partitions")
 SESSIONS = next(row for row in ROWS if row.name == "session window: 3 to 5 partitions")
 JOINED = next(row for row in ROWS if row.name == "left outer join: 3 to 5 partitions")

@@ -15,7 +15,7 @@ from support.launches import wait_until
 from support.s3_stream import SCRIPT, S3Stream
 from support.shell import Desk, desk_with, shell
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 ENDS_BY_ITSELF = SCRIPT.replace('trigger(processingTime="100 milliseconds")', "trigger(availableNow=True)")
 TIDIES_UP = f"{ENDS_BY_ITSELF}\nimport time\ntime.sleep(4)\n"

@@ -34,7 +34,7 @@ from support.truth_table import (
     processor,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 NO_SOURCE = -1
 IN_FULL = os.environ.get("STREAMSTATE_TRUTH") == "full"
 TRIED = tuple(row for row in ROWS if IN_FULL or not row.needs_workers)

@@ -13,7 +13,7 @@ from support.file_sink import rows_in
 from support.s3_stream import S3Stream
 from support.shell import Desk, desk_with, shell
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(500), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 WINDOW_ROWS = 10
 """A row each second, and windows of ten seconds."""

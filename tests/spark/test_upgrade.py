@@ -12,7 +12,7 @@ from airflow_streamstate.protocol import layout
 from support.shell import Desk
 from support.soaked import KEYS, SCRIPT, STREAM, Soak
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 WORDS = ("--healthy-batches", "2", "--healthy-deadline", "200", "--timeout", "400")
 

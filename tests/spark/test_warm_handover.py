@@ -21,7 +21,7 @@ from support.file_sink import rows_in
 from support.launches import end_processes, living_processes
 from support.warm_life import COUNTS, STREAM, Life
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.usefixtures("quick_jvm")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
 TWO_QUERIES = """
 import os

@@ -74,7 +74,7 @@ def live_with_kills(sums: Sums, kills: int, until_seconds: float = 0.0) -> int:
     return done
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_running_sums_are_exact_under_watch_through_kills_every_few_seconds(sums: Sums) -> None:
     """Each death of the driver is followed by one attempt, which goes on from the last commit; the watcher ends with
     status 0 and leaves the driver, which stays stopped once a person stops it (1a.6, Laws 1, 2, 5 and 9)."""
@@ -94,7 +94,7 @@ def test_running_sums_are_exact_after_ten_minutes_of_kills(sums: Sums) -> None:
     print(f"killed and restarted {live_with_kills(sums, 1, TEN_MINUTES)} times, {sums.fed} numbers")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_batch_that_always_fails_is_given_up_with_its_number(sums: Sums) -> None:
     """After the third failure of the same batch with the same error nothing is started any more, and watch, status,
     list and doctor say what a person can do (Law 6)."""
@@ -116,7 +116,7 @@ def test_a_batch_that_always_fails_is_given_up_with_its_number(sums: Sums) -> No
 
 
 @pytest.mark.named
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_checkpoint_that_is_lost_is_restored_from_the_newest_snapshot(sums: Sums) -> None:
     """Where the policy says so: what was written since the snapshot is undone in the sink, read again, and exact; every
     step is said (Laws 5, 9 and 14)."""

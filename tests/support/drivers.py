@@ -66,7 +66,7 @@ class Driver:
         """Everything that it printed."""
         return self.log_path.read_text() if self.log_path.exists() else ""
 
-    def exit_status(self, seconds: float = 120.0) -> int | None:
+    def exit_status(self, seconds: float = 240.0) -> int | None:
         """Its exit status, once it has ended; None where it was killed."""
         wait_until(
             lambda: self.launcher.status(self.handle).has_ended, lambda: f"the end of the driver:\n{self.log}", seconds
@@ -280,7 +280,7 @@ class Deployments:
         found = [entry.event for entry in self.control.journal(deployment_id or self.deployment_id).events()]
         return [event for event in found if isinstance(event, kind)]
 
-    def wait_event(self, kind: type[AnyEvent], driver: Driver, count: int = 1, seconds: float = 90.0) -> AnyEvent:
+    def wait_event(self, kind: type[AnyEvent], driver: Driver, count: int = 1, seconds: float = 240.0) -> AnyEvent:
         """The ``count``-th event of this kind; fails, with the driver's log, where it does not come."""
         wait_until(
             lambda: len(self.events(kind)) >= count or driver.launcher.status(driver.handle).has_ended,
@@ -308,7 +308,7 @@ class Deployments:
         names = [path.name for path in (self.checkpoint_folder(query, deployment_id) / "commits").glob("[0-9]*")]
         return sorted(int(name) for name in names)
 
-    def wait_committed(self, query: str, batch_id: int, driver: Driver, seconds: float = 90.0) -> None:
+    def wait_committed(self, query: str, batch_id: int, driver: Driver, seconds: float = 240.0) -> None:
         """Wait until that batch is committed."""
         wait_until(
             lambda: batch_id in self.committed(query) or driver.launcher.status(driver.handle).has_ended,

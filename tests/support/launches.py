@@ -57,7 +57,7 @@ def starts(base: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def wait_until(predicate: Callable[[], bool], what: str | Callable[[], str], seconds: float = 40.0) -> None:
+def wait_until(predicate: Callable[[], bool], what: str | Callable[[], str], seconds: float = 120.0) -> None:
     """Wait until it is so.
 
     Raises:
@@ -71,7 +71,7 @@ def wait_until(predicate: Callable[[], bool], what: str | Callable[[], str], sec
         time.sleep(0.02)  # noqa: TID251
 
 
-def wait_for_end(launcher: Launcher, handle: LaunchHandle, seconds: float = 40.0) -> LaunchStatus:
+def wait_for_end(launcher: Launcher, handle: LaunchHandle, seconds: float = 120.0) -> LaunchStatus:
     """The status once the driver has ended."""
     wait_until(lambda: launcher.status(handle).has_ended, f"the end of {handle}", seconds)
     return launcher.status(handle)

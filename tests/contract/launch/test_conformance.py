@@ -24,7 +24,7 @@ def stage(tmp_path: Path) -> Iterator[LocalStage]:
         yield LocalStage(tmp_path)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("promise", KEPT, ids=lambda promise: promise.__name__)
 def test_the_local_launcher_keeps_each_promise(stage: LocalStage, promise: Promise) -> None:
     """The local launcher keeps every promise of the suite (Laws 1 and 2)."""

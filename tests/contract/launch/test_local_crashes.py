@@ -63,7 +63,7 @@ def crash_everywhere(base: Path, actor: str) -> list[str]:
     return [event for number, _, event in lines if number.isdigit()]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900)
 def test_a_launcher_that_dies_anywhere_leaves_something_that_can_be_resolved(
     launcher: LocalLauncher, tmp_path: Path
 ) -> None:
@@ -83,7 +83,7 @@ def test_a_launcher_that_dies_anywhere_leaves_something_that_can_be_resolved(
             assert launcher.find(request.place) == handle
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900)
 def test_a_leading_process_that_dies_anywhere_leaves_something_that_can_be_resolved(
     launcher: LocalLauncher, tmp_path: Path
 ) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +120,34 @@ def test_the_same_change_comes_again_after_it_was_taken_back(desk: Desk) -> None
         answer, found = applied(folder)
         assert answer.status == 0, answer
         assert found[STREAM]["deployment_id"] == f"d-{number:04d}"
+
+
+def test_two_applies_at_once_are_one_change(desk: Desk) -> None:
+    """Both make the same deployment, then the same upgrade, and both end well (Laws 2, 4)."""
+    for number, conf in enumerate(({}, {"spark.x": "1"}), 1):
+        folder = declare(desk, STREAM, "proves", conf=conf)
+        words = [sys.executable, "-c", "from airflow_streamstate.cli.main import main; main()", "apply", str(folder)]
+        shells = [subprocess.Popen([*words, "--json"], stdout=subprocess.PIPE, env=dict(os.environ)) for _ in range(2)]
+        said = [json.loads(process.communicate(timeout=240)[0])["streams"] for process in shells]
+        assert [process.returncode for process in shells] == [0, 0], said
+        assert {one["deployment_id"] for (one,) in said} == {f"d-{number:04d}"}
+    assert shell("status", STREAM, "--json").json["deployment_id"] == "d-0002"
+
+
+def test_an_upgrade_under_way_is_completed_first(desk: Desk) -> None:
+    """Then the stream is compared again, and made as its file says."""
+    folder = declare(desk, STREAM, "proves")
+    assert applied(folder)[0].status == 0
+    other = script(desk.base, "proves", name="other.py")
+    begun = shell("upgrade", STREAM, "--app", other, "--no-warm", "--needs-approval", "--timeout", 5, "--json")
+    assert begun.status == 3, begun
+    assert shell("approve", STREAM, "--async", "--json").status == 0
+    declare(desk, STREAM, "proves", conf={"spark.x": "1"})
+    assert diffed(folder)[STREAM]["step"] == "continue"
+    answer, found = applied(folder)
+    assert answer.status == 0, answer
+    assert (found[STREAM]["step"], found[STREAM]["deployment_id"]) == ("upgrade", "d-0003")
+    assert diffed(folder)[STREAM]["kind"] == "unchanged"
 
 
 def test_a_canary_that_fails_keeps_all_others_as_they_are(desk: Desk) -> None:
