@@ -32,6 +32,7 @@ def get_provider_info() -> dict[str, object]:
             "operators.upgrade",
             "operators.rollback",
             "operators.rescale",
+            "operators.declared",
             "operators.export",
             "operators.verify",
             "operators.mirror",

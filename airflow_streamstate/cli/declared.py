@@ -17,10 +17,11 @@ from airflow_streamstate.cli.render import plain_table, shown
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.controller.rehearsal.planning import DEADLINE_SECONDS
 from airflow_streamstate.declarations.applying import Applied, Applying, ApplyTerms
-from airflow_streamstate.declarations.comparing import StreamDifference, compare, undeclared, with_plan
+from airflow_streamstate.declarations.comparing import StreamDifference, compare_all
 from airflow_streamstate.declarations.exporting import export_stream
 from airflow_streamstate.declarations.model import StreamDeclaration
 from airflow_streamstate.declarations.reading import read_streams
+from airflow_streamstate.errors import InvalidRequestError
 
 _COLOURS = {"new": "green", "changed": "yellow", "refused": "red", "not declared": "yellow"}
 _RESULTS = {"done": "green", "refused": "red", "failed": "red", "not begun": "yellow"}
@@ -85,16 +86,8 @@ def diff(session: ShellSession, /, paths: tuple[Path, ...], plans: bool, deadlin
     Changes nothing. Exit status 1 if a stream could not be made as its file says.
     """
     declared = read_streams(paths).need_all()
-    controller = session.controller()
-    found = []
     with session.progress("diff") as report:
-        for one in declared:
-            report(one.stream_id)
-            difference = compare(controller, one)
-            if plans and difference.step in ("upgrade", "rescale"):
-                difference = with_plan(controller, one, difference, deadline_seconds)
-            found.append(difference)
-    found += undeclared(controller, declared)
+        found = compare_all(session.controller(), declared, deadline_seconds if plans else None, report)
     session.emit({"streams": [one.to_json() for one in found]}, lambda console: _print_differences(console, found))
     return status_of_findings(is_well=all(one.kind != "refused" for one in found))
 
@@ -138,6 +131,13 @@ def _cut(text: str) -> str:
     metavar="SECONDS",
     help="Seconds that the changed streams of a wave have to stay well before the next wave.",
 )
+@option(
+    "--compared",
+    "compared_path",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="What `diff --json` printed: a stream that would be changed otherwise by now is refused.",
+)
 @option("--again", "tries_again", is_flag=True, help="Try again what the same file was refused or given up for.")
 @option(
     "--timeout",
@@ -149,7 +149,7 @@ def _cut(text: str) -> str:
     help="Seconds to wait for each deploy and each stop; for an upgrade the file has its own.",
 )
 @pass_session
-def apply(session: ShellSession, /, paths: tuple[Path, ...], **given: Any) -> int:
+def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path | None, **given: Any) -> int:
     """Make the streams of the home as their files say: deploy, upgrade, rescale, resume or stop each of them.
 
     Each change has its journal. The same command again continues what was interrupted, and changes nothing that is as
@@ -162,9 +162,21 @@ def apply(session: ShellSession, /, paths: tuple[Path, ...], **given: Any) -> in
         session.say(lambda console: console.print(shown(f"{stream_id}: {line}")))
 
     applying = Applying(session.controller, session.clock, say)
-    found = applying.apply(declared, ApplyTerms(**given))
+    compared = None if compared_path is None else _compared(compared_path)
+    found = applying.apply(declared, ApplyTerms(**given, compared=compared))
     session.emit({"streams": [one.to_json() for one in found]}, lambda console: _print_applied(console, found))
     return status_of_applied(one.result for one in found if not one.is_well)
+
+
+def _compared(path: Path) -> dict[str, StreamDifference]:
+    try:
+        streams = json.loads(path.read_bytes())["streams"]
+        found = [StreamDifference.from_json(one) for one in streams]
+    except (OSError, ValueError, KeyError, TypeError, InvalidRequestError):
+        raise InvalidRequestError(
+            "this is not what `diff` printed", path=str(path), next_step="Give the output of `streamstate diff --json`."
+        ) from None
+    return {one.stream_id: one for one in found}
 
 
 def _print_applied(console: Console, found: Sequence[Applied]) -> None:

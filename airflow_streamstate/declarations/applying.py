@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from airflow_streamstate.clock import Clock
@@ -73,6 +73,8 @@ class ApplyTerms:
         prunes: streams that no file declares are stopped.
         tries_again: try again what the same declaration was refused for.
         timeout_seconds: how long to wait for a deploy or a stop; an upgrade has its own.
+        compared: what ``diff`` said before, by stream: one that would be changed otherwise by now is refused; None:
+            each is changed as it differs now.
     """
 
     canary: str = ""
@@ -82,12 +84,14 @@ class ApplyTerms:
     prunes: bool = False
     tries_again: bool = False
     timeout_seconds: float = 600.0
+    compared: Mapping[str, StreamDifference] | None = None
 
 
 @dataclass
 class _Progress:
     """What became of the streams so far."""
 
+    canaries: Set[str]
     by_stream: dict[str, Applied] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -122,43 +126,44 @@ class Applying:
             InvalidRequestError: the terms contradict each other, or no stream has the canary's label.
             UnavailableError: the home does not answer.
         """
-        waves = self._waves(declared, terms)
-        progress, is_canary = _Progress(), bool(terms.canary)
-        for number, wave in enumerate(waves):
-            held_back = self._held_back(progress, terms, is_canary=is_canary and number > 0)
+        waves = waves_of(declared, terms)
+        applied = self.apply_waves(waves, terms, len(waves) - 1)
+        if not terms.prunes:
+            return applied
+        return [*applied, *self.prune(declared, terms, applied)]
+
+    def apply_waves(self, waves: Sequence[Sequence[DeclaredStream]], terms: ApplyTerms, last: int) -> list[Applied]:
+        """As ``apply``, up to the wave with the index ``last``: what is done already is found ``unchanged``.
+
+        Args:
+            waves: all of them; the streams of the wave ``last`` are watched, too, if another one follows.
+        """
+        progress = _Progress(_canaries((one for wave in waves for one in wave), terms))
+        for number, wave in enumerate(waves[: last + 1]):
+            held_back = self._held_back(progress, terms)
             for one in wave if held_back else ():
                 progress.add(Applied(one.stream_id, "nothing", "not begun", held_back))
             if not held_back:
                 self._run_wave(wave, terms, progress)
                 self._wait_healthy(wave, terms, progress, is_last=number == len(waves) - 1)
-        if terms.prunes:
-            self._prune(declared, terms, progress, is_canary=is_canary)
         return list(progress.by_stream.values())
 
-    def _waves(self, declared: Sequence[DeclaredStream], terms: ApplyTerms) -> list[list[DeclaredStream]]:
-        """The canary first, then waves of at most ``wave`` streams; each after those that it depends on."""
-        first = [one for one in declared if terms.canary and has_label(one, terms.canary)]
-        if terms.canary and not first:
-            raise InvalidRequestError(
-                "no stream has the label of the canary",
-                canary=terms.canary,
-                next_step="Give one stream this label, or leave out --canary.",
-            )
-        names = {one.stream_id for one in first}
-        waves = [first] if first else []
-        done = set(names)
-        left = [one for one in declared if one.stream_id not in names]
-        while left:
-            ready = [one for one in left if done.issuperset(one.declaration.depends_on)] or left[:1]
-            wave = ready[: terms.wave]
-            waves.append(wave)
-            done |= {one.stream_id for one in wave}
-            left = [one for one in left if one.stream_id not in done]
-        return waves
+    def prune(self, declared: Sequence[DeclaredStream], terms: ApplyTerms, applied: Sequence[Applied]) -> list[Applied]:
+        """Stop what no file declares; held back as any other stream by what became of the streams before."""
+        progress, controller = _Progress(_canaries(declared, terms)), self._new_controller()
+        for one in applied:
+            progress.add(one)
+        found: list[Applied] = []
+        for difference in undeclared(controller, declared):
+            known = None if terms.compared is None else terms.compared.get(difference.stream_id)
+            if difference.step != "nothing" and (terms.compared is None or (known and known.step == "stop")):
+                found.append(self._pruned(controller, difference, terms, self._held_back(progress, terms)))
+                progress.add(found[-1])
+        return found
 
-    def _held_back(self, progress: _Progress, terms: ApplyTerms, *, is_canary: bool) -> str:
+    def _held_back(self, progress: _Progress, terms: ApplyTerms) -> str:
         """Why nothing else is begun; "" for no reason."""
-        if is_canary and not all(one.is_well for one in progress.by_stream.values()):
+        if not all(one.is_well for name, one in progress.by_stream.items() if name in progress.canaries):
             return "a canary is not well"
         most = terms.stop_after_failures
         if most is not None and progress.failures >= most:
@@ -206,24 +211,42 @@ class Applying:
                     self._say(name, reason)
             self._clock.sleep(min(_LOOK_SECONDS, terms.healthy_for_seconds))
 
-    def _prune(
-        self, declared: Sequence[DeclaredStream], terms: ApplyTerms, progress: _Progress, *, is_canary: bool
-    ) -> None:
-        """Stop what no file declares; held back as any other stream."""
-        controller = self._new_controller()
-        for found in undeclared(controller, declared):
-            if found.step == "nothing":
-                continue
-            held_back = self._held_back(progress, terms, is_canary=is_canary)
-            if held_back:
-                progress.add(Applied(found.stream_id, "stop", "not begun", held_back, found.deployment_id))
-                continue
-            self._say(found.stream_id, words(found))
-            try:
-                stop(controller, found.stream_id, f"pruned-{found.deployment_id}", terms.timeout_seconds)
-                progress.add(Applied(found.stream_id, "stop", "done", "", found.deployment_id))
-            except StreamStateError as error:
-                progress.add(Applied(found.stream_id, "stop", "failed", str(error), found.deployment_id))
+    def _pruned(self, controller: Controller, found: StreamDifference, terms: ApplyTerms, held_back: str) -> Applied:
+        stream_id, deployment_id = found.stream_id, found.deployment_id
+        if held_back:
+            return Applied(stream_id, "stop", "not begun", held_back, deployment_id)
+        self._say(stream_id, words(found))
+        try:
+            stop(controller, stream_id, f"pruned-{deployment_id}", terms.timeout_seconds)
+        except StreamStateError as error:
+            return Applied(stream_id, "stop", "failed", str(error), deployment_id)
+        return Applied(stream_id, "stop", "done", "", deployment_id)
+
+
+def waves_of(declared: Sequence[DeclaredStream], terms: ApplyTerms) -> list[list[DeclaredStream]]:
+    """The canary first, then waves of at most ``wave`` streams; each after those that it depends on.
+
+    Raises:
+        InvalidRequestError: no stream has the canary's label.
+    """
+    first = [one for one in declared if terms.canary and has_label(one, terms.canary)]
+    if terms.canary and not first:
+        raise InvalidRequestError(
+            "no stream has the label of the canary",
+            canary=terms.canary,
+            next_step="Give one stream this label, or name no canary.",
+        )
+    names = {one.stream_id for one in declared}
+    done = {one.stream_id for one in first}
+    waves = [first] if first else []
+    left = [one for one in declared if one.stream_id not in done]
+    while left:
+        ready = [one for one in left if done.issuperset(names.intersection(one.declaration.depends_on))] or left[:1]
+        wave = ready[: terms.wave]
+        waves.append(wave)
+        done |= {one.stream_id for one in wave}
+        left = [one for one in left if one.stream_id not in done]
+    return waves
 
 
 class _OneStream:
@@ -240,6 +263,7 @@ class _OneStream:
         """What became of it. Raises StreamStateError."""
         while found.step == "continue":
             found = self._continued()
+        found = self._as_compared(found)
         if found.step == "refused":
             return Applied(self._stream_id, "refused", "refused", found.reason, found.deployment_id)
         if found.step == "nothing":
@@ -263,6 +287,18 @@ class _OneStream:
             self._say(self._stream_id, f"{view.upgrade_id} is under way, and is completed first")
             self._run(view)
         return compare(self._controller, self._declared)
+
+    def _as_compared(self, found: StreamDifference) -> StreamDifference:
+        """The same, or the refusal of a change that was not compared before: a person approved another one."""
+        if self._terms.compared is None or found.step in ("nothing", "refused"):
+            return found
+        before = self._terms.compared.get(self._stream_id)
+        if before is not None and before.step == "refused":
+            return before
+        if before is not None and (before.step, before.fields) == (found.step, found.fields):
+            return found
+        reason = "its file, or what runs, is another one than when it was compared; compare it again"
+        return replace(found, kind="refused", step="refused", reason=reason)
 
     def _run(self, view: UpgradeView) -> UpgradeView:
         return self._controller.upgrades.run(
@@ -356,6 +392,10 @@ def stop(controller: Controller, stream_id: str, request_id: str, timeout_second
     """Stop a stream, and wait for its end. Raises as ``Controller.stop`` and ``.wait``."""
     order = controller.stop(stream_id, request_id=request_id, reason="as its file says")
     controller.wait(WaitCondition.of(order), timeout_seconds)
+
+
+def _canaries(declared: Iterable[DeclaredStream], terms: ApplyTerms) -> Set[str]:
+    return {one.stream_id for one in declared if terms.canary and has_label(one, terms.canary)}
 
 
 def has_label(declared: DeclaredStream, label: str) -> bool:

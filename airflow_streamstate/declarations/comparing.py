@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.observation import ALIVE
@@ -14,7 +16,7 @@ from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.request.whole_version import as_follower
 from airflow_streamstate.declarations.reading import DeclaredStream
 from airflow_streamstate.declarations.versions import deploy_request, policy_of, rewrite_of, upgrade_request
-from airflow_streamstate.errors import StreamNotFoundError, StreamStateError
+from airflow_streamstate.errors import InvalidRequestError, StreamNotFoundError, StreamStateError
 from airflow_streamstate.protocol.records import Artifact
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 from airflow_streamstate.protocol.register import StreamRegister
@@ -65,6 +67,19 @@ class StreamDifference:
         """The fields."""
         return {**vars(self), "fields": [asdict(one) for one in self.fields]}
 
+    @classmethod
+    def from_json(cls, raw: object) -> StreamDifference:
+        """The inverse. Raises InvalidRequestError: this is no such difference."""
+        try:
+            return _DIFFERENCE.validate_python(raw)
+        except ValidationError:
+            raise InvalidRequestError(
+                "this is not what `diff` says of a stream", next_step="Give the JSON of `streamstate diff --json`."
+            ) from None
+
+
+_DIFFERENCE = TypeAdapter(StreamDifference)
+
 
 def compare(controller: Controller, declared: DeclaredStream) -> StreamDifference:
     """Compare a declared stream with what the home runs. Never raises for a stream that cannot be compared."""
@@ -75,6 +90,31 @@ def compare(controller: Controller, declared: DeclaredStream) -> StreamDifferenc
         return _new(controller, declared)
     except StreamStateError as error:
         return StreamDifference(stream_id, "refused", "refused", reason=str(error))
+
+
+def compare_all(
+    controller: Controller,
+    declared: Sequence[DeclaredStream],
+    plan_deadline_seconds: float | None,
+    report: Callable[[str], None] = lambda _: None,
+) -> list[StreamDifference]:
+    """How all of them differ, and what no file declares.
+
+    Args:
+        plan_deadline_seconds: each changed version is rehearsed, for so long at most; None: none is.
+        report: told each stream before it is compared.
+
+    Raises:
+        UnavailableError: the home does not answer.
+    """
+    found = []
+    for one in declared:
+        report(one.stream_id)
+        difference = compare(controller, one)
+        if plan_deadline_seconds is not None and difference.step in ("upgrade", "rescale"):
+            difference = _with_plan(controller, one, difference, plan_deadline_seconds)
+        found.append(difference)
+    return [*found, *undeclared(controller, declared)]
 
 
 def undeclared(controller: Controller, declared: Sequence[DeclaredStream]) -> list[StreamDifference]:
@@ -91,7 +131,7 @@ def undeclared(controller: Controller, declared: Sequence[DeclaredStream]) -> li
     return found
 
 
-def with_plan(
+def _with_plan(
     controller: Controller, declared: DeclaredStream, found: StreamDifference, deadline_seconds: float
 ) -> StreamDifference:
     """The difference with the verdict of a rehearsal; ``refused`` where an upgrade would be."""

@@ -65,6 +65,10 @@ class StreamStateHook(BaseHook):
     @functools.cached_property
     def client(self) -> Controller:
         """The verbs."""
+        return self.new_client()
+
+    def new_client(self) -> Controller:
+        """Another client of the same home; each thread needs its own."""
         return controller_on_this_machine(self.home, self.clock, self.requested_by)
 
     def get_conn(self) -> Controller:

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.fast
 
 DAG_IDS = [
     "approved_upgrade",
+    "declared_streams",
     "deploy_with_secrets",
     "drain_gate",
     "kept_snapshots",

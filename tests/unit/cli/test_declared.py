@@ -150,6 +150,31 @@ def test_an_upgrade_under_way_is_completed_first(desk: Desk) -> None:
     assert diffed(folder)[STREAM]["kind"] == "unchanged"
 
 
+def test_a_change_that_was_not_compared_is_refused(desk: Desk) -> None:
+    """Of a file that was edited since, and of a stream that was upgraded by hand; what was compared is made so."""
+    folder = declare(desk, STREAM, "proves")
+    declare(desk, "trains", "proves")
+    assert applied(folder)[0].status == 0
+    for name in (STREAM, "trains"):
+        declare(desk, name, "proves", conf={"spark.x": "1"})
+    compared = desk.base / "compared.json"
+    compared.write_text(shell("diff", folder, "--json", "--no-plan").out)
+    declare(desk, STREAM, "proves", conf={"spark.x": "2"})
+    answer, found = applied(folder, "--compared", compared)
+    assert (answer.status, found[STREAM]["result"], found["trains"]["result"]) == (4, "refused", "done")
+    assert "compare it again" in found[STREAM]["reason"]
+    assert shell("status", STREAM, "--json").json["deployment_id"] == "d-0001"
+    declare(desk, "trains", "proves", conf={"spark.x": "3"})
+    compared.write_text(shell("diff", folder, "--json", "--no-plan").out)
+    by_hand = ("upgrade", "trains", "--conf", "spark.x=2", "--no-warm", "--json", "--healthy-batches", 1)
+    assert shell(*by_hand).status == 0
+    found = applied(folder, "--compared", compared)[1]
+    assert (found[STREAM]["result"], found["trains"]["result"]) == ("done", "refused")
+    compared.write_text("{}")
+    wrong = shell("apply", folder, "--compared", compared, "--json")
+    assert (wrong.status, wrong.error["message"]) == (2, "this is not what `diff` printed")
+
+
 def test_a_canary_that_fails_keeps_all_others_as_they_are(desk: Desk) -> None:
     """Ten streams in waves with one bad version: nothing else is touched."""
     folder = declare(desk, STREAM, "proves", labels={"tier": "canary"})

@@ -1,0 +1,256 @@
+"""Operators on streams that files declare: what differs, and making it so, wave by wave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    BaseOperator,
+)
+
+from airflow_streamstate.controller.rehearsal.planning import DEADLINE_SECONDS
+from airflow_streamstate.declarations.applying import Applied, Applying, ApplyTerms, waves_of
+from airflow_streamstate.declarations.comparing import StreamDifference, compare_all
+from airflow_streamstate.declarations.reading import DeclaredStream, read_streams
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.hooks.refusals import told_to_airflow
+from airflow_streamstate.hooks.rendered import (
+    as_seconds,
+    optional_text,
+    optional_whole_number,
+    texts,
+    whole_number,
+    yes_or_no,
+)
+from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.operators.base import RETURN_KEY, requester_of
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+
+class StreamFilesOperator(BaseOperator):
+    """Base of the operators on files of streams; not for use by itself.
+
+    :param streams: a file or folder, or a list of them. (templated)
+    :param only: ids of streams of these files; the others are read, and left as they are. (templated)
+    :param streamstate_conn_id: the Airflow connection that names the home. (templated)
+    """
+
+    template_fields: Sequence[str] = ("streams", "only", "streamstate_conn_id")
+    ui_color = "#e8f0e4"
+
+    def __init__(
+        self,
+        *,
+        streams: str | Sequence[str],
+        only: Sequence[str] | str = (),
+        streamstate_conn_id: str = StreamStateHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.streams = streams
+        self.only = only
+        self.streamstate_conn_id = streamstate_conn_id
+
+    def declared(self) -> list[DeclaredStream]:
+        """The streams of the files. Raises InvalidRequestError."""
+        paths = [self.streams] if isinstance(self.streams, str) and not self.streams.startswith("[") else self.streams
+        only = texts(self.only, "only")
+        read = read_streams([Path(one) for one in texts(paths, "streams")])
+        if not only:
+            return list(read.need_all())
+        found = [one for one in read.streams if one.stream_id in only]
+        if missing := sorted(set(only) - {one.stream_id for one in found}):
+            read.need_all()
+            raise InvalidRequestError("no file declares this stream", stream_id=missing[0], paths=str(self.streams))
+        return found
+
+    def hook(self, context: Context) -> StreamStateHook:
+        """The hook, with the task as the requester."""
+        return StreamStateHook(str(self.streamstate_conn_id), requested_by=requester_of(context))
+
+
+class CompareStreamsOperator(StreamFilesOperator):
+    """Compare files of streams with what the home runs: new, changed, unchanged, no longer declared. Changes nothing.
+
+    Each changed version is rehearsed on a fork of its stream's state, as ``streamstate plan`` does.
+
+    Returns ``{streams, waves, text}``: of each stream ``{stream_id, kind, step, state, deployment_id, fields, reason,
+    verdict}``; the waves of ``ApplyStreamsOperator``, each ``{number, streams}``: the canary first, then waves of
+    ``wave`` streams, those that are pruned last; and all of it as Markdown, for a person.
+
+    :param rehearse: rehearse each changed version; false compares only what was declared. (templated)
+    :param rehearsal_deadline_seconds: seconds until a rehearsal is ended. (templated)
+    :param canary: a label, ``NAME`` or ``NAME=VALUE``: the streams that have it come first. (templated)
+    :param wave: how many streams are changed at a time. (templated)
+    :param prune: streams that no file declares are stopped, in the last wave. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        *StreamFilesOperator.template_fields, "rehearse", "rehearsal_deadline_seconds", "canary", "wave", "prune"
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        rehearse: bool | str = True,
+        rehearsal_deadline_seconds: float | str = DEADLINE_SECONDS,
+        canary: str = "",
+        wave: int | str = 1,
+        prune: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.rehearse = rehearse
+        self.rehearsal_deadline_seconds = rehearsal_deadline_seconds
+        self.canary = canary
+        self.wave = wave
+        self.prune = prune
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        with told_to_airflow():
+            return self._compare(context)
+
+    def _compare(self, context: Context) -> dict[str, Any]:
+        declared, hook = self.declared(), self.hook(context)
+        terms = ApplyTerms(canary=optional_text(self.canary) or "", wave=whole_number(self.wave, "wave"))
+        all_waves = waves_of(declared, terms)
+        is_rehearsed = yes_or_no(self.rehearse, "rehearse")
+        deadline = as_seconds(self.rehearsal_deadline_seconds, "rehearsal_deadline_seconds") if is_rehearsed else None
+        found = compare_all(hook.client, declared, deadline, lambda stream_id: self.log.info("%s", stream_id))
+        changed = {one.stream_id for one in found if one.step != "nothing" and one.kind != "not declared"}
+        waves = [ids for wave in all_waves if (ids := [one.stream_id for one in wave if one.stream_id in changed])]
+        # Of single streams the others are not known to be undeclared.
+        if yes_or_no(self.prune, "prune") and not texts(self.only, "only"):
+            pruned = [one.stream_id for one in found if one.kind == "not declared" and one.step != "nothing"]
+            waves += [pruned] if pruned else []
+        else:
+            found = [one for one in found if one.kind != "not declared"]
+        text = as_markdown(found)
+        self.log.info("%s", text)
+        return {
+            "streams": [one.to_json() for one in found],
+            "waves": [{"number": number, "streams": ids} for number, ids in enumerate(waves)],
+            "text": text,
+        }
+
+
+class ApplyStreamsOperator(StreamFilesOperator):
+    """Make the streams of one wave as their files say: deploy, upgrade, rescale, resume or stop each of them.
+
+    Mapped over the waves of ``CompareStreamsOperator``, one at a time. The waves before are looked at again, which
+    changes nothing if they are as declared: a canary that is not well, or too many failures, skip this task. A stream
+    that would be changed otherwise than it was compared, because its file or what runs is another one by now, is
+    refused. Idempotent: a retry continues what the try before began.
+
+    Returns ``{streams}``: of each stream of the wave ``{stream_id, step, result, reason, deployment_id, upgrade_id}``.
+    A task with a stream that is not as declared fails, with the same XCom.
+
+    :param compared: the result of ``CompareStreamsOperator``.
+    :param wave: the one of its ``waves`` to apply.
+    :param canary: unless all streams with this label are as declared, no later wave is begun. (templated)
+    :param stop_after_failures: after so many failures no later wave is begun. (templated)
+    :param healthy_for_seconds: how long the streams of a wave have to be well before the next one; 0: not watched.
+        (templated)
+    :param try_again: try again what the same file was refused or given up for. (templated)
+    :param timeout_seconds: how long to wait for a deploy or a stop; an upgrade has its own, in its file. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        *StreamFilesOperator.template_fields, "compared", "wave", "canary", "stop_after_failures",
+        "healthy_for_seconds", "try_again", "timeout_seconds",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        compared: Any,
+        wave: Any,
+        canary: str = "",
+        stop_after_failures: int | str | None = None,
+        healthy_for_seconds: float | str = 0.0,
+        try_again: bool | str = False,
+        timeout_seconds: float | str = 600.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.compared = compared
+        self.wave = wave
+        self.canary = canary
+        self.stop_after_failures = stop_after_failures
+        self.healthy_for_seconds = healthy_for_seconds
+        self.try_again = try_again
+        self.timeout_seconds = timeout_seconds
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        with told_to_airflow():
+            applied = self._apply(context)
+        result = {"streams": [one.to_json() for one in applied]}
+        for one in applied:
+            self.log.info("%s: %s %s %s", one.stream_id, one.step, one.result, one.reason)
+        bad = [one for one in applied if not one.is_well]
+        if not bad:
+            return result
+        context["ti"].xcom_push(key=RETURN_KEY, value=result)
+        said = "; ".join(f"{one.stream_id}: {one.result}: {one.reason}" for one in bad)
+        if all(one.result == "not begun" for one in applied):
+            raise AirflowSkipException(said)
+        if any(one.result == "failed" for one in bad):
+            raise AirflowException(said)
+        raise AirflowFailException(said)
+
+    def _apply(self, context: Context) -> list[Applied]:
+        declared, hook = self.declared(), self.hook(context)
+        differences = [StreamDifference.from_json(one) for one in self.compared["streams"]]
+        by_id = {one.stream_id: one for one in declared}
+        waves, number = [list(one["streams"]) for one in self.compared["waves"]], int(self.wave["number"])
+        is_pruned = {one.stream_id for one in differences if one.kind == "not declared"}
+        kept = [[by_id[name] for name in wave if name in by_id] for wave in waves if not is_pruned.issuperset(wave)]
+        if gone := sorted({name for wave in waves for name in wave} - set(by_id) - is_pruned):
+            raise InvalidRequestError("no file declares this stream any more", stream_id=gone[0])
+        healthy_for = optional_text(self.healthy_for_seconds)
+        terms = ApplyTerms(
+            canary=optional_text(self.canary) or "",
+            wave=max(1, len(waves[number])),
+            stop_after_failures=optional_whole_number(self.stop_after_failures, "stop_after_failures"),
+            healthy_for_seconds=float(healthy_for or 0.0),
+            tries_again=yes_or_no(self.try_again, "try_again"),
+            timeout_seconds=as_seconds(self.timeout_seconds, "timeout_seconds"),
+            compared={one.stream_id: one for one in differences},
+        )
+        applying = Applying(hook.new_client, hook.clock, self._say)
+        last = min(number, len(kept) - 1)
+        applied = applying.apply_waves(kept, terms, last)
+        if number >= len(kept):
+            applied = applying.prune(declared, terms, applied)
+        return [one for one in applied if one.stream_id in waves[number]]
+
+    def _say(self, stream_id: str, line: str) -> None:
+        self.log.info("%s: %s", stream_id, line)
+
+
+def as_markdown(found: Sequence[StreamDifference]) -> str:
+    """The differences for a person who approves them."""
+    touched = [one for one in found if one.step != "nothing"]
+    lines = [f"{len(touched)} of {len(found)} streams would be changed.", ""]
+    if touched:
+        lines += ["| stream | is | would | verdict of its rehearsal |", "|---|---|---|---|"]
+        lines += [f"| {one.stream_id} | {one.kind} | {one.step} | {one.verdict} |" for one in touched]
+    for one in touched:
+        lines += ["", f"**{one.stream_id}** {_plain(one.reason)}".rstrip(), *([""] if one.fields else [])]
+        lines += [
+            f"- `{each.name}`: {_plain(each.before) or '(none)'} -> {_plain(each.after) or '(none)'}"
+            for each in one.fields
+        ]
+    return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """One line that Markdown shows as it is."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")

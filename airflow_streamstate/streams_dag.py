@@ -1,0 +1,126 @@
+"""``StreamsDag``: a DAG that makes the streams of a home as files declare them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.common.compat.sdk import DAG
+from airflow.providers.standard.operators.python import ShortCircuitOperator
+
+from airflow_streamstate.declarations.reading import read_streams
+from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.operators.declared import ApplyStreamsOperator, CompareStreamsOperator
+
+_BODY = "{{ ti.xcom_pull('compare')['text'] }}"
+
+
+class StreamsDag(DAG):
+    """Compares files of streams with the home, asks a person where that is wanted, and changes wave after wave.
+
+    Tasks: ``compare``, ``waves``, ``approve`` with ``needs_approval``, and ``apply``, mapped over the waves. A stream
+    that is refused fails its task, and holds back no other but those that depend on it. An approval covers just what
+    was compared. The next run goes on with what an interrupted one left.
+
+    The files are read when a task runs, from where the DAG's file lies: with versioned bundles, in the version of the
+    run.
+
+    :param streams: a file or a folder of files; a relative path is one from the folder of the DAG's file.
+    :param only: ids of streams of these files; the others are left as they are.
+    :param streamstate_conn_id: the Airflow connection that names the home.
+    :param rehearse: rehearse each changed version on a fork of its stream's state before a person is asked.
+    :param needs_approval: wait for a person under *Required Actions* (Airflow 3.1), with all differences and verdicts.
+    :param approval_timeout: after that without an answer nothing is changed.
+    :param canary: a label, ``NAME`` or ``NAME=VALUE``: unless all streams that have it become well, nothing else is
+        touched.
+    :param wave: how many streams are changed at a time.
+    :param healthy_for_seconds: how long the streams of a wave have to be well before the next one.
+    :param stop_after_failures: after so many failures no other stream is begun.
+    :param prune: stop what no file declares; its state stays.
+
+    Other parameters are those of a DAG. ``schedule`` is None and ``max_active_runs`` 1 unless given.
+    """
+
+    def __init__(
+        self,
+        streams: str,
+        *,
+        dag_id: str = "streams",
+        only: Sequence[str] = (),
+        streamstate_conn_id: str = StreamStateHook.default_conn_name,
+        rehearse: bool = True,
+        needs_approval: bool = False,
+        approval_timeout: timedelta = timedelta(days=1),
+        canary: str = "",
+        wave: int = 1,
+        healthy_for_seconds: float = 0.0,
+        stop_after_failures: int | None = None,
+        prune: bool = False,
+        schedule: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        caller = sys._getframe(1).f_code.co_filename  # as Airflow finds the file of a DAG
+        super().__init__(
+            dag_id, schedule=schedule, **{"catchup": False, "max_active_runs": 1, "tags": {"streamstate"}, **kwargs}
+        )
+        self.fileloc = caller
+        files: dict[str, Any] = {
+            "streams": str(Path(caller).parent / streams),
+            "only": list(only),
+            "streamstate_conn_id": streamstate_conn_id,
+        }
+        with self:
+            compare = CompareStreamsOperator(
+                task_id="compare", **files, rehearse=rehearse, canary=canary, wave=wave, prune=prune
+            )
+            waves = ShortCircuitOperator(task_id="waves", python_callable=_waves, op_args=[compare.output])
+            apply = ApplyStreamsOperator.partial(
+                task_id="apply",
+                **files,
+                compared=compare.output,
+                canary=canary,
+                healthy_for_seconds=healthy_for_seconds,
+                stop_after_failures=stop_after_failures,
+                max_active_tis_per_dagrun=1,
+                map_index_template="{{ ', '.join(task.wave['streams']) }}",
+            ).expand(wave=waves.output)
+            if needs_approval:
+                waves >> _approval(dag_id, approval_timeout) >> apply
+
+    @classmethod
+    def of_each(cls, streams: str, *, dag_id: str = "streams", **kwargs: Any) -> dict[str, StreamsDag]:
+        """One DAG for each stream of the files, by its id ``DAG_ID-STREAM``; parameters as for ``StreamsDag``.
+
+        A DAG file puts them into its namespace: ``globals().update(StreamsDag.of_each("streams"))``. A stream whose
+        file has a problem has a DAG, too, whose first task says the problem.
+
+        Raises:
+            InvalidRequestError: a path is not there, cannot be read, or a folder has no file of a stream.
+        """
+        caller = sys._getframe(1).f_code.co_filename
+        read = read_streams([Path(caller).parent / streams])
+        names = {one.stream_id for one in read.streams} | {problem.path.stem for problem in read.problems}
+        found = {}
+        for name in sorted(names):
+            one = cls(str(Path(caller).parent / streams), dag_id=f"{dag_id}-{name}", only=[name], **kwargs)
+            one.fileloc = caller
+            found[one.dag_id] = one
+        return found
+
+
+def _waves(compared: dict[str, Any]) -> list[dict[str, Any]]:
+    """What ``apply`` is mapped over; with nothing in it no person is asked."""
+    return list(compared["waves"])
+
+
+def _approval(dag_id: str, timeout: timedelta) -> Any:
+    # Imported where it is asked for: before Airflow 3.1 the module refuses to be imported.
+    from airflow.providers.standard.operators.hitl import ApprovalOperator
+
+    return ApprovalOperator(
+        task_id="approve", subject=f"Change streams as {dag_id} declares them?", body=_BODY, defaults="Reject",
+        response_timeout=timeout,
+    )  # fmt: skip
