@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.options import (
@@ -39,6 +40,8 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.views import DeploymentView, StreamStatus
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
+from airflow_streamstate.declarations.reading import need_stream
+from airflow_streamstate.declarations.versions import deploy_request as declared_request
 from airflow_streamstate.launch.options import plain_options
 from airflow_streamstate.protocol.events import Noted
 from airflow_streamstate.protocol.records import LauncherChoice, StartMode
@@ -106,7 +109,14 @@ keep_running_option = option(
 
 @click.command(cls=OrderVerb, waits_until=HEALTHY)
 @stream_argument
-@option("--app", "application", required=True, metavar="PATH", help="The PySpark script, unmodified.")
+@option("--app", "application", metavar="PATH", help="The PySpark script, unmodified.")
+@option(
+    "--spec",
+    "spec_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The file of the stream, as `apply` takes it, instead of --app and what else it says.",
+)
 @option(
     "--start",
     "start_mode",
@@ -185,6 +195,7 @@ def deploy(
     start_mode: StartMode | None,
     ordering: Ordering,
     max_lag: int | None,
+    spec_path: Path | None,
     offsets_path: str | None,
     mirrors: tuple[str, ...],
     **given: Any,
@@ -197,17 +208,22 @@ def deploy(
 
     In --conf, --env and arguments env://NAME stands for a secret of this shell's environment, looked up at each launch.
     """
-    restarts = restart_policy_of(given)
-    request = deploy_request(
-        session,
-        stream_id,
-        ordering,
-        **given,
-        restart_policy=restarts,
-        start=start_mode,
-        offsets=read_offsets_file(offsets_path),
-        mirrors=tuple(dict.fromkeys(session.controller().mirrors.open(uri).uri for uri in mirrors)),
-    )
+    if spec_path is not None:
+        request = _declared_request(session, stream_id, spec_path, ordering)
+    elif given["application"] is None:
+        raise click.UsageError("Name a script by --app, or the file of a stream by --spec.")
+    else:
+        restarts = restart_policy_of(given)
+        request = deploy_request(
+            session,
+            stream_id,
+            ordering,
+            **given,
+            restart_policy=restarts,
+            start=start_mode,
+            offsets=read_offsets_file(offsets_path),
+            mirrors=tuple(dict.fromkeys(session.controller().mirrors.open(uri).uri for uri in mirrors)),
+        )
     _refuse_lag_without_wait(ordering, max_lag)
     controller = session.controller()
     said: list[DeploymentView] = []
@@ -256,6 +272,26 @@ def deploy_request(session: ShellSession, stream_id: str, ordering: Ordering, **
     }
     del given["launcher_options"]
     return DeployRequest(stream_id=stream_id, **ordering.facts, **given)
+
+
+def _declared_request(session: ShellSession, stream_id: str, path: Path, ordering: Ordering) -> DeployRequest:
+    """The request of a stream's file; beside it only the order, the wait and consents may be given."""
+    context = click.get_current_context()
+    consents: dict[str, Any] = {}
+    for parameter in context.command.params:
+        name, heading = str(parameter.name), getattr(parameter, "heading", None)
+        if name in ("stream_id", "spec_path", "max_lag") or not context.params.get(name):
+            continue
+        if heading == "Consent":
+            consents[name] = context.params[name]
+        elif context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            said = "the words after --" if heading is None else parameter.opts[0]
+            raise click.UsageError(f"--spec says all of a stream: leave out {said}, or write it into {path}.")
+    declared = need_stream(path)
+    if declared.stream_id != stream_id:
+        raise click.UsageError(f"{path} is the file of {declared.stream_id}, not of {stream_id}.")
+    request = declared_request(declared, session.home().home.uri, ordering.request_id)
+    return replace(request, reason=ordering.reason or request.reason, **consents)
 
 
 def _settings_of(session: ShellSession, named: Mapping[str, str], *, keep_running: bool) -> AgentSettings | None:

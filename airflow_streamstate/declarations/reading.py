@@ -140,6 +140,18 @@ def read_stream(path: Path) -> DeclaredStream | list[Problem]:
     return DeclaredStream(path.absolute(), declaration)
 
 
+def need_stream(path: Path) -> DeclaredStream:
+    """The stream of one file, whatever other streams it depends on.
+
+    Raises:
+        InvalidRequestError: the file has a problem.
+    """
+    read = read_stream(path)
+    if isinstance(read, list):
+        return ReadFiles(problems=tuple(read)).need_all()[0]
+    return read
+
+
 def _without_conflicts(
     found: list[DeclaredStream], problems: list[Problem]
 ) -> tuple[tuple[DeclaredStream, ...], tuple[Problem, ...]]:

@@ -278,6 +278,31 @@ def test_state_is_written_anew_only_while_a_stream_runs(desk: Desk) -> None:
     assert state() == "stopped"
 
 
+def test_deploy_takes_the_file_of_a_stream(desk: Desk) -> None:
+    """With its restart policy; what the file says is said nowhere else, and what is wrong is told by line."""
+    folder = declare(desk, STREAM, "proves", conf={"spark.x": "1"}, restart={"on_failure": "restart"}, depends_on=["z"])
+    path = folder / "flights.yaml"
+    answer = shell("deploy", STREAM, "--spec", path, "--timeout", 60, "--reason", "first", "--json")
+    assert (answer.status, answer.json["deployment_id"]) == (0, "d-0001"), answer
+    assert shell("policy", STREAM, "--json").json["on_failure"] == "restart"
+    (folder / "z.yaml").write_text("id: z\napplication: none.py\ndesired_state: stopped\n")
+    assert diffed(folder)[STREAM]["kind"] == "unchanged"
+    for words, said in (
+        (("--conf", "spark.y=1"), "leave out --conf"),
+        (("--app", "x.py"), "leave out --app"),
+        (("--", "--input"), "leave out the words after --"),
+    ):
+        refused = shell("deploy", STREAM, "--spec", path, "--json", *words)
+        assert (refused.status, said in refused.error["message"]) == (2, True), refused
+    assert "is the file of flights" in shell("deploy", "trains", "--spec", path, "--json").error["message"]
+    assert "--spec" in shell("deploy", STREAM, "--json").error["message"]
+    path.write_text("id: flights\napplication: x.py\nmastr: x\n")
+    wrong = shell("deploy", STREAM, "--spec", path, "--json")
+    assert (wrong.status, "did you mean master?" in json.dumps(wrong.error)) == (2, True)
+    gone = shell("deploy", STREAM, "--spec", folder / "none.yaml", "--json")
+    assert (gone.status, "none.yaml" in json.dumps(gone.error)) == (2, True)
+
+
 def test_diff_says_the_verdict_of_the_plan(running: Desk) -> None:
     """A version that would be refused is refused before anything is stopped: exit status 1."""
     folder = declare(running, STREAM, "needs-drain")
