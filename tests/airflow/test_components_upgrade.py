@@ -5,11 +5,13 @@ The triggerer runs in a pid namespace of its own where that can be had: it sees 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -29,6 +31,7 @@ DAGS = '''
 from datetime import timedelta
 from airflow.sdk import dag, Param
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
+from airflow_streamstate.streams_dag import StreamsDag
 
 PARAMS = {
     "stream_id": Param("s", type="string"),
@@ -51,8 +54,12 @@ def upgrading(dag_id, **more):
 
 upgrading("upgrade_deferred", deferrable=True)
 upgrading("upgrade_in_worker", deferrable=False)
+StreamsDag(
+    "streams", dag_id="declared", needs_approval=True, wave=2,
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=1)},
+)
 '''
-DAG_IDS = ("upgrade_deferred", "upgrade_in_worker", "approved_upgrade")
+DAG_IDS = ("upgrade_deferred", "upgrade_in_worker", "approved_upgrade", "declared")
 
 
 def can_be_alone() -> bool:
@@ -249,3 +256,55 @@ def test_a_person_is_asked_with_the_plan_and_heard(place: Place, answer: str, de
     if answer == "Approve":
         result = place.site.xcom("approved_upgrade", run_id, "upgrade")
         assert (result["outcome"], result["verdict"], result["mode"]) == ("upgraded", "hazardous", "drain")
+
+
+def declare(place: Place, stream_id: str, word: str, **conf: str) -> None:
+    """The file of a stream whose driver behaves so."""
+    scripted_driver.script(place.scripts / "dags", word, name=f"{word}.py")
+    values = {
+        "id": stream_id, "application": f"../{word}.py", "master": "local[1]", "conf": conf,
+        "upgrade": {"warm": False, "healthy_when": {"batches": 1, "within_seconds": 300}},
+    }  # fmt: skip
+    (place.scripts / "dags" / "streams").mkdir(exist_ok=True)
+    (place.scripts / "dags" / "streams" / f"{stream_id}.yaml").write_text(json.dumps(values))
+
+
+def approve(place: Place, run_id: str, dag_id: str = "declared") -> Any:
+    """Answer the question of a run; gives what was asked."""
+    place.wait_task(dag_id, run_id, "approve", "awaiting_input")
+    task = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/approve/-1/hitlDetails"
+    eventually(lambda: place.site.has_let_go(dag_id, run_id, "approve"), "the end of the worker", 120)
+    asked = place.site.call("GET", task)
+    place.site.call("PATCH", task, {"chosen_options": ["Approve"], "params_input": {}})
+    return asked
+
+
+@pytest.mark.named
+def test_streams_that_files_declare_are_approved_and_survive_a_killed_worker(place: Place) -> None:
+    """A worker is killed while its wave is deployed: the retry goes on. An approval covers only what was compared.
+    (Law 2)"""
+    one, two = place.unused("declared-one"), place.unused("declared-two")
+    declare(place, one, "proves")
+    declare(place, two, "late")
+    run_id = place.site.trigger("declared")
+    asked = approve(place, run_id)
+    assert f"| {one} | new | deploy |" in asked["body"]
+    place.wait_state(two, "launching", "running")
+    path = f"/dags/declared/dagRuns/{run_id}/taskInstances/apply/0"
+    pid = eventually(lambda: place.site.call("GET", path)["pid"], "the worker of apply", 60)
+    os.kill(pid, signal.SIGKILL)
+    place.site.need_success("declared", run_id, 400)
+    assert place.site.call("GET", path)["try_number"] == 2
+    statuses = {view.stream_id: view for view in place.home.hook().client.statuses()}
+    assert [(statuses[name].deployment_id, str(statuses[name].state)) for name in (one, two)] == [
+        ("d-0001", "running"), ("d-0001", "running")
+    ]  # fmt: skip
+    declare(place, one, "proves", **{"spark.x": "1"})
+    declare(place, two, "late", **{"spark.x": "1"})
+    run_id = place.site.trigger("declared")
+    place.wait_task("declared", run_id, "approve", "awaiting_input")
+    declare(place, two, "late", **{"spark.x": "2"})
+    approve(place, run_id)
+    assert place.site.wait_for_run("declared", run_id, 400) == "failed"
+    client = place.home.hook().client
+    assert (client.status(one).deployment_id, client.status(two).deployment_id) == ("d-0002", "d-0001")
