@@ -119,6 +119,7 @@ def place(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
             thread.join(10)
 
 
+@pytest.mark.named
 def test_a_stream_is_upgraded_by_schedule_by_rest_and_by_the_command(place: Place) -> None:
     """Notification to S3, sensor in the triggerer, redeploy from what was returned, healthy; thrice, and twice more."""
     site, hook = place.site, place.home.hook()

@@ -25,6 +25,7 @@ pytestmark = [
 
 
 @pytest.mark.spark
+@pytest.mark.named
 def test_a_snapshot_is_loaded_copied_and_written_as_tables(
     spark: NamedHome, run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

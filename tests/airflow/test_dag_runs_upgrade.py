@@ -50,6 +50,7 @@ def test_a_version_that_does_not_prove_itself_fails_the_task_and_the_old_one_run
     assert scripted.hook().client.status("flights").application == "first.py"
 
 
+@pytest.mark.named
 def test_many_streams_at_night(
     scripted: NamedHome, run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,7 +89,7 @@ def test_many_streams_at_night(
     ("words", "verdict", "mode", "not_replayed"),
     [
         (("needs-drain", "hazardous", "refused"), "hazardous", "drain", "the verdict is hazardous"),
-        (("changes",), "same", "restore", None),
+        pytest.param(("changes",), "same", "restore", None, marks=pytest.mark.named),
     ],
 )
 def test_a_plan_that_somebody_approved_is_made(

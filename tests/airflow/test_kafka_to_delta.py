@@ -153,6 +153,7 @@ def on_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
         yield made
 
 
+@pytest.mark.named
 def test_kafka_to_delta_is_drained_and_redeployed_under_load(
     home: NamedHome, on_cluster: Cluster, run_dag: Any, tmp_path: Path
 ) -> None:

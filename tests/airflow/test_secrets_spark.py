@@ -91,6 +91,7 @@ def open_to_others(path: str) -> bool:
     return bool(stat.S_IMODE(Path(path).stat().st_mode) & 0o077)
 
 
+@pytest.mark.named
 def test_secrets_reach_the_driver_and_nothing_else(
     spark: NamedHome, run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Life]:
     made.desk.end_drivers()
 
 
+@pytest.mark.named
 def test_controllers_that_die_at_every_stage_do_everything_once(life: Life) -> None:
     """Deploy, snapshot, stop, redeploy, drain, redeploy, and taking over from a driver that died between its sink and
     its commit: one driver per deployment, one snapshot per order, and each row comes out once (Laws 1, 2, 3; 1a.6)."""

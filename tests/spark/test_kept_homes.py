@@ -27,6 +27,7 @@ def upgrade_and_end(soak: Soak) -> None:
     assert soak.shell("audit")["ok"]
 
 
+@pytest.mark.named
 def test_a_home_with_a_finished_upgrade_goes_on() -> None:
     """Its drivers were killed: resumed, upgraded and drained."""
     with unpacked("upgraded") as base:

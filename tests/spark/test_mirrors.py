@@ -65,6 +65,7 @@ def test_a_stream_goes_on_from_its_mirrors(desk: Desk, tmp_path: Path) -> None:
     assert stream.written() == stream.expected()
 
 
+@pytest.mark.named
 def test_what_was_written_behind_the_last_copy_is_taken_out_again(desk: Desk, tmp_path: Path) -> None:
     """Home and driver are lost in full run, the output is not: the start is refused, as it would skip rows, and says
     what takes out of the sink what came after the copy. Then no row is lost, and none is doubled (Law 14)."""

@@ -116,6 +116,7 @@ def pinned(desk: Desk, deployment_id: str, setting: str) -> str:
     return conf[setting]
 
 
+@pytest.mark.named
 def test_a_stream_is_rescaled_moved_and_migrated_and_goes_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """HDFS-backed state moves to RocksDB in another number of partitions, back to the old number, through a migration
     and its inverse, and through one without a function: every row counts once in every version, each plan says what

@@ -85,6 +85,7 @@ def test_a_running_query_meets_its_barrier_and_goes_on_in_a_home_on_s3(desk: Des
     foreign.finish()
 
 
+@pytest.mark.named
 def test_a_query_that_was_killed_in_a_batch_goes_on_with_that_batch(desk: Desk, foreign: QueryOnS3) -> None:
     """The planned batch runs again over its own bounds; the original is as it was but for the barrier (1a.6)."""
     foreign.feed(3)

@@ -77,6 +77,7 @@ def desk(tmp_path: Path, proxy: StrikingProxy, monkeypatch: pytest.MonkeyPatch) 
         yield made
 
 
+@pytest.mark.named
 def test_a_whole_life_on_s3_under_strikes(desk: Desk, proxy: StrikingProxy, real_url: str) -> None:
     """Deploy, snapshot, stop, restore, drain, seed, kill -9, resume, drain: rows in are rows out (1a.3 on S3A).
 

@@ -84,6 +84,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
         yield made
 
 
+@pytest.mark.named
 def test_a_script_runs_as_it_lies_and_is_rehearsed_with_its_rows(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules beside it are pinned, those it loads on the way and ``--py-files`` too, and its paths mean the same from
     wherever a verb is called (Law 15); a version that fails on one row of the last batch is refused before anything

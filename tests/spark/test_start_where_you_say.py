@@ -168,6 +168,7 @@ def test_law_14_what_a_sink_may_hold_is_not_skipped_unasked(tmp_path: Path) -> N
         assert Counter((row["k"], row["n"], row["s"]) for row in written) == rows.expected_without(0)
 
 
+@pytest.mark.named
 def test_a_seed_begins_at_the_offsets_or_at_the_time_that_are_given(tmp_path: Path) -> None:
     """What was read is read again from there on and nothing before; refused where nobody accepted that. (Laws 5, 14)"""
     rows = Rows(tmp_path)

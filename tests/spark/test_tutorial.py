@@ -28,6 +28,7 @@ def reader(tmp_path: Path) -> Iterator[dict[str, str]]:
     subprocess.run(kill, env=environment, check=False, capture_output=True)
 
 
+@pytest.mark.named
 def test_the_tutorial_runs_as_it_stands(reader: dict[str, str], tmp_path: Path) -> None:
     """A reader who types each line gets to the end, with the window of his flight written by the drain."""
     script = "set -euo pipefail\n" + REFUSED.sub(r"\1 && false || [ $? = \2 ]", "".join(BLOCKS))

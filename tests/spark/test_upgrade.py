@@ -82,6 +82,7 @@ def test_a_bad_version_is_given_up(soak: Soak) -> None:
     assert_each_row_came_once(soak)
 
 
+@pytest.mark.named
 def test_a_version_that_needs_a_drain_takes_over_warm_and_so_does_the_one_before(soak: Soak) -> None:
     """Spark refuses the old state; the driver that found that out tries the seed, waits for the drain, and goes on. A
     rollback by hand then has the driver of the version before wait, rehearsed on the drained positions, since it cannot

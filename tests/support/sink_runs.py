@@ -98,11 +98,11 @@ QUICK: tuple[Run, ...] = (
     Run("plain", IN_FULL, _PLAIN),
     _kafka(IN_FULL, MOST),
     _delta(IN_FULL, (*MOST, "undo")),
+)
+BY_HAND: tuple[Run, ...] = (
     _delta("4.0.5", MOST),
     _iceberg("4.1.4", "1.12.0", (*MOST, "undo")),
     Run("file-4.3.0", "4.3.0", {"file": (*MOST, "new_output")}),
-)
-BY_HAND: tuple[Run, ...] = (
     _kafka(IN_FULL, ("undo",), "kafka-undone"),
     _delta(IN_FULL, UNDONE[1:], "delta-undone"),
     _delta("4.0.5", UNDONE, "delta-undone"),
