@@ -148,7 +148,7 @@ def yarn() -> Iterator[YarnCluster]:
         yield cluster
 
 
-@pytest.fixture(params=["moto", pytest.param("real", marks=pytest.mark.s3)])
+@pytest.fixture(params=[pytest.param("moto", marks=pytest.mark.moto), pytest.param("real", marks=pytest.mark.s3)])
 def s3_endpoint_url(request: pytest.FixtureRequest) -> str:
     """Each S3 server in turn."""
     return str(request.getfixturevalue(f"{request.param}_url"))

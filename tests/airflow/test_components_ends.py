@@ -89,6 +89,7 @@ def test_marking_a_task_that_waits_stops_its_stream_as_asked(place: Place, dag_i
     place.wait_state(stream_id, "stopped")
 
 
+@pytest.mark.named
 def test_a_triggerer_that_ends_stops_no_stream_and_forgets_no_wait(place: Place) -> None:
     """Rolling restarts are every day's business."""
     hook = place.home.hook()

@@ -142,6 +142,7 @@ def test_a_triggerer_that_is_restarted_in_the_middle_of_a_wait_forgets_nothing(p
     assert tasks_alone(place, stream_id, view.upgrade_id)
 
 
+@pytest.mark.named
 def test_a_driver_that_dies_is_noticed_though_the_triggerer_cannot_see_it(place: Place) -> None:
     """A worker looks itself, long before the version's time to prove itself is over; and it is rolled back."""
     if not can_be_alone():

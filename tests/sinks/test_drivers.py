@@ -97,6 +97,7 @@ def test_what_a_drain_flushes_into_a_delta_table_is_read_by_the_query_behind_it(
         drain_in_order(stream, stream.deploy(CHAIN, str(tmp_path), conf=conf))
 
 
+@pytest.mark.named
 def test_a_driver_that_waits_has_asked_the_table_before_the_barrier_and_has_left_no_trace_in_it(tmp_path: Path) -> None:
     """Not a file of the table or of the input is touched while it comes up and waits, and the table's history holds the
     old version's batches alone. After the takeover every window is there once."""

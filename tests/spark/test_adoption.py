@@ -39,6 +39,7 @@ def in_background(act: Callable[[], Answer]) -> Iterator[Future[Answer]]:
         yield pool.submit(act)
 
 
+@pytest.mark.named
 def test_a_query_that_was_killed_in_a_batch_goes_on(desk: Desk, foreign: ForeignQuery) -> None:
     """The planned batch runs again over its own bounds, with the query id and the batch ids that the sink knows
     (Laws 9 and 14; 1a.6). The original is as it was but for the barrier, and Spark refuses to start over that."""

@@ -49,6 +49,7 @@ query.awaitTermination()
 """Held where a window comes out, so in the flush alone: no row comes late enough before it."""
 
 
+@pytest.mark.named
 def test_the_batch_in_flight_is_waited_for_and_the_stream_runs_on_after_all(tmp_path: Path) -> None:
     """At one barrier for a snapshot first, from which both go on. Then the quick query stood at its barrier and is
     started again; the slow one is in its batch and loses the barrier from under it; then both drain, every row once
@@ -94,6 +95,7 @@ def test_the_batch_in_flight_is_waited_for_and_the_stream_runs_on_after_all(tmp_
             assert sorted((row["k"], row["n"], row["s"]) for row in stream.output(name)) == expected
 
 
+@pytest.mark.named
 def test_a_batch_that_is_cut_is_kept_and_run_again(tmp_path: Path) -> None:
     """``kill``: the end of the cut batch is in the snapshot, and the next attempt runs it over the same rows (1a.6)."""
     with Deployments(tmp_path) as stream:

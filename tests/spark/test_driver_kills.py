@@ -146,6 +146,7 @@ def test_a_driver_killed_in_a_batch_is_carried_on_and_drained(stage: Stage) -> N
     assert stage.rows.found() == stage.rows.expected()
 
 
+@pytest.mark.named
 def test_a_driver_killed_at_any_moment_loses_nothing(stage: Stage) -> None:
     """Killed while a batch runs, between barrier and commit, between sink and commit, between barrier and end, while a
     live and while the final snapshot is taken, and in its flush: the next attempt carries on (1a.6, 1a.7, Law 3)."""

@@ -40,6 +40,7 @@ def test_a_home_with_a_finished_upgrade_goes_on() -> None:
             Desk(base).end_drivers()
 
 
+@pytest.mark.named
 def test_a_home_in_the_middle_of_an_upgrade_goes_on() -> None:
     """The controller and its drivers were killed: the upgrade comes to its end, then another one is made."""
     with unpacked("half-upgraded") as base:

@@ -96,6 +96,7 @@ query.awaitTermination()
 )
 
 
+@pytest.mark.named
 def test_a_flush_that_fails_dies_and_is_done_at_last(tmp_path: Path) -> None:
     """Tried first: refused, and it runs on. Failed: withdrawn, stopped with its state. Ordered before a start: nothing
     is read. Killed: done by the next."""

@@ -302,6 +302,7 @@ def check_missing_manifest(mine: Mine, snapshot_id: str) -> None:
     replaced(path, body)
 
 
+@pytest.mark.named
 def test_a_script_that_was_never_meant_for_us_lives_by_the_shell(desk: Desk) -> None:
     """Two queries, foreachBatch, own checkpoints, pickled classes, a loop over isActive: rows in = rows out (1a.11)."""
     mine = Mine(desk)

@@ -511,6 +511,7 @@ def test_whole_operators_are_counted_as_the_drain_does(kept: Kept) -> None:
     assert counted_.rows == sum(table["rows"] for table in tables if table["kind"] != "timers")
 
 
+@pytest.mark.named
 def test_the_shell_reads_the_state_of_what_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver of its own, with the deployment's configuration; nothing is left of the reading, and the home is as it
     was."""

@@ -144,6 +144,7 @@ def test_a_script_finds_its_second_pass_as_fresh_as_its_first(life: Life, end: s
     wait_until(lambda: not living_processes(str(life.launch_of(view))), life.log, 60)
 
 
+@pytest.mark.named
 def test_a_driver_of_the_old_version_waits_for_the_way_back(life: Life) -> None:
     """The new version fails before its first batch; the driver that was rehearsed before the stop takes over, and each
     row is counted once (Laws 2, 9)."""

@@ -315,7 +315,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("dropDuplicates with a watermark", f'{MARKED}.dropDuplicates(["k", "t"])'),
     Operator("dropDuplicatesWithinWatermark", f'{MARKED}.dropDuplicatesWithinWatermark(["k"])', in_ci=True),
     Operator("inner join", _joined("inner")),
-    Operator("left outer join", _joined("left_outer"), in_ci=True),
+    Operator("left outer join", _joined("left_outer")),
     Operator("right outer join", _joined("right_outer")),
     Operator("full outer join", _joined("full_outer")),
     Operator("left semi join", _joined("left_semi")),

@@ -95,11 +95,11 @@ _PLAIN = {
 }
 QUICK: tuple[Run, ...] = (
     Run("file", IN_FULL, {"file": (*MOST, "new_output", "alarm", "undo"), **_TABLES}),
-    Run("plain", IN_FULL, _PLAIN),
     _kafka(IN_FULL, MOST),
     _delta(IN_FULL, (*MOST, "undo")),
 )
 BY_HAND: tuple[Run, ...] = (
+    Run("plain", IN_FULL, _PLAIN),
     _delta("4.0.5", MOST),
     _iceberg("4.1.4", "1.12.0", (*MOST, "undo")),
     Run("file-4.3.0", "4.3.0", {"file": (*MOST, "new_output")}),
