@@ -170,7 +170,8 @@ class Life:
 
     def _upgrade(self, component: Component) -> Any:
         self._wait_read(self._fed)
-        return self._in_the_middle("upgrade", component, lambda: self._until_handed_over(2), is_held=True)
+        phases = ("stopping", "started")
+        return self._in_the_middle("upgrade", component, lambda: self._until_handed_over(2, *phases), is_held=True)
 
     def _stop(self, component: Component) -> Any:
         self._wait_read(self._fed)
@@ -184,7 +185,8 @@ class Life:
 
     def _rollback(self, component: Component) -> Any:
         self._wait_read(self._fed)
-        return self._in_the_middle("rollback", component, lambda: self._until_handed_over(1), is_held=True)
+        phases = ("returning", "returned")
+        return self._in_the_middle("rollback", component, lambda: self._until_handed_over(1, *phases), is_held=True)
 
     def _drain(self, component: Component) -> Any:
         self._wait_read(self._fed)
@@ -225,15 +227,19 @@ class Life:
 
         eventually(is_there, f"the {kind}", VERB_SECONDS, every=0.05)
 
-    def _until_handed_over(self, to: int) -> None:
-        """The old version is told to stop in its batch; the next one has its first batch, and is held in that."""
-        self._until_phase("stopping")
+    def _until_handed_over(self, to: int, stopping: str, started: str) -> None:
+        """One version is told to stop in its batch; the next one has its first batch, and is held in that.
+
+        Args:
+            stopping, started: the phases of the upgrade in which that is so.
+        """
+        self._until_phase(stopping)
         self._hold(to)
         self._feed()
         self._release(self._version)
         self._version = to
         self._wait_inside(to)
-        self._until_phase("started")
+        self._until_phase(started)
 
     def _until_phase(self, phase: str) -> None:
         upgrades = self._home.hook().client.upgrades
