@@ -27,7 +27,8 @@ WAIT = ("--timeout", 300)
 SECONDS_PER_FILE = 20
 ENDED_BADLY = {"Failed", "Fenced", "DrainFailed", "QueryFailed"}
 IN_FULL = ("started anew when it ended",)
-"""The others take longer, or are this in parts; waits with a timeout and the manager are held by ``test_runtime_scripts.py``, too."""
+"""The others take longer, or are this in parts; ``test_runtime_scripts.py`` holds waits with a timeout and the manager,
+too."""
 
 
 class Shape:
