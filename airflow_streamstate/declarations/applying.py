@@ -313,7 +313,7 @@ class _OneStream:
         control = self._controller.home.control(self._stream_id)
         before = Version.of(control.spec(found.deployment_id))
         request = upgrade_request(self._declared, self._controller.home.home.uri, before)
-        request_id, earlier = self._request_id(request.digest)
+        request_id, earlier = self._request_id(request.digest, found.deployment_id)
         if earlier is not None:
             return self._of_upgrade(found, earlier, "the same declaration ended so before; --again tries it again: ")
         view = self._run(self._controller.upgrades.begin(request, request_id))
@@ -332,10 +332,11 @@ class _OneStream:
         deployment_id = self._controller.status(self._stream_id).deployment_id
         return Applied(self._stream_id, found.step, result, reason, deployment_id, view.upgrade_id)
 
-    def _request_id(self, digest: str) -> tuple[str, UpgradeView | None]:
+    def _request_id(self, digest: str, deployment_id: str) -> tuple[str, UpgradeView | None]:
         """The id for this change, and the upgrade that it was before, where that is not to be tried again.
 
-        One that ended as asked was followed by another version: the same change is a new one then.
+        One that ended as asked was followed by another version: the same change is a new one then. Unless it was of
+        this very deployment: then another caller has made it since this one compared.
         """
         for number in range(1, _MOST_TRIES):
             request_id = f"apply-{digest[:24]}-{number}"
@@ -345,7 +346,8 @@ class _OneStream:
                 return request_id, None
             if not view.is_over:
                 return request_id, None
-            if not view.is_what_was_asked and not self._terms.tries_again:
+            is_made = view.is_what_was_asked and view.state.upgrade.old_deployment_id == deployment_id
+            if is_made or (not view.is_what_was_asked and not self._terms.tries_again):
                 return request_id, view
         raise ConflictError("this change was tried too often", stream_id=self._stream_id, tries=_MOST_TRIES)
 

@@ -211,9 +211,9 @@ class ApplyStreamsOperator(StreamFilesOperator):
         by_id = {one.stream_id: one for one in declared}
         waves, number = [list(one["streams"]) for one in self.compared["waves"]], int(self.wave["number"])
         is_pruned = {one.stream_id for one in differences if one.kind == "not declared"}
-        kept = [[by_id[name] for name in wave if name in by_id] for wave in waves if not is_pruned.issuperset(wave)]
         if gone := sorted({name for wave in waves for name in wave} - set(by_id) - is_pruned):
             raise InvalidRequestError("no file declares this stream any more", stream_id=gone[0])
+        kept = [[by_id[name] for name in wave] for wave in waves if not is_pruned.issuperset(wave)]
         healthy_for = optional_text(self.healthy_for_seconds)
         terms = ApplyTerms(
             canary=optional_text(self.canary) or "",

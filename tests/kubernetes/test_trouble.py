@@ -118,8 +118,8 @@ def test_out_of_memory_is_told_with_the_memory_it_had(stage: KubernetesStage) ->
     assert "96Mi" in status.reason
 
 
-def test_a_script_that_fails_keeps_its_log(stage: KubernetesStage) -> None:
-    """Also after the node has removed the container, where the caller's folder has a copy."""
+def test_the_log_of_a_driver_that_was_killed_stays(stage: KubernetesStage) -> None:
+    """The node has removed the container by then; the caller's folder has a copy."""
     handle, _ = _working(stage)
     handle_2 = stage.launcher().launch(
         stage.request("d-0001-a0002", "import time\nprint('at work', flush=True)\ntime.sleep(600)\n")

@@ -196,6 +196,16 @@ def test_a_canary_that_fails_keeps_all_others_as_they_are(desk: Desk) -> None:
     assert (refused.status, refused.error["message"]) == (2, "no stream has the label of the canary")
 
 
+def test_a_failure_that_is_no_canarys_holds_no_other_back(desk: Desk) -> None:
+    """Once the canary is well, each stream stands for itself."""
+    folder = declare(desk, "a", "proves", labels={"tier": "canary"})
+    declare(desk, "b", "fails")
+    declare(desk, "c", "proves")
+    answer, found = applied(folder, "--canary", "tier=canary", "--timeout", 60)
+    assert answer.status == 1
+    assert {name: one["result"] for name, one in found.items()} == {"a": "done", "b": "failed", "c": "done"}
+
+
 def test_failures_and_dependencies_hold_streams_back(desk: Desk) -> None:
     """What depends on a stream that failed is not begun; after --stop-after-failures nothing is."""
     folder = declare(desk, "a", "fails")
