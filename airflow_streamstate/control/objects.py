@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.feed import FeedWriter
 from airflow_streamstate.control.presence import GuardedHome
 from airflow_streamstate.errors import (
     MalformedMessageError,
@@ -23,6 +24,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
     VersionConflictError,
 )
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import Message, from_bytes, to_bytes
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from airflow_streamstate.retry import Retry
@@ -95,12 +97,19 @@ class Memory:
 
 
 class Cells:
-    """Typed reading and writing in one store."""
+    """Typed reading and writing in one store.
 
-    def __init__(self, store: Store, clock: Clock, memory: Memory | None = None) -> None:
+    Args:
+        feed: where writes that others wait for are told; None for nowhere.
+    """
+
+    def __init__(
+        self, store: Store, clock: Clock, memory: Memory | None = None, feed: FeedWriter | None = None
+    ) -> None:
         self.store = store
         self.clock = clock
         self._memory = memory or Memory()
+        self._feed = feed
 
     @property
     def polled(self) -> Store:
@@ -146,7 +155,11 @@ class Cells:
             ObjectExistsError: another one is there.
             OutcomeUnknownError: it stayed unknown after reading back.
         """
-        body = to_bytes(value, protocol)
+        version = self._create(key, to_bytes(value, protocol))
+        self._tell(key)
+        return version
+
+    def _create(self, key: str, body: bytes) -> str:
         try:
             return self.store.create(key, body)
         except OutcomeUnknownError as unknown:
@@ -176,7 +189,11 @@ class Cells:
                 reads again must first look for its own work.
             OutcomeUnknownError: it stayed unknown after reading back.
         """
-        body = to_bytes(value, protocol)
+        new_version = self._replace(key, to_bytes(value, protocol), version)
+        self._tell(key)
+        return new_version
+
+    def _replace(self, key: str, body: bytes, version: str) -> str:
         try:
             return self.store.replace(key, body, version)
         except OutcomeUnknownError as unknown:
@@ -196,6 +213,15 @@ class Cells:
             if landed is not None and landed[0] == body:
                 return landed[1]
             raise
+
+    def _tell(self, key: str) -> None:
+        if layout.is_told_in_feed(key):
+            self.tell(layout.stream_of_key(key))
+
+    def tell(self, stream_id: str) -> None:
+        """Tell in the feed of the home that there is something new of a stream."""
+        if self._feed is not None:
+            self._feed.append(stream_id)
 
     def put(self, key: str, value: Message) -> None:
         """Write a beacon: last write wins."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.feed import FeedWriter
 from airflow_streamstate.control.journal import Journal
 from airflow_streamstate.control.objects import AnyMessage, Cells, Memory, Register, Stored, check_owner
 from airflow_streamstate.control.presence import GuardedHome, HomePresence
@@ -58,6 +59,7 @@ class StreamControl:
         home: the store of the control objects.
         presence: of the home; None accepts whatever is there as the home, until it is bound.
         memory: of the home's messages; None for one of its own.
+        feed: of the home; None where nothing is told.
     """
 
     def __init__(
@@ -67,12 +69,13 @@ class StreamControl:
         clock: Clock,
         presence: HomePresence | None = None,
         memory: Memory | None = None,
+        feed: FeedWriter | None = None,
     ) -> None:
         self.stream_id = check_stream_id(stream_id)
         self.home = home
         self.clock = clock
         self.presence = presence or HomePresence(home, clock, is_open=True)
-        self.cells = Cells(GuardedHome(self.presence), clock, memory)
+        self.cells = Cells(GuardedHome(self.presence), clock, memory, feed)
 
     # the register
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.control.feed import FeedReader, FeedWriter
 from airflow_streamstate.control.objects import Memory
 from airflow_streamstate.control.presence import GuardedHome, HomePresence
 from airflow_streamstate.control.stream import StreamControl, lost_register
@@ -66,6 +67,7 @@ class Home:
         self.home: Store = open_store(config.home_uri, options=config.s3, clock=clock, makes_root=False)
         self.presence = HomePresence(self.home, clock)
         self._memory = Memory()
+        self._feed: FeedWriter | None = FeedWriter(GuardedHome(self.presence), clock)
         self._checkpoints = self.home
         self._places: SnapshotPlaces | None = None
         if config.checkpoints_uri is not None:
@@ -93,6 +95,7 @@ class Home:
         made.home = home
         made.presence = HomePresence(home, clock)
         made._memory = Memory()
+        made._feed = None
         made._checkpoints = checkpoints
         made._places = None if open_place is None else SnapshotPlaces(checkpoints, open_place, clock)
         made._is_for_spark = True
@@ -188,7 +191,11 @@ class Home:
         if begins and not self.is_there():
             self.presence.refuse_to_begin()
             return StreamControl(self.home, stream_id, self.clock)
-        return StreamControl(self.home, stream_id, self.clock, self.presence, self._memory)
+        return StreamControl(self.home, stream_id, self.clock, self.presence, self._memory, self._feed)
+
+    def feed_reader(self) -> FeedReader:
+        """A reader of what is written in this home, for one process."""
+        return FeedReader(self.home, self.clock)
 
     @property
     def guarded(self) -> Store:

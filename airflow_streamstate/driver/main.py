@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.control.bell import OF_DRIVER, TO_DRIVER
-from airflow_streamstate.control.presence import HomePresence
+from airflow_streamstate.control.feed import FeedWriter
+from airflow_streamstate.control.presence import GuardedHome, HomePresence
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.driver.agent.agent import Agent
 from airflow_streamstate.driver.agent.supervisor import Supervisor
@@ -343,7 +344,8 @@ def _open_stores(config: DriverConfig, clock: Clock) -> tuple[StreamControl, Sto
     presence = HomePresence(home, clock, is_expected=True)
     if config.home_id is not None:
         check_home(presence, config.home_id)
-    return StreamControl(home, config.stream_id, clock, presence), checkpoints
+    feed = FeedWriter(GuardedHome(presence), clock)
+    return StreamControl(home, config.stream_id, clock, presence, feed=feed), checkpoints
 
 
 def _become_attempt(

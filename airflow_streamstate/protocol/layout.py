@@ -25,6 +25,41 @@ def home_key() -> str:
     return "home.json"
 
 
+FEED_FOLDER = "home.feed"
+"""What was written of which stream, in the order of time; no valid stream id, as ``home_key``."""
+
+
+def feed_folder(period: str) -> str:
+    """The entries that were appended to the feed of the home within one period."""
+    return f"{FEED_FOLDER}/{period}"
+
+
+def feed_key(period: str, stream_id: str, mark: str) -> str:
+    """One entry: the key says all."""
+    return f"{feed_folder(period)}/{stream_id}~{mark}"
+
+
+def stream_of_feed(key: str) -> str:
+    """The stream of an entry of the feed."""
+    return key.rpartition("/")[2].partition("~")[0]
+
+
+def is_told_in_feed(key: str) -> bool:
+    """Whether a write of this key may end a wait, or be news of its stream."""
+    return _TOLD.fullmatch(key) is not None
+
+
+def stream_of_key(key: str) -> str:
+    """The stream of one of its keys."""
+    return key.partition("/")[0]
+
+
+_TOLD = re.compile(
+    r"[^/]+/(stream\.json|deployments/[^/]+/events/[^/]+|upgrades/[^/]+/steps/[^/]+"
+    r"|rehearsals/[^/]+/(verdict|waiting)\.json)"
+)
+
+
 def register_key(stream_id: str) -> str:
     return f"{stream_id}/stream.json"
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
 from airflow.providers.common.compat.sdk import AirflowNotFoundException
@@ -27,6 +29,7 @@ from airflow_streamstate.hooks.refusals import is_retryable
 from airflow_streamstate.hooks.streamstate import controller_on_this_machine
 from airflow_streamstate.protocol.codec import parse_time
 from airflow_streamstate.triggers.events import EventContent
+from airflow_streamstate.triggers.watcher import StreamWatcher
 
 T = TypeVar("T")
 
@@ -131,16 +134,24 @@ class StreamStateTrigger(BaseTrigger):
     async def _watched(self, watch: WaitCondition) -> EventContent:
         try:
             controller = await self._controller()
-            while True:
-                seen = await self._look(controller, watch)
-                if seen.outcome != "pending":
-                    return EventContent(seen.outcome, watch, seen.result, seen.error)
-                if self.deadline_at is not None and SYSTEM_CLOCK.now() >= parse_time(self.deadline_at):
-                    error = await _in_pool(controller.out_of_time, watch, self.deadline_at)
-                    return EventContent("deadline", watch, error=error)
-                await asyncio.sleep(self.poll_interval_seconds * (0.9 + 0.2 * SYSTEM_CLOCK.jitter()))
+            with _watcher_of(controller).turn(watch.stream_id, self.poll_interval_seconds) as turn:
+                while True:
+                    turn.begin_look()
+                    seen = await self._look(controller, watch)
+                    if seen.outcome != "pending":
+                        return EventContent(seen.outcome, watch, seen.result, seen.error)
+                    left_seconds = self._left_seconds()
+                    if left_seconds <= 0:
+                        error = await _in_pool(controller.out_of_time, watch, self.deadline_at)
+                        return EventContent("deadline", watch, error=error)
+                    await turn.pause(left_seconds)
         except StreamStateError as error:
             return EventContent("over", watch, error=error)
+
+    def _left_seconds(self) -> float:
+        if self.deadline_at is None:
+            return math.inf
+        return (parse_time(self.deadline_at) - SYSTEM_CLOCK.now()).total_seconds()
 
     async def _look(self, controller: Controller, watch: WaitCondition) -> WaitResult:
         try:
@@ -175,6 +186,18 @@ async def _fetched(conn_id: str) -> Fetched:
 def _controller_of(config: HomeConfig) -> Controller:
     # One per home: a thousand triggers share its connections.
     return controller_on_this_machine(Home(config, SYSTEM_CLOCK), SYSTEM_CLOCK, "airflow triggerer")
+
+
+_WATCHERS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, StreamWatcher]] = WeakKeyDictionary()
+
+
+def _watcher_of(controller: Controller) -> StreamWatcher:
+    """The one watcher of a controller's home, in this event loop."""
+    known = _WATCHERS.setdefault(asyncio.get_running_loop(), {})
+    found = known.get(id(controller))
+    if found is None:
+        found = known[id(controller)] = StreamWatcher(controller.home.feed_reader(), SYSTEM_CLOCK, _in_pool)
+    return found
 
 
 def _begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -122,6 +122,7 @@ class Agent:
             self._periodic.take_if_due()
         if self._heart.has_news():
             self._beat()
+            attempt.control.cells.tell(attempt.stream_id)
         attempt.reporter.flush()
         status = end_overdue_script(attempt)
         if status is not None:

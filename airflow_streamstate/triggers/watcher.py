@@ -1,0 +1,116 @@
+"""``StreamWatcher``: when each wait in a triggerer looks at its stream, one for all waits of a home.
+
+Few waits look at their own pace. Where there are many, each looks when the feed of the home names its stream, and
+seldom otherwise: one listing every two seconds serves a thousand streams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.feed import FeedReader
+from airflow_streamstate.errors import StreamStateError
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+InPool = Callable[..., Awaitable[Any]]
+LOOKS_PER_MINUTE = 240
+"""So many looks that no entry of the feed asked for, of all waits together; each costs about three calls of the store."""
+FEED_SECONDS = 2.0
+TIDY_SECONDS = 600.0
+
+
+class Turn:
+    """The turn of one wait: see ``StreamWatcher.turn``."""
+
+    def __init__(self, watcher: StreamWatcher, poll_interval_seconds: float) -> None:
+        self._watcher = watcher
+        self._poll_interval_seconds = poll_interval_seconds
+        self._is_due = asyncio.Event()
+
+    def call(self) -> None:
+        """There is something to see."""
+        self._is_due.set()
+
+    def begin_look(self) -> None:
+        """Forget what was called before; a call from now on counts for the next pause."""
+        self._is_due.clear()
+
+    async def pause(self, at_most_seconds: float) -> None:
+        """Wait until the next look is due, or for so long."""
+        seconds = min(self._watcher.pause_seconds(self._poll_interval_seconds), at_most_seconds)
+        try:
+            await asyncio.wait_for(self._is_due.wait(), seconds)
+        except TimeoutError:
+            return
+
+
+class StreamWatcher:
+    """Says when each wait of a home has its next look. For one event loop.
+
+    It writes nothing but the removal of old entries of the feed, and does without that where it may not.
+
+    Args:
+        feed: of the home.
+        in_pool: runs a call of the store outside of the event loop.
+    """
+
+    def __init__(self, feed: FeedReader, clock: Clock, in_pool: InPool) -> None:
+        self._feed = feed
+        self._clock = clock
+        self._in_pool = in_pool
+        self._turns: dict[str, set[Turn]] = {}
+        self._reading: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def turn(self, stream_id: str, poll_interval_seconds: float) -> Iterator[Turn]:
+        """The turn of one wait, from before its first look to its end.
+
+        Args:
+            poll_interval_seconds: between two looks, where few waits share the home.
+        """
+        turn = Turn(self, poll_interval_seconds)
+        self._turns.setdefault(stream_id, set()).add(turn)
+        try:
+            yield turn
+        finally:
+            self._turns[stream_id].discard(turn)
+            if not self._turns[stream_id]:
+                del self._turns[stream_id]
+
+    def pause_seconds(self, poll_interval_seconds: float) -> float:
+        """How long a wait pauses that no entry of the feed calls."""
+        shared_seconds = 60.0 * sum(map(len, self._turns.values())) / LOOKS_PER_MINUTE
+        if shared_seconds > poll_interval_seconds:
+            self._read_on()
+        return max(poll_interval_seconds, shared_seconds) * (0.9 + 0.2 * self._clock.jitter())
+
+    def _read_on(self) -> None:
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.get_running_loop().create_task(self._read())
+
+    async def _read(self) -> None:
+        """Read the feed while any wait is there."""
+        is_away, tidied_at = False, -TIDY_SECONDS
+        while self._turns:
+            try:
+                news = await self._in_pool(self._feed.news)
+            except StreamStateError as error:
+                if not is_away:
+                    log.warning("The feed of the home does not answer; each wait looks at its own pace: %s", error)
+                is_away, news = True, set()
+            else:
+                is_away = False
+            for stream_id in news:
+                for turn in self._turns.get(stream_id, ()):
+                    turn.call()
+            now = self._clock.monotonic_seconds()
+            if now - tidied_at >= TIDY_SECONDS:
+                tidied_at = now
+                await self._in_pool(self._feed.tidy)
+            await asyncio.sleep(FEED_SECONDS)
