@@ -17,6 +17,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import StreamStateError
 from benchmarks import (
     agent,
+    deferred,
     drain,
     drain_gap,
     driver_hour,
@@ -60,6 +61,7 @@ BENCHMARKS = {
         verify,
         agent,
         watch,
+        deferred,
         plan_comparison,
     )
 } | {

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 InPool = Callable[..., Awaitable[Any]]
 LOOKS_PER_MINUTE = 240
-"""So many looks that no entry of the feed asked for, of all waits together; each costs about three calls of the store."""
+"""Looks of all waits together that no entry of the feed asked for; each costs about three calls of the store."""
 FEED_SECONDS = 2.0
 TIDY_SECONDS = 600.0
 
