@@ -33,6 +33,7 @@ from airflow_streamstate.controller.request.resolved_request import resolve_requ
 from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.controller.snapshots import Snapshots
 from airflow_streamstate.controller.state_reader.readings import Readings
+from airflow_streamstate.controller.stream_events import StreamEvents
 from airflow_streamstate.controller.supervise.supervision import Supervision
 from airflow_streamstate.controller.supervise.watcher import Line, Watcher
 from airflow_streamstate.controller.upgrade.tools import UpgradeVerbs
@@ -91,6 +92,7 @@ class Controller:
             self._context, UpgradeVerbs(self._attempts, self._deployer, self._orders, self._waits, self.plans)
         )
         self.supervision = Supervision(self._context, self._attempts, self.upgrades)
+        self.stream_events = StreamEvents(self._context)
         self._waits.add("rehearsed", self._look_at_rehearsal)
         self._waits.add("upgrade", self._look_for_upgrade_work)
         self._waits.add("free", self._look_for_no_upgrade)

@@ -1,37 +1,23 @@
-"""``StreamStateTrigger``: waits in the triggerer for every condition of operators and sensors.
-
-The store is synchronous, so all triggers of a triggerer look at it in one bounded pool of threads; the event loop never
-waits for a disk or a network.
-"""
+"""``StreamStateTrigger``: waits in the triggerer for every condition of operators and sensors."""
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import math
-from collections.abc import AsyncIterator, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from collections.abc import AsyncIterator
+from typing import Any
 
-from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
-from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition, WaitResult
-from airflow_streamstate.errors import InvalidRequestError, StreamStateError
-from airflow_streamstate.hooks.connection import Fetched, aws_conn_id_of, home_config
+from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.hooks.ending import end_watched
 from airflow_streamstate.hooks.refusals import is_retryable
-from airflow_streamstate.hooks.streamstate import controller_on_this_machine
 from airflow_streamstate.protocol.codec import parse_time
 from airflow_streamstate.triggers.events import EventContent
-from airflow_streamstate.triggers.watcher import StreamWatcher
-
-T = TypeVar("T")
+from airflow_streamstate.triggers.triggerer import begun, controller_of, in_pool, watcher_of
 
 HEARD_SECONDS = 6.0
 """No trigger fires earlier after the deferral: the scheduler may take so long to see that the worker has ended. Airflow
@@ -40,9 +26,6 @@ instance's state attribute is queued": apache/airflow#67287, #72716; the same in
 HEARD_SHARE = 5.0
 """The same wait as a multiple of the triggerer's own delay: on a busy machine the scheduler is as slow."""
 MAX_HEARD_SECONDS = 120.0
-POOL_THREADS = 32
-_POOL = ThreadPoolExecutor(max_workers=POOL_THREADS, thread_name_prefix="streamstate")
-_IN_PROGRESS: set[asyncio.Task[Any]] = set()  # asyncio itself holds its tasks weakly
 
 
 class StreamStateTrigger(BaseTrigger):
@@ -93,7 +76,7 @@ class StreamStateTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         # Shielded: asgiref may lose the message of a cancellation, by which alone Airflow tells a user's act from the
         # end of a triggerer.
-        watched = _begun(self._watched_long_enough(WaitCondition.from_json(self.watch)))
+        watched = begun(self._watched_long_enough(WaitCondition.from_json(self.watch)))
         try:
             content = await asyncio.shield(watched)
         finally:
@@ -107,13 +90,13 @@ class StreamStateTrigger(BaseTrigger):
         order may take longer.
         """
         if self.on_kill_action != "leave":
-            await asyncio.shield(_begun(self._end_as_asked()))
+            await asyncio.shield(begun(self._end_as_asked()))
 
     async def _end_as_asked(self) -> None:
         watch = WaitCondition.from_json(self.watch)
         try:
-            controller = await self._controller()
-            said = await _in_pool(end_watched, controller, self.on_kill_action, watch)
+            controller = await controller_of(self.streamstate_conn_id)
+            said = await in_pool(end_watched, controller, self.on_kill_action, watch)
         except StreamStateError as error:
             self.log.error("The task was ended, and its %s was not ordered: %s", self.on_kill_action, error)  # noqa: TRY400
         else:
@@ -133,8 +116,8 @@ class StreamStateTrigger(BaseTrigger):
 
     async def _watched(self, watch: WaitCondition) -> EventContent:
         try:
-            controller = await self._controller()
-            with _watcher_of(controller).turn(watch.stream_id, self.poll_interval_seconds) as turn:
+            controller = await controller_of(self.streamstate_conn_id)
+            with watcher_of(controller).turn(watch.stream_id, self.poll_interval_seconds) as turn:
                 while True:
                     turn.begin_look()
                     seen = await self._look(controller, watch)
@@ -142,7 +125,7 @@ class StreamStateTrigger(BaseTrigger):
                         return EventContent(seen.outcome, watch, seen.result, seen.error)
                     left_seconds = self._left_seconds()
                     if left_seconds <= 0:
-                        error = await _in_pool(controller.out_of_time, watch, self.deadline_at)
+                        error = await in_pool(controller.out_of_time, watch, self.deadline_at)
                         return EventContent("deadline", watch, error=error)
                     await turn.pause(left_seconds)
         except StreamStateError as error:
@@ -155,57 +138,14 @@ class StreamStateTrigger(BaseTrigger):
 
     async def _look(self, controller: Controller, watch: WaitCondition) -> WaitResult:
         try:
-            return await _in_pool(controller.advance, watch)
+            return await in_pool(controller.advance, watch)
         except StreamStateError as error:
             if not is_retryable(error):
                 raise
             self.log.warning("This look went wrong, which says nothing about the stream: %s", error)
             return PENDING
 
-    async def _controller(self) -> Controller:
-        fetched = await _fetched(self.streamstate_conn_id)
-        aws_conn_id = aws_conn_id_of(fetched)
-        aws = await _fetched(aws_conn_id) if aws_conn_id else None
-        return await _in_pool(_controller_of, home_config(fetched, aws))
-
 
 def seconds_until_heard(delay_seconds: float) -> float:
     """The least time from a deferral to its event, for a triggerer that began ``delay_seconds`` after the deferral."""
     return min(max(HEARD_SECONDS, HEARD_SHARE * delay_seconds), MAX_HEARD_SECONDS)
-
-
-async def _fetched(conn_id: str) -> Fetched:
-    try:
-        connection = await get_async_connection(conn_id)
-    except AirflowNotFoundException:
-        raise InvalidRequestError("there is no such connection", conn_id=conn_id) from None
-    return Fetched(connection, await get_async_extra_dejson(connection))
-
-
-@functools.lru_cache(maxsize=64)
-def _controller_of(config: HomeConfig) -> Controller:
-    # One per home: a thousand triggers share its connections.
-    return controller_on_this_machine(Home(config, SYSTEM_CLOCK), SYSTEM_CLOCK, "airflow triggerer")
-
-
-_WATCHERS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, StreamWatcher]] = WeakKeyDictionary()
-
-
-def _watcher_of(controller: Controller) -> StreamWatcher:
-    """The one watcher of a controller's home, in this event loop."""
-    known = _WATCHERS.setdefault(asyncio.get_running_loop(), {})
-    found = known.get(id(controller))
-    if found is None:
-        found = known[id(controller)] = StreamWatcher(controller.home.feed_reader(), SYSTEM_CLOCK, _in_pool)
-    return found
-
-
-def _begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    task = asyncio.get_running_loop().create_task(work)
-    _IN_PROGRESS.add(task)
-    task.add_done_callback(_IN_PROGRESS.discard)
-    return task
-
-
-async def _in_pool(call: Callable[..., T], *arguments: Any) -> T:
-    return await asyncio.get_running_loop().run_in_executor(_POOL, functools.partial(call, *arguments))

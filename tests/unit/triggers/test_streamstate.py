@@ -34,7 +34,7 @@ from support.airflow_streams import CONN_ID, NamedHome
 from support.fake_clock import FakeClock
 
 WATCH = WaitCondition("drained", "flights", "d-0001")
-AIRFLOWS_LOOKUP = "airflow_streamstate.triggers.streamstate.get_async_connection"
+AIRFLOWS_LOOKUP = "airflow_streamstate.triggers.triggerer.get_async_connection"
 
 
 def trigger(watch: WaitCondition = WATCH, seconds: float = 30.0, **more: Any) -> StreamStateTrigger:

@@ -1,0 +1,225 @@
+"""What happened to a stream as a whole: read from its journals, so that nothing is lost while no reader runs.
+
+The journals of its deployments and upgrades are the record. What no journal says (a driver that died without a word, a
+first commit, restarts given up) is seen from the present state, and told once by the cursor of the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.control.upgrades import UpgradeJournal, UpgradeState
+from airflow_streamstate.controller.context import ControllerContext
+from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.wait.waiting import is_healthy
+from airflow_streamstate.controller.wait.watching import redacted
+from airflow_streamstate.errors import DataError
+from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import (
+    TERMINAL_EVENTS,
+    Claimed,
+    Drained,
+    Failed,
+    Finished,
+    QueryFailed,
+    SnapshotReady,
+    Stopped,
+)
+from airflow_streamstate.protocol.ids import order_of
+from airflow_streamstate.protocol.stream_events import StreamCursor, StreamEvent, StreamEventKind
+from airflow_streamstate.protocol.upgrades import Upgrade
+
+UPGRADES_REMEMBERED = 20
+CLOCKS_DIFFER = timedelta(hours=1)
+"""Of two controllers that requested upgrades one after the other."""
+
+
+class StreamEvents:
+    """Reads the events of streams, each reader with a cursor of its own."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+
+    def present(self, stream_id: str) -> StreamCursor:
+        """The cursor behind all that has happened; raises as ``since``."""
+        control = self._context.home.need_stream(stream_id)
+        seen = self._context.observer.observe(stream_id)
+        begin = StreamCursor(seen.deployment_id, 0, 0, has_ended=False)
+        reader = _Reader(control, seen, begin, UpgradeJournal(control))
+        list(reader.read(self._context))
+        return reader.cursor
+
+    def since(self, stream_id: str, cursor: StreamCursor) -> tuple[list[StreamEvent], StreamCursor]:
+        """What happened after the cursor, in order, and the cursor behind it.
+
+        Raises:
+            StreamNotFoundError: there is no such stream.
+            DataError: a record of it cannot be read.
+            UnavailableError: the home does not answer.
+        """
+        control = self._context.home.need_stream(stream_id)
+        seen = self._context.observer.observe(stream_id)
+        reader = _Reader(control, seen, cursor, UpgradeJournal(control))
+        return list(reader.read(self._context)), reader.cursor
+
+
+@dataclass
+class _Reader:
+    """One reading: the cursor moves with what is read."""
+
+    control: StreamControl
+    seen: Observation
+    cursor: StreamCursor
+    upgrades: UpgradeJournal
+
+    def read(self, context: ControllerContext) -> Iterator[StreamEvent]:
+        current = self.seen.deployment_id
+        has_moved = self.cursor.deployment_id != current
+        if has_moved:
+            for deployment_id in self._passed(current):
+                passed = context.observer.observe(self.seen.stream_id, deployment_id)
+                yield from self._of_journal(passed)
+                yield from self._left_silently(passed)
+        yield from self._of_journal(self.seen)
+        yield from self._of_state()
+        yield from self._of_upgrades()
+
+    def _passed(self, current: str) -> list[str]:
+        """The deployments from the cursor's on that are not current any more."""
+        first, last = order_of(self.cursor.deployment_id), order_of(current)
+        return [one for one in self.control.deployment_ids() if first <= order_of(one) < last]
+
+    def _of_journal(self, seen: Observation) -> Iterator[StreamEvent]:
+        if seen.deployment_id != self.cursor.deployment_id:
+            self.cursor = replace(
+                self.cursor, deployment_id=seen.deployment_id, number=0, attempt=0, has_ended=False, told=()
+            )
+        for entry in seen.events:
+            if entry.number <= self.cursor.number:
+                continue
+            self.cursor = replace(self.cursor, number=entry.number)
+            if entry.event is not None:
+                yield from self._of_event(seen, entry.event, entry.number)
+
+    def _of_event(self, seen: Observation, event: Event, number: int) -> Iterator[StreamEvent]:
+        if isinstance(event, Claimed):
+            if event.attempt > 1:
+                yield from self._left_silently(seen)
+            self.cursor = replace(self.cursor, attempt=event.attempt, has_ended=False, told=())
+        elif isinstance(event, TERMINAL_EVENTS):
+            self.cursor = replace(self.cursor, has_ended=True)
+        for kind, text, facts in _told_by(event):
+            yield StreamEvent(
+                f"{event.stream_id}/{event.deployment_id}/{number}/{kind}", kind, event.stream_id, event.deployment_id,
+                event.at, redacted(seen, text), {"attempt": event.attempt, **facts},
+            )  # fmt: skip
+
+    def _left_silently(self, seen: Observation) -> Iterator[StreamEvent]:
+        """The end of an attempt that has a successor and said nothing of its end."""
+        if self.cursor.attempt and not self.cursor.has_ended:
+            yield from self._once(seen, self.cursor.attempt, "failed", "its driver has ended without a last word")
+
+    def _of_state(self) -> Iterator[StreamEvent]:
+        """What no journal says, of the current attempt."""
+        seen, restarts = self.seen, self.seen.register.restarts
+        if is_healthy(seen) and seen.state != "finished":
+            yield from self._once(seen, seen.attempt, "healthy", "each query has committed a batch")
+        if seen.state == "failed" and seen.terminal is None:
+            yield from self._once(seen, seen.attempt, "failed", seen.why)
+        if (
+            restarts is not None
+            and restarts.gave_up
+            and (restarts.deployment_id, restarts.attempt)
+            == (
+                seen.deployment_id,
+                seen.attempt,
+            )
+        ):
+            yield from self._once(seen, seen.attempt, "gave_up", restarts.gave_up)
+
+    def _once(self, seen: Observation, attempt: int, kind: StreamEventKind, text: str) -> Iterator[StreamEvent]:
+        event_id = f"{seen.stream_id}/{seen.deployment_id}/a{attempt}/{kind}"
+        if event_id in self.cursor.told:
+            return
+        self.cursor = replace(self.cursor, told=(*self.cursor.told, event_id))
+        yield StreamEvent(
+            event_id, kind, seen.stream_id, seen.deployment_id, seen.observed_at, redacted(seen, text),
+            {"attempt": attempt},
+        )  # fmt: skip
+
+    def _of_upgrades(self) -> Iterator[StreamEvent]:
+        ended = []
+        for upgrade_id in self.upgrades.ids():
+            if upgrade_id in self.cursor.upgrades:
+                continue
+            upgrade = self.upgrades.upgrade(upgrade_id)
+            if upgrade is None or self._is_of_before(upgrade):
+                continue
+            try:
+                state = self.upgrades.state(upgrade_id)
+            except DataError:
+                continue  # `status` and `doctor` tell it; the other upgrades are told
+            if state is not None and state.is_over:
+                ended.append(state)
+        for state in sorted(ended, key=lambda one: one.phase_since):
+            yield from self._of_upgrade(state)
+
+    def _is_of_before(self, upgrade: Upgrade) -> bool:
+        told_at = self.cursor.upgraded_at
+        return told_at is not None and upgrade.created_at < told_at - CLOCKS_DIFFER
+
+    def _of_upgrade(self, state: UpgradeState) -> Iterator[StreamEvent]:
+        upgrade, last = state.upgrade, state.last
+        told_at: datetime | None = self.cursor.upgraded_at
+        self.cursor = replace(
+            self.cursor,
+            upgrades=(*self.cursor.upgrades, upgrade.upgrade_id)[-UPGRADES_REMEMBERED:],
+            upgraded_at=upgrade.created_at if told_at is None else max(told_at, upgrade.created_at),
+        )
+        kinds: list[tuple[StreamEventKind, str]] = []
+        if last.phase in ("upgraded", "rolled_back"):
+            kinds.append((last.phase, last.text or last.phase.replace("_", " ")))
+        elif last.phase == "failed":
+            kinds.append(("failed", f"the {upgrade.asked} has failed: {last.text}"))
+        if last.audit_ok is False:
+            kinds.append(("audit_failed", "the chain of custody is not whole: `streamstate audit` says where"))
+        deployment_id = last.returned_deployment_id or last.new_deployment_id or upgrade.old_deployment_id
+        facts: dict[str, Any] = {
+            "upgrade_id": upgrade.upgrade_id,
+            "from_deployment_id": upgrade.old_deployment_id,
+            "mode": last.mode,
+            "verdict": last.verdict,
+            "not_running_seconds": last.not_running_seconds,
+        }
+        for kind, text in kinds:
+            yield StreamEvent(
+                f"{upgrade.stream_id}/{upgrade.upgrade_id}/{kind}", kind, upgrade.stream_id, deployment_id,
+                state.phase_since, redacted(self.seen, text), facts,
+            )  # fmt: skip
+
+
+def _told_by(event: Event) -> Iterator[tuple[StreamEventKind, str, dict[str, Any]]]:
+    """What an entry of a deployment's journal means for its stream."""
+    match event:
+        case Claimed(attempt=attempt) if attempt > 1:
+            yield "restarted", event.reason or f"attempt {attempt} was started", {"host": event.host}
+        case QueryFailed():
+            facts = {"query_name": event.query_name, "batch_id": event.planned_batch_id}
+            yield "query_died", f"query {event.query_name} has failed: {event.sentence}", facts
+            if event.then == "degrade":
+                yield "degraded", f"the stream goes on without query {event.query_name}", facts
+        case SnapshotReady():
+            facts = {"snapshot_id": event.snapshot_id, "snapshot_kind": event.snapshot_kind}
+            yield "snapshot_ready", f"snapshot {event.snapshot_id} is complete", facts
+        case Drained():
+            yield "drained", event.reason or "every query is flushed", {"snapshot_id": event.snapshot_id}
+        case Stopped():
+            yield "stopped", "every query ended at a committed batch", {"snapshot_id": event.snapshot_id}
+        case Finished():
+            yield "finished", "the script has ended by itself", {"snapshot_id": event.snapshot_id}
+        case Failed():
+            yield "failed", event.sentence, {"query_name": event.query_name}

@@ -1,0 +1,79 @@
+"""What all triggers of one triggerer share: a pool of threads, and for each home one controller and one watcher.
+
+The store is synchronous, so triggers look at it in one bounded pool; the event loop waits for no disk and no network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.home import Home, HomeConfig
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.hooks.connection import Fetched, aws_conn_id_of, home_config
+from airflow_streamstate.hooks.streamstate import controller_on_this_machine
+from airflow_streamstate.triggers.watcher import StreamWatcher
+
+T = TypeVar("T")
+
+POOL_THREADS = 32
+_POOL = ThreadPoolExecutor(max_workers=POOL_THREADS, thread_name_prefix="streamstate")
+_IN_PROGRESS: set[asyncio.Task[Any]] = set()  # asyncio itself holds its tasks weakly
+_WATCHERS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, StreamWatcher]] = WeakKeyDictionary()
+
+
+async def controller_of(conn_id: str) -> Controller:
+    """The controller of the home that a connection names.
+
+    Raises:
+        InvalidRequestError: there is no such connection, or it names no home.
+    """
+    fetched = await _fetched(conn_id)
+    aws_conn_id = aws_conn_id_of(fetched)
+    aws = await _fetched(aws_conn_id) if aws_conn_id else None
+    return await in_pool(_controller_of, home_config(fetched, aws))
+
+
+def watcher_of(controller: Controller) -> StreamWatcher:
+    """The one watcher of a controller's home, in this event loop."""
+    known = _WATCHERS.setdefault(asyncio.get_running_loop(), {})
+    found = known.get(id(controller))
+    if found is None:
+        found = known[id(controller)] = StreamWatcher(controller.home.feed_reader(), SYSTEM_CLOCK, in_pool)
+    return found
+
+
+def begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A task that goes on, whatever becomes of its caller."""
+    task = asyncio.get_running_loop().create_task(work)
+    _IN_PROGRESS.add(task)
+    task.add_done_callback(_IN_PROGRESS.discard)
+    return task
+
+
+async def in_pool(call: Callable[..., T], *arguments: Any) -> T:
+    """The result of a call that may wait for the store."""
+    return await asyncio.get_running_loop().run_in_executor(_POOL, functools.partial(call, *arguments))
+
+
+async def _fetched(conn_id: str) -> Fetched:
+    try:
+        connection = await get_async_connection(conn_id)
+    except AirflowNotFoundException:
+        raise InvalidRequestError("there is no such connection", conn_id=conn_id) from None
+    return Fetched(connection, await get_async_extra_dejson(connection))
+
+
+@functools.lru_cache(maxsize=64)
+def _controller_of(config: HomeConfig) -> Controller:
+    # One per home: a thousand triggers share its connections.
+    return controller_on_this_machine(Home(config, SYSTEM_CLOCK), SYSTEM_CLOCK, "airflow triggerer")

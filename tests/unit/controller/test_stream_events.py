@@ -1,0 +1,156 @@
+"""What happened to a stream as a whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from airflow_streamstate.controller.upgrade.ends import finish
+from airflow_streamstate.errors import StreamNotFoundError
+from airflow_streamstate.protocol.events import Failed, SnapshotReady
+from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.restarts import Restarts
+from airflow_streamstate.protocol.stream_events import StreamCursor, StreamEvent
+from support.sim_stage import STREAM, Stage
+from support.upgrade_stage import UpgradeStage
+
+BEGINNING = StreamCursor("", 0, 0, has_ended=False)
+
+
+class Reader:
+    """A reader whose cursor goes through JSON each time, as through a database."""
+
+    def __init__(self, stage: Stage, cursor: StreamCursor = BEGINNING) -> None:
+        self._events = stage.controller.stream_events
+        self.cursor = cursor
+        self.found: list[StreamEvent] = []
+
+    def read(self) -> list[str]:
+        """The kinds of what is new."""
+        new, cursor = self._events.since(STREAM, StreamCursor.from_json(json.loads(json.dumps(self.cursor.to_json()))))
+        self.cursor = cursor
+        self.found += new
+        return [event.kind for event in new]
+
+
+def a_life(stage: Stage) -> Iterator[None]:
+    """A snapshot, a driver that is killed, its restart, and a stop; then a second deployment."""
+    stage.deploy()
+    yield
+    stage.come_to_life(queries=("counts",))
+    stage.beat(counts=QueryBeat(1, stage.clock.now(), is_active=True))
+    yield
+    stage.say(SnapshotReady, snapshot_id="d-0001-live-000001", snapshot_kind="live", queries={})
+    yield
+    stage.end(state="gone")
+    yield
+    stage.controller.resume(STREAM, reason="its driver was killed")
+    yield
+    stage.stopped(attempt=2)
+    stage.end(attempt=2)
+    yield
+    stage.deploy("print('v2')\n")
+    yield
+    stage.come_to_life("d-0002", queries=("counts",))
+    yield
+
+
+def test_a_reader_that_was_away_reads_the_same_as_one_that_was_there(stage: Stage) -> None:
+    """But for what only shows while it is so. Each event comes once, in order, under the same id."""
+    there = Reader(stage)
+    for number, _ in enumerate(a_life(stage)):
+        if number:
+            there.read()
+            assert there.read() == []
+    away = Reader(stage)
+    away.read()
+    assert [event.kind for event in there.found] == ["healthy", "snapshot_ready", "failed", "restarted", "stopped"]
+    assert [event.event_id for event in away.found] == [one.event_id for one in there.found if one.kind != "healthy"]
+    assert len({event.event_id for event in there.found}) == len(there.found)
+
+
+def test_a_reader_that_begins_now_is_told_nothing_of_before(stage: Stage) -> None:
+    """And everything of after."""
+    life = a_life(stage)
+    for _ in range(4):
+        next(life)
+    reader = Reader(stage, stage.controller.stream_events.present(STREAM))
+    assert reader.read() == []
+    for _ in life:
+        reader.read()
+    assert [event.kind for event in reader.found] == ["restarted", "stopped"]
+
+
+def test_what_is_said_of_a_query_that_dies(stage: Stage) -> None:
+    """The stream goes on without it."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    reader = Reader(stage, stage.controller.stream_events.present(STREAM))
+    stage.query_failed()
+    assert reader.read() == ["query_died", "degraded"]
+    assert reader.found[0].text == "query counts has failed: Unlucky: batch of bad luck"
+    assert reader.found[0].facts == {"attempt": 1, "query_name": "counts", "batch_id": 7}
+
+
+def test_secrets_are_in_no_event(stage: Stage) -> None:
+    """Those of the deployment that speaks, also after another one has become current."""
+    stage.deploy(conf={"spark.a.secret": "hunter2-hunter2"}, allow_literal_secrets=True)
+    stage.come_to_life()
+    stage.say(Failed, error="RuntimeError: hunter2-hunter2", cause="RuntimeError: hunter2-hunter2")
+    stage.end()
+    reader = Reader(stage)
+    assert reader.read() == ["failed"]
+    assert reader.found[0].text == "RuntimeError: ***"
+
+
+def test_restarts_that_were_given_up_are_told_once(stage: Stage) -> None:
+    """As the watcher has recorded it."""
+    stage.deploy()
+    stage.come_to_life()
+    stage.end(state="gone")
+    reader = Reader(stage)
+    assert reader.read() == ["failed"]
+    gave_up = Restarts("d-0001", 1, False, stage.clock.now(), "here", gave_up="5 restarts in an hour")
+    stage.control.update_register(lambda register: replace(register, restarts=gave_up), by="a watcher")
+    assert reader.read() == ["gave_up"]
+    assert reader.read() == []
+    assert reader.found[-1].text == "5 restarts in an hour"
+
+
+@pytest.mark.parametrize("phase", ["upgraded", "rolled_back", "failed"])
+def test_the_end_of_an_upgrade_is_told_once(upgraded: UpgradeStage, phase: str) -> None:
+    """Also by a reader that was away from before its beginning."""
+    reader = Reader(upgraded.stage, upgraded.stage.controller.stream_events.present(STREAM))
+    view = upgraded.to_started()
+    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+    finish(tools, state, phase, "so it is")  # type: ignore[arg-type]
+    assert reader.read().count(phase) == 1
+    assert reader.read() == []
+    told = next(event for event in reader.found if event.event_id == f"{STREAM}/{view.upgrade_id}/{phase}")
+    assert told.facts["upgrade_id"] == view.upgrade_id
+
+
+def test_an_upgrade_that_touched_nothing_is_no_event(upgraded: UpgradeStage) -> None:
+    """The stream runs as before."""
+    reader = Reader(upgraded.stage, upgraded.stage.controller.stream_events.present(STREAM))
+    view = upgraded.begin()
+    tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
+    finish(tools, state, "refused", "no")
+    assert reader.read() == []
+
+
+def test_there_is_nothing_of_a_stream_that_is_not_there(stage: Stage) -> None:
+    """As for every verb."""
+    stage.deploy()
+    with pytest.raises(StreamNotFoundError):
+        stage.controller.stream_events.since("flights", BEGINNING)
+
+
+@pytest.mark.parametrize("raw", [None, [], {}, {"deployment_id": "d-0001"}, {**BEGINNING.to_json(), "number": "x"}])
+def test_what_is_no_cursor_is_refused(raw: object) -> None:
+    """It came through a database."""
+    with pytest.raises(ValueError, match="no cursor"):
+        StreamCursor.from_json(raw)
