@@ -23,6 +23,7 @@ DAG_IDS = [
     "drain_gate",
     "kept_snapshots",
     "nightly_upgrades",
+    "on_stream_event",
     "planned_upgrade",
     "retire_stream",
     "scheduled_job",

@@ -1,0 +1,37 @@
+"""### A DAG that starts because something happened to a stream
+
+No task asks: the triggerer watches the stream, and each of its events becomes an event of the asset. Here a driver that
+died, restarts that were given up, or a failed audit start a run, which says what happened.
+"""
+
+from airflow.sdk import Asset, AssetWatcher, dag, task
+
+from airflow_streamstate.triggers.stream_events import StreamEventTrigger
+
+# [START on_stream_event]
+trouble = Asset(
+    "flights_trouble",
+    watchers=[
+        AssetWatcher(
+            name="flights_trouble_watcher",
+            trigger=StreamEventTrigger(
+                stream_id="flights", kinds=["failed", "query_died", "restarted", "gave_up", "audit_failed"]
+            ),
+        )
+    ],
+)
+
+
+@dag(schedule=[trouble], catchup=False, max_active_runs=1, doc_md=__doc__, tags=["streamstate"])
+def on_stream_event():
+    @task
+    def say(triggering_asset_events=None) -> list[str]:
+        happened = [event.extra["payload"] for event in triggering_asset_events[trouble]]
+        return [f"{event['at']} {event['stream_id']} {event['kind']}: {event['text']}" for event in happened]
+
+    say()
+
+
+# [END on_stream_event]
+
+on_stream_event()

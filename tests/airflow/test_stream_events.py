@@ -1,0 +1,111 @@
+"""What happens to a stream starts DAGs, on a real Airflow. No Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.wait.condition import WaitCondition
+from support import scripted_driver
+from support.airflow_home import DAGS_FOLDER
+from support.airflow_place import Place
+from support.airflow_site import AirflowSite, eventually
+from support.airflow_streams import named_home
+
+pytestmark = [pytest.mark.components, pytest.mark.named, pytest.mark.timeout(900)]
+DAG_ID, STREAM = "on_stream_event", "flights"
+RESTARTS = {"on_failure": "restart", "initial_backoff_seconds": 0}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    (tmp_path / "dags").mkdir()
+    (tmp_path / "dags" / f"{DAG_ID}.py").write_text((DAGS_FOLDER / f"{DAG_ID}.py").read_text())
+    tools = scripted_driver.install(tmp_path / "tools")
+    for name, value in tools.items():
+        monkeypatch.setenv(name, value)
+    with named_home(tmp_path, monkeypatch) as home:
+        environment = {**tools, "AIRFLOW_CONN_STREAMSTATE_DEFAULT": home.connection}
+        with AirflowSite(tmp_path / "airflow", tmp_path / "dags", environment) as site:
+            site.wait_for_dags(DAG_ID)
+            site.unpause(DAG_ID)
+            yield Place(site, home, tmp_path)
+
+
+def test_a_driver_that_is_killed_starts_a_dag_though_no_task_asks(place: Place) -> None:
+    """Its end and its restart, each once, in order, though the triggerer is killed and is away for a while."""
+    client = place.home.hook().client
+    script = scripted_driver.script(place.scripts, "runs")
+    client.deploy(DeployRequest(STREAM, script, master="local[2]", restart_policy=RESTARTS))
+    client.wait(WaitCondition("healthy", STREAM, "d-0001"), timeout_seconds=180)
+    eventually(lambda: _cursor(place), "the cursor of the watcher, in Airflow's database", 120)
+    with _watch(place):
+        _kill_driver(place, attempt=1)
+        eventually(lambda: _kinds(place) == ["failed", "restarted"], "two events of the asset", 180)
+        place.site.kill("triggerer")
+        client.wait(WaitCondition("healthy", STREAM, "d-0001"), timeout_seconds=180)
+        _kill_driver(place, attempt=2)
+        eventually(lambda: len(set(_ids(place))) == 4, "two more", 180)
+    # An event that a killed triggerer may have handed over comes once more, under its id.
+    kinds = dict(zip(_ids(place), _kinds(place), strict=True))
+    assert list(kinds.values()) == ["failed", "restarted", "failed", "restarted"]
+    eventually(lambda: place.site.run_ids(DAG_ID), "a run", 120)
+    for run_id in place.site.run_ids(DAG_ID):
+        place.site.need_success(DAG_ID, run_id, 240)
+    said = [line for run_id in place.site.run_ids(DAG_ID) for line in place.site.xcom(DAG_ID, run_id, "say")]
+    assert any("restarted" in line for line in said), said
+
+
+def _events(place: Place) -> list[dict[str, Any]]:
+    """The events of the asset, oldest first."""
+    found = place.site.call("GET", "/assets/events?limit=100")["asset_events"]
+    return [event["extra"]["payload"] for event in sorted(found, key=lambda event: event["id"])]
+
+
+def _kinds(place: Place) -> list[str]:
+    return [event["kind"] for event in _events(place)]
+
+
+def _ids(place: Place) -> list[str]:
+    return [event["event_id"] for event in _events(place)]
+
+
+def _cursor(place: Place) -> bool:
+    """Whether the trigger has begun: it keeps its cursor with the asset."""
+    database = place.site.folder / "airflow.db"
+    return database.exists() and b"streamstate_cursor" in database.read_bytes() + _wal(database)
+
+
+def _wal(database: Path) -> bytes:
+    log = database.with_name(f"{database.name}-wal")
+    return log.read_bytes() if log.exists() else b""
+
+
+def _kill_driver(place: Place, attempt: int) -> None:
+    control = place.home.home.control(STREAM)
+    claim = eventually(lambda: control.claim("d-0001", attempt), f"attempt {attempt}", 120)
+    os.kill(claim.pid, signal.SIGKILL)
+
+
+@contextmanager
+def _watch(place: Place) -> Iterator[None]:
+    """``streamstate watch`` on the home, as a service runs it."""
+    command = [
+        sys.executable, "-c", "from airflow_streamstate.cli.main import main; main()",
+        "watch", "--home", place.home.config.home_uri,
+    ]  # fmt: skip
+    process = subprocess.Popen(command)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(60)
