@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
-from airflow.providers.common.compat.sdk import AirflowNotFoundException
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, conf
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
@@ -23,6 +24,7 @@ from airflow_streamstate.hooks.connection import Fetched, aws_conn_id_of, home_c
 from airflow_streamstate.hooks.streamstate import controller_on_this_machine
 from airflow_streamstate.triggers.watcher import StreamWatcher
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 POOL_THREADS = 32
@@ -48,8 +50,17 @@ def watcher_of(controller: Controller) -> StreamWatcher:
     known = _WATCHERS.setdefault(asyncio.get_running_loop(), {})
     found = known.get(id(controller))
     if found is None:
-        found = known[id(controller)] = StreamWatcher(controller.home.feed_reader(), SYSTEM_CLOCK, in_pool)
+        supervise = functools.partial(_supervise, controller) if _is_to_restart() else None
+        found = known[id(controller)] = StreamWatcher(controller.home.feed_reader(), SYSTEM_CLOCK, in_pool, supervise)
     return found
+
+
+def _is_to_restart() -> bool:
+    return bool(conf.getboolean("streamstate", "restart_in_triggerer", fallback=False))
+
+
+def _supervise(controller: Controller, is_over: Callable[[], bool]) -> None:
+    controller.watcher(lambda line: log.info("%s %s: %s", line.stream_id, line.sight, line.text)).run(is_over)
 
 
 def begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from airflow_streamstate.errors import StreamStateError
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 InPool = Callable[..., Awaitable[Any]]
+Supervise = Callable[[Callable[[], bool]], None]
 LOOKS_PER_MINUTE = 240
 """Looks of all waits together that no entry of the feed asked for; each costs about three calls of the store."""
 FEED_SECONDS = 2.0
@@ -58,12 +60,16 @@ class StreamWatcher:
     Args:
         feed: of the home.
         in_pool: runs a call of the store outside of the event loop.
+        supervise: restarts what fails, as ``streamstate watch`` does, until what it is given says that it is over; None
+            where the triggerer is not to do that.
     """
 
-    def __init__(self, feed: FeedReader, clock: Clock, in_pool: InPool) -> None:
+    def __init__(self, feed: FeedReader, clock: Clock, in_pool: InPool, supervise: Supervise | None = None) -> None:
         self._feed = feed
         self._clock = clock
         self._in_pool = in_pool
+        self._supervise = supervise
+        self._supervising: threading.Thread | None = None
         self._turns: dict[str, set[Turn]] = {}
         self._reading: asyncio.Task[None] | None = None
 
@@ -76,6 +82,7 @@ class StreamWatcher:
         """
         turn = Turn(self, poll_interval_seconds)
         self._turns.setdefault(stream_id, set()).add(turn)
+        self._supervise_on()
         try:
             yield turn
         finally:
@@ -89,6 +96,16 @@ class StreamWatcher:
         if shared_seconds > poll_interval_seconds:
             self._read_on()
         return max(poll_interval_seconds, shared_seconds) * (0.9 + 0.2 * self._clock.jitter())
+
+    def _supervise_on(self) -> None:
+        """See that the home is supervised while any wait is there, in a thread of its own."""
+        if self._supervise is None or (self._supervising is not None and self._supervising.is_alive()):
+            return
+        is_over: Callable[[], bool] = lambda: not self._turns  # noqa: E731
+        self._supervising = threading.Thread(
+            target=self._supervise, args=(is_over,), name="streamstate-supervision", daemon=True
+        )
+        self._supervising.start()
 
     def _read_on(self) -> None:
         if self._reading is None or self._reading.done():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -14,6 +15,7 @@ from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.store.memory import MemoryStore
 from airflow_streamstate.triggers import watcher
 from airflow_streamstate.triggers.watcher import StreamWatcher
+from support.airflow_site import eventually
 from support.fake_clock import FakeClock
 
 LONG_SECONDS = 600.0
@@ -125,3 +127,23 @@ def test_a_store_that_is_away_leaves_each_wait_its_own_pace(
 
     asyncio.run(asyncio.wait_for(story(), 20))
     assert caplog.text.count("does not answer") == 1
+
+
+def test_a_triggerer_supervises_while_any_wait_is_there(store: MemoryStore) -> None:
+    """Where it is asked to, in one thread; again where waits come back."""
+    begun, ended = list[int](), threading.Semaphore(0)
+
+    def supervise(is_over: Callable[[], bool]) -> None:
+        begun.append(threading.get_ident())
+        eventually(is_over, "the end of all waits", 20, every=0.01)
+        ended.release()
+
+    shared = StreamWatcher(FeedReader(store, FakeClock()), FakeClock(), at_once, supervise)
+    for _ in range(2):
+        with shared.turn("orders", 5.0), shared.turn("flights", 5.0):
+            pass
+        assert ended.acquire(timeout=20)
+        if shared._supervising is not None:
+            shared._supervising.join(20)
+    assert len(begun) == 2
+    assert threading.get_ident() not in begun
