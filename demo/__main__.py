@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from demo import life, rescale
+from demo import life, rescale, site
 from demo.acts import LifeError
 
 CHAPTERS = {"life": life.live, "rescale": rescale.live}
@@ -29,9 +29,13 @@ def main() -> int:
         default="life",
         help="life: upgraded and drained (default); rescale: state in another number of partitions, and migrated",
     )
+    parser.add_argument("--site", action="store_true", help="instead: Airflow with three streams, until Ctrl-C")
     options = parser.parse_args()
     console = Console(soft_wrap=True)
     try:
+        if options.site:
+            site.show(options.out.resolve(), console, on_s3=options.s3)
+            return 0
         live = CHAPTERS[options.chapter]
         exact = live(options.out.resolve(), console, checkpoints_on_s3=options.s3)
     except LifeError as error:

@@ -50,7 +50,7 @@ def live(out: Path, console: Console, *, checkpoints_on_s3: bool) -> bool:
         controller = Controller.local(Home(where.config), clock=SYSTEM_CLOCK, requested_by="the demo")
         running.callback(end_drivers, controller)
         console.rule("a real Airflow on loopback")
-        airflow = running.enter_context(_airflow(out, where))
+        airflow = running.enter_context(airflow_site(out, where))
         feed = feed_into(out, SECONDS_BETWEEN_FILES)
         running.callback(feed.stop)
         feed.start()
@@ -188,7 +188,8 @@ def print_verdicts(console: Console, verdicts: list[compare.Verdict], moves: lis
 
 
 @contextmanager
-def _airflow(out: Path, where: Place) -> Iterator[Any]:
+def airflow_site(out: Path, where: Place) -> Iterator[Any]:
+    """A real Airflow on loopback, with the DAGs of ``dags/`` and the home as its connection."""
     from support.airflow_site import AirflowSite
 
     config = where.config

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -50,14 +49,11 @@ def test_a_driver_that_is_killed_starts_a_dag_though_no_task_asks(place: Place) 
     eventually(lambda: _cursor(place), "the cursor of the watcher, in Airflow's database", 120)
     with _watch(place):
         _kill_driver(place, attempt=1)
-        eventually(lambda: _kinds(place) == ["failed", "restarted"], "two events of the asset", 180)
+        eventually(lambda: _told(place) == ["failed", "restarted"], "two events of the asset", 180)
         place.site.kill("triggerer")
         client.wait(WaitCondition("healthy", STREAM, "d-0001"), timeout_seconds=180)
         _kill_driver(place, attempt=2)
-        eventually(lambda: len(set(_ids(place))) == 4, "two more", 180)
-    # An event that a killed triggerer may have handed over comes once more, under its id.
-    kinds = dict(zip(_ids(place), _kinds(place), strict=True))
-    assert list(kinds.values()) == ["failed", "restarted", "failed", "restarted"]
+        eventually(lambda: _told(place) == ["failed", "restarted"] * 2, "two more", 180)
     eventually(lambda: place.site.run_ids(DAG_ID), "a run", 120)
     for run_id in place.site.run_ids(DAG_ID):
         place.site.need_success(DAG_ID, run_id, 240)
@@ -65,18 +61,15 @@ def test_a_driver_that_is_killed_starts_a_dag_though_no_task_asks(place: Place) 
     assert any("restarted" in line for line in said), said
 
 
-def _events(place: Place) -> list[dict[str, Any]]:
-    """The events of the asset, oldest first."""
+def _told(place: Place) -> list[str]:
+    """The kinds of the asset's events, oldest first.
+
+    What a killed triggerer may have handed over comes once more, under its id. The API fails while a run that an event
+    has created was not started yet (Airflow 3.3.2).
+    """
     found = place.site.call("GET", "/assets/events?limit=100")["asset_events"]
-    return [event["extra"]["payload"] for event in sorted(found, key=lambda event: event["id"])]
-
-
-def _kinds(place: Place) -> list[str]:
-    return [event["kind"] for event in _events(place)]
-
-
-def _ids(place: Place) -> list[str]:
-    return [event["event_id"] for event in _events(place)]
+    said = [event["extra"]["payload"] for event in sorted(found, key=lambda event: event["id"])]
+    return list({one["event_id"]: one["kind"] for one in said}.values())
 
 
 def _cursor(place: Place) -> bool:

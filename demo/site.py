@@ -1,0 +1,106 @@
+"""A real Airflow with three streams of real flights, to look at and to try things on, until it is ended."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import threading
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.home import Home
+from demo import acts
+from demo.feed import Feed
+from demo.life import JOBS, RECORDING, airflow_site, end_drivers
+from demo.place import place
+
+STREAMS = {
+    "flights": "count_by_origin.py",
+    "flights-by-route": "count_by_route.py",
+    "flights-mean": "mean_by_origin.py",
+}
+ROWS_PER_FILE = 50
+SECONDS_BETWEEN_FILES = 5.0
+"""So that all flights arrive in half an hour."""
+WAIT_SECONDS = "300"
+UNPAUSED = ("on_stream_event",)
+
+
+def show(out: Path, console: Console, *, on_s3: bool) -> None:
+    """Start everything below ``out``, print the address, and run until the person ends it."""
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    ended = threading.Event()
+    _end_on_signals(ended)
+    with ExitStack() as running:
+        where = running.enter_context(place(out, checkpoints_on_s3=on_s3))
+        console.print(f"the home: {where.words}", highlight=False)
+        controller = Controller.local(Home(where.config), clock=SYSTEM_CLOCK, requested_by="the demo")
+        running.callback(end_drivers, controller)
+        console.rule("a real Airflow on loopback")
+        airflow = running.enter_context(airflow_site(out, where))
+        feed = Feed(
+            RECORDING, out / "incoming", SYSTEM_CLOCK, rows_per_file=ROWS_PER_FILE,
+            seconds_between_files=SECONDS_BETWEEN_FILES,
+        )  # fmt: skip
+        running.callback(feed.stop)
+        feed.let_arrive(1.0)
+        feed.start()
+        console.rule("three streams")
+        for stream_id, job in STREAMS.items():
+            if ended.is_set():
+                return
+            _deploy(console, stream_id, job, out, where.conf)
+        for dag_id in UNPAUSED:
+            airflow.unpause(dag_id)
+        watching = threading.Thread(target=_watch, args=(console, controller, ended), daemon=True)
+        watching.start()
+        _tell(console, airflow, out)
+        ended.wait()
+        console.rule("ending")
+        watching.join(30)
+
+
+def _end_on_signals(ended: threading.Event) -> None:
+    def end(_number: int, _frame: FrameType | None) -> None:
+        ended.set()
+
+    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGTERM, end)
+
+
+def _deploy(console: Console, stream_id: str, job: str, out: Path, conf: dict[str, str]) -> None:
+    acts.shell(
+        console, "deploy", stream_id, "--app", str(JOBS / job), "--master", "local[1]", "--on-failure", "restart",
+        *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
+        "--timeout", WAIT_SECONDS,
+        "--", "--input", str(out / "incoming"), "--output", str(out / "results" / stream_id),
+        "--max-files-per-trigger", "2",
+    )  # fmt: skip
+
+
+def _watch(console: Console, controller: Controller, ended: threading.Event) -> None:
+    """What ``streamstate watch`` does: a driver that is killed is started again."""
+    controller.watcher(
+        lambda line: console.print(f"{line.stream_id} {line.sight}: {line.text}", highlight=False, markup=False)
+    ).run(ended.is_set)
+
+
+def _tell(console: Console, airflow: Any, out: Path) -> None:
+    passwords: dict[str, str] = {}
+    with suppress(OSError):
+        passwords = json.loads((out / "airflow" / "passwords.json").read_text())
+    user, password = next(iter(passwords.items()), ("admin", f"in {out / 'airflow' / 'passwords.json'}"))
+    console.rule("it runs")
+    console.print(f"Airflow: [bold]{airflow.url}[/]  user {user}, password {password}", highlight=False)
+    console.print(
+        "In another shell: kill -9 a driver. Its restart, the event of the asset and the run of on_stream_event come by"
+        " themselves. Ctrl-C ends everything."
+    )
