@@ -24,6 +24,7 @@ from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.connection import Fetched, aws_conn_id_of, home_config
 from airflow_streamstate.hooks.ending import end_watched
 from airflow_streamstate.hooks.refusals import is_retryable
+from airflow_streamstate.hooks.stats import count
 from airflow_streamstate.hooks.streamstate import controller_on_this_machine
 from airflow_streamstate.protocol.codec import parse_time
 from airflow_streamstate.triggers.events import EventContent
@@ -95,6 +96,8 @@ class StreamStateTrigger(BaseTrigger):
             content = await asyncio.shield(watched)
         finally:
             watched.cancel()
+        watch = content.watch
+        count("streamstate.trigger.event", wanted=watch.wanted, stream_id=watch.stream_id, outcome=content.outcome)
         yield TriggerEvent(content.to_json())  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
