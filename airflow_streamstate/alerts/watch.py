@@ -30,6 +30,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
 )
 from airflow_streamstate.protocol.alerts import Alert, AlertRegister, AlertRules, Told
+from airflow_streamstate.protocol.downtimes import Downtime
 from airflow_streamstate.protocol.ids import upgrade_of_return
 from airflow_streamstate.protocol.redaction import shortened
 
@@ -46,12 +47,14 @@ class Watched:
     Attributes:
         told: what this process knows to be told; what is recorded counts before it.
         unsure: what was written without an answer, and is told once it is known to be recorded.
+        downtimes: of the last upgrade that ended while this process watched.
     """
 
     sight: Sight
     looked_at: datetime
     told: Told = field(default_factory=Told)
     unsure: Evaluation | None = None
+    downtimes: tuple[Downtime, ...] = ()
 
 
 class AlertWatch:
@@ -103,7 +106,7 @@ class AlertWatch:
         known = self.streams.get(stream_id)
         watched = Watched(Sight(status, seen, {}), self._clock.now())
         if known is not None:
-            watched.told, watched.unsure = known.told, known.unsure
+            watched.told, watched.unsure, watched.downtimes = known.told, known.unsure, known.downtimes
         self.streams[stream_id] = watched
         self._evaluate(stream_id, watched, seen, status)
 
@@ -115,7 +118,7 @@ class AlertWatch:
             if watched.unsure is not None and _is_recorded(watched.unsure, told):
                 self._tell_all(watched.unsure)
             watched.unsure = None
-            watched.sight = Sight(status, seen, self._failed_upgrade(seen, status, told))
+            watched.sight = Sight(status, seen, self._failed_upgrade(watched, seen, status, told))
             found = evaluate(rules, watched.sight, told, self._clock.now(), self._clock.new_uuid)
             if problem or not self._is_news(told, found):
                 watched.told = found.told
@@ -154,7 +157,9 @@ class AlertWatch:
         for change in found.changes:
             self._tell(change)
 
-    def _failed_upgrade(self, seen: Observation | None, status: StreamStatus, told: Told) -> Mapping[str, str]:
+    def _failed_upgrade(
+        self, watched: Watched, seen: Observation | None, status: StreamStatus, told: Told
+    ) -> Mapping[str, str]:
         """The last upgrade of the stream that did not end as asked, and why; nothing once the stream went on since."""
         if seen is None or status.upgrade:
             return {}
@@ -164,9 +169,10 @@ class AlertWatch:
             if not upgrade_id:
                 continue
             try:
-                text = _why_failed(self._controller.upgrades.view(seen.stream_id, upgrade_id))
+                view = self._controller.upgrades.view(seen.stream_id, upgrade_id)
             except (InvalidRequestError, DataError):
                 continue
+            watched.downtimes, text = view.downtimes, _why_failed(view)
             return {upgrade_id: text} if text else {}
         return {}
 

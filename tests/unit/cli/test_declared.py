@@ -242,7 +242,8 @@ def test_an_exported_stream_differs_in_nothing(desk: Desk) -> None:
     folder = declare(
         desk, STREAM, "proves", conf={"spark.x": "010"}, py_files=["../library.py"], files=["../library.py"],
         settings={"heartbeat_seconds": 5}, snapshots={"every_seconds": 60}, restart={"on_failure": "restart"},
-        version_label="v1", alerts={"lag_over": 9, "off": "query_died"}, arguments=["--a", "~"], jars=["../classes.jar", "s3a://bucket/other.jar"],
+        version_label="v1", alerts={"lag_over": 9, "off": "query_died"},
+        arguments=["--a", "~"], jars=["../classes.jar", "s3a://bucket/other.jar"],
     )  # fmt: skip
     assert applied(folder)[0].status == 0
     answer = shell("export", STREAM, desk.base / "exported", "--json")
