@@ -43,6 +43,7 @@ def get_provider_info() -> dict[str, object]:
         ),
         "sensors": under("sensors.drain", "sensors.snapshot", "sensors.health"),
         "triggers": under("triggers.streamstate"),
+        "notifications": ["airflow_streamstate.notifications.streamstate.StreamNotifier"],
         "connection-types": [_CONNECTION_TYPE],
     }
 

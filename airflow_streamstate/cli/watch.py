@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import click
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.options import (
+    Seconds,
     Verb,
     option,
     pass_session,
@@ -26,8 +27,14 @@ from airflow_streamstate.protocol.codec import fields_json, format_time
 from airflow_streamstate.protocol.redaction import printable
 
 if TYPE_CHECKING:
+    from airflow_streamstate.alerts.evaluation import AlertChange
+    from airflow_streamstate.alerts.watch import AlertWatch
     from airflow_streamstate.controller.supervise.watcher import Line
 
+WEBHOOK_VARIABLE = "STREAMSTATE_WEBHOOK"
+AUDIENCE, UNHEARD = "watch", "metrics"
+"""The audiences of a watch that tells alerts, and of one that only serves metrics."""
+WEBHOOK_SECONDS_AT_THE_END = 15.0
 _NOT_WELL = frozenset({"failed", "gave_up", "lost", "alert", "degraded"})
 
 
@@ -53,14 +60,39 @@ class Ending:
 
 @click.command(cls=Verb)
 @option("--once", is_flag=True, help="Look at every stream once, restart what is due, and end: for cron.")
+@option("--alerts", is_flag=True, help="Print a line for each alert, and for each that is resolved.")
+@option(
+    "--webhook",
+    metavar="URL",
+    envvar=WEBHOOK_VARIABLE,
+    help=f"Also post each alert to this URL as JSON. Better by {WEBHOOK_VARIABLE}: other users see command lines.",
+)
+@option(
+    "--alert-seconds",
+    type=Seconds(1, 86_400),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often each stream is looked at for alerts and metrics.",
+)
+@option("--metrics-port", type=click.IntRange(0, 65_535), metavar="N", help="Serve metrics for Prometheus there.")
+@option(
+    "--metrics-host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="The address of this machine that it listens at. Anybody who reaches it reads the metrics.",
+)
 @pass_session
-def watch(session: ShellSession, /, once: bool) -> int:
+def watch(session: ShellSession, /, once: bool, **asked: Any) -> int:
     """Watch every stream of the home, and restart those that fail as their policies say.
 
     Prints one line for each stream, and one for each change; with --json each line is one JSON object. Any number of
     these processes may watch one home. It restarts drivers of this machine, and those elsewhere whose cluster it
     reaches; they outlive it. Ends with status 0 on Ctrl-C and SIGTERM; with --once with status 1 if a stream is not
     well.
+
+    An alert is told once by all processes that watch a home with --alerts or --webhook, and once when it is resolved.
     """
 
     def say(line: Line) -> None:
@@ -71,12 +103,75 @@ def watch(session: ShellSession, /, once: bool) -> int:
             click.echo(printable(f"{format_time(line.at)} {name} {line.sight}: {line.text}".replace("\n", " ")))
 
     watcher = session.controller().watcher(say, trusts_clocks=once)
-    with Ending().on_signals() as ending:
+    with Ending().on_signals() as ending, _alerting(session, say, once=once, **asked) as looks:
         if not once:
             watcher.run(lambda: ending.is_asked)
             return status_of_findings(is_well=True)
         watcher.tick(lambda: ending.is_asked)
-    return status_of_findings(is_well=_NOT_WELL.isdisjoint(watcher.sights.values()))
+        has_alert = looks()
+    return status_of_findings(is_well=_NOT_WELL.isdisjoint(watcher.sights.values()) and not has_alert)
+
+
+@contextmanager
+def _alerting(
+    session: ShellSession,
+    say: Callable[[Line], None],
+    *,
+    once: bool,
+    alerts: bool,
+    webhook: str | None,
+    alert_seconds: float,
+    metrics_port: int | None,
+    metrics_host: str,
+) -> Iterator[Callable[[], bool]]:
+    """Within this, alerts are told and metrics served, where that was asked for; gives what looks once for them, and
+    says whether an alert stands.
+
+    Raises:
+        InvalidRequestError: the webhook is no URL, or nothing can listen for Prometheus.
+    """
+    if not (alerts or webhook or metrics_port is not None):
+        yield lambda: False
+        return
+    from airflow_streamstate.alerts.metrics import MetricsServer
+    from airflow_streamstate.alerts.rounds import Rounds
+    from airflow_streamstate.alerts.watch import AlertWatch
+    from airflow_streamstate.alerts.webhook import Webhook, WebhookUrl
+    from airflow_streamstate.controller.supervise.watcher import Line
+
+    is_heard = alerts or bool(webhook)
+
+    def tell(change: AlertChange) -> None:
+        if is_heard:
+            say(Line(change.at, change.stream_id, change.kind, f"{change.alert.rule}: {change.alert.text}"))
+        if hook is not None:
+            hook.tell(change)
+
+    def complain(text: str) -> None:
+        say(Line(session.clock.now(), "", "alerts", text))
+
+    controller = session.controller()
+    url = WebhookUrl.of(webhook) if webhook else None
+    alert_watch = AlertWatch(controller, AUDIENCE if is_heard else UNHEARD, tell, remembers=not once)
+    hook: Webhook | None = None
+    with ExitStack() as stack:
+        if metrics_port is not None:
+            server = MetricsServer(alert_watch, metrics_host, metrics_port)
+            stack.callback(server.close)
+            say(Line(session.clock.now(), "", "metrics", f"http://{metrics_host}:{server.port}/metrics"))
+        if url is not None:
+            hook = Webhook(url, session.clock, complain, controller.home.home.uri)
+            stack.callback(hook.close, WEBHOOK_SECONDS_AT_THE_END)
+        if not once:
+            rounds = Rounds(alert_watch, complain, alert_seconds)
+            stack.callback(rounds.end)
+            rounds.begin()
+        yield lambda: _has_alert(alert_watch)
+
+
+def _has_alert(alert_watch: AlertWatch) -> bool:
+    alert_watch.look()
+    return any(one.told.standing for one in alert_watch.streams.values())
 
 
 @click.command(cls=Verb)

@@ -24,7 +24,7 @@ from airflow_streamstate.controller.idempotency import request_id_or_new
 from airflow_streamstate.controller.mirrors import Mirrors
 from airflow_streamstate.controller.observe.bounded_runs import is_between_runs
 from airflow_streamstate.controller.observe.logs import FileLog, Log, LogReader, TailedLog
-from airflow_streamstate.controller.observe.observation import ALIVE
+from airflow_streamstate.controller.observe.observation import ALIVE, Observation
 from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, StreamStatus
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.rehearsal.replays import Replays
@@ -70,6 +70,7 @@ class Controller:
     ) -> None:
         self.home = home
         self.clock = clock
+        self.requested_by = requested_by
         self._context = ControllerContext.of(home, launcher, clock, requested_by, spark_connections, look_up)
         self._observer = self._context.observer
         self._attempts = Attempts(self._context)
@@ -322,6 +323,15 @@ class Controller:
             except DataError as error:
                 found.append(self._watching.unreadable(stream_id, error))
         return found
+
+    def observed(self, stream_id: str) -> tuple[Observation | None, StreamStatus]:
+        """What is seen of the current deployment, and the status that follows; a stream whose control objects cannot be
+        read has the status alone. Raises StreamNotFoundError."""
+        try:
+            seen = self._observer.observe(stream_id, to_be_shown=True)
+            return seen, self._watching.status(seen)
+        except DataError as error:
+            return None, self._watching.unreadable(stream_id, error)
 
     def events(self, stream_id: str, deployment_id: str | None = None) -> list[NumberedEvent]:
         """The events of a deployment, oldest first, secrets hidden. Raises as ``status``."""

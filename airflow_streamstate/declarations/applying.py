@@ -15,13 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.declarations.comparing import Step, StreamDifference, compare, undeclared
 from airflow_streamstate.declarations.reading import DeclaredStream
-from airflow_streamstate.declarations.versions import deploy_request, policy_of, upgrade_request
+from airflow_streamstate.declarations.versions import alert_rules_of, deploy_request, policy_of, upgrade_request
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.ids import upgrade_id_for
 
@@ -277,7 +278,7 @@ class _OneStream:
         if found.step == "stop":
             request_id = f"apply-{_digest(self._declared)}-{found.deployment_id}"
             stop(self._controller, self._stream_id, request_id, self._terms.timeout_seconds)
-        self._set_policy()
+        self._set_rules()
         return Applied(self._stream_id, found.step, "done", "", found.deployment_id)
 
     def _continued(self) -> StreamDifference:
@@ -318,7 +319,7 @@ class _OneStream:
             return self._of_upgrade(found, earlier, "the same declaration ended so before; --again tries it again: ")
         view = self._run(self._controller.upgrades.begin(request, request_id))
         if view.is_what_was_asked:
-            self._set_policy()
+            self._set_rules()
         return self._of_upgrade(found, view, "")
 
     def _of_upgrade(self, found: StreamDifference, view: UpgradeView, before: str) -> Applied:
@@ -369,7 +370,7 @@ class _OneStream:
         return register.intent.request_id if register.intent.request_id.startswith(f"apply-{digest}-") else first
 
     def _resumed(self, found: StreamDifference) -> Applied:
-        self._set_policy()
+        self._set_rules()
         attempt = self._controller.status(self._stream_id).attempt
         view = self._controller.resume(
             self._stream_id,
@@ -384,7 +385,10 @@ class _OneStream:
         condition = WaitCondition("healthy", self._stream_id, deployment_id)
         self._controller.wait(condition, self._terms.timeout_seconds)
 
-    def _set_policy(self) -> None:
+    def _set_rules(self) -> None:
+        """Make the restart policy and the alert rules as declared; nothing is started or ended."""
+        control = self._controller.home.control(self._stream_id)
+        AlertBook(control, self._controller.requested_by).change_rules(alert_rules_of(self._declared))
         wanted, supervision = policy_of(self._declared), self._controller.supervision
         if vars(supervision.policy(self._stream_id)) != wanted:
             supervision.change_policy(self._stream_id, wanted)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.controller.observe.views import StreamStatus
@@ -15,8 +16,15 @@ from airflow_streamstate.controller.request.resolved_request import resolve_requ
 from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.request.whole_version import as_follower
 from airflow_streamstate.declarations.reading import DeclaredStream
-from airflow_streamstate.declarations.versions import deploy_request, policy_of, rewrite_of, upgrade_request
+from airflow_streamstate.declarations.versions import (
+    alert_rules_of,
+    deploy_request,
+    policy_of,
+    rewrite_of,
+    upgrade_request,
+)
 from airflow_streamstate.errors import InvalidRequestError, StreamNotFoundError, StreamStateError
+from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.records import Artifact
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 from airflow_streamstate.protocol.register import StreamRegister
@@ -31,6 +39,8 @@ _OF_CODE = ("application", "modules", "py_files", "files")
 _SHOWN = ("arguments", "packages", "mirrors")
 _PLAIN = ("master", "spark_conn_id", "attaches", "version_label", "snapshots", "on_query_failure", "working_folder")
 _DIGEST_CHARACTERS = 12
+_OF_NO_VERSION = frozenset({"restart", "alerts"})
+"""Changed without another version, and without a restart."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,8 @@ class StreamDifference:
     Attributes:
         step: what ``apply`` would do.
         state, deployment_id: of the stream now; "" where it is new.
-        fields: what differs of the version; of its restart policy as ``restart.NAME``.
+        fields: what differs of the version; of its restart policy as ``restart.NAME``, of its alert rules as
+            ``alerts.NAME``.
         reason: why nothing can be done, or what is under way; "" for nothing to say.
         verdict: of the plan; "" where none was made.
     """
@@ -184,7 +195,8 @@ def _compared(controller: Controller, declared: DeclaredStream) -> StreamDiffere
     before = Version.of(controller.home.control(stream_id).spec(register.deployment_id))
     request = upgrade_request(declared, controller.home.home.uri, before)
     version = as_follower(resolve_request(request.change.as_deploy_request()).version, before, request.change.rewrite)
-    found = (*differences(before, version), *_of_policy(declared, register))
+    alerts = _of_alerts(declared, AlertBook(controller.home.control(stream_id)).rules())
+    found = (*differences(before, version), *_of_policy(declared, register), *alerts)
     step, reason = _step(declared, status, register, found, has_rewrite=rewrite_of(declared, before) is not None)
     is_changed = any(one.name != "version_label" for one in found)
     kind = "changed" if is_changed and _KINDS[step] == "unchanged" else _KINDS[step]
@@ -272,6 +284,11 @@ def _of_policy(declared: DeclaredStream, register: StreamRegister) -> tuple[Fiel
     return tuple(_of_mapping("restart", *({key: _text(value) for key, value in each.items()} for each in (old, new))))
 
 
+def _of_alerts(declared: DeclaredStream, rules: AlertRules) -> tuple[FieldDifference, ...]:
+    both = ({**one, "off": " ".join(one["off"])} for one in (vars(rules), alert_rules_of(declared)))
+    return tuple(_of_mapping("alerts", *({key: _text(value) for key, value in each.items()} for each in both)))
+
+
 def _step(
     declared: DeclaredStream,
     status: StreamStatus,
@@ -298,7 +315,7 @@ def _step(
 
 
 def _step_of_running(names: Set[str], *, has_rewrite: bool) -> Step:
-    of_version = names - {"restart"}
+    of_version = names - _OF_NO_VERSION
     if not of_version:
         return "policy" if names else "nothing"
     return "rescale" if has_rewrite and of_version == {"conf"} else "upgrade"
@@ -311,7 +328,7 @@ def _step_of_ended(state: str, names: Set[str], *, has_rewrite: bool) -> tuple[S
             f"{is_state}, and its state can be written anew only while it runs: apply it without the change of `state`"
             " first"
         )
-    if names - {"restart"} or state == "drained":
+    if names - _OF_NO_VERSION or state == "drained":
         return "deploy", is_state
     if state == "finished":
         return "nothing", "it has finished; `streamstate resume` runs it again"

@@ -12,12 +12,14 @@ from typing import Any
 
 import yaml
 
+from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.control.artifacts import materialise
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.observation import ALIVE
-from airflow_streamstate.declarations.model import RestartPart, SettingsPart
+from airflow_streamstate.declarations.model import AlertsPart, RestartPart, SettingsPart
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.launch.interface import PYTHON_ENV
+from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, LauncherChoice
 from airflow_streamstate.protocol.redaction import named_secrets, secrets_in_value, secrets_of
 from airflow_streamstate.protocol.references import is_reference
@@ -51,7 +53,8 @@ def export_stream(controller: Controller, stream_id: str, folder: Path) -> tuple
     status = controller.status(stream_id)
     control = controller.home.control(stream_id)
     spec, policy = control.spec(status.deployment_id), control.need_register().value.restart_policy
-    values, notes = _values(spec, policy, controller.home.home.uri, code, is_running=status.state in ALIVE)
+    rules = AlertBook(control).rules()
+    values, notes = _values(spec, policy, rules, controller.home.home.uri, code, is_running=status.state in ALIVE)
     with disk_errors("export", stream_id, folder):
         folder.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{stream_id}.", dir=folder))
@@ -78,7 +81,7 @@ def _placed(spec: DeploymentSpec) -> Iterator[tuple[Artifact, str]]:
 
 
 def _values(
-    spec: DeploymentSpec, policy: RestartPolicy, home_uri: str, code: Path, *, is_running: bool
+    spec: DeploymentSpec, policy: RestartPolicy, rules: AlertRules, home_uri: str, code: Path, *, is_running: bool
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     arguments, of_arguments = _arguments(spec.arguments)
     conf, of_conf = _without_secrets("conf", spec.conf)
@@ -102,6 +105,7 @@ def _values(
         "version_label": spec.version_label,
         "on_query_failure": "" if spec.on_query_failure == "script" else spec.on_query_failure,
         "restart": _changed(asdict(policy), asdict(RestartPolicy()), RestartPart.model_fields),
+        "alerts": _changed(asdict(rules), asdict(AlertRules()), AlertsPart.model_fields),
         "settings": _changed(asdict(spec.settings), asdict(default_settings(home_uri)), SettingsPart.model_fields),
         "snapshots": _given({"every_seconds": spec.settings.snapshot_every_seconds, "place": spec.snapshots}),
         "mirrors": list(spec.mirrors),

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.records import OnQueryFailure, StartMode, StateStoreName
 from airflow_streamstate.protocol.restarts import OnFailure
 from airflow_streamstate.protocol.upgrades import UpgradeMode
@@ -93,6 +96,41 @@ class RestartPart(_Part):
     restore_lost_checkpoint: bool | None = None
 
 
+class AlertsPart(_Part):
+    """When people are told of the stream; what is left out has the usual value."""
+
+    no_commit_seconds: float | None = Field(
+        default=None, description="a query with input left has committed nothing for so long; 900 if left out"
+    )
+    lag_over: int | None = Field(default=None, description="a query is further behind, in the unit of its source")
+    lag_growing_seconds: float | None = Field(
+        default=None, description="a query has fallen further behind over so long; 600 if left out"
+    )
+    watermark_behind_seconds: float | None = Field(default=None, description="a watermark is further behind the clock")
+    state_rows_over: int | None = Field(default=None, description="the state of a query has more rows")
+    state_memory_bytes_over: int | None = Field(
+        default=None, description="the state of a query takes more memory, as Spark reports it"
+    )
+    state_growing_seconds: float | None = Field(
+        default=None,
+        description="over so long the state of a query got more rows than the query read; 3600 if left out",
+    )
+    snapshot_age_seconds: float | None = Field(
+        default=None, description="the newest snapshot is older; three times `snapshots.every_seconds` if left out"
+    )
+    off: Texts = Field(default=(), description="rules that are not evaluated")
+
+    @model_validator(mode="after")
+    def _can_be_evaluated(self) -> AlertsPart:
+        try:
+            AlertRules().changed(self.model_dump(exclude_none=True))
+        except InvalidRequestError as error:
+            facts = " ".join(str(fact) for fact in error.context.values())
+            text = f"{error.message} ({facts}); {error.next_step[:1].lower()}{error.next_step[1:]}"
+            raise PydanticCustomError("alert_rules", "{text}", {"text": text}) from None
+        return self
+
+
 class SettingsPart(_Part):
     """Settings of the agent in the driver."""
 
@@ -147,6 +185,7 @@ class StreamDeclaration(_Part):
     state: StatePart = Field(default=StatePart(), description="how Spark keeps the state")
     upgrade: UpgradePart = Field(default=UpgradePart(), description="how a changed version takes over")
     restart: RestartPart = Field(default=RestartPart(), description="what watchers do when a driver fails")
+    alerts: AlertsPart = Field(default=AlertsPart(), description="when people are told of the stream")
     settings: SettingsPart = Field(default=SettingsPart(), description="of the agent in the driver")
     snapshots: SnapshotsPart = Field(default=SnapshotsPart(), description="while the stream runs")
     mirrors: Texts = Field(default=(), description="URIs of places that snapshots are copied to")

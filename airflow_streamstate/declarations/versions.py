@@ -17,6 +17,7 @@ from airflow_streamstate.declarations.model import StatePart
 from airflow_streamstate.declarations.reading import DeclaredStream
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.options import plain_options
+from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.records import LauncherChoice, StateRewrite
 from airflow_streamstate.protocol.restarts import RestartPolicy
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
@@ -58,6 +59,7 @@ def deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | No
         if launcher is None
         else LauncherChoice(launcher.name, plain_options(launcher.options), launcher.conn_id),
         restart_policy=policy_of(declared),
+        alert_rules=alert_rules_of(declared),
         reason=f"declared in {declared.path.name}",
         request_id=request_id,
     )
@@ -75,7 +77,9 @@ def upgrade_request(declared: DeclaredStream, home_uri: str, before: Version) ->
     how = declared.declaration.upgrade
     rewrite = rewrite_of(declared, before)
     # An upgrade starts as the state says; ``start`` is of deployments that are no upgrades.
-    request = replace(deploy_request(declared, home_uri), start=None, rewrite=rewrite, restart_policy={})
+    request = replace(
+        deploy_request(declared, home_uri), start=None, rewrite=rewrite, restart_policy={}, alert_rules={}
+    )
     return UpgradeRequest(
         change=WholeVersion(request),
         mode="restore" if rewrite is not None and how.mode == "auto" else how.mode,
@@ -102,6 +106,16 @@ def policy_of(declared: DeclaredStream) -> dict[str, Any]:
     """The values of its restart policy: all of them, since a value that is left out has its default."""
     given = declared.declaration.restart.model_dump(exclude_none=True)
     return vars(RestartPolicy().changed(given)).copy()
+
+
+def alert_rules_of(declared: DeclaredStream) -> dict[str, Any]:
+    """The values of its alert rules: all of them, since a value that is left out has its default.
+
+    Raises:
+        InvalidRequestError: one is out of its range.
+    """
+    given = declared.declaration.alerts.model_dump(exclude_none=True)
+    return vars(AlertRules().changed(given)).copy()
 
 
 def settings_of(declared: DeclaredStream, home_uri: str) -> AgentSettings:

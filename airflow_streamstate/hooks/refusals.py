@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
 
 from airflow_streamstate import errors
 from airflow_streamstate.errors import (
@@ -18,6 +18,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     VersionConflictError,
 )
+from airflow_streamstate.hooks.stats import count_task
 from airflow_streamstate.protocol.causes import cause_of_failure
 
 # READ_BACK: the same request finds what was written. INSPECT: the retry waits on, or starts the next attempt.
@@ -64,12 +65,26 @@ def text_of(error: StreamStateError) -> str:
 
 
 @contextmanager
-def told_to_airflow() -> Iterator[None]:
-    """Errors of this package leave the block as Airflow's."""
+def told_to_airflow(task: object | None = None) -> Iterator[None]:
+    """Errors of this package leave the block as Airflow's; the end of ``task`` is counted in Airflow's metrics, unless
+    it is deferred."""
     try:
         yield
     except StreamStateError as error:
+        _count(task, error)
         raise airflow_exception_of(error) from error
+    except AirflowSkipException:
+        raise
+    except Exception as error:
+        _count(task, error)
+        raise
+    else:
+        _count(task)
+
+
+def _count(task: object | None, error: Exception | None = None) -> None:
+    if task is not None:
+        count_task(task, error)
 
 
 def error_from_json(raw: object) -> StreamStateError:

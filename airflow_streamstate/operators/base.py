@@ -104,12 +104,12 @@ class StreamStateOperator(BaseOperator):
         return {"stream_id": watch.stream_id, "command_id": watch.command_id, **observed}
 
     def execute(self, context: Context) -> dict[str, Any]:
-        with told_to_airflow():
+        with told_to_airflow(self):
             return dict(self.act(context, self.hook(context)))
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:  # noqa: ARG002 - Airflow's call
         """Continue a deferred task; the event holds the result."""
-        with told_to_airflow():
+        with told_to_airflow(self):
             content = read_event(event)
             return self.result_from(content.watch, content.need_result())
 

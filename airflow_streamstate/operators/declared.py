@@ -114,7 +114,7 @@ class CompareStreamsOperator(StreamFilesOperator):
         self.prune = prune
 
     def execute(self, context: Context) -> dict[str, Any]:
-        with told_to_airflow():
+        with told_to_airflow(self):
             return self._compare(context)
 
     def _compare(self, context: Context) -> dict[str, Any]:
@@ -189,7 +189,7 @@ class ApplyStreamsOperator(StreamFilesOperator):
         self.timeout_seconds = timeout_seconds
 
     def execute(self, context: Context) -> dict[str, Any]:
-        with told_to_airflow():
+        with told_to_airflow(self):
             applied = self._apply(context)
         result = {"streams": [one.to_json() for one in applied]}
         for one in applied:

@@ -124,7 +124,7 @@ class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
 
     def execute_complete(self, context: Context, event: Any = None, deadline_at: str | None = None) -> dict[str, Any]:
         """Continue in a worker: a step is due, or the worker has to look itself."""
-        with told_to_airflow():
+        with told_to_airflow(self):
             content = read_event(event)
             if content.outcome == "over":
                 content.need_result()

@@ -95,10 +95,11 @@ class StopStreamOperator(StreamStateOperator):
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
         with told_to_airflow():
             deadline = self._deadline(context)
-            if deadline is not None:
-                read_event(event)  # the trigger only looks; the worker acts, under the same request id
-                return self._stopped_by(self.hook(context), deadline)
-        return super().execute_complete(context, event)
+        if deadline is None:
+            return super().execute_complete(context, event)
+        with told_to_airflow(self):
+            read_event(event)  # the trigger only looks; the worker acts, under the same request id
+            return self._stopped_by(self.hook(context), deadline)
 
     def _deadline(self, context: Context) -> dict[str, Any] | None:
         """The arguments of ``ForcedStops``; None without a deadline."""

@@ -96,6 +96,7 @@ class QueryBeat:
         batch_seconds: from one commit to the next, over the last batches of this attempt; None before there were two.
         read_batch_id, read_rows: the newest batch of this attempt that read rows, and how many; None for none.
         run_has_ended: its trigger (``once``, ``availableNow``) has ended its last run, without a failure.
+        state_memory_bytes: the memory of its state, as Spark reports it (``memoryUsedBytes``); None where it does not.
     """
 
     batch_id: int | None
@@ -118,6 +119,7 @@ class QueryBeat:
     read_batch_id: int | None = None
     read_rows: int | None = None
     run_has_ended: bool = False
+    state_memory_bytes: int | None = None
 
 
 @message

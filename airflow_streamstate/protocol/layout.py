@@ -68,6 +68,10 @@ def retention_key(stream_id: str) -> str:
     return f"{stream_id}/retention.json"
 
 
+def alerts_key(stream_id: str) -> str:
+    return f"{stream_id}/alerts.json"
+
+
 def adoption_key(stream_id: str) -> str:
     return f"{stream_id}/adoption.json"
 

@@ -15,6 +15,7 @@ from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.hooks.ending import end_watched
 from airflow_streamstate.hooks.refusals import is_retryable
+from airflow_streamstate.hooks.stats import count
 from airflow_streamstate.protocol.codec import parse_time
 from airflow_streamstate.triggers.events import EventContent
 from airflow_streamstate.triggers.triggerer import begun, controller_of, in_pool, watcher_of
@@ -81,6 +82,8 @@ class StreamStateTrigger(BaseTrigger):
             content = await asyncio.shield(watched)
         finally:
             watched.cancel()
+        watch = content.watch
+        count("streamstate.trigger.event", wanted=watch.wanted, stream_id=watch.stream_id, outcome=content.outcome)
         yield TriggerEvent(content.to_json())  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:

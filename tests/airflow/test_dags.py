@@ -17,6 +17,7 @@ from support.airflow_names import DagBag, DagSerialization
 pytestmark = pytest.mark.fast
 
 DAG_IDS = [
+    "alerts",
     "approved_upgrade",
     "declared_streams",
     "deploy_with_secrets",

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from airflow_streamstate.plan.model import RecordedPlan
 from airflow_streamstate.protocol.adoptions import Adoption
+from airflow_streamstate.protocol.alerts import Alert, AlertRegister, AlertRules, GrowthSample, Told
 from airflow_streamstate.protocol.codec import Message, to_json
 from airflow_streamstate.protocol.commands import (
     CancelRequest,
@@ -249,7 +250,7 @@ EXAMPLES: tuple[Message, ...] = (
                 SourceLag("rate rowspersecond=5", untold="it makes up rows as time passes"),
             ),
             lags_at=LATER, is_idle=True, snapshot_id="d-0003-live-000006", batches_since_snapshot=3,
-            batch_seconds=2.045, read_batch_id=40, read_rows=512,
+            batch_seconds=2.045, read_batch_id=40, read_rows=512, state_memory_bytes=1_048_576,
         ),
         "raw": QueryBeat(None, None, is_active=False),
     }, {"counts per minute": FirstBatch(17, LATER, AT, AT, {"addBatch": 812, "walCommit": 41}, 120)}),
@@ -324,6 +325,18 @@ EXAMPLES: tuple[Message, ...] = (
         KnownGood("d-0002", AT),
         SettledCustody("d-0001", is_whole=True, audited_at=AT),
         ("s3://second/streams",),
+    ),
+    AlertRegister(
+        "orders", WRITE_ID, AT, "shell:ada",
+        AlertRules(300.0, 1_000_000, 900.0, 3_600.0, 5_000_000, 2_147_483_648, 7_200.0, 86_400.0, ("query_died",)),
+        {
+            "watch": Told(
+                "d-0003", 2, "u-0b8e3c525f0e", "u-1c2d3e4f5a6b",
+                (Alert(LEASE_ID, "lag", "counts per minute", AT, "query counts per minute is 1,200,000 rows behind"),),
+                {"counts per minute": (GrowthSample(AT, {"rows": 44_500}, 1200, 1000.5),)},
+                {"counts per minute": (GrowthSample(LATER, {"rows": 44_600}, 1300, 990.5),)},
+            )
+        },
     ),
     AbandonedSnapshot("orders", "d-0003-live-000006", 1, AT, "shell:ada", WRITE_ID),
     Rehearsal(

@@ -18,13 +18,13 @@ _SHELL = "from airflow_streamstate.cli.main import main; main()"
 
 
 class WatchProcess:
-    """One process; its lines go to ``path``."""
+    """One process of ``streamstate watch WORDS``; its lines go to ``path``."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *words: str) -> None:
         self.path = path
         with path.open("a") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _SHELL, "watch", "--json"],
+                [sys.executable, "-c", _SHELL, "watch", "--json", *words],
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -50,9 +50,9 @@ class WatchProcess:
 
 
 @contextmanager
-def watching(path: Path) -> Iterator[WatchProcess]:
+def watching(path: Path, *words: str) -> Iterator[WatchProcess]:
     """A process that is killed afterwards, where it is not ended."""
-    watch = WatchProcess(path)
+    watch = WatchProcess(path, *words)
     try:
         yield watch
     finally:

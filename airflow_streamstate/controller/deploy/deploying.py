@@ -14,6 +14,7 @@ from typing import Any
 
 from airflow_streamstate.connectors.measuring import known_sources
 from airflow_streamstate.connectors.replaying import sending_once
+from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.adoption_guard import create_unadopted
@@ -238,6 +239,8 @@ class Deploying:
         if place:
             start = replace(start, notes=(*start.notes, place))
         on_start(DeploymentView(spec.stream_id, spec.deployment_id, 1, "launching", spec.start, start.notes))
+        if self._request.alert_rules:
+            AlertBook(self._control, self._context.requested_by).change_rules(self._request.alert_rules)
         self._update(
             stored,
             fencing_token=self._begin.fencing_token,

@@ -8,6 +8,14 @@ from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.protocol.codec import format_time
 
 
+def gave_up_of(seen: Observation) -> str:
+    """Why watchers start no attempt after the failure of this current one; "" where they do, or it has not failed."""
+    record = seen.register.restarts
+    if not seen.is_current or record is None or seen.register.restart_policy.on_failure == "nothing":
+        return ""
+    return record.gave_up if (record.deployment_id, record.attempt) == (seen.deployment_id, seen.attempt) else ""
+
+
 def describe_restarts(seen: Observation) -> str:
     """The restart policy of a current deployment and what came of it, in one line; "" for ``nothing``."""
     register = seen.register
@@ -16,8 +24,8 @@ def describe_restarts(seen: Observation) -> str:
         return ""
     if record is None or (record.deployment_id, record.attempt) != (seen.deployment_id, seen.attempt):
         return policy.on_failure
-    if record.gave_up:
-        return f"given up: {record.gave_up}"
+    if gave_up := gave_up_of(seen):
+        return f"given up: {gave_up}"
     if record.is_told:
         return f"{policy.on_failure}: told at {format_time(record.recorded_at)}"
     if record.is_started:

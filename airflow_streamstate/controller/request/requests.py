@@ -14,6 +14,7 @@ from airflow_streamstate.controller.observe.snapshot_age import check_max_age
 from airflow_streamstate.controller.request.literal_secrets import check_local_paths, check_plain_uris, check_secrets
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.interface import LOCAL
+from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ids import check_id, check_stream_id, encode_query_name
 from airflow_streamstate.protocol.records import (
     ON_QUERY_FAILURE,
@@ -71,6 +72,7 @@ class DeployRequest:
         on_query_failure: what a failed query does to the others, as in ``DeploymentSpec``.
         launcher: what starts the drivers; None for this machine. A local path in its option ``python_env`` is pinned.
         restart_policy: values of the stream's ``RestartPolicy`` to change; the others stay as they are.
+        alert_rules: the same of its ``AlertRules``.
 
     Raises:
         InvalidRequestError: a value is malformed, or two of them contradict each other.
@@ -112,6 +114,7 @@ class DeployRequest:
     rewrite: StateRewrite | None = None
     restart_policy: Mapping[str, Any] = field(default_factory=dict)
     launcher: LauncherChoice | None = None
+    alert_rules: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def begins_elsewhere(self) -> bool:
@@ -127,6 +130,7 @@ class DeployRequest:
         check_local_paths(application=(self.application,), py_files=self.py_files, files=self.files)
         check_max_age(self.max_snapshot_age_seconds)
         RestartPolicy().changed(self.restart_policy)
+        AlertRules().changed(self.alert_rules)
         if self.working_folder is not None and not self.working_folder.is_absolute():
             raise InvalidRequestError(
                 "the working folder must be an absolute path",

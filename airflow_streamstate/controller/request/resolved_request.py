@@ -221,6 +221,8 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
         asked["snapshots"] = request.snapshots
     if request.restart_policy:
         asked["restart_policy"] = dict(request.restart_policy)
+    if request.alert_rules:
+        asked["alert_rules"] = dict(request.alert_rules)
     if request.on_query_failure != "script":
         asked["on_query_failure"] = request.on_query_failure
     if request.working_folder is not None:

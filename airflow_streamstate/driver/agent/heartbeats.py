@@ -119,6 +119,7 @@ class HeartbeatWriter:
         return replace(
             beat,
             state_rows=sum(operator.rows for operator in progress.state),
+            state_memory_bytes=progress.state_memory_bytes,
             watermark_at=progress.watermark_at,
             input_rows_per_second=progress.input_rows_per_second,
             processed_rows_per_second=progress.processed_rows_per_second,

@@ -51,6 +51,7 @@ class QueryProgress:
         triggered_at: the start of the batch's trigger by the driver's clock; None where Spark does not report it.
         durations_ms: the durations of its phases, by Spark's names.
         state_load_ms: the time to open the state, over all partitions; None where the state store does not measure it.
+        state_memory_bytes: the memory of the state of all operators (``memoryUsedBytes``); None where not reported.
     """
 
     batch_id: int
@@ -68,6 +69,7 @@ class QueryProgress:
     triggered_at: datetime | None = None
     durations_ms: Mapping[str, int] = field(default_factory=dict)
     state_load_ms: int | None = None
+    state_memory_bytes: int | None = None
 
     @property
     def committed_at(self) -> datetime | None:

@@ -76,7 +76,13 @@ def parse_progress(executed: Mapping[str, Any], newest: Mapping[str, Any]) -> Qu
         triggered_at=parse_time(str(executed["timestamp"])) if executed.get("timestamp") else None,
         durations_ms={str(part): _count(took) for part, took in (executed.get("durationMs") or {}).items()},
         state_load_ms=_state_load_ms(operators),
+        state_memory_bytes=_state_memory_bytes(operators),
     )
+
+
+def _state_memory_bytes(operators: Sequence[Mapping[str, Any]]) -> int | None:
+    used = [operator.get("memoryUsedBytes") for operator in operators]
+    return sum(map(_count, used)) if operators and None not in used else None
 
 
 def _state_load_ms(operators: Sequence[Mapping[str, Any]]) -> int | None:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from airflow_streamstate.control.alerts import AlertBook
+from airflow_streamstate.protocol.alerts import AlertRules
 from support.scripted_driver import script
 from support.shell import Answer, Desk, shell
 
@@ -240,7 +242,8 @@ def test_an_exported_stream_differs_in_nothing(desk: Desk) -> None:
     folder = declare(
         desk, STREAM, "proves", conf={"spark.x": "010"}, py_files=["../library.py"], files=["../library.py"],
         settings={"heartbeat_seconds": 5}, snapshots={"every_seconds": 60}, restart={"on_failure": "restart"},
-        version_label="v1", arguments=["--a", "~"], jars=["../classes.jar", "s3a://bucket/other.jar"],
+        version_label="v1", alerts={"lag_over": 9, "off": "query_died"},
+        arguments=["--a", "~"], jars=["../classes.jar", "s3a://bucket/other.jar"],
     )  # fmt: skip
     assert applied(folder)[0].status == 0
     answer = shell("export", STREAM, desk.base / "exported", "--json")
@@ -274,6 +277,26 @@ def test_a_label_alone_restarts_nothing(desk: Desk) -> None:
     declare(desk, STREAM, "proves", version_label="v1")
     assert diffed(folder)[STREAM]["step"] == "nothing"
     assert applied(folder)[1][STREAM]["deployment_id"] == "d-0001"
+
+
+def test_alert_rules_restart_nothing(desk: Desk) -> None:
+    """They are recorded in the home, where watches find them; what a file leaves out has its usual value again."""
+    folder = declare(desk, STREAM, "proves", alerts={"lag_over": 1000, "off": ["lag_growing"]})
+    assert applied(folder)[0].status == 0
+    book = AlertBook(desk.stream().control)
+    assert book.rules() == AlertRules(lag_over=1000, off=("lag_growing",))
+    declare(desk, STREAM, "proves", alerts={"no_commit_seconds": 60})
+    difference = diffed(folder)[STREAM]
+    fields = {one["name"]: (one["before"], one["after"]) for one in difference["fields"]}
+    assert (difference["kind"], difference["step"]) == ("changed", "policy")
+    assert fields == {
+        "alerts.lag_over": ("1000", ""), "alerts.no_commit_seconds": ("900.0", "60.0"),
+        "alerts.off": ("lag_growing", ""),
+    }  # fmt: skip
+    answer, found = applied(folder)
+    assert (answer.status, found[STREAM]["deployment_id"]) == (0, "d-0001")
+    assert book.rules() == AlertRules(no_commit_seconds=60.0)
+    assert diffed(folder)[STREAM]["kind"] == "unchanged"
 
 
 def test_state_is_written_anew_only_while_a_stream_runs(desk: Desk) -> None:

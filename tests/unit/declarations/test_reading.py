@@ -43,6 +43,15 @@ def said(path: Path) -> list[str]:
             ":3: launcher.queue: there is no such field; there are name, ",
         ),
         (f"{WHOLE}restart: {{on_failure: restat}}\n", ":3: restart.on_failure: input should be 'restart', 'alert' or "),
+        (f"{WHOLE}alerts: {{lag_ovr: 3}}\n", ":3: alerts.lag_ovr: there is no such field; did you mean lag_over?"),
+        (
+            f"{WHOLE}alerts: {{off: driver_ded}}\n",
+            ":3: alerts: there is no such alert rule (driver_ded); did you mean driver_dead?",
+        ),
+        (
+            f"{WHOLE}alerts: {{no_commit_seconds: -1}}\n",
+            ":3: alerts: this value of the alert rules is out of its range (no_commit_seconds -1.0); use a number from",
+        ),
         (f"{WHOLE}state: {{partitions: 0}}\n", ":3: state.partitions: input should be greater than or equal to 1"),
         (f"{WHOLE}conf:\n\tspark.x: 1\n", ":4: a tab is here, and YAML takes blanks alone"),
         (f"{WHOLE}conf:\n  spark.x: 1\n  spark.x: 2\n", ":5: conf.spark.x: this field is given twice, first in line 4"),

@@ -13,8 +13,8 @@ EXECUTED = {
     "durationMs": {"addBatch": 184, "triggerExecution": 294},
     "eventTime": {"watermark": "2026-11-21T11:48:59.738Z"},
     "stateOperators": [
-        {"operatorName": "stateStoreSave", "numRowsTotal": 2, "numRowsDroppedByWatermark": 3},
-        {"operatorName": "dedupe", "numRowsTotal": 5, "numRowsDroppedByWatermark": 1},
+        {"operatorName": "stateStoreSave", "numRowsTotal": 2, "numRowsDroppedByWatermark": 3, "memoryUsedBytes": 900},
+        {"operatorName": "dedupe", "numRowsTotal": 5, "numRowsDroppedByWatermark": 1, "memoryUsedBytes": 100},
     ],
     "sources": [
         {"description": "FileStreamSource[file:/in]", "endOffset": {"logOffset": 4}},
@@ -42,6 +42,8 @@ def test_a_progress_is_read_whole() -> None:
     assert progress.source_descriptions == ("FileStreamSource[file:/in]", "RateStreamV2", "Empty")
     assert progress.end_offsets == ('{"logOffset":4}', "5", "-")
     assert progress.dropped_rows == 4
+    assert progress.state_memory_bytes == 1_000
+    assert parse_progress(IDLE, IDLE).state_memory_bytes is None
     assert progress.input_rows_per_second == 8.0
 
 

@@ -1,0 +1,1 @@
+"""Alerts about streams: rules over what was seen (pure), the watch of a home, a webhook, and metrics."""

@@ -1,0 +1,272 @@
+"""Which alert rules hold of a stream, by what was seen of it. Pure.
+
+Ages of commits and watermarks are between two times of the driver's clock, so clocks that differ do not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_streamstate.controller.observe.caught_up import describe_behind, lags_of, query_caught_up
+from airflow_streamstate.controller.observe.health import beats_of
+from airflow_streamstate.controller.observe.observation import ALIVE, Observation
+from airflow_streamstate.controller.observe.pace import NOISE, left_at_least, paces_of
+from airflow_streamstate.controller.observe.restarting import gave_up_of
+from airflow_streamstate.controller.observe.views import StreamStatus
+from airflow_streamstate.protocol.alerts import AlertRules, GrowthSample, RuleName, Told
+from airflow_streamstate.protocol.events import Drained, DrainFailed
+from airflow_streamstate.protocol.heartbeat import QueryBeat
+
+STILL_BATCHES = 3.0
+"""A query has committed nothing for long only after so many times the duration of its batches."""
+SCHEDULES = 3.0
+"""A snapshot is old after so many times the schedule of snapshots."""
+_DEAD = frozenset({"failed", "lost", "fenced"})
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What was seen of a stream at one moment.
+
+    Attributes:
+        seen: None for a stream whose control objects cannot be read.
+        failed_upgrade: why the last upgrade did not end as asked, by its id; empty for none.
+    """
+
+    status: StreamStatus
+    seen: Observation | None
+    failed_upgrade: Mapping[str, str]
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether an upgrade, a drain or a stop is under way: then only its own failure is an alert."""
+        return bool(self.status.upgrade) or self.status.state in ("draining", "stopping")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A rule that holds; ``subject`` and ``text`` as those of an ``Alert``."""
+
+    rule: RuleName
+    subject: str
+    text: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What an alert is deduplicated by, beside the stream."""
+        return self.rule, self.subject
+
+
+def conditions(rules: AlertRules, sight: Sight, told: Told) -> Iterator[Condition]:
+    """Every rule that holds now, whatever was told before; growth is left out."""
+    status, seen = sight.status, sight.seen
+    if seen is None:
+        yield from _if(rules, "unreadable", "", status.error or status.why)
+        return
+    if seen.register.retirement is not None:
+        return
+    for upgrade_id, text in sight.failed_upgrade.items():
+        yield from _if(rules, "upgrade_failed", upgrade_id, text)
+    yield from _of_drain(rules, seen)
+    if sight.is_changing:
+        return
+    yield from _of_driver(rules, sight, told)
+    if status.state not in ALIVE:
+        return
+    yield from _of_snapshots(rules, sight)
+    for name, query in status.queries.items():
+        if query.error:
+            yield from _if(rules, "query_died", name, f"query {name} has failed: {query.error}")
+    for name, beat in _active(sight):
+        yield from _of_query(rules, sight, name, beat)
+
+
+def growth(rules: AlertRules, sight: Sight, told: Told) -> Iterator[tuple[RuleName, str, str | None]]:
+    """Of each active query, what grows: the rule, the query and the text; "" for no growth, None for not yet known."""
+    if sight.is_changing:
+        return
+    for name, beat in _active(sight):
+        seconds = rules.lag_growing_seconds
+        if seconds is not None and rules.has("lag_growing"):
+            yield "lag_growing", name, _lag_growth(name, beat, told.lag_samples.get(name, ()), seconds)
+        seconds = rules.state_growing_seconds
+        if seconds is not None and rules.has("state_growing"):
+            yield "state_growing", name, _state_growth(name, beat, told.state_samples.get(name, ()), seconds)
+
+
+def sampled(
+    samples: Mapping[str, tuple[GrowthSample, ...]], sight: Sight, seconds: float | None
+) -> Mapping[str, tuple[GrowthSample, ...]]:
+    """The samples with one of now, where the newer one is half of ``seconds`` old; None: none are needed.
+
+    So the older one is always from half to all of that time ago, and a restarted process goes on from it.
+    """
+    if seconds is None:
+        return {}
+    found = {name: samples.get(name, ()) for name, _ in _active(sight)}
+    beat_at = _beat_at(sight)
+    for name, beat in _active(sight):
+        known = found[name]
+        if beat_at is not None and (not known or (beat_at - known[-1].at).total_seconds() >= seconds / 2):
+            found[name] = (*known[-1:], _sample_of(beat, beat_at))
+    return {name: known for name, known in found.items() if known}
+
+
+def _if(rules: AlertRules, rule: RuleName, subject: str, text: str) -> Iterator[Condition]:
+    if rules.has(rule):
+        yield Condition(rule, subject, text)
+
+
+def _of_drain(rules: AlertRules, seen: Observation) -> Iterator[Condition]:
+    """A drain of this attempt that failed, unless a later one was done or is under way."""
+    failed = next(seen.of_kind(DrainFailed), None)
+    if failed is None or failed.cause == "cancelled" or seen.is_draining or next(seen.of_kind(Drained), None):
+        return
+    yield from _if(rules, "drain_failed", failed.command_id, f"the drain failed: {failed.error}")
+
+
+def _of_driver(rules: AlertRules, sight: Sight, told: Told) -> Iterator[Condition]:
+    status, seen = sight.status, sight.seen
+    assert seen is not None  # noqa: S101 - the caller has looked
+    gave_up = gave_up_of(seen)
+    if gave_up:
+        yield from _if(rules, "gave_up", "", f"it is not restarted any more: {gave_up}")
+    if (status.state in _DEAD and status.is_current) or seen.was_ended_by_machine:
+        why = status.error or status.why
+        yield from _if(rules, "driver_dead", "", f"attempt {status.attempt} is {status.state}: {why}")
+        return
+    record = seen.register.restarts
+    is_same = told.deployment_id == status.deployment_id and 0 < told.attempt < status.attempt
+    if is_same and record is not None and record.is_started and record.attempt == status.attempt:
+        text = f"attempt {status.attempt} was started, since the one before it failed: {record.reason}"
+        yield from _if(rules, "driver_dead", "", text)
+
+
+def _of_snapshots(rules: AlertRules, sight: Sight) -> Iterator[Condition]:
+    status, seen = sight.status, sight.seen
+    assert seen is not None  # noqa: S101 - the caller has looked
+    every, limit = seen.spec.settings.snapshot_every_seconds, rules.snapshot_age_seconds
+    if limit is None and every is not None:
+        limit = SCHEDULES * every
+    if limit is None:
+        return
+    age = status.snapshot_age_seconds
+    if age is not None and age > limit:
+        yield from _if(
+            rules, "snapshot_age", "", f"the newest snapshot is {age:,.0f} s old, and {limit:,.0f} s at most"
+        )
+        return
+    since = status.running_since_at
+    if age is None and since is not None and (seen.observed_at - since).total_seconds() > limit:
+        yield from _if(rules, "snapshot_age", "", f"it has run for more than {limit:,.0f} s, and has no snapshot")
+
+
+def _of_query(rules: AlertRules, sight: Sight, name: str, beat: QueryBeat) -> Iterator[Condition]:
+    still = _seconds_without_commit(sight, beat)
+    limit = rules.no_commit_seconds
+    if limit is not None and still is not None and still > max(limit, STILL_BATCHES * (beat.batch_seconds or 0.0)):
+        yield from _if(rules, "no_commit", name, f"query {name} has committed nothing for {still:,.0f} s")
+    if rules.lag_over is not None and max(_lag_of(beat).values(), default=0) > rules.lag_over:
+        text = f"query {name} is {describe_behind(lags_of(beat))}, and {rules.lag_over:,} at most"
+        yield from _if(rules, "lag", name, text)
+    behind = watermark_behind_seconds(sight, beat)
+    limit = rules.watermark_behind_seconds
+    if limit is not None and behind is not None and behind > limit:
+        text = f"the watermark of query {name} is {behind:,.0f} s behind, and {limit:,.0f} s at most"
+        yield from _if(rules, "watermark", name, text)
+    yield from _of_state(rules, name, beat)
+
+
+def _of_state(rules: AlertRules, name: str, beat: QueryBeat) -> Iterator[Condition]:
+    most, rows = rules.state_rows_over, beat.state_rows
+    if most is not None and rows is not None and rows > most:
+        yield from _if(rules, "state_rows", name, f"the state of query {name} has {rows:,} rows, and {most:,} at most")
+    most, used = rules.state_memory_bytes_over, beat.state_memory_bytes
+    if most is not None and used is not None and used > most:
+        text = f"the state of query {name} takes {used:,} bytes of memory, and {most:,} at most"
+        yield from _if(rules, "state_memory", name, text)
+
+
+def _seconds_without_commit(sight: Sight, beat: QueryBeat) -> float | None:
+    """Since its last commit, or the start of its attempt; None where it has nothing to commit."""
+    beat_at, started_at = _beat_at(sight), sight.status.running_since_at
+    if beat_at is None or query_caught_up(beat).is_so:
+        return None
+    moments = [moment for moment in (beat.committed_at, started_at) if moment is not None]
+    return (beat_at - max(moments)).total_seconds() if moments else None
+
+
+def watermark_behind_seconds(sight: Sight, beat: QueryBeat) -> float | None:
+    """By how much the watermark of a query is older than the driver's clock; None for no watermark."""
+    beat_at = _beat_at(sight)
+    if beat_at is None or beat.watermark_at is None:
+        return None
+    return (beat_at - beat.watermark_at).total_seconds()
+
+
+def _lag_growth(name: str, beat: QueryBeat, samples: tuple[GrowthSample, ...], seconds: float) -> str | None:
+    older = _older(samples, seconds)
+    if not any(pace.falls_behind for pace in paces_of(beat).values()):
+        return ""
+    if older is None:
+        return None
+    grown = {unit: (older.lag.get(unit, 0), left) for unit, left in _lag_of(beat).items()}
+    worse = {unit: pair for unit, pair in grown.items() if pair[1] > pair[0] * NOISE}
+    if not worse:
+        return ""
+    words = " and ".join(f"{left:,} {unit}, {before:,} before" for unit, (before, left) in worse.items())
+    return f"query {name} falls further behind: {words}"
+
+
+def _state_growth(name: str, beat: QueryBeat, samples: tuple[GrowthSample, ...], seconds: float) -> str | None:
+    older = _older(samples, seconds)
+    if older is None or beat.state_rows is None or older.state_rows is None:
+        return None
+    elapsed_seconds = (samples[-1].at - older.at).total_seconds()
+    newest = samples[-1]
+    rates = [one.input_rows_per_second for one in samples if one.input_rows_per_second is not None]
+    if newest.state_rows is None or len(rates) < len(samples):
+        return None
+    added, read = newest.state_rows - older.state_rows, elapsed_seconds * sum(rates) / len(rates)
+    if added <= 0 or added <= read * NOISE:
+        return ""
+    return f"the state of query {name} got {added:,} rows in {elapsed_seconds:,.0f} s, and the query read {read:,.0f}"
+
+
+def _older(samples: tuple[GrowthSample, ...], seconds: float) -> GrowthSample | None:
+    """The older sample, where there are two that are far enough apart."""
+    if len(samples) < 2 or (samples[-1].at - samples[0].at).total_seconds() < seconds / 2:
+        return None
+    return samples[0]
+
+
+def _sample_of(beat: QueryBeat, at: datetime) -> GrowthSample:
+    return GrowthSample(at, _lag_of(beat), beat.state_rows, beat.input_rows_per_second)
+
+
+def _lag_of(beat: QueryBeat) -> dict[str, int]:
+    """The smallest lag of the newest batches, by unit; a query that found no input has none."""
+    found: dict[str, int] = {}
+    for lag in () if beat.is_idle else lags_of(beat):
+        left = left_at_least(lag)
+        if left is not None:
+            found[lag.unit] = found.get(lag.unit, 0) + left
+    return found
+
+
+def _active(sight: Sight) -> Iterator[tuple[str, QueryBeat]]:
+    """The running queries, as the last heartbeat of the attempt tells them."""
+    if sight.seen is None:
+        return
+    beats = beats_of(sight.seen)
+    for name, query in sight.status.queries.items():
+        if query.is_active and name in beats:
+            yield name, beats[name]
+
+
+def _beat_at(sight: Sight) -> datetime | None:
+    """When the last heartbeat was written, by the driver's clock."""
+    beat = None if sight.seen is None else sight.seen.heartbeat
+    return None if beat is None else beat.at

@@ -1,0 +1,331 @@
+"""Metrics of the streams that a watch has seen, for Prometheus. Names and labels: docs/reference/metrics.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_streamstate.alerts.conditions import Sight, watermark_behind_seconds
+from airflow_streamstate.alerts.watch import AlertWatch, Watched
+from airflow_streamstate.controller.observe.caught_up import lags_of
+from airflow_streamstate.controller.observe.health import beats_of
+from airflow_streamstate.controller.observe.observation import ALIVE, STATE_TABLE
+from airflow_streamstate.controller.observe.restarting import gave_up_of
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.downtimes import Downtime
+from airflow_streamstate.protocol.heartbeat import QueryBeat
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
+STATES = (*dict.fromkeys(row.state for row in STATE_TABLE), "unreadable")
+Sample = tuple[tuple[str, ...], float]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One gauge.
+
+    Attributes:
+        labels: beside none; every metric of a stream has ``stream``.
+        samples: the values of its labels, and the value, of one stream.
+    """
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    samples: Callable[[Watched], Iterator[Sample]]
+
+
+def _stream(value: Callable[[Watched], float | None]) -> Callable[[Watched], Iterator[Sample]]:
+    def samples(watched: Watched) -> Iterator[Sample]:
+        found = value(watched)
+        if found is not None:
+            yield (watched.sight.status.stream_id,), float(found)
+
+    return samples
+
+
+def _query(value: Callable[[Sight, QueryBeat], float | None]) -> Callable[[Watched], Iterator[Sample]]:
+    def samples(watched: Watched) -> Iterator[Sample]:
+        for name, beat in _beats(watched).items():
+            found = value(watched.sight, beat)
+            if found is not None:
+                yield (watched.sight.status.stream_id, name), float(found)
+
+    return samples
+
+
+def _beats(watched: Watched) -> Mapping[str, QueryBeat]:
+    """The queries of the current attempt, while it lives."""
+    sight = watched.sight
+    if sight.seen is None or sight.status.state not in ALIVE:
+        return {}
+    beats = beats_of(sight.seen)
+    return {name: beats[name] for name, query in sight.status.queries.items() if query.is_active and name in beats}
+
+
+def _states(watched: Watched) -> Iterator[Sample]:
+    status = watched.sight.status
+    for state in STATES:
+        yield (status.stream_id, state), float(status.state == state)
+
+
+def _lags(watched: Watched) -> Iterator[Sample]:
+    for name, beat in _beats(watched).items():
+        for number, lag in enumerate(lags_of(beat)):
+            if lag.behind is not None:
+                labels = (watched.sight.status.stream_id, name, str(number), lag.source, lag.unit)
+                yield labels, float(lag.behind)
+
+
+def _active(watched: Watched) -> Iterator[Sample]:
+    for name, query in watched.sight.status.queries.items():
+        yield (watched.sight.status.stream_id, name), float(query.is_active)
+
+
+def _alerts(watched: Watched) -> Iterator[Sample]:
+    for alert in watched.told.standing:
+        yield (watched.sight.status.stream_id, alert.rule, alert.subject), 1.0
+
+
+def _downtimes(watched: Watched) -> Iterator[Sample]:
+    for name, one in sorted(_longest(watched.downtimes).items()):
+        yield (watched.sight.status.stream_id, name), one
+
+
+def _longest(found: tuple[Downtime, ...]) -> dict[str, float]:
+    longest: dict[str, float] = {}
+    for one in found:
+        if one.seconds is not None:
+            longest[one.query_name] = max(one.seconds, longest.get(one.query_name, 0.0))
+    return longest
+
+
+def _gave_up(watched: Watched) -> float | None:
+    seen = watched.sight.seen
+    return None if seen is None else float(bool(gave_up_of(seen)))
+
+
+def _committed_age(sight: Sight, beat: QueryBeat) -> float | None:
+    seen = sight.seen
+    if seen is None or seen.heartbeat is None or beat.committed_at is None:
+        return None
+    return (seen.heartbeat.at - beat.committed_at).total_seconds()
+
+
+_OF_STREAM, _OF_QUERY = ("stream",), ("stream", "query")
+METRICS: tuple[Metric, ...] = (
+    Metric(
+        "streamstate_stream_up",
+        "1 while the driver of the stream lives.",
+        _OF_STREAM,
+        _stream(lambda one: one.sight.status.state in ALIVE),
+    ),
+    Metric(
+        "streamstate_stream_state",
+        "1 for the state of the stream, 0 for every other one.",
+        ("stream", "state"),
+        _states,
+    ),
+    Metric(
+        "streamstate_stream_attempt",
+        "The current attempt of the current deployment.",
+        _OF_STREAM,
+        _stream(lambda one: one.sight.status.attempt),
+    ),
+    Metric(
+        "streamstate_stream_restarts",
+        "Attempts of the current deployment after its first one.",
+        _OF_STREAM,
+        _stream(lambda one: max(one.sight.status.attempt - 1, 0)),
+    ),
+    Metric(
+        "streamstate_stream_restart_given_up",
+        "1 if watchers start no further attempt of a failed stream.",
+        _OF_STREAM,
+        _stream(_gave_up),
+    ),
+    Metric(
+        "streamstate_stream_fencing_token",
+        "Grows by one with every deployment: its change is an upgrade, a rollback or a deploy.",
+        _OF_STREAM,
+        _stream(lambda one: one.sight.status.fencing_token),
+    ),
+    Metric(
+        "streamstate_stream_upgrade_under_way",
+        "1 while an upgrade or rollback holds the stream.",
+        _OF_STREAM,
+        _stream(lambda one: bool(one.sight.status.upgrade)),
+    ),
+    Metric(
+        "streamstate_stream_heartbeat_age_seconds",
+        "Age of the last sign of life of the driver, by the watcher's clock.",
+        _OF_STREAM,
+        _stream(lambda one: one.sight.status.heartbeat_age_seconds),
+    ),
+    Metric(
+        "streamstate_stream_snapshot_age_seconds",
+        "Age of the newest snapshot, by the watcher's clock; none without a snapshot.",
+        _OF_STREAM,
+        _stream(lambda one: one.sight.status.snapshot_age_seconds),
+    ),
+    Metric(
+        "streamstate_stream_looked_at_seconds",
+        "When the watcher looked at the stream, in seconds since 1970.",
+        _OF_STREAM,
+        _stream(lambda one: one.looked_at.timestamp()),
+    ),
+    Metric("streamstate_query_active", "1 while the query runs.", _OF_QUERY, _active),
+    Metric(
+        "streamstate_query_batch",
+        "The last committed batch.",
+        _OF_QUERY,
+        _query(lambda _, beat: beat.batch_id),
+    ),
+    Metric(
+        "streamstate_query_batch_seconds",
+        "Mean time from one commit to the next, over the last batches.",
+        _OF_QUERY,
+        _query(lambda _, beat: beat.batch_seconds),
+    ),
+    Metric(
+        "streamstate_query_commit_age_seconds",
+        "Time since the last commit, by the driver's clock.",
+        _OF_QUERY,
+        _query(_committed_age),
+    ),
+    Metric(
+        "streamstate_query_lag",
+        "What a source has and the query has not read, in its unit.",
+        ("stream", "query", "source_number", "source", "unit"),
+        _lags,
+    ),
+    Metric(
+        "streamstate_query_watermark_behind_seconds",
+        "By how much the watermark is older than the driver's clock.",
+        _OF_QUERY,
+        _query(watermark_behind_seconds),
+    ),
+    Metric(
+        "streamstate_query_input_rows_per_second",
+        "Rate of input rows, by Spark's last progress.",
+        _OF_QUERY,
+        _query(lambda _, beat: beat.input_rows_per_second),
+    ),
+    Metric(
+        "streamstate_query_processed_rows_per_second",
+        "Rate of processed rows, by Spark's last progress.",
+        _OF_QUERY,
+        _query(lambda _, beat: beat.processed_rows_per_second),
+    ),
+    Metric(
+        "streamstate_query_state_rows",
+        "Rows in the state.",
+        _OF_QUERY,
+        _query(lambda _, beat: beat.state_rows),
+    ),
+    Metric(
+        "streamstate_query_state_memory_bytes",
+        "Memory of the state, as Spark reports it.",
+        _OF_QUERY,
+        _query(lambda _, beat: beat.state_memory_bytes),
+    ),
+    Metric(
+        "streamstate_query_upgrade_downtime_seconds",
+        "Time between the commits around the last upgrade that the watcher saw, of its longest gap.",
+        _OF_QUERY,
+        _downtimes,
+    ),
+    Metric(
+        "streamstate_alert_standing",
+        "1 for each alert that stands; its subject is a query, an upgrade or a drain.",
+        ("stream", "rule", "subject"),
+        _alerts,
+    ),
+)
+HOME_UP = "streamstate_home_up"
+
+
+def gauges(watched: Watched) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Name, tags and value of what Airflow's own metrics have of a stream."""
+    stream_id = watched.sight.status.stream_id
+    yield "streamstate.stream.up", {"stream_id": stream_id}, float(watched.sight.status.state in ALIVE)
+    for name, beat in _beats(watched).items():
+        tags = {"stream_id": stream_id, "query": name}
+        behind: dict[str, int] = {}
+        for lag in lags_of(beat):
+            if lag.behind is not None:
+                behind[lag.unit] = behind.get(lag.unit, 0) + lag.behind
+        for unit, left in behind.items():
+            yield "streamstate.query.lag", {**tags, "unit": unit}, float(left)
+        if beat.state_rows is not None:
+            yield "streamstate.query.state_rows", tags, float(beat.state_rows)
+
+
+def collector(watch: AlertWatch) -> Collector:
+    """What the watch has seen last, as a collector of ``prometheus_client``.
+
+    Raises:
+        InvalidRequestError: that package is not installed.
+    """
+    try:
+        from prometheus_client.core import GaugeMetricFamily
+        from prometheus_client.registry import Collector as Base
+    except ImportError:
+        raise InvalidRequestError(
+            "metrics need the package prometheus_client",
+            next_step="Install airflow-streamstate[metrics].",
+        ) from None
+
+    class StreamCollector(Base):
+        """Reads nothing but memory, so a scrape costs no call to the store."""
+
+        def collect(self) -> Iterator[Any]:
+            yield GaugeMetricFamily(HOME_UP, "1 if the home answered at the last look.", value=float(not watch.is_away))
+            streams = list(watch.streams.values())
+            for metric in METRICS:
+                family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+                for watched in streams:
+                    for labels, value in metric.samples(watched):
+                        family.add_metric(labels, value)
+                yield family
+
+    return StreamCollector()
+
+
+class MetricsServer:
+    """The endpoint for Prometheus.
+
+    Raises:
+        InvalidRequestError: ``prometheus_client`` is not installed, or nothing can listen there.
+    """
+
+    def __init__(self, watch: AlertWatch, host: str, port: int) -> None:
+        made = collector(watch)
+        from prometheus_client import CollectorRegistry, start_http_server
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(made)
+        try:
+            self._server, self._thread = start_http_server(port, host, registry)
+        except (OSError, OverflowError) as error:
+            raise InvalidRequestError(
+                "nothing can listen for Prometheus here",
+                host=host,
+                port=port,
+                reason=str(getattr(error, "strerror", None) or error),
+                next_step="Give another --metrics-port, or an address of this machine as --metrics-host.",
+            ) from None
+
+    @property
+    def port(self) -> int:
+        """Where it listens; another than was asked for where that was 0."""
+        return int(self._server.server_port)
+
+    def close(self) -> None:
+        """Listen no longer."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(10)

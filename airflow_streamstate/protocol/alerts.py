@@ -1,0 +1,176 @@
+"""When a stream is alerted about: its rules, and what was said of it; both in one register of the stream."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any, Literal, get_args
+
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.codec import Message, message
+
+RuleName = Literal[
+    "driver_dead", "query_died", "gave_up", "no_commit", "lag", "lag_growing", "watermark", "state_rows",
+    "state_memory", "state_growing", "snapshot_age", "upgrade_failed", "drain_failed", "unreadable",
+]  # fmt: skip
+RULES: tuple[RuleName, ...] = get_args(RuleName)
+_MOST = 2.0**53
+_SECONDS = (1.0, 315_360_000.0)
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "no_commit_seconds": _SECONDS,
+    "lag_over": (0, _MOST),
+    "lag_growing_seconds": _SECONDS,
+    "watermark_behind_seconds": _SECONDS,
+    "state_rows_over": (0, _MOST),
+    "state_memory_bytes_over": (0, _MOST),
+    "state_growing_seconds": _SECONDS,
+    "snapshot_age_seconds": _SECONDS,
+}
+_WHOLE = frozenset({"lag_over", "state_rows_over", "state_memory_bytes_over"})
+
+
+@dataclass(frozen=True)
+class AlertRules:
+    """The rules of a stream. A rule whose threshold is None is not evaluated, but for ``snapshot_age_seconds``.
+
+    Attributes:
+        no_commit_seconds: a query that has input left has committed nothing for so long, and for three batches.
+        lag_over: a query is behind by more than this, in the unit of its source: rows, files, versions, bytes.
+        lag_growing_seconds: a query has fallen further behind over so long.
+        watermark_behind_seconds: the watermark of a query is older than the driver's clock by this.
+        state_rows_over: the state of a query has more rows.
+        state_memory_bytes_over: the state of a query takes more memory, as Spark reports it.
+        state_growing_seconds: over so long the state of a query got more new rows than the query read.
+        snapshot_age_seconds: the newest snapshot of a running stream is older. None: three times the stream's own
+            schedule of snapshots; without a schedule there is no such rule.
+        off: names of rules that are not evaluated.
+    """
+
+    no_commit_seconds: float | None = 900.0
+    lag_over: int | None = None
+    lag_growing_seconds: float | None = 600.0
+    watermark_behind_seconds: float | None = None
+    state_rows_over: int | None = None
+    state_memory_bytes_over: int | None = None
+    state_growing_seconds: float | None = 3600.0
+    snapshot_age_seconds: float | None = None
+    off: tuple[str, ...] = ()
+
+    def has(self, rule: RuleName) -> bool:
+        """Whether this rule is evaluated, as far as ``off`` says."""
+        return rule not in self.off
+
+    def changed(self, given: Mapping[str, Any]) -> AlertRules:
+        """The rules with these values in place of their own.
+
+        Raises:
+            InvalidRequestError: there is no such value or rule, or a value is out of its range.
+        """
+        known = list(asdict(self))
+        for name in sorted(set(given) - set(known)):
+            raise _unknown("the alert rules have no such value", name, known)
+        found = replace(self, **given)
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        for name in self.off:
+            if name not in RULES:
+                raise _unknown("there is no such alert rule", name, RULES)
+        for name, (least, most) in _RANGES.items():
+            value = getattr(self, name)
+            is_whole = name in _WHOLE
+            if value is not None and not (_is_number(value, whole=is_whole) and least <= value <= most):
+                raise InvalidRequestError(
+                    "this value of the alert rules is out of its range",
+                    name=name,
+                    value=str(value)[:60],
+                    next_step=f"Use a {'whole ' if is_whole else ''}number from {least:g} to {most:g}.",
+                )
+
+
+def _unknown(what: str, name: object, known: Any) -> InvalidRequestError:
+    near = get_close_matches(str(name), list(known), 1)
+    hint = f"Did you mean {near[0]}? " if near else ""
+    return InvalidRequestError(what, name=str(name)[:60], next_step=f"{hint}There are {', '.join(known)}.")
+
+
+def _is_number(value: object, *, whole: bool) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and (isinstance(value, int) or not whole)
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One alert that stands.
+
+    Attributes:
+        alert_id: unique; the resolved alert has the same.
+        rule: the name of its rule.
+        subject: the query, upgrade or drain that it is about; "" for the whole stream.
+        text: one line, without secrets.
+    """
+
+    alert_id: str
+    rule: str
+    subject: str
+    raised_at: datetime
+    text: str
+
+
+@dataclass(frozen=True)
+class GrowthSample:
+    """What a query was like at one moment, by the driver's clock; what grows is compared with it.
+
+    Attributes:
+        lag: the smallest lag of its newest batches, by unit.
+        state_rows, input_rows_per_second: None where unknown.
+    """
+
+    at: datetime
+    lag: Mapping[str, int] = field(default_factory=dict)
+    state_rows: int | None = None
+    input_rows_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one audience was told of a stream, and what the next evaluation compares with.
+
+    Attributes:
+        deployment_id, attempt: what was current at the last evaluation.
+        upgrade_id: the upgrade that was under way then; "" for none.
+        failed_upgrade_id: the last upgrade that did not end as asked, while its stream stays as it left it.
+        standing: the alerts that stand.
+        lag_samples, state_samples: per query, the older and the newer sample of each rule about growth.
+    """
+
+    deployment_id: str = ""
+    attempt: int = 0
+    upgrade_id: str = ""
+    failed_upgrade_id: str = ""
+    standing: tuple[Alert, ...] = ()
+    lag_samples: Mapping[str, tuple[GrowthSample, ...]] = field(default_factory=dict)
+    state_samples: Mapping[str, tuple[GrowthSample, ...]] = field(default_factory=dict)
+
+
+@message
+@dataclass(frozen=True)
+class AlertRegister(Message):
+    """The alert rules of a stream, and what each audience was told. Changed by compare-and-swap only.
+
+    Attributes:
+        audiences: by name, such as ``watch`` or ``airflow``: each is told every alert once, however many tell it.
+        write_id: unique per write, so that a writer recognises its own (Law 8).
+    """
+
+    stream_id: str
+    write_id: str
+    updated_at: datetime
+    updated_by: str
+    rules: AlertRules = field(default_factory=AlertRules)
+    audiences: Mapping[str, Told] = field(default_factory=dict)

@@ -1,0 +1,105 @@
+"""A real Prometheus on loopback: the installed one, else Debian's package, unpacked into the user's cache."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import subprocess
+import tempfile
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from support.go_program import cache_folder
+from support.launches import wait_until
+from support.loopback import free_port
+
+_SECONDS = 300
+
+
+def prometheus_program() -> Path | None:
+    """The program; None where it is neither installed nor to be had."""
+    installed = shutil.which("prometheus")
+    if installed is not None:
+        return Path(installed)
+    folder = cache_folder() / "prometheus"
+    program = folder / "root" / "usr" / "bin" / "prometheus"
+    if program.is_file():
+        return program
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return program if program.is_file() or _unpack(folder) else None
+
+
+def _unpack(folder: Path) -> bool:
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        work = Path(made)
+        if _run(["apt-get", "download", "prometheus"], work) != 0:
+            _run(["apt-get", "update"], work)  # a fresh machine has no lists
+            if _run(["apt-get", "download", "prometheus"], work) != 0:
+                return False
+        for package in work.glob("*.deb"):
+            subprocess.run(["dpkg-deb", "-x", str(package), str(work / "root")], check=True, timeout=_SECONDS)
+        (work / "root").replace(folder / "root")
+    return True
+
+
+def _run(command: list[str], folder: Path) -> int:
+    return subprocess.run(command, cwd=folder, check=False, capture_output=True, timeout=_SECONDS).returncode
+
+
+class Prometheus:
+    """One server that scrapes one target every second."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+
+    def query(self, text: str) -> list[dict[str, Any]]:
+        """The vector of a query; fails where Prometheus does not take it."""
+        address = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': text})}"
+        with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310 - our own, on loopback
+            found = json.loads(answer.read())
+        assert found["status"] == "success", found
+        result: list[dict[str, Any]] = found["data"]["result"]
+        return result
+
+
+@contextmanager
+def scraping(program: Path, folder: Path, target_port: int) -> Iterator[Prometheus]:
+    """A server that is ended afterwards."""
+    port = free_port()
+    config = folder / "prometheus.yml"
+    config.write_text(
+        "global: {scrape_interval: 1s}\n"
+        "scrape_configs:\n"
+        "  - job_name: streamstate\n"
+        f"    static_configs: [{{targets: ['127.0.0.1:{target_port}']}}]\n"
+    )
+    log = (folder / "prometheus.log").open("w")
+    command = [
+        str(program), f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    made = Prometheus(port)
+    try:
+        wait_until(lambda: _has_scraped(made), lambda: (folder / "prometheus.log").read_text()[-2_000:], 60)
+        yield made
+    finally:
+        process.terminate()
+        process.wait(30)
+        log.close()
+
+
+def _has_scraped(made: Prometheus) -> bool:
+    try:
+        return any(one["value"][1] == "1" for one in made.query('up{job="streamstate"}'))
+    except OSError:
+        return False

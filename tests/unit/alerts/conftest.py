@@ -1,0 +1,91 @@
+"""A stream whose drivers a test plays, and watches of its alerts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.alerts.evaluation import AlertChange
+from airflow_streamstate.alerts.watch import AlertWatch
+from airflow_streamstate.control.alerts import AlertBook
+from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
+from support.sim_stage import STREAM, Stage
+
+
+class Alerted:
+    """A stream that runs, and watches of it.
+
+    Args:
+        runs: it does already.
+        request: of its deployment.
+
+    Attributes:
+        changes: what was told, by any watch.
+    """
+
+    def __init__(self, stage: Stage, *, runs: bool = False, **request: Any) -> None:
+        self.stage = stage
+        self.changes: list[AlertChange] = []
+        if not runs:
+            stage.deploy(**request)
+            stage.come_to_life(queries=("counts",))
+        self.beat()
+        self.watch = self.another()
+
+    def another(self, audience: str = "watch", **named: Any) -> AlertWatch:
+        """A watch that remembers nothing."""
+        return AlertWatch(self.stage.another_controller("watcher"), audience, self.changes.append, **named)
+
+    def rules(self, **given: Any) -> None:
+        """Change the rules of the stream."""
+        AlertBook(self.stage.control, "tests").change_rules(given)
+
+    def beat(self, deployment_id: str = "d-0001", attempt: int = 1, **said: Any) -> None:
+        """A sign of life of the query, which has just committed unless it is said otherwise."""
+        known = {"batch_id": 3, "committed_at": self.stage.clock.now(), "is_active": True, **said}
+        self.stage.beat(deployment_id, attempt, counts=QueryBeat(**known))
+
+    def look(self, seconds: float = 0.0, watch: AlertWatch | None = None) -> list[str]:
+        """Let time pass and look; what was told of it, as ``raised RULE``."""
+        self.stage.clock.advance(seconds)
+        count = len(self.changes)
+        (watch or self.watch).look()
+        return self.words(count)
+
+    def words(self, since: int = 0) -> list[str]:
+        """What was told, in order."""
+        return [f"{one.kind} {one.alert.rule}" for one in self.changes[since:]]
+
+    @property
+    def text(self) -> str:
+        """Of the last alert."""
+        return self.changes[-1].alert.text
+
+    def standing(self, audience: str = "watch") -> list[str]:
+        """The rules of the alerts that stand, by the register."""
+        stored = AlertBook(self.stage.control).read()
+        assert stored is not None
+        return [alert.rule for alert in stored.value.audiences[audience].standing]
+
+
+def behind(left: int, *, falls: bool = False) -> tuple[SourceLag, ...]:
+    """A source with so much left, to which more comes than is read, or not."""
+    before, came = (left // 2, 2_000) if falls else (left, 900)
+    return (SourceLag("kafka t", left, "rows", trend=LagTrend(10, 1_000, 100.0, came, 100.0, before, left, left)),)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    """A stream, a controller, and the driver's part for the test to play."""
+    return Stage(tmp_path)
+
+
+@pytest.fixture
+def alerted(stage: Stage) -> Alerted:
+    """A stream that runs, with the usual rules."""
+    made = Alerted(stage)
+    assert made.look() == []
+    assert STREAM in made.watch.streams
+    return made

@@ -1,0 +1,250 @@
+"""What is told once, by however many processes, and what is told where the home does not answer."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from unit.alerts.conftest import Alerted, behind
+
+from airflow_streamstate.alerts.evaluation import AlertChange
+from airflow_streamstate.alerts.watch import HOME_AWAY_SECONDS, AlertWatch
+from airflow_streamstate.control.alerts import AlertBook
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.errors import InvalidRequestError, UnavailableError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.ids import launch_key_for
+from support.checkpoints import HookedStore
+from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
+from support.sim_stage import STREAM, Stage
+from support.upgrade_stage import UpgradeStage
+from support.vanishing_store import VanishingStore
+
+
+def test_two_watches_tell_each_alert_once(alerted: Alerted) -> None:
+    """Raised by one of them, resolved by the other."""
+    other = alerted.another()
+    other.look()
+    alerted.stage.end(state="gone")
+    assert alerted.look(5) == ["raised driver_dead"]
+    assert alerted.look(5, other) == []
+    alerted.rules(off=("driver_dead",))
+    assert alerted.look(5, other) == ["resolved driver_dead"]
+    assert alerted.look(5) == []
+
+
+@pytest.mark.parametrize("other_looks_at", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12])
+def test_two_watches_at_once_tell_each_alert_once(tmp_path: Path, other_looks_at: int) -> None:
+    """Whichever writes first; the other one reads again. (Law 1)"""
+    store = HookedStore()
+    alerted = Alerted(Stage(tmp_path, store))
+    alerted.look()
+    other = alerted.another()
+    other.look()
+    alerted.stage.end(state="gone")
+    calls = 0
+
+    def meanwhile(_verb: str, _key: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == other_looks_at:
+            other.look()
+
+    store.before = meanwhile
+    alerted.watch.look()
+    store.before = None
+    other.look()
+    assert alerted.words() == ["raised driver_dead"]
+    assert alerted.standing() == ["driver_dead"]
+
+
+def test_a_process_that_begins_anew_repeats_nothing(alerted: Alerted) -> None:
+    """What was told is in the home; what changed meanwhile is told."""
+    alerted.rules(state_rows_over=10, state_memory_bytes_over=10)
+    alerted.beat(state_rows=11, state_memory_bytes=11)
+    assert alerted.look() == ["raised state_rows", "raised state_memory"]
+    alerted.beat(state_rows=10, state_memory_bytes=12)
+    assert alerted.look(60, alerted.another()) == ["resolved state_rows"]
+    assert alerted.look(60, alerted.another()) == []
+    assert alerted.standing() == ["state_memory"]
+
+
+def test_each_audience_is_told_for_itself(alerted: Alerted) -> None:
+    """A webhook and Airflow are both told; neither hides an alert from the other."""
+    alerted.stage.end(state="gone")
+    assert alerted.look() == ["raised driver_dead"]
+    assert alerted.look(0, alerted.another("airflow")) == ["raised driver_dead"]
+    assert alerted.look(0, alerted.another("airflow")) == []
+    assert (alerted.standing("watch"), alerted.standing("airflow")) == (["driver_dead"], ["driver_dead"])
+
+
+def test_growth_is_seen_by_single_looks_too(alerted: Alerted) -> None:
+    """A process that looks once and ends keeps what it compares with in the home."""
+    told = []
+    for minute in range(20):
+        alerted.beat(lags=behind(1_000 + 200 * minute, falls=True))
+        told += alerted.look(60, alerted.another("airflow", remembers=False))
+    assert told == ["raised lag_growing"]
+
+
+def test_a_quiet_stream_costs_no_write(alerted: Alerted) -> None:
+    """What only growth is measured by stays in the process."""
+    plan = FaultPlan()
+    stage = alerted.stage
+    home = Home.of(FaultyStore(stage.store, plan), stage.store, stage.folder, stage.clock)
+    watch = AlertWatch(Controller(home, stage.launcher, stage.clock, "watcher"), "watch", alerted.changes.append)
+    for _ in range(60):
+        alerted.beat(lags=behind(50))
+        alerted.look(60, watch)
+    assert plan.writes == []
+    assert len(plan.calls) <= 60 * 10
+
+
+@pytest.mark.parametrize("fault", [*KILL_POINTS, Fault.UNAVAILABLE], ids=lambda fault: fault.name)
+def test_a_watch_that_dies_or_hears_no_answer_tells_an_alert_at_most_once(alerted: Alerted, fault: Fault) -> None:
+    """At each write; without the write another watch tells it. (Laws 1 and 8)"""
+    alerted.stage.end(state="gone")
+    stage, plan = alerted.stage, FaultPlan(at_write={1: fault})
+    home = Home.of(FaultyStore(stage.store, plan), stage.store, stage.folder, stage.clock)
+    watch = AlertWatch(Controller(home, stage.launcher, stage.clock, "watcher"), "watch", alerted.changes.append)
+    with contextlib.suppress(SimulatedCrash, UnavailableError):
+        watch.look()
+    told = alerted.words()
+    assert told == (["raised driver_dead"] if fault is Fault.REPLY_LOST else [])
+    alerted.look()
+    is_told_by_another = fault in (Fault.CRASH_BEFORE, Fault.UNAVAILABLE)
+    assert alerted.words() == (["raised driver_dead"] if is_told_by_another or told else [])
+    assert alerted.standing() == ["driver_dead"]  # what the dead one had recorded and not told is not lost to a reader
+
+
+def test_a_home_that_does_not_answer_is_told_after_a_minute_and_once(tmp_path: Path) -> None:
+    """And when it answers again; the alerts of its streams stay as they are."""
+    inner = VanishingStore(HookedStore())
+    alerted = Alerted(Stage(tmp_path, home_store=inner))
+    alerted.look()
+    inner.vanish("renamed")
+    for _ in range(10):
+        with pytest.raises(UnavailableError):
+            alerted.look(HOME_AWAY_SECONDS / 3)
+    assert alerted.words() == ["raised home_unreachable"]
+    assert alerted.changes[0].line.startswith("the home: home_unreachable: the home does not answer: ")
+    inner.come_back()
+    assert alerted.look(5) == ["resolved home_unreachable"]
+
+
+def test_a_watch_without_the_right_to_write_tells_what_it_sees_itself(tmp_path: Path) -> None:
+    """It remembers in its own process what it has told."""
+    inner = VanishingStore(HookedStore())
+    alerted = Alerted(Stage(tmp_path, home_store=inner))
+    alerted.stage.end(state="gone")
+    inner.vanish("read_only")
+    assert alerted.look() == ["raised driver_dead"]
+    assert alerted.look(60) == []
+
+
+def test_a_damaged_register_of_alerts_is_left_as_it_is(alerted: Alerted) -> None:
+    """The usual rules count, and this process remembers what it told. (Law 7)"""
+    alerted.stage.store.put(layout.alerts_key(STREAM), b"{")
+    alerted.stage.end(state="gone")
+    assert alerted.look() == ["raised driver_dead"]
+    assert alerted.look(60) == []
+    stored = alerted.stage.store.get(layout.alerts_key(STREAM))
+    assert stored is not None
+    assert stored.body == b"{"
+
+
+def test_a_stream_that_is_gone_is_forgotten_and_a_new_one_found(alerted: Alerted) -> None:
+    """Each at the next look."""
+    stage = alerted.stage
+    stage.controller.deploy(stage.request(stream_id="second"))
+    alerted.look()
+    assert set(alerted.watch.streams) == {STREAM, "second"}
+    for info in list(stage.store.list_objects(f"{STREAM}/")):
+        stage.store.delete(info.key)
+    alerted.look()
+    assert set(alerted.watch.streams) == {"second"}
+
+
+def test_an_upgrade_is_silent_but_for_its_own_failure(tmp_path: Path) -> None:
+    """The old driver ends, the new one fails, the old one is back: one alert, which the next good upgrade resolves."""
+    upgraded = UpgradeStage(Stage(tmp_path)).runs()
+    alerted = Alerted(upgraded.stage, runs=True)
+    alerted.rules(state_rows_over=10)
+    alerted.look()
+    view = upgraded.to_started()
+    assert alerted.look(5) == []
+    upgraded.fails()
+    assert alerted.look(5) == []
+    view = upgraded.advance(view)
+    assert alerted.look(5) == []
+    upgraded.new_runs(4, "d-0003", state_rows=11)
+    view = upgraded.advance(view)
+    for _ in range(5):
+        if view.is_over:
+            break
+        upgraded.stage.clock.advance(60)
+        upgraded.beats(6, "d-0003", state_rows=11)
+        view = upgraded.advance(view)
+    assert view.outcome == "given_up"
+    assert sorted(alerted.look(5)) == ["raised state_rows", "raised upgrade_failed"]
+    failed = next(one.alert for one in alerted.changes if one.alert.rule == "upgrade_failed")
+    assert failed.subject == view.upgrade_id
+    assert "the new version did not become healthy, and the old one is back" in failed.text
+    assert alerted.look(60) == []
+    fresh = alerted.another("airflow")
+    assert "raised upgrade_failed" in alerted.look(0, fresh)  # seen by what runs, although it did not see the upgrade
+    assert upgraded.stage.launcher.states[launch_key_for("d-0003", 1)] == "running"
+
+
+def test_an_upgrade_that_is_refused_is_told_and_resolved_by_the_next_one(tmp_path: Path) -> None:
+    """The stream runs on; a person should know that the version did not come."""
+    upgraded = UpgradeStage(Stage(tmp_path)).runs()
+    alerted = Alerted(upgraded.stage, runs=True)
+    alerted.look()
+    view = upgraded.begin()
+    upgraded.advance(view)
+    assert alerted.look() == []
+    view = upgraded.rehearsed(view, refused=True)
+    assert view.outcome == "refused"
+    assert alerted.look() == ["raised upgrade_failed"]
+    assert "was refused, and the stream runs on" in alerted.text
+    assert alerted.look(60) == []
+    upgraded.to_started("up-2")
+    alerted.look()
+    upgraded.new_runs(4)
+    second = upgraded.advance(upgraded.upgrades.under_way(STREAM))  # type: ignore[arg-type]
+    upgraded.new_runs(6)
+    second = upgraded.advance(second)
+    assert second.is_what_was_asked
+    assert alerted.look() == ["resolved upgrade_failed"]
+
+
+def test_a_change_is_plain_json_and_one_line(alerted: Alerted) -> None:
+    """With the same id when it is resolved."""
+    alerted.stage.end(state="gone")
+    alerted.look()
+    found: AlertChange = alerted.changes[0]
+    assert found.to_json() == {
+        "kind": "raised", "alert_id": found.alert.alert_id, "stream_id": STREAM, "deployment_id": "d-0001",
+        "rule": "driver_dead", "subject": "", "raised_at": "2026-03-01T10:00:00.000Z",
+        "at": "2026-03-01T10:00:00.000Z", "text": found.alert.text,
+    }  # fmt: skip
+    assert found.line == f"{STREAM}: driver_dead: {found.alert.text}"
+
+
+def test_rules_that_make_no_sense_are_refused(alerted: Alerted) -> None:
+    """With the nearest known name; nothing is written."""
+    before = AlertBook(alerted.stage.control).rules()
+    for given, fact in (
+        ({"lag_ovr": 3}, "Did you mean lag_over?"),
+        ({"off": ("driver_ded",)}, "Did you mean driver_dead?"),
+        ({"lag_over": -1}, "Use a whole number from 0"),
+        ({"lag_over": 1.5}, "Use a whole number"),
+        ({"no_commit_seconds": float("nan")}, "Use a number from 1"),
+        ({"no_commit_seconds": True}, "Use a number from 1"),
+    ):
+        with pytest.raises(InvalidRequestError, match=fact.replace("?", r"\?")):
+            alerted.rules(**given)
+    assert AlertBook(alerted.stage.control).rules() == before
