@@ -38,6 +38,7 @@ from airflow_streamstate.controller.supervise.supervision import Supervision
 from airflow_streamstate.controller.supervise.watcher import Line, Watcher
 from airflow_streamstate.controller.upgrade.tools import UpgradeVerbs
 from airflow_streamstate.controller.upgrade.upgrades import Upgrades, describe_holder
+from airflow_streamstate.controller.wait.completing import Completing
 from airflow_streamstate.controller.wait.condition import WaitCondition, WaitResult
 from airflow_streamstate.controller.wait.notifications import Notifications
 from airflow_streamstate.controller.wait.waiting import Report, Waits
@@ -79,6 +80,7 @@ class Controller:
         self._watching = Watching(self._context)
         self._orders = Orders(self._context, self._attempts, self._watching)
         self._waits = Waits(self._context, self._watching)
+        self.completing = Completing(self._context)
         self.forced_stops = ForcedStops(self._context, self._attempts, self._orders, self._watching, self._waits)
         self.snapshot_requests = SnapshotRequests(self._context, self._attempts, self._watching, self._waits)
         self.notifications = Notifications(self._context)
@@ -97,6 +99,7 @@ class Controller:
         self._waits.add("rehearsed", self._look_at_rehearsal)
         self._waits.add("upgrade", self._look_for_upgrade_work)
         self._waits.add("free", self._look_for_no_upgrade)
+        self._waits.add("complete", self.completing.look)
 
     @classmethod
     def local(

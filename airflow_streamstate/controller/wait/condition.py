@@ -22,7 +22,7 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 
 Wanted = Literal[
     "drained", "cancelled", "stopped", "snapshot", "healthy", "caught_up", "finished", "skipped", "rehearsed",
-    "upgrade", "free",
+    "upgrade", "free", "complete",
 ]  # fmt: skip
 WANTED: tuple[Wanted, ...] = get_args(Wanted)
 _KIND_OF: Mapping[Wanted, str] = {
@@ -50,14 +50,18 @@ class WaitCondition:
 
     Attributes:
         wanted: the deployment drained, its drain cancelled, the deployment stopped, healthy, caught up or finished, a
-            snapshot complete, a batch skipped, a rehearsal over, an action due in an upgrade, or the stream free of
-            upgrades.
+            snapshot complete, a batch skipped, a rehearsal over, an action due in an upgrade, the stream free of
+            upgrades, or its results complete up to a moment of event time.
         deployment_id: for ``rehearsed`` the rehearsal, for ``upgrade`` the upgrade, for ``free`` the upgrade that held
             the stream when the wait began.
         command_id: the order, whose own ends count too; None for an order of any client.
         snapshot_id: for ``snapshot``; None for any.
         request_id: for ``snapshot``: the request, answered by any deployment; None for no request.
         max_lag: for ``caught_up``: the lag that each source may have.
+        complete_at: for ``complete``: the moment, RFC 3339.
+        query_name: for ``complete``: the query whose results are meant; None for all queries.
+        ended_for_seconds: for ``complete``: for how long a stream that has ended may stand still before it counts as
+            ended for good.
     """
 
     wanted: Wanted
@@ -67,6 +71,9 @@ class WaitCondition:
     snapshot_id: str | None = None
     request_id: str | None = None
     max_lag: int = 0
+    complete_at: str | None = None
+    query_name: str | None = None
+    ended_for_seconds: float = 0.0
 
     @classmethod
     def of(cls, order: CommandView) -> WaitCondition:
@@ -101,12 +108,15 @@ class WaitCondition:
         values: dict[str, Any] = {each.name: raw.get(each.name) for each in fields(cls)}
         if not all(isinstance(values[name], str) for name in ("stream_id", "deployment_id")):
             raise ValueError("a wait condition without stream or deployment")
-        ids = [values[name] for name in ("command_id", "snapshot_id", "request_id")]
+        ids = [values[name] for name in ("command_id", "snapshot_id", "request_id", "complete_at", "query_name")]
         if not all(each is None or isinstance(each, str) for each in ids):
             raise ValueError("a wait condition with an id that is no text")
         values["max_lag"] = values["max_lag"] or 0  # absent in conditions of earlier releases
         if type(values["max_lag"]) is not int:
             raise ValueError("a wait condition with a max_lag that is no number")
+        values["ended_for_seconds"] = values["ended_for_seconds"] or 0.0
+        if type(values["ended_for_seconds"]) not in (int, float):
+            raise ValueError("a wait condition with an ended_for_seconds that is no number")
         return cls(**values)
 
 
