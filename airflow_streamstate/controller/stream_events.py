@@ -6,11 +6,12 @@ first commit, restarts given up) is seen from the present state, and told once b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal, UpgradeState
 from airflow_streamstate.controller.context import ControllerContext
@@ -18,6 +19,7 @@ from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.wait.waiting import is_healthy
 from airflow_streamstate.controller.wait.watching import redacted
 from airflow_streamstate.errors import DataError
+from airflow_streamstate.protocol.alerts import Alert
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     TERMINAL_EVENTS,
@@ -34,6 +36,7 @@ from airflow_streamstate.protocol.stream_events import StreamCursor, StreamEvent
 from airflow_streamstate.protocol.upgrades import Upgrade
 
 UPGRADES_REMEMBERED = 20
+_OF_RULE: Mapping[str, StreamEventKind] = {"no_commit": "stalled", "lag": "lagging", "lag_growing": "lagging"}
 CLOCKS_DIFFER = timedelta(hours=1)
 """Of two controllers that requested upgrades one after the other."""
 
@@ -86,6 +89,7 @@ class _Reader:
                 yield from self._left_silently(passed)
         yield from self._of_journal(self.seen)
         yield from self._of_state()
+        yield from self._of_alerts()
         yield from self._of_upgrades()
 
     def _passed(self, current: str) -> list[str]:
@@ -140,6 +144,28 @@ class _Reader:
             )
         ):
             yield from self._once(seen, seen.attempt, "gave_up", restarts.gave_up)
+
+    def _of_alerts(self) -> Iterator[StreamEvent]:
+        """What the alert rules of the stream say, once for each time that one is raised, whichever audience is told."""
+        seen, standing = self.seen, dict[str, Alert]()
+        try:
+            stored = AlertBook(self.control).read()
+        except DataError:
+            return  # the process that evaluates the rules tells it
+        for told in () if stored is None else stored.value.audiences.values():
+            for alert in told.standing:
+                key = f"{alert.rule}/{alert.subject}"
+                if alert.rule in _OF_RULE and (key not in standing or alert.raised_at < standing[key].raised_at):
+                    standing[key] = alert
+        known = self.cursor.alerts
+        self.cursor = replace(self.cursor, alerts=tuple(sorted(standing)))
+        for key, alert in sorted(standing.items()):
+            if key not in known:
+                yield StreamEvent(
+                    f"{seen.stream_id}/alerts/{alert.alert_id}", _OF_RULE[alert.rule], seen.stream_id,
+                    seen.deployment_id, alert.raised_at, redacted(seen, alert.text),
+                    {"attempt": seen.attempt, "rule": alert.rule, "subject": alert.subject},
+                )  # fmt: skip
 
     def _once(self, seen: Observation, attempt: int, kind: StreamEventKind, text: str) -> Iterator[StreamEvent]:
         event_id = f"{seen.stream_id}/{seen.deployment_id}/a{attempt}/{kind}"

@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 from airflow_streamstate.protocol.codec import format_time, parse_time
 
 StreamEventKind = Literal[
-    "healthy", "degraded", "query_died", "failed", "restarted", "gave_up", "drained", "stopped", "finished",
-    "snapshot_ready", "upgraded", "rolled_back", "audit_failed",
+    "healthy", "degraded", "query_died", "stalled", "lagging", "failed", "restarted", "gave_up", "drained", "stopped",
+    "finished", "snapshot_ready", "upgraded", "rolled_back", "audit_failed",
 ]  # fmt: skip
 STREAM_EVENT_KINDS: tuple[StreamEventKind, ...] = get_args(StreamEventKind)
 
@@ -51,6 +51,7 @@ class StreamCursor:
         told: ids of events that no journal has, of that attempt.
         upgrades: the last upgrades that were told, newest last.
         upgraded_at: when the newest of them was requested.
+        alerts: those that stand and were told, by rule and subject.
     """
 
     deployment_id: str
@@ -60,11 +61,18 @@ class StreamCursor:
     told: tuple[str, ...] = ()
     upgrades: tuple[str, ...] = ()
     upgraded_at: datetime | None = None
+    alerts: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The fields."""
         at = None if self.upgraded_at is None else format_time(self.upgraded_at)
-        return {**asdict(self), "told": list(self.told), "upgrades": list(self.upgrades), "upgraded_at": at}
+        return {
+            **asdict(self),
+            "told": list(self.told),
+            "upgrades": list(self.upgrades),
+            "upgraded_at": at,
+            "alerts": list(self.alerts),
+        }
 
     @classmethod
     def from_json(cls, raw: Any) -> StreamCursor:
@@ -81,6 +89,7 @@ class StreamCursor:
                 tuple(map(str, raw["told"])),
                 tuple(map(str, raw["upgrades"])),
                 None if at is None else parse_time(at),
+                tuple(map(str, raw.get("alerts", ()))),
             )
         except (KeyError, TypeError, ValueError) as problem:
             raise ValueError(f"no cursor of stream events: {problem!r}") from None

@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.controller.upgrade.ends import finish
 from airflow_streamstate.errors import StreamNotFoundError
+from airflow_streamstate.protocol.alerts import Alert, Told
 from airflow_streamstate.protocol.events import Failed, SnapshotReady
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.restarts import Restarts
@@ -118,6 +120,21 @@ def test_restarts_that_were_given_up_are_told_once(stage: Stage) -> None:
     assert reader.read() == ["gave_up"]
     assert reader.read() == []
     assert reader.found[-1].text == "5 restarts in an hour"
+
+
+def test_an_alert_is_told_once_for_each_time_that_it_is_raised(stage: Stage) -> None:
+    """By whichever audience it is told."""
+    stage.deploy()
+    stage.come_to_life()
+    reader = Reader(stage, stage.controller.stream_events.present(STREAM))
+    book = AlertBook(stage.control)
+    for number, audiences in enumerate((["watch"], ["watch", "airflow"], [], ["airflow"])):
+        for audience in ("watch", "airflow"):
+            alert = Alert(f"{audience}-{number}", "lag", "counts", stage.clock.now(), "behind by 9 files")
+            book.record(book.read(), audience, Told("d-0001", 1, standing=(alert,) if audience in audiences else ()))
+        reader.read()
+    assert [event.kind for event in reader.found] == ["lagging", "lagging"]
+    assert len({event.event_id for event in reader.found}) == 2
 
 
 @pytest.mark.parametrize("phase", ["upgraded", "rolled_back", "failed"])
