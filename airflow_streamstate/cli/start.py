@@ -45,7 +45,7 @@ from airflow_streamstate.declarations.versions import deploy_request as declared
 from airflow_streamstate.launch.options import plain_options
 from airflow_streamstate.protocol.events import Noted
 from airflow_streamstate.protocol.records import LauncherChoice, StartMode
-from airflow_streamstate.protocol.settings import AgentSettings, default_settings
+from airflow_streamstate.protocol.settings import OF_NO_NUMBER, AgentSettings, default_settings
 
 
 def read_offsets(content: object) -> dict[str, tuple[str, ...]]:
@@ -86,7 +86,7 @@ def read_offsets_file(path: str | None) -> dict[str, tuple[str, ...]]:
 
 _PATHS = ("py_files", "files")
 LISTS = (*_PATHS, "packages", "jars")
-SETTINGS = tuple(field.name for field in fields(AgentSettings) if field.name != "keep_running")
+SETTINGS = tuple(field.name for field in fields(AgentSettings) if field.name not in OF_NO_NUMBER)
 HEALTHY = "each query has committed a batch, or has found no input"
 setting_option = option(
     "--setting",
@@ -104,6 +104,13 @@ keep_running_option = option(
     is_flag=True,
     heading="Start",
     help="Wait for new parts where every part of every source is finished, instead of draining by itself.",
+)
+group_option = option(
+    "--commit-offsets-to-group",
+    metavar="NAME",
+    default="",
+    heading="Start",
+    help="Commit the offsets of each batch to this consumer group of Kafka, for Kafka's own tools; never read back.",
 )
 
 
@@ -159,6 +166,7 @@ keep_running_option = option(
 @restart_options("Restart")
 @setting_option
 @keep_running_option
+@group_option
 @option(
     "--mirror",
     "mirrors",
@@ -267,7 +275,12 @@ def deploy_request(session: ShellSession, stream_id: str, ordering: Ordering, **
         **lists_of(given),
         **code_of(given),
         "application": Path(given["application"]),
-        "settings": _settings_of(session, given["settings"], keep_running=given.pop("keep_running", False)),
+        "settings": _settings_of(
+            session,
+            given["settings"],
+            keep_running=given.pop("keep_running", False),
+            commit_offsets_to_group=given.pop("commit_offsets_to_group", ""),
+        ),
         "on_query_failure": given["on_query_failure"] or "script",
     }
     del given["launcher_options"]
@@ -294,8 +307,8 @@ def _declared_request(session: ShellSession, stream_id: str, path: Path, orderin
     return replace(request, reason=ordering.reason or request.reason, **consents)
 
 
-def _settings_of(session: ShellSession, named: Mapping[str, str], *, keep_running: bool) -> AgentSettings | None:
-    if not named and not keep_running:
+def _settings_of(session: ShellSession, named: Mapping[str, str], **plain: Any) -> AgentSettings | None:
+    if not named and not any(plain.values()):
         return None
     unknown = sorted(set(named) - set(SETTINGS))
     if unknown:
@@ -306,7 +319,7 @@ def _settings_of(session: ShellSession, named: Mapping[str, str], *, keep_runnin
         }
     except ValueError:
         raise click.UsageError("a setting is a number of seconds, or of bytes: NAME=VALUE") from None
-    return replace(default_settings(session.home().home.uri), keep_running=keep_running, **values)
+    return replace(default_settings(session.home().home.uri), **plain, **values)
 
 
 def split(values: tuple[str, ...]) -> tuple[str, ...]:

@@ -113,6 +113,14 @@ class KafkaAdmin:
             for entry in answers.entrySet()
         }
 
+    def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        """Keep these offsets as those of a consumer group, which must have no members."""
+        asked = self._jvm.java.util.HashMap()
+        for (topic, number), at in offsets.items():
+            partition = self._jvm.org.apache.kafka.common.TopicPartition(topic, number)
+            asked.put(partition, self._jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(at))
+        self._answer(self._connected().alterConsumerGroupOffsets(group, asked).all())
+
     def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
@@ -284,6 +292,9 @@ class OpenKafka:
         since = self._admin.offsets(wanted, int(moment.timestamp() * 1_000))
         latest = self._admin.offsets([part for part in wanted if since.get(part, -1) < 0], "latest")
         return format_offset({**since, **latest})
+
+    def commit_to_group(self, group: str, offset: str) -> None:
+        self._admin.commit(group, parse_offset(offset))
 
     def preflight(self, offset: str, marks: Mapping[str, str]) -> Preflight:
         read = parse_offset(offset)

@@ -276,6 +276,14 @@ class TimedSource(Protocol):
 
 
 @runtime_checkable
+class GroupedSource(Protocol):
+    """Also implemented by an open source whose system keeps offsets of consumer groups, which its tools show."""
+
+    def commit_to_group(self, group: str, offset: str) -> None:
+        """Keep this offset as that of a group; nothing of ours reads it back."""
+
+
+@runtime_checkable
 class ListedSource(Protocol):
     """Also implemented by an open source of files, which Spark logs below ``sources/``.
 

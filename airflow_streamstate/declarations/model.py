@@ -144,6 +144,7 @@ class SettingsPart(_Part):
     fetch_batch_bytes: int | None = None
     fetch_timeout_seconds: float | None = None
     keep_running: bool = False
+    commit_offsets_to_group: str = Field(default="", description="a consumer group of Kafka, for Kafka's own tools")
 
 
 class SnapshotsPart(_Part):

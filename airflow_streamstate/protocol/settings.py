@@ -13,6 +13,8 @@ COMMAND_POLL_SECONDS_ON_S3 = 2.0
 
 OFF: frozenset[str] = frozenset({"snapshot_every_seconds"})
 """Settings that are off unless they are given."""
+OF_NO_NUMBER: frozenset[str] = frozenset({"keep_running", "commit_offsets_to_group"})
+MOST_GROUP_CHARACTERS = 249
 _LEAST_SECONDS, _MOST_SECONDS = 0.01, 86_400
 _RANGES: Mapping[str, tuple[float, float]] = {
     "clock_skew_seconds": (0, _MOST_SECONDS),
@@ -40,6 +42,8 @@ class AgentSettings:
         fetch_batch_bytes: how much of a snapshot is fetched at a time.
         fetch_timeout_seconds: a fetch that a store does not answer for so long is given up.
         keep_running: a stream whose sources are all finished waits for new parts instead of draining itself.
+        commit_offsets_to_group: a consumer group of Kafka to which the offsets of each batch are committed, so
+            that Kafka's own tools show the lag; nothing reads them back. "" for none.
     """
 
     command_poll_seconds: float = COMMAND_POLL_SECONDS_ON_DISK
@@ -53,11 +57,12 @@ class AgentSettings:
     fetch_batch_bytes: int = 4 << 20
     fetch_timeout_seconds: float = 5.0
     keep_running: bool = False
+    commit_offsets_to_group: str = ""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             least, most = _RANGES.get(name, (_LEAST_SECONDS, _MOST_SECONDS))
-            if (value is None and name in OFF) or name == "keep_running":
+            if (value is None and name in OFF) or name in OF_NO_NUMBER:
                 continue
             if value is None or not least <= value <= most:
                 unit = "bytes" if name.endswith("_bytes") else "seconds"
@@ -67,6 +72,14 @@ class AgentSettings:
                     value=value,
                     next_step=f"Use a number of {unit} between {least} and {most}.",
                 )
+
+        group = self.commit_offsets_to_group
+        if len(group) > MOST_GROUP_CHARACTERS or not group.isprintable() or group != group.strip():
+            raise InvalidRequestError(
+                "this is no name of a consumer group",
+                commit_offsets_to_group=group[:60],
+                next_step=f"Use at most {MOST_GROUP_CHARACTERS} printable characters, of a group of the stream's own.",
+            )
 
     def fetching(self, batch_bytes: int | None = None, timeout_seconds: float | None = None) -> AgentSettings:
         """The same settings with the given ways to fetch.

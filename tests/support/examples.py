@@ -283,7 +283,9 @@ EXAMPLES: tuple[Message, ...] = (
             accepts_duplicates=True, offsets={"raw": ('{"logOffset":17}', "-")}, begins_at=AT,
             accept_repeated_input=("raw",)),
         "/srv/streams", "34" * 32, "af-0123456789", "airflow:upgrade_stream", "café upgrade", AT,
-        AgentSettings(0.5, 5.0, 30.0, 15.0, 600.0, 20.0, 5.0, 3600.0, 1 << 20, 2.5), spark_conn_id="spark_default",
+        AgentSettings(
+            0.5, 5.0, 30.0, 15.0, 600.0, 20.0, 5.0, 3600.0, 1 << 20, 2.5, commit_offsets_to_group="orders-lag",
+        ), spark_conn_id="spark_default",
         jars=(Artifact("udfs.jar", "9b" * 32), "s3a://jars/x.jar"),
         version_label="v3",
         environment={"DB_PASSWORD": "secret://airflow-connection/orders_db#password", "TZ": "UTC"},

@@ -66,6 +66,7 @@ class FakeKafka:
         outage: raised by every answer, where set.
         settings: what the client was made with.
         closed: how often a client was closed.
+        groups: the offsets of consumer groups.
     """
 
     cluster_id: str = "cluster-1"
@@ -73,6 +74,7 @@ class FakeKafka:
     outage: Exception | None = None
     settings: dict[str, str] = field(default_factory=dict)
     closed: int = 0
+    groups: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
 
     @property
     def session(self) -> Any:
@@ -96,7 +98,10 @@ class FakeKafka:
             org=SimpleNamespace(
                 apache=SimpleNamespace(
                     kafka=SimpleNamespace(
-                        clients=SimpleNamespace(admin=admin), common=SimpleNamespace(TopicPartition=_Partition)
+                        clients=SimpleNamespace(
+                            admin=admin, consumer=SimpleNamespace(OffsetAndMetadata=lambda offset: offset)
+                        ),
+                        common=SimpleNamespace(TopicPartition=_Partition),
                     )
                 )
             ),
@@ -134,6 +139,10 @@ class FakeKafka:
             at = topic.parts[part.number][which] if which < 2 else topic.times[part.number].get(which, -1)
             found[part] = SimpleNamespace(offset=lambda at=at: at)
         return SimpleNamespace(all=lambda: self._future(found))
+
+    def alterConsumerGroupOffsets(self, group: str, asked: dict[_Partition, int]) -> Any:
+        self.groups[group] = {(part.name, part.number): at for part, at in asked.items()}
+        return SimpleNamespace(all=lambda: self._future(None))
 
     def close(self, _duration: float) -> None:
         self.closed += 1

@@ -18,6 +18,7 @@ from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.shutdown.finishing import ScriptFailure
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.protocol.settings import AgentSettings
 from support.drivers import Deployments, wait_until
 
 if TYPE_CHECKING:
@@ -104,10 +105,16 @@ class SessionStream(Deployments):
             driver.abandon()
 
     def start(
-        self, writer: DataStreamWriter, *, name: str = "rows", path: str | None = None, start: StartPlan | None = None
+        self,
+        writer: DataStreamWriter,
+        *,
+        name: str = "rows",
+        path: str | None = None,
+        start: StartPlan | None = None,
+        settings: AgentSettings | None = None,
     ) -> SessionDriver:
         """A new deployment that runs this query."""
-        return self._go_on(self.record("", start=start), 1, writer, name, path)
+        return self._go_on(self.record("", start=start, settings=settings), 1, writer, name, path)
 
     def start_again(self, writer: DataStreamWriter, *, name: str = "rows", path: str | None = None) -> SessionDriver:
         """The next attempt of the current deployment."""

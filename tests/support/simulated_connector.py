@@ -92,6 +92,9 @@ class OpenSimulated:
     def lag(self, offset: str) -> Lag | None:
         return Lag(len(self._ask().rows) - _index(offset))
 
+    def commit_to_group(self, group: str, offset: str) -> None:
+        self._ask().groups.append((group, _index(offset)))
+
     def preflight(self, offset: str, marks: Mapping[str, str]) -> Preflight:
         source, at = self._ask(), _index(offset)
         if source.silent_after is not None:

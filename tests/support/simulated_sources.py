@@ -37,6 +37,7 @@ class SimulatedSource:
         made: another one after it was deleted and made again.
         unseen: so many times a preflight is still told that it is not there.
         silent_after: after so many preflights it answers none any more; None for never.
+        groups: each offset that was kept as that of a consumer group, in order.
 
     Args:
         description: what it is, in Spark's words.
@@ -52,6 +53,7 @@ class SimulatedSource:
         self.made = "1"
         self.unseen = 0
         self.silent_after: int | None = None
+        self.groups: list[tuple[str, int]] = []
 
     def add(self, *event_ms: int) -> None:
         """New input, one row for each time."""

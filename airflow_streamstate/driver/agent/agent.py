@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable
 
+from airflow_streamstate.driver.agent.group_commits import GroupCommits
 from airflow_streamstate.driver.agent.heartbeats import HeartbeatWriter
 from airflow_streamstate.driver.agent.live_snapshots import PeriodicSnapshots
 from airflow_streamstate.driver.agent.mirroring import ROUND_SECONDS, Mirroring, OpenMirror
@@ -50,6 +51,7 @@ class Agent:
         self._self_drain = SelfDrain(self._attempt)
         self._machine_stop = MachineStop(self._attempt, launch_folder)
         self._heart = HeartbeatWriter(self._attempt)
+        self._groups = GroupCommits(self._attempt)
         self._stopped = threading.Event()
         self._is_polling = False
         self._is_ended = False
@@ -120,6 +122,7 @@ class Agent:
             fail_with_query(attempt, attempt.queries.first_failed)
         if not self._desk.is_trying_a_drain:
             self._periodic.take_if_due()
+        self._groups.commit_new()
         if self._heart.has_news():
             self._beat()
             attempt.control.cells.tell(attempt.stream_id)

@@ -293,7 +293,7 @@ class LagLook:
         clock = self._attempt.clock
         began = clock.monotonic_seconds()
         try:
-            batch_id, offsets, metrics = _committed(query, progress)
+            batch_id, offsets, metrics = committed_offsets(query, progress)
             if batch_id is not None:
                 lags = self._measures.behind(query.name, query.checkpoint, offsets, metrics)
                 self._keep(query, batch_id, offsets, lags, progress, idle_triggers)
@@ -380,7 +380,7 @@ def _of_unit(lag: Lag | None, unit: str) -> int | None:
     return lag.behind if lag is not None and lag.unit == unit else None
 
 
-def _committed(
+def committed_offsets(
     query: LogicalQuery, progress: QueryProgress | None
 ) -> tuple[int | None, tuple[str, ...], tuple[dict[str, str], ...]]:
     """The last committed batch, its offsets and source metrics: by the last progress, else by the log."""

@@ -171,10 +171,12 @@ def test_what_may_be_lost_is_recorded_by_name(desk: Desk) -> None:
 
 def test_a_stream_may_be_told_to_wait_for_new_parts(desk: Desk) -> None:
     """Recorded with the deployment, so that every attempt of it and every upgrade keeps to it."""
-    assert deploy(desk, "--keep-running", "--setting", "heartbeat_seconds=5").status == 0
+    asked = ("--keep-running", "--commit-offsets-to-group", "lag", "--setting", "heartbeat_seconds=5")
+    assert deploy(desk, *asked).status == 0
     control = desk.stream().control
     settings = control.spec(str(control.need_register().value.deployment_id)).settings
     assert (settings.keep_running, settings.heartbeat_seconds) == (True, 5.0)
+    assert settings.commit_offsets_to_group == "lag"
 
 
 @pytest.mark.parametrize(

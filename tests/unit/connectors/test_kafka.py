@@ -14,7 +14,7 @@ from airflow_streamstate.connectors.kafka import (
     format_offset,
     parse_offset,
 )
-from airflow_streamstate.connectors.source import Lag, LostInput, Source, Untold
+from airflow_streamstate.connectors.source import GroupedSource, Lag, LostInput, Source, Untold
 from airflow_streamstate.connectors.testing import check_open_source
 from support.fake_kafka import FakeKafka, FakeTopic
 
@@ -275,3 +275,15 @@ def test_nothing_is_asked_about_nothing_and_one_client_is_enough() -> None:
     admin.close()
     admin.close()
     assert kafka.closed == 1
+
+
+def test_offsets_are_kept_as_those_of_a_consumer_group() -> None:
+    """For Kafka's own tools: as Kafka counts them, the next one to read."""
+    kafka = FakeKafka(topics={"a": FakeTopic("T", [(0, 9), (0, 9)])})
+    opened = KafkaSource().open(Source("kafka", {"subscribe": "a", "kafka.bootstrap.servers": "x:1"}), kafka)
+    assert isinstance(opened, GroupedSource)
+    opened.commit_to_group("lag", '{"a":{"0":7,"1":0}}')
+    assert kafka.groups == {"lag": {("a", 0): 7, ("a", 1): 0}}
+    kafka.outage = TimeoutError()
+    with pytest.raises(TimeoutError):
+        opened.commit_to_group("lag", '{"a":{"0":8}}')

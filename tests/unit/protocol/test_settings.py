@@ -8,11 +8,11 @@ from dataclasses import fields
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.settings import AgentSettings, default_settings
+from airflow_streamstate.protocol.settings import OF_NO_NUMBER, AgentSettings, default_settings
 
 SECONDS = (0.01, 86_400)
 RANGES = {
-    **dict.fromkeys((field.name for field in fields(AgentSettings) if field.name != "keep_running"), SECONDS),
+    **dict.fromkeys((field.name for field in fields(AgentSettings) if field.name not in OF_NO_NUMBER), SECONDS),
     "clock_skew_seconds": (0, 86_400),
     "snapshot_every_seconds": (1, 31 * 86_400),
     "fetch_batch_bytes": (1 << 10, 1 << 30),
@@ -21,7 +21,7 @@ RANGES = {
 
 def test_defaults_are_those_of_the_table() -> None:
     """0.2 s between looks for commands on disk, 2 s on S3; the rest is the same."""
-    rest = (10.0, 60.0, 30.0, 300.0, 15.0, 30.0, None, 4 * 1024 * 1024, 5.0, False)
+    rest = (10.0, 60.0, 30.0, 300.0, 15.0, 30.0, None, 4 * 1024 * 1024, 5.0, False, "")
     assert default_settings("/srv/streams") == AgentSettings(0.2, *rest)
     assert default_settings("s3://bucket/home") == AgentSettings(2.0, *rest)
 
@@ -49,3 +49,11 @@ def test_what_is_off_by_default_is_nothing_else() -> None:
     with pytest.raises(InvalidRequestError, match="out of its range"):
         AgentSettings(snapshot_ttl_seconds=None)  # type: ignore[arg-type]
     assert AgentSettings().snapshot_every_seconds is None
+
+
+@pytest.mark.parametrize("group", ["a" * 250, "a\nb", " a"])
+def test_what_is_no_name_of_a_group_is_refused(group: str) -> None:
+    """Before a driver starts."""
+    with pytest.raises(InvalidRequestError, match="no name of a consumer group"):
+        AgentSettings(commit_offsets_to_group=group)
+    assert AgentSettings(commit_offsets_to_group="a" * 249).commit_offsets_to_group
