@@ -34,6 +34,7 @@ def get_provider_info() -> dict[str, object]:
             "operators.rescale",
             "operators.declared",
             "operators.export",
+            "operators.complete",
             "operators.verify",
             "operators.mirror",
             "operators.skip",
@@ -41,7 +42,7 @@ def get_provider_info() -> dict[str, object]:
             "operators.pin",
             "operators.retire",
         ),
-        "sensors": under("sensors.drain", "sensors.snapshot", "sensors.health"),
+        "sensors": under("sensors.drain", "sensors.snapshot", "sensors.health", "sensors.complete"),
         "triggers": under("triggers.streamstate"),
         "connection-types": [_CONNECTION_TYPE],
     }

@@ -18,9 +18,11 @@ pytestmark = pytest.mark.fast
 
 DAG_IDS = [
     "approved_upgrade",
+    "complete_hours",
     "declared_streams",
     "deploy_with_secrets",
     "drain_gate",
+    "hourly_report",
     "kept_snapshots",
     "nightly_upgrades",
     "planned_upgrade",
