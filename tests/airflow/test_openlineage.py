@@ -94,6 +94,7 @@ def test_a_successor_is_another_run_and_a_deployment_without_a_last_word_is_abor
 
 
 def test_before_its_plan_is_recorded_a_version_has_the_datasets_of_the_one_before(home: NamedHome) -> None:
+    """So its START names them, too."""
     stream = home.stream()
     first = stream.deploy().runs()
     keep_plan(stream.control, "d-0001", QUERY, PLAN)

@@ -27,7 +27,8 @@ def emit(context: MakeContext, recorded: Recorded, **more: Any) -> Asked:
     """One run of the task; what it asks Airflow to record is recorded, as when it succeeds."""
     task = CompletePartitionsOperator(task_id="emit", stream_id="flights", asset=ASSET, **more)
     asked = Asked()
-    result = task.execute({**context(), "inlet_events": {ASSET: recorded}, "outlet_events": {ASSET: asked}})
+    said: Any = {**context(), "inlet_events": {ASSET: recorded}, "outlet_events": {ASSET: asked}}
+    result = task.execute(said)
     assert result["partitions"] == asked.extra["partitions"]
     recorded.record(asked)
     return asked
@@ -97,7 +98,8 @@ def test_before_airflow_3_3_one_event_names_all_that_is_new(attempt: ScriptedAtt
         task_id="emit", stream_id="flights", asset=ASSET, first_partition_at="2026-03-01T12:00:00Z"
     )
     outlet = type("Outlet", (), {"extra": {}})()
-    task.execute({**context(), "inlet_events": {ASSET: recorded}, "outlet_events": {ASSET: outlet}})
+    said: Any = {**context(), "inlet_events": {ASSET: recorded}, "outlet_events": {ASSET: outlet}}
+    task.execute(said)
     assert outlet.extra["partitions"] == ["2026-03-01T12:00:00", "2026-03-01T13:00:00"]
 
 
