@@ -10,6 +10,7 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks.rendered import one_of, optional_seconds, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
+from airflow_streamstate.operators.lineage import TellsLineage
 from airflow_streamstate.protocol.commands import DrainMode, DrainTerms, OnDrainDeadline
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ DRAIN_MODES: tuple[DrainMode, ...] = ("default", "event_time")
 ON_DEADLINE: tuple[OnDrainDeadline, ...] = ("fail", "stop", "kill")
 
 
-class DrainStreamOperator(StreamStateOperator):
+class DrainStreamOperator(TellsLineage, StreamStateOperator):
     """Order the drain of a stream, and wait for it only with ``wait_for_completion``.
 
     A drain writes open windows early: use it for upgrades that the state cannot survive, and a stop for all others. A

@@ -20,6 +20,7 @@ from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.hooks.upgrading import advance_upgrade, give_up, stands_for_nothing, upgrade_of, what_remains
 from airflow_streamstate.operators.base import RETURN_KEY, StreamStateOperator, cleared_after, request_id_of
+from airflow_streamstate.operators.lineage import TellsLineage
 from airflow_streamstate.operators.masking import MasksSecrets
 from airflow_streamstate.protocol.codec import format_time, parse_time
 from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
@@ -42,7 +43,7 @@ KILLED_SECONDS = 20.0
 PROGRESS_SECONDS = 30.0
 
 
-class UpgradeOperatorBase(MasksSecrets, StreamStateOperator):
+class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
     """Base of ``UpgradeStreamOperator`` and ``RollbackStreamOperator``; not for use by itself.
 
     Every step is recorded before it acts, so another worker can continue. A try continues the upgrade of the try

@@ -11,6 +11,7 @@ from airflow_streamstate.hooks.ending import ON_KILL_ACTIONS, end_as_asked
 from airflow_streamstate.hooks.rendered import one_of
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator
+from airflow_streamstate.operators.lineage import TellsLineage
 
 WaitUntil = Literal["healthy", "caught_up", "finished", "none"]
 WAIT_UNTIL: tuple[WaitUntil, ...] = ("healthy", "caught_up", "finished", "none")
@@ -21,7 +22,7 @@ def launched(found: Mapping[str, Any]) -> dict[str, Any]:
     return {name: found.get(name) for name in ("stream_id", "deployment_id", "attempt", "state", "start")}
 
 
-class LaunchingOperator(StreamStateOperator):
+class LaunchingOperator(TellsLineage, StreamStateOperator):
     """Base of ``DeployStreamOperator``, which documents its parameters, and ``ResumeStreamOperator``."""
 
     template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "wait_until")

@@ -13,13 +13,14 @@ from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_seconds, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
+from airflow_streamstate.operators.lineage import TellsLineage
 from airflow_streamstate.triggers.events import read_event
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 
-class StopStreamOperator(StreamStateOperator):
+class StopStreamOperator(TellsLineage, StreamStateOperator):
     """Stop a stream after the batch in flight, and keep its state in a snapshot.
 
     Idempotent: a retry, or a cleared task, finds its order and the order's result. For a stopped stream the task

@@ -19,9 +19,11 @@ pytestmark = pytest.mark.fast
 DAG_IDS = [
     "alerts",
     "approved_upgrade",
+    "complete_hours",
     "declared_streams",
     "deploy_with_secrets",
     "drain_gate",
+    "hourly_report",
     "kept_snapshots",
     "nightly_upgrades",
     "on_stream_event",

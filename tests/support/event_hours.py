@@ -1,10 +1,10 @@
-"""Scripted drivers whose batches run with a watermark, and the deployments that go on from them."""
+"""Scripted drivers whose batches run with a watermark, the deployments that go on from them, and asset events."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
@@ -32,3 +32,42 @@ def succeeds(
     spec = replace(spec, start=StartPlan(mode, snapshot_id, before.deployment_id))
     stream.control.cells.store.put(layout.spec_key(stream.control.stream_id, attempt.deployment_id), to_bytes(spec))
     return attempt
+
+
+class Asked:
+    """What a task asks Airflow to record when it succeeds, as ``outlet_events`` of Airflow 3.3."""
+
+    def __init__(self) -> None:
+        self.extra: dict[str, Any] = {}
+        self.keys: list[str] = []
+
+    def add_partitions(self, keys: list[str]) -> None:
+        """Each is an event of its own."""
+        self.keys += keys
+
+
+@dataclass(frozen=True)
+class AssetEvent:
+    """An event of an asset, of which only this is read."""
+
+    extra: dict[str, Any] | None
+
+
+class Recorded(list[AssetEvent]):
+    """The recorded events of an asset, as ``inlet_events`` gives them."""
+
+    def record(self, asked: Asked) -> None:
+        """The task has succeeded."""
+        self.extend(AssetEvent(asked.extra) for _ in asked.keys)
+
+    def add(self, extra: dict[str, Any] | None) -> None:
+        """Another task's event."""
+        self.append(AssetEvent(extra))
+
+    def ascending(self, ascending: bool) -> Recorded:
+        """The order of what ``limit`` gives."""
+        return Recorded(self if ascending else reversed(self))
+
+    def limit(self, count: int | None) -> Recorded:
+        """The first ones of that order."""
+        return Recorded(self[:count])

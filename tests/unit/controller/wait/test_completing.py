@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,12 +109,14 @@ def test_nothing_is_complete_before_a_batch_ran_with_a_watermark(stage: Stage) -
 
 
 def test_a_stream_that_is_not_there_is_named(stage: Stage) -> None:
+    """Before anything of it is read."""
     runs(stage)
     with pytest.raises(StreamNotFoundError, match="other"):
         stage.controller.completing.through("other")
 
 
 def test_the_slowest_query_decides_unless_one_is_named(stage: Stage) -> None:
+    """All of the stream is complete up to where each query is."""
     stage.deploy()
     stage.come_to_life(queries=("counts", "totals"))
     stage.run_batches(5)
@@ -270,6 +273,7 @@ def test_a_moment_is_waited_for_until_a_batch_ran_with_that_watermark(stage: Sta
 
 
 def test_a_condition_without_a_moment_is_a_mistake(stage: Stage) -> None:
+    """Nothing is looked for without one."""
     runs(stage)
     with pytest.raises(InvalidRequestError, match="no event time"):
         stage.controller.look(WaitCondition("complete", STREAM, FIRST))
@@ -278,7 +282,13 @@ def test_a_condition_without_a_moment_is_a_mistake(stage: Stage) -> None:
 def test_a_query_without_a_watermark_never_completes_an_hour(stage: Stage) -> None:
     """Said at once, with its name; a query beside it that has one can be named."""
     runs(stage, 3)
-    fields = {"query_id": "id", "query_run_id": "run", "how": "fresh", "batch_id": None, "planned_batch_id": None}
+    fields: dict[str, Any] = {
+        "query_id": "id",
+        "query_run_id": "run",
+        "how": "fresh",
+        "batch_id": None,
+        "planned_batch_id": None,
+    }
     stage.say(
         QueryStarted, query_name="raw", **fields, repairs=(), sink="delta:/out", trigger="default",
         output_mode="append",
@@ -293,6 +303,7 @@ def test_a_query_without_a_watermark_never_completes_an_hour(stage: Stage) -> No
 
 
 def test_a_query_that_the_stream_has_not_is_a_mistake(stage: Stage) -> None:
+    """Said with the names that it has."""
     runs(stage, 3)
     with pytest.raises(InvalidRequestError, match=r"no query of this name.*counts"):
         look(stage, 2, "count").need_result()
@@ -314,6 +325,7 @@ def test_a_stream_that_ended_before_is_given_up_when_nothing_starts_it(stage: St
 
 
 def test_a_drained_stream_is_given_up_though_its_open_windows_were_written(stage: Stage) -> None:
+    """They hold only what came before the drain."""
     drained(stage)
     stage.clock.sleep(61)
     with pytest.raises(ConflictError, match="What a drain wrote of open windows is not complete"):

@@ -1,0 +1,95 @@
+"""The sources and the sink of a recorded plan as datasets, named as OpenLineage's naming convention has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from airflow_streamstate.plan.model import PlannedSink, PlannedSource, QueryPlan
+from airflow_streamstate.protocol.redaction import HIDDEN, redact_uri
+from airflow_streamstate.store.s3a import plain_uri
+
+DEFAULT_CATALOG = "spark_catalog"
+"""The namespace of a table that is named without a catalog."""
+_SERVERS = "kafka.bootstrap.servers"
+_MADE_UP = frozenset({"rate", "rate-micro-batch", "memory", "console", "noop", "foreachbatch", "foreach", "socket"})
+"""Formats that read or write no dataset that another job could know."""
+
+
+@dataclass(frozen=True, order=True)
+class DatasetName:
+    """A dataset, by namespace and name."""
+
+    namespace: str
+    name: str
+
+
+def datasets_of(plans: Mapping[str, QueryPlan]) -> tuple[tuple[DatasetName, ...], tuple[DatasetName, ...]]:
+    """What the queries of a deployment read, and what they write; each dataset once, sorted."""
+    read = [found for plan in plans.values() for source in plan.sources for found in datasets_of_source(source)]
+    written = [found for plan in plans.values() for found in datasets_of_sink(plan.sink)]
+    return _each_once(read), _each_once(written)
+
+
+def datasets_of_source(source: PlannedSource) -> tuple[DatasetName, ...]:
+    """What a source reads; empty for rows that are made up, and for what is not known by a name."""
+    if source.format == "kafka":
+        return _topics(source.options, _subscribed(source.options))
+    place = source.identity
+    for word in (source.adapter, "table", source.format):  # the words of the connectors before it
+        place = place.removeprefix(f"{word} ") if word else place
+    return _at(source.format, place)
+
+
+def datasets_of_sink(sink: PlannedSink) -> tuple[DatasetName, ...]:
+    """What a sink writes; empty where the script's own function writes (``foreachBatch``)."""
+    if sink.format == "kafka":
+        return _topics(sink.options, (sink.target,) if sink.target else ())
+    return _at(sink.format or sink.kind.partition(":")[0].lower(), sink.target)
+
+
+def dataset_at(uri: str) -> DatasetName:
+    """A folder or an object by its URI; a path without a scheme is on this cluster's own disk."""
+    parts = urlsplit(plain_uri(redact_uri(uri)))
+    path = parts.path.rstrip("/")
+    if parts.scheme in ("", "file"):
+        return DatasetName("file", path or "/")
+    scheme = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}.get(parts.scheme, parts.scheme)
+    name = path if scheme == "hdfs" else path.lstrip("/")
+    host = parts.netloc.removeprefix(f"{HIDDEN}@")
+    return DatasetName(f"{scheme}://{host}", name or "/")
+
+
+def _at(kind: str, place: str) -> tuple[DatasetName, ...]:
+    if kind in _MADE_UP or not place:
+        return ()
+    if "/" in place:
+        return (dataset_at(place),)
+    *catalog, database, table = ["default", *place.replace("`", "").split(".")][-3 if place.count(".") > 1 else -2 :]
+    return (DatasetName(".".join(catalog) or DEFAULT_CATALOG, f"{database}.{table}"),)
+
+
+def _topics(options: Mapping[str, str], topics: Iterable[str]) -> tuple[DatasetName, ...]:
+    servers = [each.strip() for each in options.get(_SERVERS, "").split(",") if each.strip()]
+    if not servers:
+        return ()
+    # The convention takes one server; the first by name is the same whatever order a script lists them in.
+    return tuple(DatasetName(f"kafka://{min(servers)}", topic) for topic in topics)
+
+
+def _subscribed(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The topics that a script names; a pattern names none."""
+    topics = options.get("subscribe", "")
+    if topics:
+        return tuple(sorted(each.strip() for each in topics.split(",") if each.strip()))
+    with suppress(ValueError):
+        assigned = json.loads(options.get("assign", "") or "{}")
+        return tuple(sorted(assigned)) if isinstance(assigned, dict) else ()
+    return ()
+
+
+def _each_once(found: Iterable[DatasetName]) -> tuple[DatasetName, ...]:
+    return tuple(sorted(set(found)))
