@@ -43,7 +43,7 @@ def run(session: Session) -> list[Result]:
     driver = subprocess.Popen(["sleep", "86400"], start_new_session=True)
     try:
         for number in range(streams):
-            _record(folder, f"stream-{number:04d}", driver.pid)
+            record_stream(folder, f"stream-{number:04d}", driver.pid)
         found = _watched(folder, seconds)
     finally:
         driver.kill()
@@ -80,7 +80,7 @@ def _watched(folder: Path, seconds: float) -> dict[str, Any]:
     return found
 
 
-def _record(folder: Path, stream_id: str, pid: int) -> None:
+def record_stream(folder: Path, stream_id: str, pid: int) -> None:
     """A stream that runs, as its controller and its driver would have recorded it."""
     folder.mkdir(parents=True, exist_ok=True)
     store = LocalStore(folder)

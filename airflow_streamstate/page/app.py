@@ -16,6 +16,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_view
 from airflow.models.dag import DagModel
 from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
@@ -82,6 +83,7 @@ def page_app(clock: Clock = SYSTEM_CLOCK) -> FastAPI:
     app.middleware("http")(_with_headers)
     app.exception_handler(StreamStateError)(_told)
     app.exception_handler(HTTPException)(_told_by_fastapi)
+    app.exception_handler(RequestValidationError)(_told_of_parameter)
     _add_files(app)
     _add_reads(app, HomesOnPage(clock), SharedParts(clock))
     return app
@@ -109,6 +111,13 @@ def _told_by_fastapi(_request: Request, error: Exception) -> Response:
     return JSONResponse({"error": told}, error.status_code, dict(error.headers or {}))
 
 
+def _told_of_parameter(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - for its type
+    names = ", ".join(sorted({str(each["loc"][-1]) for each in error.errors()}))
+    told = {"type": "Refused", "message": f"this is not a valid {names}", "context": {}, "next_step": ""}
+    return JSONResponse({"error": told}, 400)
+
+
 @functools.cache
 def static_files() -> Mapping[str, bytes]:
     """The files of the page by their names; nothing else can be asked for."""
@@ -117,28 +126,29 @@ def static_files() -> Mapping[str, bytes]:
 
 
 def _add_files(app: FastAPI) -> None:
-    def html(path: str, status_code: int = 200) -> Response:
+    def html(root: str = "./", status_code: int = 200) -> Response:
         # Addresses are relative, so that the page works under any base path and behind any proxy.
-        root = "../" * path.count("/") or "./"
         body = static_files()["index.html"].replace(b"{{root}}", root.encode())
         return Response(body, status_code, media_type="text/html; charset=utf-8")
 
     @app.get("/")
     def streams() -> Response:
-        return html("")
+        return html()
 
     @app.get("/task")
     def task() -> Response:
-        return html("task")
+        return html()
 
     @app.get("/streams/{conn_id}/{stream_id:path}")
-    def one_stream(conn_id: str, stream_id: str) -> Response:
+    def one_stream(request: Request, stream_id: str) -> Response:
         """The same file: its script asks for the parts, and says what is wrong with the id."""
+        sent = request.scope.get("raw_path") or request.scope["path"].encode()  # a browser counts no encoded slash
+        root = "../" * (1 + sent.rpartition(b"/streams/")[2].count(b"/"))
         try:
             check_stream_id(stream_id)
         except InvalidRequestError:
-            return html(f"streams/{conn_id}/{stream_id}", 400)
-        return html(f"streams/{conn_id}/{stream_id}")
+            return html(root, 400)
+        return html(root)
 
     @app.get("/static/{name}")
     def static(name: str) -> Response:

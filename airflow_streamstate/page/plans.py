@@ -53,21 +53,23 @@ def graph(before: Sequence[PlanNode] | None, now: Sequence[PlanNode]) -> list[di
     found: list[dict[str, Any]] = []
     stack: list[tuple[int, int]] = []
     for node, change, was in marked[:MAX_NODES]:
-        while stack and stack[-1][0] >= node.depth:
+        while change != "removed" and stack and stack[-1][0] >= node.depth:
             stack.pop()
+        above = next((number for depth, number in reversed(stack) if depth < node.depth), None)
         found.append(
             {
                 "kind": node.kind,
                 "text": node.text,
                 "was": was,
                 "depth": node.depth,
-                "parent": stack[-1][1] if stack else None,
+                "parent": above,
                 "operator_id": node.operator_id,
                 "source": node.source,
                 "change": change,
             }
         )
-        stack.append((node.depth, len(found) - 1))
+        if change != "removed":  # nothing of this version goes through it
+            stack.append((node.depth, len(found) - 1))
     return found
 
 

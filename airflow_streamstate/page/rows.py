@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.controller.observe.views import QueryStatus, StreamStatus
 from airflow_streamstate.protocol.codec import format_time
 
@@ -45,7 +46,7 @@ def row_of(status: StreamStatus, times: deque[BatchTime], now: datetime) -> dict
         "restarts": max(status.attempt - 1, 0),
         "restart_policy": status.restarts,
         "lags": lags_of(queries.values()),
-        "watermark_delay_seconds": watermark_delay_seconds(queries.values(), now),
+        "watermark_delay_seconds": watermark_delay_seconds(status, now),
         "batch_seconds": None if slowest is None else slowest.batch_seconds,
         "batch_times": [one.seconds for one in times],
         "heartbeat_age_seconds": status.heartbeat_age_seconds,
@@ -71,8 +72,10 @@ def lags_of(queries: Iterable[QueryStatus]) -> dict[str, int] | None:
     return found or None
 
 
-def watermark_delay_seconds(queries: Iterable[QueryStatus], now: datetime) -> float | None:
-    """How far the oldest watermark of the queries is behind the clock; None for none."""
-    marks = [query.watermark_at for query in queries if query.watermark_at is not None]
+def watermark_delay_seconds(status: StreamStatus, now: datetime) -> float | None:
+    """How far the oldest watermark of a stream that runs is behind the clock; None for none."""
+    if status.state not in ALIVE:
+        return None
+    marks = [query.watermark_at for query in status.queries.values() if query.watermark_at is not None]
     told = [mark for mark in marks if mark.year > BEGINNING_OF_TIME_YEAR]
     return None if not told else round((now - min(told)).total_seconds(), 3)

@@ -71,7 +71,7 @@ def status_part(client: Controller, asked: Asked) -> dict[str, Any]:
         **plain,
         "is_alive": status.state in ALIVE,
         "lags": lags_of(status.queries.values()),
-        "watermark_delay_seconds": watermark_delay_seconds(status.queries.values(), now),
+        "watermark_delay_seconds": watermark_delay_seconds(status, now),
         "looked_at": format_time(now),
     }
 

@@ -67,14 +67,14 @@ export function timelineChart() {
     }
     const inside = s("g", { "clip-path": "url(#inside)" });
     for (const down of data.downtimes) {
-      if (!lane.has(down.to_deployment_id)) continue;
+      if (!lane.has(down.to_deployment_id) || (down.until_at === null && down.has_ended)) continue;
       const end = down.until_at === null ? millis(data.now) : millis(down.until_at);
       const top = Math.min(lane.get(down.from_deployment_id) ?? high, lane.get(down.to_deployment_id));
       const bottom = Math.max(lane.get(down.from_deployment_id) ?? 26, lane.get(down.to_deployment_id)) + LANE;
       const wideEnough = x(end) - x(millis(down.from_at)) > 40;
       inside.append(s("g", {}, s("title", {}, `${down.query}: ${downText(down)}`),
         s("rect", { class: "down", x: x(millis(down.from_at)), y: top, width: Math.max(x(end) - x(millis(down.from_at)), 1), height: bottom - top }),
-        wideEnough && s("text", { class: "down", x: (x(millis(down.from_at)) + x(end)) / 2, y: bottom - 3, "text-anchor": "middle" }, down.seconds === null ? "down" : duration(down.seconds))));
+        wideEnough && s("text", { class: "down", x: (x(millis(down.from_at)) + x(end)) / 2, y: lane.get(down.to_deployment_id) + 19, "text-anchor": "middle" }, down.seconds === null ? "down" : duration(down.seconds))));
     }
     for (const one of lanes) {
       const y = lane.get(one.deployment_id);
@@ -135,7 +135,9 @@ export function timelineChart() {
   };
 }
 
-const downText = (down) => `${down.seconds === null ? "no commit since" : `${duration(down.seconds)} between the last commit of`} ${down.from_deployment_id}${down.seconds === null ? "" : ` and the first of ${down.to_deployment_id}`}`;
+const downText = (down) => (down.seconds === null
+  ? `no commit since the last one of ${down.from_deployment_id}`
+  : `${duration(down.seconds)} between the last commit of ${down.from_deployment_id} and the first of ${down.to_deployment_id}`);
 const STEPS = [0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 10800, 43200, 86400, 604800, 2592000].map((seconds) => seconds * 1000);
 
 function ticks(from, until, most) {
@@ -206,7 +208,7 @@ export function planChart(name, nodes) {
       s("title", {}, `${words}\n${node.text}`),
       s("rect", { width: BOX.width, height: BOX.height, rx: 5 }),
       s("text", { class: "kind", x: 9, y: 18 }, `${CHANGES[node.change]}${node.kind}${node.operator_id === null ? "" : ` · state ${node.operator_id}`}`),
-      s("text", { x: 9, y: 36 }, node.text.length > 38 ? `${node.text.slice(0, 37)}…` : node.text)));
+      s("text", { x: 9, y: 36 }, node.text.length > 34 ? `${node.text.slice(0, 33)}…` : node.text)));
   });
   return h("div", { class: "planned" }, h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `Graph of ${name}` }, svg), detail);
 }

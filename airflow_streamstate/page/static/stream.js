@@ -60,18 +60,37 @@ export function showStream(main, connId, streamId, me) {
     }
   }
 
+  /** Which deployment a panel shows; the current one where none is chosen. */
+  function deploymentChoice(panel, what) {
+    const choice = h("select", { "aria-label": `Deployment of the ${what}`, onchange: () => { void lookAtTab(); } });
+    panel.append(h("p", {}, h("label", {}, "Deployment ", choice)));
+    return async () => {
+      known.timeline ??= await read("timeline", asked);
+      const ids = known.timeline.deployments.map((one) => [one.deployment_id, one.version]).reverse();
+      const text = JSON.stringify(ids);
+      if (choice.dataset.of !== text) {
+        const value = choice.value;
+        choice.dataset.of = text;
+        choice.replaceChildren(h("option", { value: "" }, "the current one"), ...ids.map(([id, name]) => h("option", { value: id }, `${id} ${name}`)));
+        choice.value = ids.some(([id]) => id === value) ? value : "";
+      }
+      return choice.value ? { deployment_id: choice.value } : {};
+    };
+  }
+
   /** A panel that is drawn anew only where its data differ. */
-  const drawn = (part, draw, more = () => ({})) => (panel) => {
+  const drawn = (part, draw, what = null) => (panel) => {
+    const more = what === null ? async () => ({}) : deploymentChoice(panel, what);
     const content = h("div", {});
     panel.append(content);
     let before = null;
     return async () => {
-      const found = await read(part, { ...asked, ...more() });
+      const found = await read(part, { ...asked, ...await more() });
       const text = JSON.stringify(found);
       if (text === before) return;
       before = text;
       known[part] = found;
-      content.replaceChildren(...draw(found).flat().filter(Boolean));
+      content.replaceChildren(...draw(found).flat(Infinity).filter(Boolean));
     };
   };
 
@@ -90,16 +109,17 @@ export function showStream(main, connId, streamId, me) {
     };
   });
   addTab("upgrades", "Upgrades", drawn("upgrades", (found) => upgradesView(found)));
-  addTab("plan", "Plan", drawn("plan", (found) => planView(found)));
+  addTab("plan", "Plan", drawn("plan", (found) => planView(found), "plan"));
   addTab("snapshots", "Snapshots", drawn("snapshots", (found) => snapshotsView(found)));
   addTab("custody", "Custody", drawn("custody", (found) => custodyView(found)));
   addTab("replay", "Replay", drawn("replay", (found) => replayView(found)));
   addTab("log", "Driver log", (panel) => {
     const text = h("pre", { class: "log", tabindex: "0", "aria-label": "End of the driver's log" });
     const told = h("p", { class: "quiet" });
+    const more = deploymentChoice(panel, "log");
     panel.append(told, text);
     return async () => {
-      const found = await read("log", asked);
+      const found = await read("log", { ...asked, ...await more() });
       const isAtEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 20;
       put(told, `${found.deployment_id} attempt ${found.attempt}, its end; secrets are hidden`);
       put(text, found.log || "The driver has written nothing yet.");
@@ -112,7 +132,7 @@ export function showStream(main, connId, streamId, me) {
     { title: "Attempt", number: true, cell: (one) => count(one.attempt) },
     { title: "Event", isHead: true, cell: (one) => one.kind },
     { title: "Facts", cell: (one) => Object.entries(one.facts).map(([name, value]) => h("span", { class: "fact" }, h("b", {}, `${name} `), value)) },
-  ], found.events) : h("p", { class: "empty" }, "No events yet.")]));
+  ], found.events) : h("p", { class: "empty" }, "No events yet.")], "events"));
   main.append(list, panels);
 
   const refreshed = refresh(async () => {

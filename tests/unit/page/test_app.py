@@ -234,6 +234,7 @@ def test_pages_of_odd_addresses_hold_nothing_of_the_address(site: PageSite) -> N
         assert "<script>" not in answer.text
     assert '"./static/page.js"' in site.get("").text
     assert '"../../static/page.js"' in site.get("streams/x/flights").text
+    assert '"../../static/page.js"' in site.get("streams/x/..%2f..%2fetc").text  # one part of the path, for a browser
 
 
 def test_only_the_pages_own_files_are_served(site: PageSite) -> None:
