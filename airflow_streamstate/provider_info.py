@@ -46,9 +46,20 @@ def get_provider_info() -> dict[str, object]:
         "triggers": under("triggers.streamstate"),
         "notifications": ["airflow_streamstate.notifications.streamstate.StreamNotifier"],
         "connection-types": [_CONNECTION_TYPE],
+        "plugins": [{"name": "streamstate", "plugin-class": "airflow_streamstate.page.plugin.StreamStatePlugin"}],
+        "config": {"streamstate": {"description": "The page of streams.", "options": _PAGE_OPTIONS}},
     }
 
 
+_PAGE_OPTIONS = {
+    "page_conn_ids": {
+        "description": "Connections of type streamstate whose homes the page Streams shows, separated by commas.",
+        "version_added": "0.1.0",
+        "type": "string",
+        "example": "streamstate_default,streamstate_eu",
+        "default": "streamstate_default",
+    },
+}
 _OPTIONAL_TEXT = {"type": ["string", "null"]}
 _CONNECTION_TYPE = {
     "connection-type": "streamstate",

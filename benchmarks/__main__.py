@@ -23,6 +23,7 @@ from benchmarks import (
     driver_hour,
     growing_files,
     kubernetes_launch,
+    page,
     plan_comparison,
     rehearsal,
     replay,
@@ -70,14 +71,15 @@ BENCHMARKS = {
     upgrade_gap.ON_S3: upgrade_gap.run_on_s3,
     upgrade_gap.ON_S3_BUSY: upgrade_gap.run_on_s3_busy,
 }
-ON_CLUSTERS = {
+BY_NAME = {
     upgrade_gap.ON_YARN: upgrade_gap.run_on_yarn,
     upgrade_gap.ON_KUBERNETES: upgrade_gap.run_on_kubernetes,
     kubernetes_launch.NAME: kubernetes_launch.run,
     driver_hour.NAME: driver_hour.run,
+    page.NAME: page.run,
 }
-"""Only by name: a cluster is fetched or built first."""
-ALL = BENCHMARKS | ON_CLUSTERS
+"""Only by name: a cluster is fetched or built first, or a browser has to be there."""
+ALL = BENCHMARKS | BY_NAME
 
 
 def main() -> int:

@@ -38,12 +38,13 @@ def print_events(console: Console, rows: Sequence[Row]) -> None:
     table = plain_table("n", "at", "attempt", "event", "facts")
     for row in rows:
         number, at, attempt = (str(row.get(key, "")) for key in ("number", "at", "attempt"))
-        facts = " ".join(f"{key}={_quoted(value)}" for key, value in _facts(row))
+        facts = " ".join(f"{key}={_quoted(value)}" for key, value in facts_of_event(row))
         table.add_row(number, at, attempt, shown(row["kind"]), shown(facts))
     console.print(table)
 
 
-def _facts(row: Row) -> Iterator[tuple[str, str]]:
+def facts_of_event(row: Row) -> Iterator[tuple[str, str]]:
+    """The facts of an event in words, by name; ``row``: the JSON of the event."""
     for key, value in row.items():
         if key in _NO_FACTS or not value:
             continue

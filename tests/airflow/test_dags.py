@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import ParamValidationError
 
+from airflow_streamstate.page.app import ACTS
 from support.airflow_home import DAGS_FOLDER
 from support.airflow_names import DagBag, DagSerialization
 
 pytestmark = pytest.mark.fast
 
+ACT_DAG_IDS = sorted(ACTS.values())
+"""One file: the acts of the page of streams, each a DAG, so that each has rights of its own."""
 DAG_IDS = [
     "alerts",
     "approved_upgrade",
@@ -32,6 +35,7 @@ DAG_IDS = [
     "scheduled_job",
     "scheduled_snapshots",
     "scheduled_upgrade",
+    *ACT_DAG_IDS,
     "upgrade_in_one_task",
     "upgrade_on_kubernetes",
     "upgrade_stream",
@@ -61,7 +65,8 @@ def test_a_dag_survives_serialization(bag: DagBag, dag_id: str) -> None:
 def test_two_runs_never_move_a_stream_at_once_and_no_past_is_caught_up(bag: DagBag, dag_id: str) -> None:
     """Last week's upgrade is not made up for."""
     dag = bag.dags[dag_id]
-    assert dag.max_active_runs == 1
+    # The acts are for any stream, and one's must not wait for another's; of one stream the controller refuses a second.
+    assert (dag.max_active_runs == 1) is (dag_id not in ACT_DAG_IDS)
     assert dag.catchup is False
 
 
@@ -102,6 +107,19 @@ def test_what_cannot_be_meant_is_refused_by_the_form(bag: DagBag, name: str, val
         param.resolve(value)
 
 
+@pytest.mark.parametrize("dag_id", ACT_DAG_IDS)
+def test_an_act_takes_any_stream_of_any_home(bag: DagBag, dag_id: str) -> None:
+    """By just these parameters, which the page sends; a run without a stream, or with a malformed one, is refused."""
+    params, more = bag.dags[dag_id].params, {"upgrade_id": "u-0123456789ab", "approve": True}
+    asked = {"stream_id": "flights", "conn_id": "eu", "reason": "why", **(more if "upgrade_id" in params else {})}
+    assert set(asked) == set(params)
+    for name, value in asked.items():
+        assert params.get_param(name).resolve(value) == value
+    for stream_id in ("../../etc", "<script>", "a" * 64, None):
+        with pytest.raises(ParamValidationError):
+            params.get_param("stream_id").resolve(stream_id)
+
+
 def test_every_version_of_the_flights_writes_to_one_folder(bag: DagBag) -> None:
     """By their defaults: another folder under ids of batches that go on is a hazard (``sink-replaced``)."""
     outputs = {}
@@ -116,9 +134,10 @@ def test_every_version_of_the_flights_writes_to_one_folder(bag: DagBag) -> None:
 def test_the_parts_that_the_pages_quote_are_marked(bag: DagBag) -> None:
     """A how-to page quotes what runs here."""
     for dag_id in DAG_IDS:
-        text = (DAGS_FOLDER / f"{dag_id}.py").read_text()
+        name = "act_on_stream" if dag_id in ACT_DAG_IDS else dag_id
+        text = (DAGS_FOLDER / f"{name}.py").read_text()
         assert re.findall(r"# \[START (\w+)\]", text) == re.findall(r"# \[END (\w+)\]", text)
-        assert f"# [START {dag_id}]" in text
+        assert f"# [START {name}]" in text
 
 
 @pytest.mark.parametrize("job", sorted((DAGS_FOLDER / "jobs").glob("*.py")), ids=lambda path: path.name)

@@ -146,9 +146,13 @@ class AirflowSite:
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """One call of the public API (``/api/v2`` is put before the path)."""
         if not self._token:
-            password = json.loads(Path(self.environment[_PASSWORDS]).read_text())[_USER]
-            self._token = self._send("POST", "/auth/token", {"username": _USER, "password": password})["access_token"]
+            self._token = self.token(_USER)
         return self._send(method, f"/api/v2{path}", body)
+
+    def token(self, user: str) -> str:
+        """The token of a user of the simple auth manager who signs in."""
+        password = json.loads(Path(self.environment[_PASSWORDS]).read_text())[user]
+        return str(self._send("POST", "/auth/token", {"username": user, "password": password})["access_token"])
 
     def command(self, *arguments: str) -> str:
         """Run ``airflow …``; gives its output."""

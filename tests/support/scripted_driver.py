@@ -8,6 +8,7 @@ script that is "run" holds one word per line, and these are what it knows:
 - ``lags``: as ``proves``, and its source has some left at the one look there was at it;
 - ``finishes``: commits a batch, and ends by itself, as its trigger says;
 - ``breaks``: commits a batch and fails; from its third attempt on it ends by itself;
+- ``restores``: says from which batch of the snapshot it goes on, beside what else it does;
 - ``notes``: tells of a setting, beside what else it does;
 - ``fails``: ends before it has committed anything;
 - ``hangs``: starts, and never commits anything;
@@ -96,7 +97,8 @@ def main(argv: list[str]) -> int:
         return 0
     if "notes" in words:
         attempt.say(Noted, text=NOTE, facts={"own": "local[2]", "asked": "local[8]"})
-    attempt.started("available_now" if {"finishes", "breaks"} & set(words) else "default")
+    trigger = "available_now" if {"finishes", "breaks"} & set(words) else "default"
+    attempt.started(trigger, restores="restores" in words)
     keep_plan(attempt.control, attempt.deployment_id, QUERY)
     if {"fails", "crashes"} & set(words):
         attempt.failed("ValueError: boom")

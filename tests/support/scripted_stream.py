@@ -177,12 +177,14 @@ class ScriptedAttempt:
         self.say(Claimed, host="scripted", pid=self.pid, fencing_token=1)
         return self
 
-    def started(self, trigger: str = "default") -> ScriptedAttempt:
-        """Session and query are there."""
+    def started(self, trigger: str = "default", *, restores: bool = False) -> ScriptedAttempt:
+        """Session and query are there; with ``restores`` it says from which batch of the snapshot it goes on."""
         self.say(Started, spark_version="4.2.0", application_id="local-1")
         self._write_metadata()
+        begun = self.began_from() if restores else -1
+        how, batch_id = ("fresh", None) if begun < 0 else ("restored", begun)
         self.say(
-            QueryStarted, query_name=QUERY, query_id=QUERY_ID, query_run_id=QUERY_ID, how="fresh", batch_id=None,
+            QueryStarted, query_name=QUERY, query_id=QUERY_ID, query_run_id=QUERY_ID, how=how, batch_id=batch_id,
             planned_batch_id=None, repairs=(), sink="file:parquet", trigger=trigger, output_mode="append",
         )  # fmt: skip
         self.beat()

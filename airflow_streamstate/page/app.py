@@ -1,0 +1,202 @@
+"""The FastAPI app of the page. Every route needs a signed-in user, and every route only reads.
+
+What acts is a run of a DAG: the page's script asks Airflow's public API for it, as the signed-in user
+(``static/acts.js``).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping
+from importlib import resources
+from typing import Annotated, Any
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_view
+from airflow.models.dag import DagModel
+from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.errors import (
+    ConflictError,
+    DeploymentNotFoundError,
+    HomeNotFoundError,
+    InvalidRequestError,
+    SnapshotNotFoundError,
+    StreamNotFoundError,
+    StreamStateError,
+    UnavailableError,
+)
+from airflow_streamstate.page.homes import HomesOnPage, SharedParts, error_json
+from airflow_streamstate.page.stream import PARTS, Asked
+from airflow_streamstate.protocol.ids import check_id, check_stream_id
+
+ACTS: Mapping[str, str] = {
+    "stop": "streamstate_stop",
+    "drain": "streamstate_drain",
+    "snapshot": "streamstate_snapshot",
+    "resume": "streamstate_resume",
+    "rollback": "streamstate_rollback",
+    "answer": "streamstate_answer_upgrade",
+}
+"""The DAG of each act (``dags/act_on_stream.py``). A right to act is the right to run that DAG."""
+
+STATIC_TYPES: Mapping[str, str] = {
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_NOT_FOUND = (StreamNotFoundError, DeploymentNotFoundError, SnapshotNotFoundError, HomeNotFoundError)
+
+
+def status_of(error: StreamStateError) -> int:
+    """The HTTP status for an error, by what the reader of the page can do about it."""
+    if isinstance(error, _NOT_FOUND):
+        return 404
+    if isinstance(error, InvalidRequestError):
+        return 400
+    if isinstance(error, ConflictError):
+        return 409
+    return 503 if isinstance(error, UnavailableError) else 500
+
+
+def page_app(clock: Clock = SYSTEM_CLOCK) -> FastAPI:
+    """The app; Airflow mounts it under ``/streamstate``."""
+    app = FastAPI(
+        title="Stream State",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        dependencies=[Depends(requires_access_view(AccessView.WEBSITE))],
+    )
+    app.middleware("http")(_with_headers)
+    app.exception_handler(StreamStateError)(_told)
+    app.exception_handler(HTTPException)(_told_by_fastapi)
+    app.exception_handler(RequestValidationError)(_told_of_parameter)
+    _add_files(app)
+    _add_reads(app, HomesOnPage(clock), SharedParts(clock))
+    return app
+
+
+async def _with_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = await call_next(request)
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+def _told(_request: Request, error: Exception) -> Response:
+    """An error of the package, as JSON; a script of the page writes its words as text."""
+    assert isinstance(error, StreamStateError)  # noqa: S101 - for its type
+    return JSONResponse({"error": error_json(error)}, status_of(error))
+
+
+def _told_by_fastapi(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - for its type
+    words = {401: "you are not signed in", 403: "you may not see this", 404: "there is nothing at this address"}
+    steps = {401: "Sign in to Airflow, and open the page again.", 403: "Ask an administrator of Airflow for the right."}
+    message = words.get(error.status_code, "this request is wrong")
+    told = {"type": "Refused", "message": message, "context": {}, "next_step": steps.get(error.status_code, "")}
+    return JSONResponse({"error": told}, error.status_code, dict(error.headers or {}))
+
+
+def _told_of_parameter(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - for its type
+    names = ", ".join(sorted({str(each["loc"][-1]) for each in error.errors()}))
+    told = {"type": "Refused", "message": f"this is not a valid {names}", "context": {}, "next_step": ""}
+    return JSONResponse({"error": told}, 400)
+
+
+@functools.cache
+def static_files() -> Mapping[str, bytes]:
+    """The files of the page by their names; nothing else can be asked for."""
+    folder = resources.files("airflow_streamstate.page") / "static"
+    return {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+
+
+def _add_files(app: FastAPI) -> None:
+    def html(root: str = "./", status_code: int = 200) -> Response:
+        # Addresses are relative, so that the page works under any base path and behind any proxy.
+        body = static_files()["index.html"].replace(b"{{root}}", root.encode())
+        return Response(body, status_code, media_type="text/html; charset=utf-8")
+
+    @app.get("/")
+    def streams() -> Response:
+        return html()
+
+    @app.get("/task")
+    def task() -> Response:
+        return html()
+
+    @app.get("/streams/{conn_id}/{stream_id:path}")
+    def one_stream(request: Request, stream_id: str) -> Response:
+        """The same file: its script asks for the parts, and says what is wrong with the id."""
+        sent = request.scope.get("raw_path") or request.scope["path"].encode()  # a browser counts no encoded slash
+        root = "../" * (1 + sent.rpartition(b"/streams/")[2].count(b"/"))
+        try:
+            check_stream_id(stream_id)
+        except InvalidRequestError:
+            return html(root, 400)
+        return html(root)
+
+    @app.get("/static/{name}")
+    def static(name: str) -> Response:
+        body, suffix = static_files().get(name), f".{name.rpartition('.')[2]}"
+        if body is None or suffix not in STATIC_TYPES:
+            raise HTTPException(404)
+        return Response(body, media_type=STATIC_TYPES[suffix], headers={"Cache-Control": "no-cache"})
+
+
+def _add_reads(app: FastAPI, homes: HomesOnPage, shared: SharedParts) -> None:
+    # Plain functions: FastAPI runs them in its pool of threads, as they read stores.
+
+    @app.get("/api/me")
+    def me(user: GetUserDep) -> dict[str, Any]:
+        """The user, and which acts are allowed; Airflow decides again when one is asked for."""
+        return {"user": user.get_name(), "acts": {act: _may_run(user, dag_id) for act, dag_id in ACTS.items()}}
+
+    @app.get("/api/streams")
+    def streams() -> dict[str, Any]:
+        """The streams of each home."""
+        return {"homes": [home.seen().to_json() for home in homes.all()]}
+
+    @app.get("/api/{name}")
+    def part(
+        name: str,
+        conn_id: str = "",
+        stream_id: str = "",
+        deployment_id: str | None = None,
+        attempt: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
+    ) -> dict[str, Any]:
+        """A part of the page of one stream."""
+        found = PARTS.get(name)
+        if found is None:
+            raise HTTPException(404)
+        home = homes.home(conn_id)
+        asked = Asked(check_stream_id(stream_id), deployment_id and check_id(deployment_id, "deployment id"), attempt)
+        key = (name, conn_id, stream_id, deployment_id or "", str(attempt or ""))
+        return shared.get(key, lambda: found.read(home.client(), asked), found.seconds)
+
+
+def _may_run(user: Any, dag_id: str) -> dict[str, Any]:
+    details = DagDetails(id=dag_id, team_name=_team_of(dag_id))
+    allowed = get_auth_manager().is_authorized_dag(
+        method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user
+    )
+    return {"dag_id": dag_id, "is_allowed": bool(allowed)}
+
+
+def _team_of(dag_id: str) -> str | None:
+    find = getattr(DagModel, "get_team_name", None)  # Airflow 3.1 knows no teams
+    return None if find is None else find(dag_id)

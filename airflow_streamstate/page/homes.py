@@ -1,0 +1,234 @@
+"""The homes that the page shows, and looks at them that many browsers share."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import zlib
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from airflow.providers.common.compat.sdk import conf
+
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.errors import (
+    DataError,
+    HomeNotFoundError,
+    InvalidRequestError,
+    StreamNotFoundError,
+    StreamStateError,
+)
+from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.page.rows import BatchTime, row_of, unreadable_row
+
+LOOK_SECONDS = 5.0
+"""A look at all streams of a home is shared for so long."""
+OLD_SECONDS = 30.0
+"""A request waits for a new look where the last one is older."""
+WAIT_SECONDS = 2.0
+"""How long a request waits for a look; then it shows what has been read so far."""
+READERS = 8
+MAX_PARTS = 512
+MAX_BATCH_TIMES = 40
+
+Value = TypeVar("Value")
+_log = logging.getLogger(__name__)
+
+
+def page_conn_ids() -> tuple[str, ...]:
+    """The connections whose homes are shown, by ``[streamstate] page_conn_ids``."""
+    said = conf.get("streamstate", "page_conn_ids", fallback=StreamStateHook.default_conn_name)
+    return tuple(dict.fromkeys(name.strip() for name in str(said).split(",") if name.strip()))
+
+
+@dataclass(frozen=True)
+class HomeSeen:
+    """The streams of a home, as last read.
+
+    Attributes:
+        error: why the home, or the rest of its streams, could not be read; None where it could.
+        looked_at: when the last look ended; None while the first one is under way.
+        is_looking: a look is under way.
+    """
+
+    conn_id: str
+    rows: tuple[Mapping[str, object], ...]
+    error: StreamStateError | None = None
+    looked_at: datetime | None = None
+    is_looking: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "conn_id": self.conn_id,
+            "streams": list(self.rows),
+            "error": None if self.error is None else error_json(self.error),
+            "looked_at": None if self.looked_at is None else self.looked_at.isoformat(),
+            "is_looking": self.is_looking,
+        }
+
+
+def error_json(error: StreamStateError) -> dict[str, object]:
+    """The error as the page shows it: its sentence, its short facts, and the next step."""
+    plain = error.to_json()
+    facts = plain["context"] if isinstance(plain["context"], dict) else {}
+    short = {name: value for name, value in facts.items() if "\n" not in str(value)}
+    return {**plain, "context": short}
+
+
+class HomeOnPage:
+    """One home, looked at in the background when it is asked for: at most one look at a time.
+
+    Each reader thread keeps a client of its own and the same streams, so that it reads only what has changed.
+    """
+
+    def __init__(self, conn_id: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.conn_id = conn_id
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._rows: dict[str, Mapping[str, object]] = {}
+        self._batch_times: dict[str, deque[BatchTime]] = {}
+        self._readers: tuple[Controller, ...] = ()
+        self._error: StreamStateError | None = None
+        self._looked_at: datetime | None = None
+        self._ended_seconds: float | None = None
+        self._look: Future[None] | None = None
+        self._looker = ThreadPoolExecutor(1, thread_name_prefix="streamstate-page")
+
+    def client(self) -> Controller:
+        """A new client of the home. Raises InvalidRequestError: the connection is missing or wrong."""
+        return StreamStateHook(self.conn_id, requested_by="page").new_client()
+
+    def seen(self) -> HomeSeen:
+        """The streams as last read; begins a look where the last one is older than ``LOOK_SECONDS``."""
+        now = self._clock.monotonic_seconds()
+        with self._guard:
+            age = None if self._ended_seconds is None else now - self._ended_seconds
+            if self._look is None and (age is None or age >= LOOK_SECONDS):
+                self._look = self._looker.submit(self._look_now)
+            look = self._look
+        if look is not None and (age is None or age >= OLD_SECONDS):
+            _wait(look, WAIT_SECONDS)
+        with self._guard:
+            rows = tuple(self._rows[name] for name in sorted(self._rows))
+            return HomeSeen(self.conn_id, rows, self._error, self._looked_at, is_looking=self._look is not None)
+
+    def _look_now(self) -> None:
+        error: StreamStateError | None = DataError(
+            "this home cannot be read", conn_id=self.conn_id, next_step="The log of the api-server says why."
+        )
+        try:
+            self._read_all()
+            error = None
+        except StreamStateError as found:
+            error = found
+        except Exception:
+            _log.exception("the home of %s cannot be read", self.conn_id)
+        finally:
+            with self._guard:
+                self._error, self._look = error, None
+                self._looked_at, self._ended_seconds = self._clock.now(), self._clock.monotonic_seconds()
+                if isinstance(error, InvalidRequestError):  # its connection, or where it names
+                    self._rows.clear()
+                    self._readers = ()  # the connection may be mended meanwhile
+
+    def _read_all(self) -> None:
+        if not self._readers:
+            self._readers = tuple(self.client() for _ in range(READERS))
+        stream_ids = self._readers[0].home.stream_ids()
+        parts: list[list[str]] = [[] for _ in self._readers]
+        for stream_id in stream_ids:
+            parts[zlib.crc32(stream_id.encode()) % READERS].append(stream_id)
+        with ThreadPoolExecutor(READERS, thread_name_prefix="streamstate-page-reader") as pool:
+            for done in [pool.submit(self._read, *each) for each in zip(self._readers, parts, strict=True)]:
+                done.result()
+        gone = self._rows.keys() - set(stream_ids)
+        with self._guard:
+            for stream_id in gone:
+                self._rows.pop(stream_id, None)
+                self._batch_times.pop(stream_id, None)
+
+    def _read(self, client: Controller, stream_ids: list[str]) -> None:
+        for stream_id in stream_ids:
+            try:
+                status = client.status(stream_id)
+            except StreamNotFoundError:
+                continue  # its first deployment has not begun yet
+            except DataError as error:
+                row = unreadable_row(stream_id, str(error))
+            else:
+                with self._guard:
+                    times = self._batch_times.setdefault(stream_id, deque(maxlen=MAX_BATCH_TIMES))
+                row = row_of(status, times, self._clock.now())
+            with self._guard:
+                self._rows[stream_id] = row
+
+
+def _wait(look: Future[None], seconds: float) -> None:
+    try:
+        look.exception(seconds)
+    except TimeoutError:
+        return
+
+
+@dataclass
+class _Part:
+    guard: threading.Lock = field(default_factory=threading.Lock)
+    read_seconds: float | None = None
+    value: Any = None
+
+
+class SharedParts:
+    """Parts of pages of single streams, each read once in some seconds, however many ask."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._parts: OrderedDict[tuple[str, ...], _Part] = OrderedDict()
+
+    def get(self, key: tuple[str, ...], read: Callable[[], Value], seconds: float) -> Value:
+        """The part of this key, read anew where it is older than ``seconds``; an error is not kept."""
+        with self._guard:
+            part = self._parts.setdefault(key, _Part())
+            self._parts.move_to_end(key)
+            while len(self._parts) > MAX_PARTS:
+                self._parts.popitem(last=False)
+        with part.guard:
+            now = self._clock.monotonic_seconds()
+            if part.read_seconds is None or now - part.read_seconds >= seconds:
+                part.value = read()
+                part.read_seconds = self._clock.monotonic_seconds()
+            value: Value = part.value
+            return value
+
+
+class HomesOnPage:
+    """The homes that are shown, by the ids of their connections."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._homes: dict[str, HomeOnPage] = {}
+
+    def all(self) -> list[HomeOnPage]:
+        """Each home that the configuration names."""
+        return [self.home(conn_id) for conn_id in page_conn_ids()]
+
+    def home(self, conn_id: str) -> HomeOnPage:
+        """The home of a connection that is shown.
+
+        Raises:
+            HomeNotFoundError: the page does not show this one.
+        """
+        if conn_id not in page_conn_ids():
+            raise HomeNotFoundError(
+                "the page shows no home of this connection",
+                conn_id=conn_id[:80],
+                next_step="Add it to page_conn_ids in the section streamstate of Airflow's configuration.",
+            )
+        with self._guard:
+            return self._homes.setdefault(conn_id, HomeOnPage(conn_id, self._clock))

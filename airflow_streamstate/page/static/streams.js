@@ -1,0 +1,189 @@
+// The table of streams. Only the rows in sight are elements, so that a thousand streams stay quick.
+
+import { read, refresh, streamPage } from "./api.js";
+import { h, problem, put, putAttribute, s, say } from "./dom.js";
+import { age, count, duration, lag } from "./format.js";
+import { sparkPoints } from "./charts.js";
+
+const ROW_PIXELS = 36;
+const SPARE_ROWS = 8;
+const REFRESH_SECONDS = 5;
+const BAD = ["degraded", "failed", "lost", "unreadable"];
+const total = (lags) => (lags ? Object.values(lags).reduce((sum, value) => sum + value, 0) : null);
+
+const COLUMNS = [
+  { key: "stream", title: "Stream", of: (row) => row.stream_id },
+  { key: "state", title: "State", of: (row) => row.state, order: (row) => `${BAD.includes(row.state) ? 0 : 1}${row.state}` },
+  { key: "version", title: "Version", of: (row) => row.version ?? "" },
+  { key: "lag", title: "Lag", number: true, of: (row) => lag(row.lags), order: (row) => total(row.lags) },
+  { key: "delay", title: "Watermark delay", number: true, of: (row) => duration(row.watermark_delay_seconds), order: (row) => row.watermark_delay_seconds },
+  { key: "batch", title: "Batch time", number: true, of: (row) => duration(row.batch_seconds), order: (row) => row.batch_seconds },
+  { key: "snapshot", title: "Last snapshot", number: true, of: (row) => age(row.snapshot_age_seconds), order: (row) => row.snapshot_age_seconds },
+  { key: "event", title: "Last event", of: (row) => row.last_event?.kind ?? "", order: (row) => row.last_event?.at ?? "" },
+  { key: "restarts", title: "Restarts", number: true, of: (row) => count(row.restarts), order: (row) => row.restarts },
+];
+
+function remembered() {
+  try { return JSON.parse(sessionStorage.getItem("streamstate.filter")) ?? {}; } catch { return {}; }
+}
+
+export function showStreams(main) {
+  const chosen = { text: "", states: [], version: "", sort: "stream", isDown: false, ...remembered() };
+  let rows = [];
+  let seen = [];
+
+  const text = h("input", {
+    type: "search", id: "text", placeholder: "Filter by name, version, error…", "aria-label": "Filter by text", autocomplete: "off",
+    "aria-keyshortcuts": "/", oninput: () => { chosen.text = text.value; show(); },
+  });
+  text.value = chosen.text;
+  const version = h("select", { id: "version", "aria-label": "Filter by version", onchange: () => { chosen.version = version.value; show(); } });
+  const states = h("div", { class: "chips", role: "group", "aria-label": "Filter by state" });
+  const told = h("p", { class: "quiet", id: "told" });
+  const problems = h("div", { id: "problems" });
+  const heads = COLUMNS.map((column) => h("th", { scope: "col", role: "columnheader", class: `of-${column.key}${column.number ? " number" : ""}` },
+    h("button", { type: "button", onclick: () => { chosen.isDown = chosen.sort === column.key && !chosen.isDown; chosen.sort = column.key; show(); } }, column.title)));
+  const body = h("tbody");
+  const above = h("div", { class: "spacer" });
+  const below = h("div", { class: "spacer" });
+  const grid = h("table", { class: "streams", "aria-label": "Streams" }, h("thead", {}, h("tr", {}, heads)), body);
+  const scroller = h("div", { class: "scroller", onscroll: () => draw() }, above, grid, below);
+  const empty = h("div", { class: "empty", hidden: true });
+  main.replaceChildren(h("header", { class: "top" }, h("h1", {}, "Streams"), told), problems,
+    h("div", { class: "filters", role: "search" }, text, version, states), scroller, empty);
+
+  const passes = (row, words) => (!chosen.states.length || chosen.states.includes(row.state))
+    && (!chosen.version || row.version === chosen.version) && words.every((word) => row.found.includes(word));
+
+  function show() {
+    try { sessionStorage.setItem("streamstate.filter", JSON.stringify(chosen)); } catch { /* not kept */ }
+    const words = chosen.text.toLowerCase().split(/\s+/).filter(Boolean);
+    const column = COLUMNS.find((one) => one.key === chosen.sort) ?? COLUMNS[0];
+    const order = column.order ?? column.of;
+    seen = rows.filter((row) => passes(row, words)).map((row) => [order(row), row]);
+    const sign = chosen.isDown ? -1 : 1;
+    seen.sort(([one, first], [other, second]) => {
+      if (one === other) return first.stream_id < second.stream_id ? -1 : 1;
+      if (one === null || one === undefined) return 1;
+      if (other === null || other === undefined) return -1;
+      return (one < other ? -1 : 1) * sign;
+    });
+    seen = seen.map(([, row]) => row);
+    COLUMNS.forEach((each, at) => putAttribute(heads[at], "aria-sort", each !== column ? null : chosen.isDown ? "descending" : "ascending"));
+    putAttribute(grid, "aria-rowcount", seen.length + 1);
+    showChips();
+    showEmpty();
+    put(told, `${count(seen.length)} of ${count(rows.length)}`);
+    draw();
+  }
+
+  function showChips() {
+    const counts = new Map();
+    for (const row of rows) counts.set(row.state, (counts.get(row.state) ?? 0) + 1);
+    for (const state of chosen.states) if (!counts.has(state)) counts.set(state, 0);
+    const names = [...counts.keys()].sort();
+    const known = new Map([...states.children].map((chip) => [chip.dataset.state, chip]));
+    for (const name of names) {
+      const chip = known.get(name) ?? h("button", {
+        type: "button", class: "chip", "data-state": name,
+        onclick: () => { chosen.states = chosen.states.includes(name) ? chosen.states.filter((one) => one !== name) : [...chosen.states, name]; show(); },
+      });
+      known.delete(name);
+      put(chip, `${name} ${count(counts.get(name))}`);
+      putAttribute(chip, "aria-pressed", chosen.states.includes(name));
+      if (!chip.isConnected) states.append(chip);
+    }
+    for (const chip of known.values()) chip.remove();
+    const versions = [...new Set(rows.map((row) => row.version).filter(Boolean))].sort();
+    if (versions.join("\n") !== version.dataset.of) {
+      version.dataset.of = versions.join("\n");
+      version.replaceChildren(h("option", { value: "" }, "Every version"), ...versions.map((name) => h("option", { value: name }, name)));
+      version.value = chosen.version;
+    }
+  }
+
+  function showEmpty() {
+    const isEmpty = !seen.length && !isFirst && (rows.length > 0 || !problems.childElementCount);
+    scroller.hidden = !seen.length;
+    empty.hidden = !isEmpty;
+    if (!isEmpty) return;
+    empty.replaceChildren(rows.length
+      ? h("p", {}, "No stream passes this filter. ", h("button", { type: "button", class: "link", onclick: () => { Object.assign(chosen, { text: "", states: [], version: "" }); text.value = ""; version.value = ""; show(); } }, "Show all"))
+      : h("p", {}, "There is no stream in the home yet. ", h("code", {}, "streamstate deploy STREAM --app job.py"), " deploys one, or a DAG with DeployStreamOperator."));
+  }
+
+  const pool = [];
+  function newRow() {
+    const link = h("a", {});
+    const state = h("span", { class: "state" });
+    const line = s("polyline", { class: "spark" });
+    const spark = s("svg", { class: "spark", width: 72, height: 20, viewBox: "0 0 72 20", "aria-hidden": "true" }, line);
+    const cells = COLUMNS.map((column, at) => h(at ? "td" : "th", { scope: at ? null : "row", class: `of-${column.key}${column.number ? " number" : ""}` }));
+    cells[0].append(link);
+    cells[1].append(state);
+    const seconds = h("span", {});
+    cells[5].append(spark, seconds);
+    const node = h("tr", {}, cells);
+    return { node, cells, link, state, line, spark, seconds };
+  }
+
+  function fill(one, row, at) {
+    putAttribute(one.node, "aria-rowindex", at + 2);
+    put(one.link, row.stream_id);
+    putAttribute(one.link, "href", streamPage(row.conn_id, row.stream_id));
+    putAttribute(one.link, "title", row.hasManyHomes ? `in ${row.conn_id}` : null);
+    put(one.state, row.upgrade ? `${row.state}, upgrading` : row.state);
+    putAttribute(one.state, "data-state", row.state);
+    putAttribute(one.state, "title", [row.why, row.upgrade, row.restart_policy].filter(Boolean).join("; "));
+    COLUMNS.forEach((column, index) => { if (index > 1 && index !== 5) put(one.cells[index], column.of(row)); });
+    put(one.seconds, duration(row.batch_seconds));
+    const times = row.batch_times ?? [];
+    putAttribute(one.spark, "visibility", times.length > 1 ? null : "hidden");
+    putAttribute(one.line, "points", sparkPoints(times, 72, 20));
+    putAttribute(one.cells[7], "title", row.last_event?.at ?? null);
+    putAttribute(one.cells[2], "title", row.deployment_id ? `${row.deployment_id} attempt ${row.attempt}` : null);
+  }
+
+  function draw() {
+    const from = Math.max(0, Math.floor(scroller.scrollTop / ROW_PIXELS) - SPARE_ROWS);
+    const to = Math.min(seen.length, from + Math.ceil((scroller.clientHeight || 600) / ROW_PIXELS) + 2 * SPARE_ROWS);
+    while (pool.length < to - from) pool.push(newRow());
+    pool.forEach((one, index) => {
+      const isUsed = index < to - from;
+      if (isUsed) fill(one, seen[from + index], from + index);
+      if (isUsed && !one.node.isConnected) body.append(one.node);
+      if (!isUsed && one.node.isConnected) one.node.remove();
+    });
+    above.style.height = `${from * ROW_PIXELS}px`;
+    below.style.height = `${(seen.length - to) * ROW_PIXELS}px`;
+  }
+
+  let isFirst = true;
+  async function look() {
+    try {
+      const { homes } = await read("streams");
+      isFirst = homes.every((home) => home.looked_at === null && !home.error);
+      rows = homes.flatMap((home) => home.streams.map((row) => ({
+        ...row, conn_id: home.conn_id, hasManyHomes: homes.length > 1,
+        found: [row.stream_id, row.version, row.state, row.why, row.deployment_id, row.last_event?.kind, row.upgrade, home.conn_id].join(" ").toLowerCase(),
+      })));
+      problems.replaceChildren(...homes.filter((home) => home.error).map((home) => problem(home.error)));
+      show();
+      if (isFirst) put(told, rows.length ? `${count(rows.length)} streams so far…` : "Reading the streams…");
+      if (isFirst || homes.some((home) => home.is_looking && home.looked_at === null)) setTimeout(() => polled.now(), 500);
+    } catch (error) {
+      problems.replaceChildren(problem(error));
+      say(error.message);
+    }
+  }
+  const polled = refresh(look, REFRESH_SECONDS);
+
+  window.addEventListener("resize", draw);
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "/" && document.activeElement !== text) { event.preventDefault(); text.focus(); }
+    if (!["ArrowDown", "ArrowUp"].includes(event.key) || !body.contains(document.activeElement)) return;
+    const used = pool.filter((one) => one.node.isConnected);
+    const next = used[used.findIndex((one) => one.link === document.activeElement) + (event.key === "ArrowDown" ? 1 : -1)];
+    if (next) { event.preventDefault(); next.link.focus(); }
+  });
+}

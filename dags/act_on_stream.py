@@ -1,0 +1,76 @@
+"""### Act on a stream
+
+What the buttons of the page *Streams* run, each a DAG of its own, so that Airflow's rights say which user may do which.
+Each takes a stream, the connection of its home, and a reason, and can be triggered like any other DAG.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG, Param, task
+
+from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.operators.drain import DrainStreamOperator
+from airflow_streamstate.operators.resume import ResumeStreamOperator
+from airflow_streamstate.operators.rollback import RollbackStreamOperator
+from airflow_streamstate.operators.snapshot import SnapshotStreamOperator
+from airflow_streamstate.operators.stop import StopStreamOperator
+
+# [START act_on_stream]
+PARAMS = {
+    "stream_id": Param(type="string", pattern="^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", title="Stream"),
+    "conn_id": Param("streamstate_default", type="string", minLength=1, title="Connection of its home"),
+    "reason": Param(
+        "", type="string", maxLength=500, title="Why", description="Kept with everything that is recorded."
+    ),
+}
+EVERY = {
+    "schedule": None,
+    "start_date": datetime(2026, 1, 1, tzinfo=UTC),
+    "catchup": False,
+    "default_args": {"retries": 1, "retry_delay": timedelta(seconds=10)},  # a try finds what the one before began
+    "is_paused_upon_creation": False,
+    "doc_md": __doc__,
+    "tags": ["streamstate", "act"],
+}
+ON_STREAM = {
+    "stream_id": "{{ params.stream_id }}",
+    "streamstate_conn_id": "{{ params.conn_id }}",
+    "reason": "{{ params.reason or dag_run.triggering_user_name or '' }}",
+    "deferrable": True,
+}
+
+with DAG("streamstate_stop", params=PARAMS, **EVERY):
+    StopStreamOperator(task_id="stop", **ON_STREAM)
+
+with DAG("streamstate_drain", params=PARAMS, **EVERY):
+    DrainStreamOperator(task_id="drain", wait_for_completion=True, timeout_seconds=3600, **ON_STREAM)
+
+with DAG("streamstate_snapshot", params=PARAMS, **EVERY):
+    SnapshotStreamOperator(task_id="snapshot", **ON_STREAM)
+
+with DAG("streamstate_resume", params=PARAMS, **EVERY):
+    ResumeStreamOperator(task_id="resume", **ON_STREAM)
+
+with DAG("streamstate_rollback", params=PARAMS, **EVERY):
+    RollbackStreamOperator(task_id="rollback", **ON_STREAM)
+
+ANSWER = {
+    **PARAMS,
+    "upgrade_id": Param(type="string", pattern="^u-[0-9a-f]{12}$", title="Upgrade"),
+    "approve": Param(
+        type="boolean", title="Approve its plan", description="No: it is refused, and the stream runs on."
+    ),
+}
+with DAG("streamstate_answer_upgrade", params=ANSWER, **EVERY):
+
+    @task
+    def answer(params=None, dag_run=None) -> dict:
+        user = getattr(dag_run, "triggering_user_name", None) or "airflow"
+        upgrades = StreamStateHook(params["conn_id"], requested_by=user).client.upgrades
+        given = upgrades.approve(
+            params["stream_id"], params["upgrade_id"], is_approved=params["approve"], reason=params["reason"]
+        )
+        return {"is_approved": given.is_approved, "given_by": given.given_by}
+
+    answer()
+# [END act_on_stream]

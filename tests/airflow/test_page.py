@@ -1,0 +1,336 @@
+"""The page of streams on a real Airflow, in a real browser: each view, each act, each refusal.
+
+The screenshots of the documentation are made here (``docs/assets/page-*.png``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.page.app import ACTS
+from airflow_streamstate.page.stream import PARTS
+from support.airflow_site import SiteError, eventually
+from support.browser import chromium, opened
+from support.page_story import PageStory, beats, deployed, lived, page_story, upgraded, written_by_hand
+
+pytestmark = [pytest.mark.named, pytest.mark.components, pytest.mark.timeout(1800)]
+ASSETS = Path(__file__).resolve().parents[2] / "docs" / "assets"
+MOST_BYTES = 150_000
+UNNAMED = """() => [...document.querySelectorAll(
+    'button, a, input, select, [role=img], [role=region], [tabindex="0"]')]
+    .filter((one) => one.checkVisibility() && !(one.getAttribute('aria-label') || one.labels?.length
+        || one.getAttribute('aria-labelledby') || one.textContent.trim()))
+    .map((one) => one.outerHTML.slice(0, 200))"""
+HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageStory]:
+    """A real Airflow over a home with ten streams."""
+    with page_story(tmp_path_factory.mktemp("page")) as made:
+        written_by_hand(made.home)
+        lived(made.home)
+        made.site.wait_for_dags(*ACTS.values())
+        yield made
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def tokens(story: PageStory) -> dict[str, str]:
+    return {user: story.site.token(user) for user in ("viewer", "editor")}
+
+
+def shot(page: Any, name: str, **more: Any) -> None:
+    """Keep a picture for the documentation."""
+    path = ASSETS / f"page-{name}.png"
+    page.screenshot(path=path, animations="disabled", **more)
+    assert path.stat().st_size < MOST_BYTES, path
+
+
+def ask(page: Any, act: str, button: str, end: str = "Done") -> str:
+    """Press the button of an act, confirm it, and wait for the end of its run; gives what was said before."""
+    page.locator(f'button[data-act="{act}"][aria-disabled="false"]').click()
+    dialog = page.get_by_role("dialog")
+    said = str(dialog.inner_text())
+    dialog.get_by_label("Why").fill("asked on the page")
+    dialog.get_by_role("button", name=button, exact=True).click()
+    dialog.get_by_text(end).wait_for(timeout=180_000)
+    dialog.get_by_role("button", name="Close").click()
+    return said
+
+
+def runs_of(story: PageStory, dag_id: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = story.site.call("GET", f"/dags/{dag_id}/dagRuns")["dag_runs"]
+    return found
+
+
+def test_the_page_is_in_airflows_menu_and_frame(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
+    """A viewer finds it under Browse, sees every stream, and comes from there to the page of one."""
+    with opened(browser, story.site.url, tokens["viewer"]) as page:
+        page.goto(story.site.url)
+        page.get_by_text("Browse", exact=True).first.click()
+        page.get_by_role("menuitem", name="Streams", exact=True).click()
+        frame = page.frame_locator("iframe")
+        frame.get_by_role("link", name="weather").wait_for()
+        assert frame.locator("tbody tr").count() == 10
+        shot(page, "streams")
+        frame.get_by_role("link", name="flights").click()
+        frame.get_by_role("heading", name="flights").wait_for()
+        page.wait_for_url("**/plugin/streamstate/streamstate/streams/streamstate_default/flights*")
+        address = page.url
+    with opened(browser, story.site.url, tokens["viewer"]) as page:  # the address leads there again
+        page.goto(address)
+        page.frame_locator("iframe").get_by_role("heading", name="flights").wait_for()
+
+
+def test_the_table_is_filtered_sorted_and_refreshed(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
+    """By text, state and version; from the keyboard; without a new element at a refresh."""
+    with opened(browser, story.site.url, tokens["viewer"]) as page:
+        page.goto(story.streams)
+        page.get_by_role("link", name="flights").wait_for()
+        page.keyboard.press("/")
+        page.keyboard.type("clicks")
+        assert page.locator("tbody tr a").all_inner_texts() == ["clicks-eu", "clicks-us"]
+        page.keyboard.press("Control+a")
+        page.keyboard.type("boom that no stream has")
+        page.get_by_role("button", name="Show all").click()
+        page.get_by_role("button", name="failed 1").click()
+        assert page.locator("tbody tr a").all_inner_texts() == ["sessions"]
+        page.get_by_role("button", name="failed 1").click()
+        page.get_by_label("Filter by version").select_option("v2")
+        assert page.locator("tbody tr a").all_inner_texts() == ["flights"]
+        page.get_by_label("Filter by version").select_option("")
+        page.get_by_role("button", name="Lag").click()
+        page.get_by_role("button", name="Lag").click()
+        assert page.locator("tbody tr a").all_inner_texts()[0] == "flights"
+        assert page.locator('[aria-sort="descending"]').inner_text() == "Lag"
+        page.locator("tbody tr a").first.focus()
+        page.keyboard.press("ArrowDown")
+        assert page.evaluate("document.activeElement.textContent") != "flights"
+        page.evaluate("document.querySelector('tbody tr').kept = true")
+        beats(story.home, "flights", lags=())
+        page.get_by_text("5,400 rows").wait_for(state="detached")
+        assert page.evaluate("[...document.querySelectorAll('tbody tr')].some((row) => row.kept)")
+        beats(story.home, "flights")
+
+
+def test_each_part_of_a_stream_is_shown(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
+    """With its life, its upgrade, its plan beside the one before, its custody, its log and its events."""
+    seen = {
+        "Overview": "d-0002",
+        "Upgrades": "the new version is healthy",
+        "Plan": "Join",
+        "Snapshots": "d-0001-live-000001",
+        "Custody": "begins exactly where the one before ended",
+        "Replay": "No batch of this stream was replayed",
+        "Driver log": "scripted driver: proves",
+        "Events": "QueryStarted",
+    }
+    with opened(browser, story.site.url, tokens["viewer"]) as page:
+        page.goto(story.stream("flights"))
+        for tab, words in seen.items():
+            page.get_by_role("tab", name=tab, exact=True).click()
+            page.locator("section:not([hidden])").get_by_text(words).first.wait_for()
+            assert page.get_by_role("tab", selected=True).inner_text() == tab
+            page.wait_for_timeout(300)
+            if tab in ("Overview", "Upgrades", "Plan", "Custody"):
+                shot(page, tab.lower())
+        page.get_by_label("Deployment of the events").select_option("d-0001")
+        page.locator("section:not([hidden])").get_by_text("Stopped").first.wait_for()
+        page.get_by_role("tab", name="Overview").click()
+        page.get_by_role("button", name="d-0001 → d-0002").click()  # the gap fills the picture
+        wide = page.locator("rect.down").first.bounding_box()["width"]
+        assert wide > page.locator("svg.timeline").bounding_box()["width"] / 4
+        page.locator("svg.timeline").focus()
+        page.keyboard.press("0")
+        assert page.locator("rect.down").first.bounding_box()["width"] < wide
+
+
+def test_it_is_dark_and_narrow_where_the_user_is(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
+    """As the system says or Airflow's own switch; nothing is wider than a narrow window."""
+    with opened(browser, story.site.url, tokens["viewer"], theme="dark", narrow=True) as page:
+        for address, name in ((story.streams, "narrow"), (story.stream("flights"), "narrow-stream")):
+            page.goto(address)
+            page.get_by_text("flights").first.wait_for()
+            page.wait_for_timeout(500)
+            assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+            assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+            shot(page, name)
+        page.evaluate("localStorage.setItem('theme', 'light')")
+        page.reload()
+        assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    with opened(browser, story.site.url, tokens["viewer"], theme="dark") as page:
+        page.goto(story.stream("flights") + "#upgrades")
+        page.get_by_text("the new version is healthy").wait_for()
+        shot(page, "dark")
+
+
+def test_every_control_has_a_name_for_a_screen_reader(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
+    """On both pages and in each part."""
+    with opened(browser, story.site.url, tokens["editor"]) as page:
+        page.goto(story.streams)
+        page.get_by_role("link", name="flights").wait_for()
+        assert page.evaluate(UNNAMED) == []
+        page.goto(story.stream("flights"))
+        for tab in page.get_by_role("tab").all():
+            tab.click()
+            page.wait_for_timeout(400)
+            assert page.evaluate(UNNAMED) == []
+
+
+def test_nothing_that_a_stream_says_is_a_part_of_the_page(
+    story: PageStory, browser: Any, tokens: dict[str, str]
+) -> None:
+    """Names of versions, errors, reasons: markup in them is shown as text, on every part."""
+    hostile = story.home.stream("hostile")
+    hostile.deploy().runs().failed(HOSTILE)
+    with opened(browser, story.site.url, tokens["viewer"]) as page:
+        page.goto(story.streams)
+        page.get_by_role("link", name="hostile").wait_for()
+        for part in ("overview", "events", "upgrades", "plan", "custody", "log"):
+            page.goto(f"{story.stream('hostile')}#{part}")
+            page.reload()
+            page.locator(".note", has_text="<script>").first.wait_for()
+            assert page.evaluate("window.hacked") is None
+            assert page.locator("main img, main script").count() == 0
+
+
+def test_ids_that_are_wrong_are_told_in_a_sentence(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
+    """Malformed, of 63 characters, or of a stream that is gone since."""
+    with opened(browser, story.site.url, tokens["viewer"]) as page:
+        for stream_id, status, words in (
+            ("%3Cscript%3Ealert(1)%3C%2Fscript%3E", 400, "This is not a valid stream id."),
+            ("..%2F..%2Fetc", 400, "This is not a valid stream id."),
+            ("a" * 63, 200, "there is no such stream"),
+        ):
+            answer = page.goto(story.stream(stream_id))
+            assert answer.status == status
+            page.get_by_role("alert").get_by_text(words).first.wait_for()
+            assert page.get_by_role("tab").count() == 0
+            page.get_by_role("link", name="All streams").wait_for()
+
+
+def test_a_viewer_and_nobody_are_refused(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
+    """A viewer's buttons say why; Airflow refuses the run itself with 403, and every read without a user with 401."""
+    with opened(browser, story.site.url, tokens["viewer"]) as page:
+        page.goto(story.stream("flights"))
+        stop = page.locator('button[data-act="stop"]')
+        stop.wait_for()
+        assert stop.get_attribute("aria-disabled") == "true"
+        assert "no right to run the DAG streamstate_stop" in stop.get_attribute("title")
+        stop.click(force=True)
+        assert page.get_by_role("dialog").count() == 0
+        for dag_id in ACTS.values():
+            body = {"logical_date": None, "conf": {"stream_id": "flights"}}
+            answer = page.request.post(f"{story.site.url}/api/v2/dags/{dag_id}/dagRuns", data=body)
+            assert answer.status == 403
+    with opened(browser, story.site.url, None) as page:
+        for path in ("", "static/page.js", "api/me", "api/streams", *(f"api/{name}" for name in PARTS)):
+            assert page.request.get(f"{story.streams}{path}").status == 401
+    assert all(runs_of(story, dag_id) == [] for dag_id in ACTS.values())
+
+
+def test_another_site_cannot_act_by_a_users_browser(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
+    """A form of another origin comes without the cookie of Airflow, which is same-site, and is no JSON either."""
+    runs = f"{story.site.url}/api/v2/dags/streamstate_stop/dagRuns"
+    field = """{"logical_date":null,"conf":{"stream_id":"flights"},"x":" """
+    form = f"<form method=post enctype=text/plain action={runs}><input name='{field}' value='\"}}'></form>"
+    with opened(browser, story.site.url, tokens["editor"]) as page:
+        page.route("http://elsewhere.test/", lambda route: route.fulfill(content_type="text/html", body=form))
+        page.goto("http://elsewhere.test/")
+        with page.expect_response(runs) as answer:
+            page.evaluate("document.forms[0].submit()")
+        assert answer.value.status == 401
+    assert runs_of(story, "streamstate_stop") == []
+
+
+def test_an_editor_acts_by_runs_of_dags_as_the_user(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
+    """Snapshot, roll back, stop, resume, drain: each says what will happen, runs as the user, and does it."""
+    client = story.home.hook().client
+    with opened(browser, story.site.url, tokens["editor"]) as page:
+        page.goto(story.stream("flights"))
+        assert "The stream runs on" in ask(page, "snapshot", "Take a snapshot")
+        assert any(
+            one.snapshot_kind == "live" and one.deployment_id == "d-0002" for one in client.snapshots.all("flights")
+        )
+
+        page.locator('button[data-act="drain"][aria-disabled="false"]').click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_text("48,211 rows of state are written now").wait_for()
+        shot(page, "act")
+        page.keyboard.press("Escape")
+        dialog.wait_for(state="detached")
+
+        said = ask(page, "rollback", "Roll back to the version before")
+        assert "The stream commits nothing for about" in said
+        assert client.status("flights").deployment_id == "d-0003"
+
+        said = ask(page, "stop", "Stop the stream")
+        assert "No row is lost" in said
+        assert client.status("flights").state == "stopped"
+        page.locator('button[data-act="stop"][aria-disabled="true"]').wait_for()
+
+        ask(page, "resume", "Resume the stream")
+        assert (client.status("flights").state, client.status("flights").attempt) == ("running", 2)
+        beats(story.home, "flights")
+
+        ask(page, "drain", "Drain the stream")
+        assert client.status("flights").state == "drained"
+    for act in ("snapshot", "rollback", "stop", "resume", "drain"):
+        (run,) = runs_of(story, ACTS[act])
+        assert (run["triggering_user_name"], run["conf"]["reason"]) == ("editor", "asked on the page")
+
+
+def test_an_upgrade_is_approved_on_the_page(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
+    """By the user, whose name is kept; another one is rejected, and the stream runs on."""
+    client = story.home.hook().client
+    deployed(story.home, "trips")
+    with opened(browser, story.site.url, tokens["editor"]) as page:
+        for label, button, outcome in (("v2", "Reject", "refused"), ("v3", "Approve", "upgraded")):
+            upgrade_id = upgraded(story.home, "trips", label, needs_approval=True)
+
+            def is_planned(one: str = upgrade_id) -> bool:
+                return client.upgrades.advance("trips", one).state.phase == "planned"
+
+            eventually(is_planned, "the plan", 120)
+            page.goto(story.stream("trips"))
+            assert "verdict is same" in ask(page, "answer", button)
+            view = client.upgrades.run("trips", upgrade_id, 120)
+            assert view.outcome == outcome
+    assert [run["triggering_user_name"] for run in runs_of(story, ACTS["answer"])] == ["editor", "editor"]
+
+
+def test_what_is_refused_is_told(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
+    """A DAG that is not there is named, with where it comes from; a run that fails shows the error of its task."""
+    stream = story.home.stream("refused")
+    stream.deploy().runs().stopped()
+    with opened(browser, story.site.url, tokens["editor"]) as page:
+        page.route("**/dags/streamstate_drain", lambda route: route.fulfill(status=404, json={"detail": "no such DAG"}))
+        page.goto(story.stream("refused"))
+        page.locator('button[data-act="drain"][aria-disabled="false"]').click()
+        page.get_by_role("dialog").get_by_role("button", name="Drain the stream").click()
+        page.get_by_text("put act_on_stream.py in its folder of DAGs").wait_for()
+        page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+        ask(page, "resume", "Resume the stream", end="It failed")
+    with pytest.raises(SiteError, match=r"40\d|422"):
+        story.site.trigger("streamstate_stop", {"stream_id": "../../etc"})
+
+
+def test_a_task_shows_its_stream(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
+    """The tab of a task instance leads to the stream that it acts on."""
+    home = story.home
+    deployed(home, "taxis")
+    run_id = story.site.trigger("streamstate_snapshot", {"stream_id": "taxis"})
+    assert story.site.wait_for_run("streamstate_snapshot", run_id, 180) == "success"
+    with opened(browser, story.site.url, tokens["viewer"]) as page:
+        page.goto(f"{story.site.url}/dags/streamstate_snapshot/runs/{run_id}/tasks/snapshot/plugin/streamstate_task")
+        page.frame_locator("iframe").get_by_role("heading", name="taxis").wait_for()

@@ -1,0 +1,168 @@
+"""A home with streams in many states, a real Airflow that shows it, and a browser for its users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.controller.wait.condition import WaitCondition
+from airflow_streamstate.protocol.events import QueryFailed
+from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat, SourceLag
+from airflow_streamstate.protocol.upgrades import HealthyWhen
+from support import airflow_home, scripted_driver
+from support.airflow_site import AirflowSite
+from support.airflow_streams import NamedHome, named_home
+from support.plan_golden import golden
+from support.scripted_driver import script
+from support.scripted_rehearsal import keep_plan
+from support.scripted_stream import QUERY, ScriptedStream
+
+USERS = {"admin": "admin", "viewer": "viewer", "editor": "user"}
+"""Users of the simple auth manager, with their roles: a ``user`` may run DAGs, a ``viewer`` may not."""
+WAIT_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class PageStory:
+    """What a test of the page needs."""
+
+    site: AirflowSite
+    home: NamedHome
+
+    @property
+    def framed(self) -> str:
+        """The page as Airflow shows it, in its frame."""
+        return f"{self.site.url}/plugin/streamstate"
+
+    @property
+    def streams(self) -> str:
+        """The page itself."""
+        return f"{self.site.url}/streamstate/"
+
+    def stream(self, stream_id: str) -> str:
+        """The page of a stream."""
+        return f"{self.streams}streams/streamstate_default/{stream_id}"
+
+
+@contextmanager
+def page_story(folder: Path) -> Iterator[PageStory]:
+    """A real Airflow over a home on disk with scripted drivers; all of it has ended afterwards."""
+    with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        tools = scripted_driver.install(folder / "tools")
+        for name, value in tools.items():
+            patch.setenv(name, value)
+        home = stack.enter_context(named_home(folder, patch))
+        environment = {
+            **tools,
+            "AIRFLOW_CONN_STREAMSTATE_DEFAULT": home.connection,
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:{role}" for name, role in USERS.items()),
+        }
+        dags = folder / "dags"
+        dags.mkdir()
+        (dags / "act_on_stream.py").write_bytes((airflow_home.DAGS_FOLDER / "act_on_stream.py").read_bytes())
+        yield PageStory(stack.enter_context(AirflowSite(folder / "airflow", dags, environment)), home)
+
+
+def deployed(home: NamedHome, stream_id: str, *words: str) -> None:
+    """A stream whose scripted driver runs, and has proven itself."""
+    path = script(home.base, *(words or ("proves", "restores")), name=f"{stream_id}_v1.py")
+    client = home.hook().client
+    client.deploy(DeployRequest(stream_id, path, version_label="v1"))
+    client.wait(WaitCondition("healthy", stream_id, "d-0001"), timeout_seconds=WAIT_SECONDS)
+
+
+def upgraded(home: NamedHome, stream_id: str, label: str, *words: str, **more: Any) -> str:
+    """Upgrade it, to the end or until it waits for an approval; gives the id."""
+    path = script(home.base, *(words or ("proves", "restores")), name=f"{stream_id}_{label}.py")
+    change = ChangeRequest(stream_id, path, version_label=label, reason=f"release {label}")
+    request = UpgradeRequest(change, healthy_when=HealthyWhen(1), warm=False, **more)
+    upgrades = home.hook().client.upgrades
+    view = upgrades.begin(request)
+    if not request.needs_approval:
+        upgrades.run(stream_id, view.upgrade_id, WAIT_SECONDS)
+    return view.upgrade_id
+
+
+def beats(home: NamedHome, stream_id: str, **said: Any) -> None:
+    """The heartbeat of its current driver, with what an agent would say of rates, lag and state."""
+    control = home.stream(stream_id).control
+    register = control.need_register().value
+    known = control.heartbeat(str(register.deployment_id))
+    now = SYSTEM_CLOCK.now()
+    usual: dict[str, Any] = {
+        "state_rows": 48_211,
+        "watermark_at": now - timedelta(seconds=95),
+        "input_rows_per_second": 1180.4,
+        "processed_rows_per_second": 2410.0,
+        "batch_seconds": 1.9,
+        "batches_since_snapshot": 3,
+        "lags": (SourceLag("kafka flights", 5_400, "rows", seconds_to_zero=4.0),),
+        "lags_at": now,
+    }
+    before = QueryBeat(3, now, is_active=True) if known is None else known.queries[QUERY]
+    query = replace(before, committed_at=now, **{**usual, **said})
+    firsts = {} if known is None else known.first_batches
+    control.put_heartbeat(
+        Heartbeat(stream_id, str(register.deployment_id), register.attempt, now, {QUERY: query}, firsts)
+    )
+
+
+def lived(home: NamedHome) -> None:
+    """The stream ``flights``: a snapshot, an upgrade to another join, a heartbeat with rates and lag."""
+    deployed(home, "flights")
+    client = home.hook().client
+    client.wait(WaitCondition.of(client.snapshot("flights")), timeout_seconds=WAIT_SECONDS)
+    upgraded(home, "flights", "v2")
+    control = home.stream("flights").control
+    for deployment_id, name in (("d-0001", "joined_left"), ("d-0002", "joined_inner")):
+        keep_plan(control, deployment_id, QUERY, golden(name))
+    beats(home, "flights")
+
+
+def written_by_hand(home: NamedHome) -> None:
+    """More streams, in states that no driver is needed for."""
+    acts: Mapping[str, Any] = {
+        "bookings": lambda stream: stream.deploy().runs(),
+        "clicks-eu": lambda stream: stream.deploy().runs(),
+        "clicks-us": lambda stream: stream.deploy().runs(),
+        "fares": lambda stream: stream.deploy().runs().stopped(),
+        "inventory": _restarted,
+        "ledger": lambda stream: stream.deploy().runs().drained(),
+        "parcels": _degraded,
+        "sessions": lambda stream: stream.deploy().runs().failed("ValueError: time data 'n/a' does not match"),
+        "weather": lambda stream: stream.deploy(),
+    }
+    for number, (stream_id, act) in enumerate(acts.items()):
+        act(home.stream(stream_id))
+        if home.hook().client.status(stream_id).state in ("running", "degraded"):
+            beats(
+                home,
+                stream_id,
+                batch_seconds=0.4 + number * 0.7,
+                lags=(SourceLag("kafka", 120 * number**2, "rows"),),
+                state_rows=1_000 * number,
+                watermark_at=SYSTEM_CLOCK.now() - timedelta(seconds=20 * (number + 1)),
+            )
+
+
+def _restarted(stream: ScriptedStream) -> None:
+    stream.deploy().runs().failed("ConnectionError: broker 2 is away")
+    stream.resume().runs()
+
+
+def _degraded(stream: ScriptedStream) -> None:
+    stream.deploy().runs().say(
+        QueryFailed, query_name=QUERY, query_id="id", query_run_id="run", batch_id=0, planned_batch_id=1,
+        error="SparkException: executor lost",
+    )  # fmt: skip
