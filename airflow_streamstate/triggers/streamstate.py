@@ -20,7 +20,9 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition, WaitResult
+from airflow_streamstate.controller.wait.progress import only_news
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
+from airflow_streamstate.hooks.configuration import trigger_threads
 from airflow_streamstate.hooks.connection import Fetched, aws_conn_id_of, home_config
 from airflow_streamstate.hooks.ending import end_watched
 from airflow_streamstate.hooks.refusals import is_retryable
@@ -37,8 +39,7 @@ instance's state attribute is queued": apache/airflow#67287, #72716; the same in
 HEARD_SHARE = 5.0
 """The same wait as a multiple of the triggerer's own delay: on a busy machine the scheduler is as slow."""
 MAX_HEARD_SECONDS = 120.0
-POOL_THREADS = 32
-_POOL = ThreadPoolExecutor(max_workers=POOL_THREADS, thread_name_prefix="streamstate")
+_POOL = ThreadPoolExecutor(max_workers=trigger_threads(), thread_name_prefix="streamstate")
 _IN_PROGRESS: set[asyncio.Task[Any]] = set()  # asyncio itself holds its tasks weakly
 
 
@@ -131,8 +132,11 @@ class StreamStateTrigger(BaseTrigger):
     async def _watched(self, watch: WaitCondition) -> EventContent:
         try:
             controller = await self._controller()
+            tell = only_news(lambda text: self.log.info("Waiting for %s: %s", watch.stream_id, text), SYSTEM_CLOCK)
             while True:
                 seen = await self._look(controller, watch)
+                if seen.last_seen:
+                    tell(seen.last_seen)
                 if seen.outcome != "pending":
                     return EventContent(seen.outcome, watch, seen.result, seen.error)
                 if self.deadline_at is not None and SYSTEM_CLOCK.now() >= parse_time(self.deadline_at):
