@@ -18,6 +18,8 @@ def get_provider_info() -> dict[str, object]:
             {
                 "integration-name": integration,
                 "external-doc-url": "https://spark.apache.org/docs/latest/streaming/index.html",
+                "how-to-guide": [f"/docs/how-to/{page}.md" for page in _HOW_TO],
+                "logo": "/integration-logos/streamstate.svg",
                 "tags": ["software"],
             }
         ],
@@ -47,11 +49,44 @@ def get_provider_info() -> dict[str, object]:
         "notifications": ["airflow_streamstate.notifications.streamstate.StreamNotifier"],
         "connection-types": [_CONNECTION_TYPE],
         "plugins": [{"name": "streamstate", "plugin-class": "airflow_streamstate.page.plugin.StreamStatePlugin"}],
-        "config": {"streamstate": {"description": "The page of streams.", "options": _PAGE_OPTIONS}},
+        "extra-links": [f"airflow_streamstate.operators.links.{name}" for name in _LINKS],
+        "asset-uris": [{"schemes": ["streamstate"], "handler": "airflow_streamstate.assets.normalized_uri"}],
+        "cli": ["airflow_streamstate.hooks.commands.get_commands"],
+        "config": {"streamstate": {"description": "The provider airflow-streamstate.", "options": _OPTIONS}},
     }
 
 
-_PAGE_OPTIONS = {
+_HOW_TO = ("deploy", "upgrade", "drain", "snapshot", "restart", "files", "rescale", "state", "keep", "secrets")
+_LINKS = ("StreamPageLink", "DriverLogLink", "SparkUILink", "PlanReportLink", "SnapshotLink")
+_OPTIONS = {
+    "poll_interval_seconds": {
+        "description": "Seconds between two looks of an operator that waits, if it has no poll_interval_seconds.",
+        "version_added": "0.1.0",
+        "type": "float",
+        "example": "5",
+        "default": "2.0",
+    },
+    "poke_interval_seconds": {
+        "description": "Seconds between two looks of a sensor, if it has no poke_interval.",
+        "version_added": "0.1.0",
+        "type": "float",
+        "example": "30",
+        "default": "10.0",
+    },
+    "trigger_threads": {
+        "description": "How many threads of a triggerer look at homes for deferred tasks.",
+        "version_added": "0.1.0",
+        "type": "integer",
+        "example": "64",
+        "default": "32",
+    },
+    "restart_in_triggerer": {
+        "description": "Whether triggerers restart what fails, by each stream's policy, while anything waits there.",
+        "version_added": "0.1.0",
+        "type": "boolean",
+        "example": "True",
+        "default": "False",
+    },
     "page_conn_ids": {
         "description": "Connections of type streamstate whose homes the page Streams shows, separated by commas.",
         "version_added": "0.1.0",

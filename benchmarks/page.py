@@ -76,8 +76,10 @@ def _measured(folder: Path, streams: int, rounds: int) -> dict[str, list[float]]
     airflow_home.database()
     driver = subprocess.Popen(["sleep", "86400"], start_new_session=True)
     try:
+        home = folder / "home"
+        home.mkdir(parents=True)
         for number in range(streams):
-            record(LocalStore(folder / "home"), folder / "home", stream_name(number), driver.pid)
+            record(LocalStore(home), home, stream_name(number), driver.pid)
         with pytest.MonkeyPatch.context() as patch, named_home(folder, patch), _served(patch) as (url, token):
             return _in_browser(url, token, rounds)
     finally:

@@ -21,8 +21,9 @@ from airflow_streamstate.cli.options import (
     script_arguments,
 )
 from airflow_streamstate.cli.start import LISTS, code_of, lists_of
-from airflow_streamstate.controller.rehearsal.planning import MOST_BATCHES, REHEARSED_BATCHES, REHEARSED_ROWS
+from airflow_streamstate.controller.rehearsal.planning import MOST_BATCHES
 from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.protocol.rehearsals import REHEARSED_BATCHES, REHEARSED_ROWS
 
 _OF_A_CHANGE = frozenset(
     {

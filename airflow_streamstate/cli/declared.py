@@ -15,13 +15,13 @@ from airflow_streamstate.cli.exits import DONE, status_of_applied, status_of_fin
 from airflow_streamstate.cli.options import Seconds, Verb, option, pass_session, stream_argument
 from airflow_streamstate.cli.render import plain_table, shown
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.controller.rehearsal.planning import DEADLINE_SECONDS
 from airflow_streamstate.declarations.applying import Applied, Applying, ApplyTerms
 from airflow_streamstate.declarations.comparing import StreamDifference, compare_all
 from airflow_streamstate.declarations.exporting import export_stream
 from airflow_streamstate.declarations.model import StreamDeclaration
 from airflow_streamstate.declarations.reading import read_streams
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.rehearsals import DEADLINE_SECONDS
 
 _COLOURS = {"new": "green", "changed": "yellow", "refused": "red", "not declared": "yellow"}
 _RESULTS = {"done": "green", "refused": "red", "failed": "red", "not begun": "yellow"}

@@ -123,10 +123,19 @@ cli.callback, cli.invoke_without_command = click.pass_context(_no_verb), True
 show_version(cli)
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the command; returns the exit status. Prints every error, without a traceback."""
+def own_session(words: Sequence[str]) -> ShellSession:
+    """The session of a command line: the home of the environment, and the form of the output."""
+    return ShellSession.of(os.environ, as_json=_wants_json(list(words)))
+
+
+def run(arguments: Sequence[str], session: ShellSession | None = None) -> int:
+    """Run the command; returns the exit status. Prints every error, without a traceback.
+
+    Args:
+        session: None for ``own_session``.
+    """
     words = list(arguments)
-    session = ShellSession.of(os.environ, as_json=_wants_json(words))
+    session = session or own_session(words)
     try:
         _check_text(words)
         status = cli.main(args=words, prog_name="streamstate", standalone_mode=False, obj=session)

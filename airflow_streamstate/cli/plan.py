@@ -18,7 +18,7 @@ from airflow_streamstate.cli.render import is_told_by, plain_table, shown, witho
 from airflow_streamstate.cli.replay import print_versions, watched_by
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.rehearsal.planning import DEADLINE_SECONDS, MOST_BATCHES, RecordedPlans
+from airflow_streamstate.controller.rehearsal.planning import MOST_BATCHES, RecordedPlans
 from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.plan.migrating import operator_name
@@ -31,7 +31,7 @@ from airflow_streamstate.plan.model import (
     Window,
 )
 from airflow_streamstate.plan.report import PlanReport, QueryReport, ran_again, replay_sentences, to_markdown
-from airflow_streamstate.protocol.rehearsals import RewrittenTable
+from airflow_streamstate.protocol.rehearsals import DEADLINE_SECONDS, RewrittenTable
 
 _LONGEST_LINE = 160
 _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import io
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,12 +23,10 @@ if TYPE_CHECKING:  # rich and the controller are imported on use: `--help` needs
     from airflow_streamstate.controller.client import Controller
     from airflow_streamstate.controller.home import Home
     from airflow_streamstate.controller.observe.views import StreamStatus
+    from airflow_streamstate.store.options import S3Options
 
 Report = Callable[[str], None]
 Human: TypeAlias = "Callable[[Console], None]"
-_AGES = re.compile(r"\d+(\.\d+)? s( ago)?")
-_COUNTS = re.compile(r"[\d,]+ of ")
-_SECONDS_BETWEEN_COUNTS = 5.0
 HOME_VARIABLE = "STREAMSTATE_HOME"
 CHECKPOINTS_VARIABLE = "STREAMSTATE_CHECKPOINTS"
 WORK_DIR_VARIABLE = "STREAMSTATE_WORK_DIR"
@@ -45,6 +42,8 @@ class ShellSession:
         as_json: stdout is exactly one JSON object.
         work_dir: where drivers' code and logs are on this machine; None for the home's own choice.
         verb, stream_id: "" until they are parsed.
+        s3: how to reach S3; None for boto3's own chain.
+        open_controller: opens the client of a home for a requester; None for this machine's own.
     """
 
     home_uri: str | None = None
@@ -54,6 +53,8 @@ class ShellSession:
     work_dir: str | None = None
     verb: str = ""
     stream_id: str = ""
+    s3: S3Options | None = None
+    open_controller: Callable[[Home, Clock, str], Controller] | None = None
 
     @classmethod
     def of(cls, environ: Mapping[str, str], *, as_json: bool) -> ShellSession:
@@ -74,11 +75,13 @@ class ShellSession:
             )
         from airflow_streamstate.controller.home import Home, HomeConfig
 
-        config = HomeConfig(home_uri=self.home_uri, checkpoints_uri=self.checkpoints_uri, work_dir=self.work_dir)
+        config = HomeConfig(self.home_uri, self.checkpoints_uri, self.s3, self.work_dir)
         return Home(config, self.clock)
 
     def controller(self) -> Controller:
         """The client, with this machine's spark-submit."""
+        if self.open_controller is not None:
+            return self.open_controller(self.home(), self.clock, self.requested_by)
         from airflow_streamstate.controller.client import Controller
 
         return Controller.local(self.home(), clock=self.clock, requested_by=self.requested_by)
@@ -124,7 +127,9 @@ class ShellSession:
 
         console = Console(stderr=True, highlight=False)
         if not console.is_terminal:
-            yield _line_by_line(title, self.clock)
+            from airflow_streamstate.controller.wait.progress import only_news
+
+            yield only_news(lambda text: click.echo(printable(f"{title}: {text}"), err=True), self.clock)
             return
         # One line that never wraps: a spinner of changing height leaves lines behind.
         with console.status(_one_line(title)) as status:
@@ -138,20 +143,6 @@ class ShellSession:
             from airflow_streamstate.cli import render
 
             _print(lambda console: render.error(console, error), stderr=True)
-
-
-def _line_by_line(title: str, clock: Clock) -> Report:
-    last, told_at_seconds = "", 0.0
-
-    def report(text: str) -> None:
-        nonlocal last, told_at_seconds
-        news = _AGES.sub("", text)  # a growing age is no news
-        uncounted = _COUNTS.sub("", news) != _COUNTS.sub("", last)
-        if uncounted or (news != last and clock.monotonic_seconds() - told_at_seconds >= _SECONDS_BETWEEN_COUNTS):
-            click.echo(printable(f"{title}: {text}"), err=True)
-            last, told_at_seconds = news, clock.monotonic_seconds()
-
-    return report
 
 
 def _one_line(text: str) -> Text:

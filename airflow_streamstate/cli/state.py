@@ -16,11 +16,11 @@ from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.start import split
 from airflow_streamstate.controller.state_reader.choosing import (
     DEADLINE_SECONDS,
-    LOCAL_MASTER,
     SHOWN_ROWS,
     ReadingRequest,
     parse_key,
 )
+from airflow_streamstate.protocol.readings import LOCAL_MASTER
 from airflow_streamstate.snapshot.state_order import EXPORT_FORMATS
 
 Row = Mapping[str, Any]

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from airflow_streamstate.controller.rehearsal.planning import REHEARSED_BATCHES, REHEARSED_ROWS
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.rewrites import check_rewrite, conf_of
 from airflow_streamstate.controller.request.version import Version
@@ -19,6 +18,7 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.options import plain_options
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.records import LauncherChoice, StateRewrite
+from airflow_streamstate.protocol.rehearsals import REHEARSED_BATCHES, REHEARSED_ROWS
 from airflow_streamstate.protocol.restarts import RestartPolicy
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
 from airflow_streamstate.protocol.upgrades import HealthyWhen

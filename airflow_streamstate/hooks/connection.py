@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_streamstate.controller.home import HomeConfig
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.store.options import S3Options
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.home import HomeConfig
 
 CONNECTION_TYPE = "streamstate"
 # Fields of an AWS connection that only the amazon provider supports: refused by name.
@@ -54,6 +56,8 @@ def home_config(fetched: Fetched, aws: Fetched | None = None) -> HomeConfig:
     Raises:
         InvalidRequestError: it names no home, has half a credential, or needs the amazon provider.
     """
+    from airflow_streamstate.controller.home import HomeConfig
+
     conn_id = str(fetched.connection.conn_id)
     home_uri = fetched.text("home_uri")
     if home_uri is None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.hooks.upgrading import give_up_from_afar, what_remains
 from airflow_streamstate.protocol.upgrades import AfterStop
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.client import Controller
+    from airflow_streamstate.controller.wait.condition import WaitCondition
 
 OnKill = Literal["leave", "stop", "drain", "kill"]
 ON_KILL_ACTIONS: tuple[OnKill, ...] = ("leave", "stop", "drain", "kill")
@@ -29,6 +30,8 @@ def end_watched(controller: Controller, action: str, watch: WaitCondition) -> st
 
     For an upgrade, ``action`` is ``finish`` or ``rollback``. It is only recorded: a triggerer starts no driver.
     """
+    from airflow_streamstate.hooks.upgrading import give_up_from_afar, what_remains
+
     if watch.wanted == "upgrade":
         after_stop: AfterStop = "finish" if action == "finish" else "rollback"
         return what_remains(give_up_from_afar(controller, watch.stream_id, watch.deployment_id, after_stop))

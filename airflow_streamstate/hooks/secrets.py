@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Variable, mask_secret
 
-from airflow_streamstate.controller.drivers.secrets import LookUp, from_environment
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol.references import EXTRA, Reference
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.drivers.secrets import LookUp
 
 
 def airflow_secrets(environ: Mapping[str, str]) -> LookUp:
@@ -31,6 +33,8 @@ def airflow_secrets(environ: Mapping[str, str]) -> LookUp:
 
 
 def _value(reference: Reference, environ: Mapping[str, str]) -> str:
+    from airflow_streamstate.controller.drivers.secrets import from_environment
+
     if reference.source == "env":
         return from_environment(reference, environ)
     try:

@@ -7,21 +7,19 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
-from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.connection import CONNECTION_TYPE, Fetched, aws_conn_id_of, home_config
 from airflow_streamstate.hooks.launchers import CONNECT
-from airflow_streamstate.hooks.secrets import airflow_secrets
-from airflow_streamstate.hooks.spark_connection import spark_submission
-from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol.codec import format_time
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.client import Controller
+    from airflow_streamstate.controller.home import Home, HomeConfig
 
 # A driver inherits the worker's environment without Airflow's own variables, which may hold secrets.
 _AIRFLOWS_OWN = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "_AIRFLOW_", "__AIRFLOW_")
@@ -56,11 +54,18 @@ class StreamStateHook(BaseHook):
         self.clock = clock
 
     @functools.cached_property
-    def home(self) -> Home:
-        """The home that the connection names."""
+    def home_config(self) -> HomeConfig:
+        """What the connection says of the home."""
         fetched = _fetched(self.streamstate_conn_id)
         aws_conn_id = aws_conn_id_of(fetched)
-        return Home(home_config(fetched, _fetched(aws_conn_id) if aws_conn_id else None), self.clock)
+        return home_config(fetched, _fetched(aws_conn_id) if aws_conn_id else None)
+
+    @functools.cached_property
+    def home(self) -> Home:
+        """The home that the connection names."""
+        from airflow_streamstate.controller.home import Home
+
+        return Home(self.home_config, self.clock)
 
     @functools.cached_property
     def client(self) -> Controller:
@@ -98,6 +103,8 @@ class StreamStateHook(BaseHook):
 
         :param more: other fields of ``DeployRequest``.
         """
+        from airflow_streamstate.controller.request.requests import DeployRequest
+
         request = DeployRequest(
             stream_id=stream_id,
             application=Path(application),
@@ -115,6 +122,11 @@ class StreamStateHook(BaseHook):
 
 def controller_on_this_machine(home: Home, clock: Clock, requested_by: str) -> Controller:
     """The client for a worker or triggerer; drivers on this machine get none of Airflow's secrets."""
+    from airflow_streamstate.controller.client import Controller
+    from airflow_streamstate.hooks.secrets import airflow_secrets
+    from airflow_streamstate.hooks.spark_connection import spark_submission
+    from airflow_streamstate.launch.launchers import Launchers
+
     environ = driver_environment(os.environ)
     launcher = Launchers(clock, CONNECT, environ=environ)
     return Controller(home, launcher, clock, requested_by, spark_submission, airflow_secrets(environ))

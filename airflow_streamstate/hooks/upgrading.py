@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from airflow_streamstate.control.upgrades import ABANDONED, LOST_CLAIM, UpgradeJournal
-from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.controller.upgrade.views import Telling, UpgradeView
-from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -19,6 +15,11 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol.ids import upgrade_id_for
 from airflow_streamstate.protocol.upgrades import AfterStop, Phase
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.client import Controller
+    from airflow_streamstate.controller.request.changes import ChangeRequest
+    from airflow_streamstate.controller.upgrade.views import UpgradeView
 
 Say = Callable[[str], None]
 
@@ -34,6 +35,9 @@ def upgrade_of(controller: Controller, stream_id: str, request_id: str) -> Upgra
     Raises:
         StreamNotFoundError: the stream was never deployed.
     """
+    from airflow_streamstate.control.upgrades import UpgradeJournal
+    from airflow_streamstate.controller.upgrade.views import UpgradeView
+
     journal = UpgradeJournal(controller.home.need_stream(stream_id))
     state = journal.state(upgrade_id_for(request_id))
     return None if state is None else UpgradeView(state)
@@ -70,6 +74,8 @@ def stands_for_nothing(controller: Controller, view: UpgradeView) -> bool:
 
     The next try then begins anew.
     """
+    from airflow_streamstate.control.upgrades import ABANDONED, LOST_CLAIM, UpgradeJournal
+
     if not view.is_over or view.is_what_was_asked:
         return False
     cancellation = UpgradeJournal(controller.home.control(view.stream_id)).cancellation(view.upgrade_id)
@@ -87,6 +93,9 @@ def advance_upgrade(
 
     ``told`` is the number of the last step that was reported before; ``on_step`` gets each later one once.
     """
+    from airflow_streamstate.controller.upgrade.views import Telling
+    from airflow_streamstate.controller.wait.waiting import poll
+
     pause_seconds, telling = view.pause_seconds, Telling(on_step, told)
     keep_lease = controller.upgrades.keeps_lease(view.stream_id, view.upgrade_id)
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseOperator, conf
 
-from airflow_streamstate.controller.observe.views import CommandView
-from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.hooks.ending import OnKill
+from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.hooks import configuration
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.triggers.events import read_event
-from airflow_streamstate.triggers.streamstate import StreamStateTrigger
+from airflow_streamstate.operators.links import LINKS, links_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
+    from airflow_streamstate.controller.observe.views import CommandView
+    from airflow_streamstate.controller.wait.condition import WaitCondition
+    from airflow_streamstate.hooks.ending import OnKill
 
 RETURN_KEY = "return_value"
 """The XCom of a task's result; pushed by name if the task fails, as a failed task returns nothing."""
@@ -70,11 +73,15 @@ class StreamStateOperator(BaseOperator):
     :param deferrable: wait in the triggerer instead of in a worker slot; the result is the same.
     :param timeout_seconds: how long the task waits. After that the task fails with the last observation; the stream
         runs on, and a retry continues the wait. (templated)
-    :param poll_interval_seconds: seconds between two looks while waiting.
+    :param poll_interval_seconds: seconds between two looks while waiting; by default Airflow's option ``[streamstate]
+        poll_interval_seconds``.
     """
 
     template_fields: Sequence[str] = ("stream_id", "streamstate_conn_id", "reason", "timeout_seconds")
     ui_color = "#e8f0e4"
+    operator_extra_links = LINKS
+    pushed_links: Mapping[str, str] = {}
+    """What this process has pushed for the links beside the task instance."""
 
     def __init__(
         self,
@@ -84,7 +91,7 @@ class StreamStateOperator(BaseOperator):
         reason: str = "",
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         timeout_seconds: float | str = 600.0,
-        poll_interval_seconds: float = 2.0,
+        poll_interval_seconds: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -93,7 +100,9 @@ class StreamStateOperator(BaseOperator):
         self.reason = reason
         self.deferrable = deferrable
         self.timeout_seconds = timeout_seconds
-        self.poll_interval_seconds = poll_interval_seconds
+        self.poll_interval_seconds = (
+            configuration.poll_interval_seconds() if poll_interval_seconds is None else poll_interval_seconds
+        )
 
     @abstractmethod
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
@@ -109,9 +118,27 @@ class StreamStateOperator(BaseOperator):
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:  # noqa: ARG002 - Airflow's call
         """Continue a deferred task; the event holds the result."""
+        from airflow_streamstate.triggers.events import read_event
+
         with told_to_airflow(self):
             content = read_event(event)
             return self.result_from(content.watch, content.need_result())
+
+    def tell_known(self, context: Context, hook: StreamStateHook, **ids: str | None) -> None:
+        """Push what is known of the stream by now: each id under its name, and the links beside the task instance.
+
+        A try that is killed later, and a task that waits, show it already.
+        """
+        ti, stream_id = context["ti"], str(self.stream_id)
+        for name, value in ids.items():
+            if value:
+                ti.xcom_push(key=name, value=value)
+        pages: Mapping[str, str] = {}
+        with suppress(StreamStateError):  # the links are a help: the task itself says what is wrong
+            pages = hook.client.status(stream_id, ids.get("deployment_id")).links
+        self.pushed_links = links_of(str(self.streamstate_conn_id), stream_id, pages)
+        for key, url in self.pushed_links.items():
+            ti.xcom_push(key=key, value=url)
 
     def wait_until_done(
         self,
@@ -125,7 +152,14 @@ class StreamStateOperator(BaseOperator):
         if timeout_seconds is None:
             timeout_seconds = as_seconds(self.timeout_seconds, "timeout_seconds")
         if not self.deferrable:
-            found = hook.client.wait(watch, timeout_seconds, poll_interval_seconds=self.poll_interval_seconds)
+            from airflow_streamstate.controller.wait.progress import only_news
+
+            found = hook.client.wait(
+                watch,
+                timeout_seconds,
+                only_news(lambda text: self.log.info("Waiting: %s", text), hook.clock),
+                poll_interval_seconds=self.poll_interval_seconds,
+            )
             return self.result_from(watch, found.need_result())
         seen = hook.client.advance(watch)  # what is over already needs no triggerer
         if seen.outcome == "pending":
@@ -136,6 +170,8 @@ class StreamStateOperator(BaseOperator):
         self, hook: StreamStateHook, watch: WaitCondition, until: str, on_kill_action: str = "leave", **kwargs: Any
     ) -> None:
         """Wait in the triggerer until that time at most; ``execute_complete`` gets ``kwargs`` beside the event."""
+        from airflow_streamstate.triggers.streamstate import StreamStateTrigger
+
         self.defer(
             trigger=StreamStateTrigger(
                 watch=watch.to_json(),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_streamstate.controller.rehearsal.planning import REHEARSED_BATCHES, REHEARSED_ROWS
-from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.hooks.rendered import (
     launcher_choice,
     one_of,
@@ -22,6 +20,10 @@ from airflow_streamstate.hooks.rendered import (
 from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.operators.masking import MasksSecrets
 from airflow_streamstate.protocol.records import ON_QUERY_FAILURE, STATE_STORES
+from airflow_streamstate.protocol.rehearsals import REHEARSED_BATCHES, REHEARSED_ROWS
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.request.changes import ChangeRequest
 
 
 class ChangingOperator(MasksSecrets, StreamStateOperator):
@@ -59,6 +61,20 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         "migration",
         "auto_migrate",
     )
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "arguments": "json",
+        "conf": "json",
+        "environment": "json",
+        "py_files": "json",
+        "modules": "json",
+        "files": "json",
+        "packages": "json",
+        "jars": "json",
+        "allow_new_queries": "json",
+        "accept_lost_input": "json",
+        "launcher_options": "json",
+        "pod_template": "yaml",
+    }
 
     def __init__(
         self,
@@ -128,6 +144,8 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
 
     def change(self) -> ChangeRequest:
         """The rendered change; raises InvalidRequestError if a field is invalid."""
+        from airflow_streamstate.controller.request.changes import ChangeRequest
+
         py_files, files = self._listed("py_files"), self._listed("files")
         return ChangeRequest(
             stream_id=str(self.stream_id),

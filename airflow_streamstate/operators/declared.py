@@ -13,10 +13,6 @@ from airflow.providers.common.compat.sdk import (
     BaseOperator,
 )
 
-from airflow_streamstate.controller.rehearsal.planning import DEADLINE_SECONDS
-from airflow_streamstate.declarations.applying import Applied, Applying, ApplyTerms, waves_of
-from airflow_streamstate.declarations.comparing import StreamDifference, compare_all
-from airflow_streamstate.declarations.reading import DeclaredStream, read_streams
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import (
@@ -29,9 +25,14 @@ from airflow_streamstate.hooks.rendered import (
 )
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import RETURN_KEY, requester_of
+from airflow_streamstate.protocol.rehearsals import DEADLINE_SECONDS
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
+    from airflow_streamstate.declarations.applying import Applied
+    from airflow_streamstate.declarations.comparing import StreamDifference
+    from airflow_streamstate.declarations.reading import DeclaredStream
 
 
 class StreamFilesOperator(BaseOperator):
@@ -60,6 +61,8 @@ class StreamFilesOperator(BaseOperator):
 
     def declared(self) -> list[DeclaredStream]:
         """The streams of the files. Raises InvalidRequestError."""
+        from airflow_streamstate.declarations.reading import read_streams
+
         paths = [self.streams] if isinstance(self.streams, str) and not self.streams.startswith("[") else self.streams
         only = texts(self.only, "only")
         read = read_streams([Path(one) for one in texts(paths, "streams")])
@@ -118,6 +121,9 @@ class CompareStreamsOperator(StreamFilesOperator):
             return self._compare(context)
 
     def _compare(self, context: Context) -> dict[str, Any]:
+        from airflow_streamstate.declarations.applying import ApplyTerms, waves_of
+        from airflow_streamstate.declarations.comparing import compare_all
+
         declared, hook = self.declared(), self.hook(context)
         terms = ApplyTerms(canary=optional_text(self.canary) or "", wave=whole_number(self.wave, "wave"))
         all_waves = waves_of(declared, terms)
@@ -206,6 +212,9 @@ class ApplyStreamsOperator(StreamFilesOperator):
         raise AirflowFailException(said)
 
     def _apply(self, context: Context) -> list[Applied]:
+        from airflow_streamstate.declarations.applying import Applying, ApplyTerms
+        from airflow_streamstate.declarations.comparing import StreamDifference
+
         declared, hook = self.declared(), self.hook(context)
         differences = [StreamDifference.from_json(one) for one in self.compared["streams"]]
         by_id = {one.stream_id: one for one in declared}

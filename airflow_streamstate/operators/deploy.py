@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.controller.request.requests import START_MODES, DeployRequest
-from airflow_streamstate.controller.request.resolved_request import resolve_request
 from airflow_streamstate.hooks.rendered import (
     as_moment,
     launcher_choice,
@@ -32,6 +29,8 @@ from airflow_streamstate.protocol.records import ON_QUERY_FAILURE
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
+    from airflow_streamstate.controller.observe.views import DeploymentView
+    from airflow_streamstate.controller.request.requests import DeployRequest
     from airflow_streamstate.protocol.settings import AgentSettings
 
 
@@ -135,6 +134,23 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         "launcher_conn_id",
         "pod_template",
     )
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "arguments": "json",
+        "conf": "json",
+        "environment": "json",
+        "py_files": "json",
+        "modules": "json",
+        "files": "json",
+        "packages": "json",
+        "jars": "json",
+        "allow_new_queries": "json",
+        "accept_lost_input": "json",
+        "launcher_options": "json",
+        "offsets": "json",
+        "accept_repeated_input": "json",
+        "restart_policy": "json",
+        "pod_template": "yaml",
+    }
 
     def __init__(
         self,
@@ -211,12 +227,14 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         self._built = True
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
+        from airflow_streamstate.controller.request.resolved_request import resolve_request
+
         request = self._request()
         # A cleared task with a changed script is another request.
         request_id = request_id_of(context, resolve_request(request).digest)
         request = replace(request, request_id=request_id)
         view = hook.client.deploy(request, self._say_how_it_starts, until_finished=self.until_finished)
-        return self.wait_for_launched(hook, view)
+        return self.wait_for_launched(context, hook, view)
 
     def _say_how_it_starts(self, view: DeploymentView) -> None:
         """Log the start mode and its notes before the driver runs."""
@@ -226,6 +244,8 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
             self.log.warning("%s %s: %s", view.stream_id, view.deployment_id, note)
 
     def _request(self) -> DeployRequest:
+        from airflow_streamstate.controller.request.requests import START_MODES, DeployRequest
+
         return DeployRequest(
             stream_id=str(self.stream_id),
             application=Path(str(self.application)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks.rendered import one_of, optional_seconds, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -87,6 +86,8 @@ class DrainStreamOperator(TellsLineage, StreamStateOperator):
         self.wait_for_completion = wait_for_completion
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
+        from airflow_streamstate.controller.wait.condition import WaitCondition
+
         within, flush_within, expires_in = (
             optional_seconds(value, name)
             for name, value in (
@@ -121,4 +122,5 @@ class DrainStreamOperator(TellsLineage, StreamStateOperator):
             expires_in_seconds=expires_in,
             request_id=request_id_of(context),
         )
+        self.tell_known(context, hook, deployment_id=order.deployment_id, command_id=order.command_id)
         return self.wait_until_done(hook, WaitCondition.of(order)) if self.wait_for_completion else ordered(order)

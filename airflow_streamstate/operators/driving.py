@@ -6,28 +6,24 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_streamstate.controller.under_upgrade import BusyError
-from airflow_streamstate.controller.upgrade.upgrades import busy_too_long, describe_holder
-from airflow_streamstate.controller.upgrade.views import UpgradeView
-from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.refusals import text_of, told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text, texts, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.hooks.upgrading import advance_upgrade, give_up, stands_for_nothing, upgrade_of, what_remains
 from airflow_streamstate.operators.base import RETURN_KEY, StreamStateOperator, cleared_after, request_id_of
 from airflow_streamstate.operators.lineage import TellsLineage
 from airflow_streamstate.operators.masking import MasksSecrets
 from airflow_streamstate.protocol.codec import format_time, parse_time
 from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
-from airflow_streamstate.triggers.events import read_event
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
+    from airflow_streamstate.controller.upgrade.views import UpgradeView
 
 UNDER_WAY_KEY = "upgrade"
 """The XCom that names the upgrade while it is under way: ``{stream_id, upgrade_id}``."""
@@ -79,6 +75,7 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
         "undo_command",
         "if_busy",
     )
+    template_fields_renderers: ClassVar[dict[str, str]] = {"undo_command": "json"}
 
     def __init__(
         self,
@@ -125,6 +122,8 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
 
     def execute_complete(self, context: Context, event: Any = None, deadline_at: str | None = None) -> dict[str, Any]:
         """Continue in a worker: a step is due, or the worker has to look itself."""
+        from airflow_streamstate.triggers.events import read_event
+
         with told_to_airflow(self):
             content = read_event(event)
             if content.outcome == "over":
@@ -140,6 +139,8 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
 
     def _begun(self, context: Context, hook: StreamStateHook, deadline_at: datetime) -> UpgradeView:
         """As ``_found_or_begun``; with ``if_busy=wait`` once no other upgrade holds the stream."""
+        from airflow_streamstate.controller.under_upgrade import BusyError
+
         while True:
             try:
                 return self._found_or_begun(context, hook)
@@ -149,6 +150,9 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
                 self._wait_until_free(hook, deadline_at)
 
     def _wait_until_free(self, hook: StreamStateHook, deadline_at: datetime) -> None:
+        from airflow_streamstate.controller.upgrade.upgrades import busy_too_long, describe_holder
+        from airflow_streamstate.controller.wait.condition import WaitCondition
+
         stream_id, upgrades = str(self.stream_id), hook.client.upgrades
         holder = upgrades.holder(stream_id)
         if holder is None:
@@ -168,6 +172,8 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
         An end other than the requested one stands until the task is cleared: Airflow may run a try after one that
         failed for good, when it takes the end of a worker that deferred the task for the end of the task.
         """
+        from airflow_streamstate.hooks.upgrading import stands_for_nothing, upgrade_of
+
         digest, cleared = self.request_digest(), cleared_after(context, self.retries or 0)
         for after in range(cleared + 1):
             for number in itertools.count(1):
@@ -184,11 +190,14 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
     def _drive(
         self, context: Context, hook: StreamStateHook, view: UpgradeView, deadline_at: datetime, told: int = 0
     ) -> dict[str, Any]:
+        from airflow_streamstate.hooks.upgrading import stands_for_nothing, what_remains
+
         while True:
             self._driven = hook, view
             context["ti"].xcom_push(
                 key=UNDER_WAY_KEY, value={"stream_id": view.stream_id, "upgrade_id": view.upgrade_id}
             )
+            self.tell_known(context, hook)
             view = self._brought_to_its_end(hook, view, deadline_at, told)
             if self._is_ended or not stands_for_nothing(hook.client, view):
                 return self._judged(context, view)
@@ -198,6 +207,8 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
     def _brought_to_its_end(
         self, hook: StreamStateHook, view: UpgradeView, deadline_at: datetime, told: int
     ) -> UpgradeView:
+        from airflow_streamstate.hooks.upgrading import advance_upgrade
+
         upgrades = hook.client.upgrades
         left_seconds = max((deadline_at - hook.clock.now()).total_seconds(), 0.0)
         if not self.deferrable:
@@ -215,6 +226,8 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
         return view
 
     def _defer(self, hook: StreamStateHook, view: UpgradeView, deadline_at: datetime) -> None:
+        from airflow_streamstate.controller.wait.condition import WaitCondition
+
         watch = WaitCondition("upgrade", view.stream_id, deployment_id=view.upgrade_id)
         now = hook.clock.now()
         if now >= deadline_at:
@@ -246,6 +259,8 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
 
     def on_kill(self) -> None:
         """Airflow ends the task in its worker. For a deferred task it calls ``StreamStateTrigger.on_kill``."""
+        from airflow_streamstate.hooks.upgrading import give_up, what_remains
+
         if self._driven is None:
             return
         self._is_ended = True

@@ -10,7 +10,6 @@ from airflow_streamstate.hooks.rendered import one_of, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import RETURN_KEY
 from airflow_streamstate.operators.reading import ReadingOperator
-from airflow_streamstate.snapshot.state_order import EXPORT_FORMATS
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -68,6 +67,8 @@ class ExportStateOperator(ReadingOperator):
         self._built = True
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
+        from airflow_streamstate.snapshot.state_order import EXPORT_FORMATS
+
         request = self.reading(
             query_name=optional_text(self.query_name),
             since_snapshot_id=optional_text(self.changes_since),

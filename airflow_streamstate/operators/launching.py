@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.hooks.ending import ON_KILL_ACTIONS, end_as_asked
 from airflow_streamstate.hooks.rendered import one_of
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.operators.lineage import TellsLineage
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_streamstate.controller.observe.views import DeploymentView
+    from airflow_streamstate.controller.wait.condition import WaitCondition
 
 WaitUntil = Literal["healthy", "caught_up", "finished", "none"]
 WAIT_UNTIL: tuple[WaitUntil, ...] = ("healthy", "caught_up", "finished", "none")
@@ -38,13 +41,18 @@ class LaunchingOperator(TellsLineage, StreamStateOperator):
         """Whether a retry launches the next attempt of a failed run, whatever it had committed."""
         return one_of(self.wait_until, WAIT_UNTIL, "wait_until") == "finished"
 
-    def wait_for_launched(self, hook: StreamStateHook, view: DeploymentView) -> dict[str, Any]:
+    def wait_for_launched(self, context: Context, hook: StreamStateHook, view: DeploymentView) -> dict[str, Any]:
         """Wait for the launched deployment as ``wait_until`` says."""
+        from airflow_streamstate.controller.wait.condition import WaitCondition
+        from airflow_streamstate.hooks.ending import ON_KILL_ACTIONS
+
         wanted = one_of(self.wait_until, WAIT_UNTIL, "wait_until")
+        action = one_of(self.on_kill_action, ON_KILL_ACTIONS, "on_kill_action")
+        if wanted != "none":
+            self._launched = (view.stream_id, view.deployment_id)
+        self.tell_known(context, hook, deployment_id=view.deployment_id, snapshot_id=view.start.snapshot_id)
         if wanted == "none":
             return launched(view.to_json())
-        action = one_of(self.on_kill_action, ON_KILL_ACTIONS, "on_kill_action")
-        self._launched = (view.stream_id, view.deployment_id)
         watch = WaitCondition(wanted, view.stream_id, deployment_id=view.deployment_id)
         return self.wait_until_done(hook, watch, action)
 
@@ -53,5 +61,7 @@ class LaunchingOperator(TellsLineage, StreamStateOperator):
 
     def on_kill(self) -> None:
         """Airflow ends the task in its worker. For a deferred task it calls ``StreamStateTrigger.on_kill``."""
+        from airflow_streamstate.hooks.ending import end_as_asked
+
         if self._launched is not None:
             end_as_asked(self.hook().client, self.on_kill_action, *self._launched)

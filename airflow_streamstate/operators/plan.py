@@ -12,22 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 
-from airflow_streamstate.controller.rehearsal.planning import MOST_BATCHES
-from airflow_streamstate.controller.rehearsal.rehearsals import Report
-from airflow_streamstate.controller.rehearsal.replays import NOT_THERE, ROWS_FOLDER, ReplayRequest, ReplayView
-from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
-from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import RETURN_KEY, request_id_of
 from airflow_streamstate.operators.changing import ChangingOperator
-from airflow_streamstate.plan.replay_report import ReplayedVersions
-from airflow_streamstate.plan.report import PlanReport, replay_sentences, with_replay
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
+    from airflow_streamstate.controller.rehearsal.rehearsals import Report
+    from airflow_streamstate.controller.rehearsal.replays import ReplayRequest, ReplayView
+    from airflow_streamstate.controller.wait.condition import WaitCondition
+    from airflow_streamstate.plan.report import PlanReport
 
 
 class PlanUpgradeOperator(ChangingOperator):
@@ -144,6 +142,8 @@ class PlanUpgradeOperator(ChangingOperator):
         return batches, fails
 
     def _batches_to_replay(self) -> int:
+        from airflow_streamstate.controller.rehearsal.planning import MOST_BATCHES
+
         batches = whole_number(self.replay_batches, "replay_batches")
         if not 0 <= batches <= MOST_BATCHES:
             raise InvalidRequestError(
@@ -154,6 +154,9 @@ class PlanUpgradeOperator(ChangingOperator):
         return batches
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
+        from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
+        from airflow_streamstate.controller.wait.condition import WaitCondition
+
         request, deadline_seconds = self.change(), as_seconds(self.deadline_seconds, "deadline_seconds")
         batches, rows = self.rehearsed()
         self.replayed()
@@ -196,6 +199,8 @@ class PlanUpgradeOperator(ChangingOperator):
 
     def _replay(self, hook: StreamStateHook, report: PlanReport) -> dict[str, Any]:
         """The rehearsal is over: begin the run of the recorded version."""
+        from airflow_streamstate.controller.rehearsal.replays import ROWS_FOLDER
+
         batches, _ = self.replayed()
         if not batches:
             return report.to_json()
@@ -223,6 +228,9 @@ class PlanUpgradeOperator(ChangingOperator):
 
     def _compare(self, hook: StreamStateHook, new: ReplayView) -> dict[str, Any]:
         """Both runs are over: the report."""
+        from airflow_streamstate.plan.replay_report import ReplayedVersions
+        from airflow_streamstate.plan.report import with_replay
+
         report, replays = self._report_again(hook), hook.client.replays
         old = replays.find_compared(new)
         if old is None:
@@ -232,6 +240,10 @@ class PlanUpgradeOperator(ChangingOperator):
         return self._told(with_replay(replace(report, notes=notes), both))
 
     def _run(self, hook: StreamStateHook, report: PlanReport, request: ReplayRequest) -> dict[str, Any]:
+        from airflow_streamstate.controller.rehearsal.replays import NOT_THERE
+        from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
+        from airflow_streamstate.controller.wait.condition import WaitCondition
+
         try:
             view = hook.client.replays.begin(request)
         except NOT_THERE as error:
@@ -253,6 +265,8 @@ class PlanUpgradeOperator(ChangingOperator):
         return self._report
 
     def _told(self, report: PlanReport) -> dict[str, Any]:
+        from airflow_streamstate.plan.report import replay_sentences
+
         self._report = report
         for text in replay_sentences(report):
             self.log.info("%s", text)

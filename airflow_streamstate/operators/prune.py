@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.controller.retention.deciding import RetentionPolicy
 from airflow_streamstate.hooks.rendered import optional_seconds, optional_text, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator
@@ -54,6 +53,8 @@ class PruneSnapshotsOperator(StreamStateOperator):
         self.report_only = report_only
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:  # noqa: ARG002 - asks for no id
+        from airflow_streamstate.controller.retention.deciding import RetentionPolicy
+
         keep = optional_text(self.keep)
         policy = RetentionPolicy(
             None if keep is None else whole_number(keep, "keep"),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_streamstate.controller.state_reader.choosing import LOCAL_MASTER, ReadingRequest
 from airflow_streamstate.hooks.rendered import as_seconds, optional_text, text_mapping, texts
 from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.operators.masking import MasksSecrets
+from airflow_streamstate.protocol.readings import LOCAL_MASTER
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
 
 
 class ReadingOperator(MasksSecrets, StreamStateOperator):
@@ -50,6 +53,8 @@ class ReadingOperator(MasksSecrets, StreamStateOperator):
 
     def reading(self, **more: Any) -> ReadingRequest:
         """The rendered request, with what an operator adds to it."""
+        from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
+
         return ReadingRequest(
             stream_id=str(self.stream_id),
             snapshot_id=optional_text(self.snapshot_id),

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
-from airflow_streamstate.controller.upgrade.upgrades import LEASE_SECONDS
-from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.hooks.rendered import one_of, optional_text, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.driving import UpgradeOperatorBase
 from airflow_streamstate.protocol.records import STATE_STORES
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+    from airflow_streamstate.controller.upgrade.views import UpgradeView
 
 
 class RescaleStreamOperator(UpgradeOperatorBase):
@@ -47,9 +47,14 @@ class RescaleStreamOperator(UpgradeOperatorBase):
         return self._request().digest
 
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
+        from airflow_streamstate.controller.upgrade.upgrades import LEASE_SECONDS
+
         return hook.client.upgrades.begin(self._request(), request_id, lease_seconds=LEASE_SECONDS)
 
     def _request(self) -> UpgradeRequest:
+        from airflow_streamstate.controller.request.changes import ChangeRequest
+        from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+
         change = ChangeRequest(
             str(self.stream_id),
             partitions=whole_number(self.partitions, "partitions"),

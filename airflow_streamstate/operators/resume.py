@@ -41,4 +41,4 @@ class ResumeStreamOperator(LaunchingOperator):
             reason=str(self.reason),
             until_finished=self.until_finished,
         )
-        return self.wait_for_launched(hook, view)
+        return self.wait_for_launched(context, hook, view)

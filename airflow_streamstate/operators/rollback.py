@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.controller.upgrade.requests import WAYS, RollbackRequest
-from airflow_streamstate.controller.upgrade.upgrades import LEASE_SECONDS
-from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.hooks.rendered import one_of, optional_seconds, optional_text, texts, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.driving import UpgradeOperatorBase
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.upgrade.requests import RollbackRequest
+    from airflow_streamstate.controller.upgrade.views import UpgradeView
 
 
 class RollbackStreamOperator(UpgradeOperatorBase):
@@ -68,9 +69,13 @@ class RollbackStreamOperator(UpgradeOperatorBase):
         return self._request().digest
 
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
+        from airflow_streamstate.controller.upgrade.upgrades import LEASE_SECONDS
+
         return hook.client.upgrades.begin_rollback(self._request(), request_id, lease_seconds=LEASE_SECONDS)
 
     def _request(self) -> RollbackRequest:
+        from airflow_streamstate.controller.upgrade.requests import WAYS, RollbackRequest
+
         return RollbackRequest(
             stream_id=str(self.stream_id),
             way=one_of(optional_text(self.strategy), (None, *WAYS), "strategy"),

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.connectors.moving import describe
-from airflow_streamstate.controller.deploy.skips import SkipOrder, SkipView
-from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.hooks.rendered import optional_text, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
+    from airflow_streamstate.controller.deploy.skips import SkipView
 
 
 class SkipBatchOperator(StreamStateOperator):
@@ -60,6 +59,9 @@ class SkipBatchOperator(StreamStateOperator):
         self.wait_for_completion = wait_for_completion
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
+        from airflow_streamstate.controller.deploy.skips import SkipOrder
+        from airflow_streamstate.controller.wait.condition import WaitCondition
+
         request = SkipOrder(
             stream_id=str(self.stream_id),
             batch_id=whole_number(self.batch_id, "batch_id"),
@@ -73,5 +75,7 @@ class SkipBatchOperator(StreamStateOperator):
         return self.wait_until_done(hook, WaitCondition.of(order)) if self.wait_for_completion else ordered(order)
 
     def _say_what_is_passed_over(self, view: SkipView) -> None:
+        from airflow_streamstate.connectors.moving import describe
+
         for move in describe(view.moves):
             self.log.warning("Batch %s of query %s is passed over: %s", view.batch_id, view.query_name, move)

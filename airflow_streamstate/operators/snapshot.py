@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.hooks.rendered import as_moment, optional_seconds, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
@@ -60,6 +59,8 @@ class SnapshotStreamOperator(StreamStateOperator):
         self.wait_for_completion = wait_for_completion
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
+        from airflow_streamstate.controller.wait.condition import WaitCondition
+
         order = hook.client.snapshot(
             str(self.stream_id),
             terms=SnapshotTerms(
@@ -71,6 +72,7 @@ class SnapshotStreamOperator(StreamStateOperator):
             expires_in_seconds=optional_seconds(self.expires_in_seconds, "expires_in_seconds"),
             request_id=request_id_of(context),
         )
+        self.tell_known(context, hook, deployment_id=order.deployment_id, command_id=order.command_id)
         if not self.wait_for_completion:
             return {**ordered(order), "request_id": order.request_id}
         return self.wait_until_done(hook, WaitCondition.of(order))

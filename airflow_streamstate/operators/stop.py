@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.controller.commands.forced_stop import ON_DEADLINE
-from airflow_streamstate.controller.observe.views import StreamStatus
-from airflow_streamstate.controller.wait.condition import WaitCondition, end_result
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_seconds, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
 from airflow_streamstate.operators.lineage import TellsLineage
-from airflow_streamstate.triggers.events import read_event
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
+    from airflow_streamstate.controller.observe.views import StreamStatus
 
 
 class StopStreamOperator(TellsLineage, StreamStateOperator):
@@ -72,6 +70,8 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
         self.on_deadline = on_deadline
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
+        from airflow_streamstate.controller.wait.condition import WaitCondition
+
         deployment_id = optional_text(self.deployment_id)
         deadline = self._deadline(context)
         keeps_any_end = deadline is not None and deadline["on_deadline"] == "kill"
@@ -82,7 +82,8 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
                 return _nothing_to_stop(status)
         if deadline is not None:
             if self.deferrable:
-                self._defer_until(hook, deadline)
+                self._defer_until(context, hook, deadline)
+            self.tell_known(context, hook)
             return self._stopped_by(hook, deadline)
         order = hook.client.stop(
             str(self.stream_id),
@@ -91,9 +92,12 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
             expires_in_seconds=optional_seconds(self.expires_in_seconds, "expires_in_seconds"),
             request_id=request_id_of(context),
         )
+        self.tell_known(context, hook, deployment_id=order.deployment_id, command_id=order.command_id)
         return self.wait_until_done(hook, WaitCondition.of(order)) if self.wait_for_completion else ordered(order)
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
+        from airflow_streamstate.triggers.events import read_event
+
         with told_to_airflow():
             deadline = self._deadline(context)
         if deadline is None:
@@ -104,6 +108,8 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
 
     def _deadline(self, context: Context) -> dict[str, Any] | None:
         """The arguments of ``ForcedStops``; None without a deadline."""
+        from airflow_streamstate.controller.commands.forced_stop import ON_DEADLINE
+
         seconds = optional_text(self.deadline_seconds)
         if seconds is None:
             return None
@@ -122,16 +128,21 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
             "reason": str(self.reason),
         }
 
-    def _defer_until(self, hook: StreamStateHook, deadline: dict[str, Any]) -> None:
+    def _defer_until(self, context: Context, hook: StreamStateHook, deadline: dict[str, Any]) -> None:
         """Order the stop and wait in the triggerer, unless it is over already."""
+        from airflow_streamstate.controller.wait.condition import WaitCondition
+
         order = hook.client.forced_stops.order(str(self.stream_id), **deadline)
         if order is None:
             return
+        self.tell_known(context, hook, deployment_id=order.deployment_id, command_id=order.command_id)
         watch = WaitCondition.of(order)
         if hook.client.advance(watch).outcome == "pending":
             self.defer_to_trigger(hook, watch, hook.deadline_text(deadline["deadline_seconds"]))
 
     def _stopped_by(self, hook: StreamStateHook, deadline: dict[str, Any]) -> dict[str, Any]:
+        from airflow_streamstate.controller.wait.condition import end_result
+
         found = hook.client.forced_stops.stop(str(self.stream_id), **deadline)
         outcome = found.outcome
         ignored = yes_or_no(self.ignore_if_not_running, "ignore_if_not_running")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_streamstate.controller.upgrade.requests import MODES, UpgradeRequest
-from airflow_streamstate.controller.upgrade.upgrades import LEASE_SECONDS
-from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.hooks.rendered import one_of, optional_factor, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.hooks.upgrading import refuse_unless_planned, upgrade_of
 from airflow_streamstate.operators.changing import ChangingOperator
 from airflow_streamstate.operators.driving import UpgradeOperatorBase
 from airflow_streamstate.protocol.upgrades import AfterStop
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+    from airflow_streamstate.controller.upgrade.views import UpgradeView
 
 AFTER_STOP: tuple[AfterStop, ...] = ("finish", "rollback")
 
@@ -82,6 +82,10 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
             )
         )
     )
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **ChangingOperator.template_fields_renderers,
+        **UpgradeOperatorBase.template_fields_renderers,
+    }
 
     def __init__(
         self,
@@ -114,6 +118,9 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         return self._request().digest
 
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
+        from airflow_streamstate.controller.upgrade.upgrades import LEASE_SECONDS
+        from airflow_streamstate.hooks.upgrading import refuse_unless_planned, upgrade_of
+
         request, rehearsal_id = self._request(), optional_text(self.rehearsal_id)
         if rehearsal_id is not None and upgrade_of(hook.client, request.stream_id, request_id) is None:
             refuse_unless_planned(hook.client, self.change(), rehearsal_id)
@@ -123,6 +130,8 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         return one_of(self.on_kill_action, AFTER_STOP, "on_kill_action")
 
     def _request(self) -> UpgradeRequest:
+        from airflow_streamstate.controller.upgrade.requests import MODES, UpgradeRequest
+
         batches, rows = self.rehearsed()
         return UpgradeRequest(
             change=self.change(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.controller.state_reader.verifying import verify_snapshot
 from airflow_streamstate.errors import InvalidRequestError, SnapshotCorruptError
 from airflow_streamstate.hooks.rendered import optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -40,6 +39,8 @@ class VerifySnapshotOperator(ReadingOperator):
         self._built = True
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
+        from airflow_streamstate.controller.state_reader.verifying import verify_snapshot
+
         if optional_text(self.snapshot_id) is None:
             raise InvalidRequestError(
                 "no snapshot is named", stream_id=str(self.stream_id), next_step="Give the task a snapshot_id."

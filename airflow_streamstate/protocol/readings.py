@@ -7,6 +7,8 @@ from datetime import datetime
 
 from airflow_streamstate.protocol.codec import Message, message
 
+LOCAL_MASTER = "local[*]"
+
 
 @message
 @dataclass(frozen=True)

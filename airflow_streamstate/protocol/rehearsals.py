@@ -17,6 +17,10 @@ RehearsalOutcome = Literal["done", "failed", "deadline"]
 QueryOutcome = Literal["accepted", "refused", "failed", "not_run"]
 SeedTrial = Literal["never", "if_needed", "always"]
 
+DEADLINE_SECONDS = 300.0
+REHEARSED_BATCHES = 1
+REHEARSED_ROWS = 100_000
+
 
 @dataclass(frozen=True)
 class ReplayTerms:

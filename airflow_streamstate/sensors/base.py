@@ -17,16 +17,16 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_streamstate.controller.wait.condition import UNANSWERED, WaitCondition
 from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.hooks import configuration
 from airflow_streamstate.hooks.refusals import is_mistake, is_retryable, text_of
 from airflow_streamstate.hooks.rendered import optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.triggers.events import read_event
-from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
+    from airflow_streamstate.controller.wait.condition import WaitCondition
 
 _TRIGGER_FAILED = "__fail__"
 """Airflow's name of the method that continues a task whose trigger could not run."""
@@ -43,6 +43,8 @@ class StreamStateSensor(BaseSensorOperator):
     :param deployment_id: by default the deployment that was current when the DAG run began, so that a later one does
         not hide it. (templated)
     :param streamstate_conn_id: the Airflow connection that names the home. (templated)
+    :param poke_interval: seconds between two looks; by default Airflow's option ``[streamstate]
+        poke_interval_seconds``.
     :param deferrable: wait in the triggerer; otherwise ``mode`` applies. The result is the same.
     """
 
@@ -56,9 +58,11 @@ class StreamStateSensor(BaseSensorOperator):
         deployment_id: str | None = None,
         streamstate_conn_id: str = StreamStateHook.default_conn_name,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        poke_interval: timedelta | float = 10,
+        poke_interval: timedelta | float | None = None,
         **kwargs: Any,
     ) -> None:
+        if poke_interval is None:
+            poke_interval = configuration.poke_interval_seconds()
         super().__init__(poke_interval=poke_interval, **kwargs)
         self.stream_id = stream_id
         self.deployment_id = deployment_id
@@ -100,6 +104,8 @@ class StreamStateSensor(BaseSensorOperator):
             raise
 
     def _executed(self, context: Context) -> Any:
+        from airflow_streamstate.triggers.streamstate import StreamStateTrigger
+
         if not self.deferrable:
             return super().execute(context)
         now = self.poke(context)  # what is over already needs no triggerer
@@ -129,6 +135,9 @@ class StreamStateSensor(BaseSensorOperator):
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:  # noqa: ARG002
         """Continue a deferred task; the event holds the result."""
+        from airflow_streamstate.controller.wait.condition import UNANSWERED
+        from airflow_streamstate.triggers.events import read_event
+
         try:
             content = read_event(event)
         except StreamStateError as error:

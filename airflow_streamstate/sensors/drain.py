@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.hooks.rendered import optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.sensors.base import StreamStateSensor
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
+    from airflow_streamstate.controller.wait.condition import WaitCondition
 
 
 class DrainCompleteSensor(StreamStateSensor):
@@ -35,6 +36,8 @@ class DrainCompleteSensor(StreamStateSensor):
         self.command_id = command_id
 
     def watch(self, context: Context, hook: StreamStateHook) -> WaitCondition:
+        from airflow_streamstate.controller.wait.condition import WaitCondition
+
         return WaitCondition(
             "drained",
             str(self.stream_id),

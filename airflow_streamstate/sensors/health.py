@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.hooks.rendered import whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.sensors.base import StreamStateSensor
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
+    from airflow_streamstate.controller.wait.condition import WaitCondition
 
 
 class StreamHealthSensor(StreamStateSensor):
@@ -34,6 +35,8 @@ class StreamHealthSensor(StreamStateSensor):
         self.max_lag = max_lag
 
     def watch(self, context: Context, hook: StreamStateHook) -> WaitCondition:
+        from airflow_streamstate.controller.wait.condition import WaitCondition
+
         deployment_id = self.deployment_of(context, hook)
         if not yes_or_no(self.caught_up, "caught_up"):
             return WaitCondition("healthy", str(self.stream_id), deployment_id=deployment_id)

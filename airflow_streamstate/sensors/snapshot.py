@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.hooks.rendered import optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.sensors.base import StreamStateSensor
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
+    from airflow_streamstate.controller.wait.condition import WaitCondition
 
 
 class SnapshotReadySensor(StreamStateSensor):
@@ -42,6 +43,8 @@ class SnapshotReadySensor(StreamStateSensor):
         self.snapshot_id = snapshot_id
 
     def watch(self, context: Context, hook: StreamStateHook) -> WaitCondition:
+        from airflow_streamstate.controller.wait.condition import WaitCondition
+
         return WaitCondition(
             "snapshot",
             str(self.stream_id),

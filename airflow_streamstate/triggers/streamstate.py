@@ -12,6 +12,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition, WaitResult
+from airflow_streamstate.controller.wait.progress import only_news
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.hooks.ending import end_watched
 from airflow_streamstate.hooks.refusals import is_retryable
@@ -120,10 +121,13 @@ class StreamStateTrigger(BaseTrigger):
     async def _watched(self, watch: WaitCondition) -> EventContent:
         try:
             controller = await controller_of(self.streamstate_conn_id)
+            tell = only_news(lambda text: self.log.info("Waiting for %s: %s", watch.stream_id, text), SYSTEM_CLOCK)
             with watcher_of(controller).turn(watch.stream_id, self.poll_interval_seconds) as turn:
                 while True:
                     turn.begin_look()
                     seen = await self._look(controller, watch)
+                    if seen.last_seen:
+                        tell(seen.last_seen)
                     if seen.outcome != "pending":
                         return EventContent(seen.outcome, watch, seen.result, seen.error)
                     left_seconds = self._left_seconds()

@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
-from airflow.providers.common.compat.sdk import AirflowNotFoundException, conf
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.hooks.configuration import restart_in_triggerer, trigger_threads
 from airflow_streamstate.hooks.connection import Fetched, aws_conn_id_of, home_config
 from airflow_streamstate.hooks.streamstate import controller_on_this_machine
 from airflow_streamstate.triggers.watcher import StreamWatcher
@@ -27,8 +28,7 @@ from airflow_streamstate.triggers.watcher import StreamWatcher
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-POOL_THREADS = 32
-_POOL = ThreadPoolExecutor(max_workers=POOL_THREADS, thread_name_prefix="streamstate")
+_POOL = ThreadPoolExecutor(max_workers=trigger_threads(), thread_name_prefix="streamstate")
 _IN_PROGRESS: set[asyncio.Task[Any]] = set()  # asyncio itself holds its tasks weakly
 _WATCHERS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, StreamWatcher]] = WeakKeyDictionary()
 
@@ -50,13 +50,9 @@ def watcher_of(controller: Controller) -> StreamWatcher:
     known = _WATCHERS.setdefault(asyncio.get_running_loop(), {})
     found = known.get(id(controller))
     if found is None:
-        supervise = functools.partial(_supervise, controller) if _is_to_restart() else None
+        supervise = functools.partial(_supervise, controller) if restart_in_triggerer() else None
         found = known[id(controller)] = StreamWatcher(controller.home.feed_reader(), SYSTEM_CLOCK, in_pool, supervise)
     return found
-
-
-def _is_to_restart() -> bool:
-    return bool(conf.getboolean("streamstate", "restart_in_triggerer", fallback=False))
 
 
 def _supervise(controller: Controller, is_over: Callable[[], bool]) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import boto3
 import pytest
 from airflow.providers.common.compat.sdk import Connection
 
+from airflow_streamstate.hooks.commands import streamstate
 from support.airflow_names import found_hook
-from support.airflow_streams import NamedHome, named_home
+from support.airflow_streams import CONN_ID, NamedHome, named_home
 from support.s3_server import BUCKET, options_for, striking_proxy
 
 pytestmark = [
@@ -98,3 +100,16 @@ def test_a_home_on_s3_needs_no_checkpoints_elsewhere(
     works, words = on_s3.hook().test_connection()
     assert works, words
     assert "checkpoints lie in s3://" in words
+
+
+def test_the_command_of_airflow_has_the_credentials_of_the_connection(
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a variable in the environment, which the shell alone would need."""
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")
+    with named_home(tmp_path, monkeypatch, f"s3://{BUCKET}/command", options_for(s3)) as home:
+        home.stream().deploy()
+        with pytest.raises(SystemExit) as end:
+            streamstate(Namespace(conn_id=CONN_ID, words=["list", "--json"]))
+    assert end.value.code == 0
+    assert [row["stream_id"] for row in json.loads(capsys.readouterr().out)["streams"]] == ["flights"]

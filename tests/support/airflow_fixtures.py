@@ -36,6 +36,7 @@ def context() -> MakeContext:
         ti = SimpleNamespace(dag_id="dag", run_id=run_id, task_id=task_id, map_index=-1, try_number=try_number)
         now = datetime.now(UTC)  # noqa: TID251 - as Airflow does
         ti.get_first_reschedule_date = lambda _context: now
+        ti.xcom_push = lambda **_xcom: None
         for name, value in more.items():
             setattr(ti, name, value)
         return {"ti": ti, "dag_run": SimpleNamespace(start_date=now)}

@@ -22,9 +22,6 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict
 
-DEADLINE_SECONDS = 300.0
-REHEARSED_BATCHES = 1
-REHEARSED_ROWS = 100_000
 MOST_BATCHES = 100
 
 

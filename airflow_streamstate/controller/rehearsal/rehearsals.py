@@ -33,9 +33,6 @@ from airflow_streamstate.controller.rehearsal.partitions import (
     suggest_partitions,
 )
 from airflow_streamstate.controller.rehearsal.planning import (
-    DEADLINE_SECONDS,
-    REHEARSED_BATCHES,
-    REHEARSED_ROWS,
     RecordedPlans,
     brought_by,
     check_rehearsed,
@@ -64,7 +61,15 @@ from airflow_streamstate.protocol.ids import rehearsal_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.redaction import shortened
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalOutcome, RehearsalVerdict, SeedTrial
+from airflow_streamstate.protocol.rehearsals import (
+    DEADLINE_SECONDS,
+    REHEARSED_BATCHES,
+    REHEARSED_ROWS,
+    Rehearsal,
+    RehearsalOutcome,
+    RehearsalVerdict,
+    SeedTrial,
+)
 from airflow_streamstate.snapshot.capture import capture
 
 RAN_ON = "the script ran on"

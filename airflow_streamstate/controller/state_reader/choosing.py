@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_streamstate.errors import InvalidRequestError, SnapshotNotFoundError
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
+from airflow_streamstate.protocol.readings import LOCAL_MASTER
 from airflow_streamstate.snapshot.data import query_of
 from airflow_streamstate.snapshot.state_order import ExportFormat, parse_exactly
 from airflow_streamstate.snapshot.state_sizes import operators_in
@@ -17,7 +18,6 @@ from airflow_streamstate.store.s3a import plain_uri, s3a_uri
 
 DEADLINE_SECONDS = 600.0
 SHOWN_ROWS = 20
-LOCAL_MASTER = "local[*]"
 
 
 @dataclass(frozen=True, kw_only=True)

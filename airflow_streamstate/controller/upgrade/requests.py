@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 
 from airflow_streamstate.controller.observe.pace import NOISE
 from airflow_streamstate.controller.observe.snapshot_age import check_max_age
-from airflow_streamstate.controller.rehearsal.planning import REHEARSED_BATCHES, REHEARSED_ROWS, check_rehearsed
+from airflow_streamstate.controller.rehearsal.planning import check_rehearsed
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.request.literal_secrets import check_secrets
 from airflow_streamstate.controller.request.version import digest_of
@@ -15,6 +15,7 @@ from airflow_streamstate.controller.request.whole_version import WholeVersion
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.ids import check_id, check_stream_id
 from airflow_streamstate.protocol.references import is_reference, split_argument
+from airflow_streamstate.protocol.rehearsals import REHEARSED_BATCHES, REHEARSED_ROWS
 from airflow_streamstate.protocol.upgrades import HealthyWhen, ReturnWay, UpgradeMode
 
 MODES: tuple[UpgradeMode, ...] = ("auto", "restore", "drain", "fresh")

@@ -147,3 +147,12 @@ def test_a_home_that_is_not_there_fails_the_task_in_one_sentence(
     operator = StopStreamOperator(task_id="stop", stream_id="flights", streamstate_conn_id="nowhere")
     with pytest.raises(AirflowFailException, match="no such connection"):
         operator.execute(context())
+
+
+@pytest.mark.parametrize("operator", [DeployStreamOperator, PlanUpgradeOperator, UpgradeStreamOperator])
+def test_lists_and_mappings_are_shown_as_what_they_are(operator: type[StreamStateOperator]) -> None:
+    """Airflow's page of rendered fields knows each by a renderer, and by no field that is not rendered."""
+    renderers = operator.template_fields_renderers
+    assert set(renderers) <= set(operator.template_fields)
+    assert renderers["conf"] == "json"
+    assert renderers["pod_template"] == "yaml"

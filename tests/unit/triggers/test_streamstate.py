@@ -8,6 +8,7 @@ import os
 import threading
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -300,3 +301,14 @@ def test_nothing_happens_to_the_stream_when_a_triggerer_ends(named: NamedHome) -
     stream.deploy().runs()
     asyncio.run(trigger(on_kill_action="stop").cleanup())
     assert stream.control.journal("d-0001").commands() == []
+
+
+def test_a_wait_writes_a_line_for_each_change_and_none_for_a_look(named: NamedHome) -> None:
+    """Into the log of the task, which a person reads while it waits."""
+    named.stream().deploy()
+    lines = list[str]()
+    waiting = trigger(seconds=1.0)
+    waiting._log = SimpleNamespace(info=lambda form, *words: lines.append(form % words))  # type: ignore[assignment]
+    assert fire(waiting).outcome == "deadline"  # some 40 looks later
+    assert len(lines) == 1
+    assert lines[0].startswith("Waiting for flights: ")
