@@ -1,5 +1,7 @@
-"""Streams as Airflow assets: ``streamstate://HOME/STREAM``. Imports little: Airflow's provider discovery imports this
-module wherever it reads asset URIs."""
+"""Streams as Airflow assets: ``streamstate://HOME/STREAM``, and its complete partitions.
+
+It imports little: Airflow's provider discovery imports this module wherever it reads asset URIs.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Asset
 
 SCHEME = "streamstate"
+COMPLETE = "complete"
+"""The last part of the URI of a stream's complete partitions."""
 _HOME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 _FORM = "streamstate://HOME/STREAM, with HOME the id of the connection and STREAM the id of the stream"
 
@@ -27,12 +31,13 @@ def normalized_uri(parts: SplitResult) -> SplitResult:
         raise ValueError(f"an asset URI names no user and no password: use {_FORM}")
     if ":" in parts.netloc or parts.query or parts.fragment:
         raise ValueError(f"an asset URI of a stream has no port, query or fragment: use {_FORM}")
-    home, stream_id = parts.netloc.lower(), parts.path.strip("/")
-    if not _HOME.fullmatch(home) or not is_id(stream_id):
+    home, path = parts.netloc.lower(), parts.path.strip("/")
+    stream_id, slash, part = path.partition("/")
+    if not _HOME.fullmatch(home) or not is_id(stream_id) or (slash and part != COMPLETE):
         raise ValueError(
-            f"this asset URI names no home and stream: home={home[:63]!a} stream={stream_id[:63]!a}. Use {_FORM}"
+            f"this asset URI names no home and stream: home={home[:63]!a} stream={path[:63]!a}. Use {_FORM}"
         )
-    return parts._replace(scheme=SCHEME, netloc=home, path=f"/{stream_id}")
+    return parts._replace(scheme=SCHEME, netloc=home, path=f"/{path}")
 
 
 def stream_asset(home: str, stream_id: str) -> Asset:
@@ -45,7 +50,16 @@ def stream_asset(home: str, stream_id: str) -> Asset:
     Raises:
         ValueError: one of them cannot be part of a URI.
     """
+    return _asset(home, stream_id)
+
+
+def partitions_asset(home: str, stream_id: str) -> Asset:
+    """The asset whose partitions are the complete spans of a stream's event time; arguments as ``stream_asset``."""
+    return _asset(home, f"{stream_id}/{COMPLETE}")
+
+
+def _asset(home: str, path: str) -> Asset:
     from airflow.providers.common.compat.sdk import Asset
 
-    uri = normalized_uri(SplitResult(SCHEME, home, f"/{stream_id}", "", "")).geturl()
+    uri = normalized_uri(SplitResult(SCHEME, home, f"/{path}", "", "")).geturl()
     return Asset(name=uri.partition("://")[2], uri=uri)

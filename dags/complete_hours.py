@@ -3,7 +3,7 @@
 Every five minutes the task looks up to which event time the stream is complete, and emits each hour that is new, once.
 Restarts, upgrades and drains of the stream only delay an hour. `hourly_report` runs on each.
 
-The URI of the home stands here, too, since a DAG's assets are known before any connection is read.
+The asset names the home by its connection.
 """
 
 import os
@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 
 from airflow.sdk import dag
 
-from airflow_streamstate.operators.complete import CompletePartitionsOperator, partitions_asset
+from airflow_streamstate.assets import partitions_asset
+from airflow_streamstate.operators.complete import CompletePartitionsOperator
 
 
 # [START complete_hours]
@@ -27,7 +28,7 @@ def complete_hours():
     CompletePartitionsOperator(
         task_id="emit",
         stream_id="flights",
-        asset=partitions_asset(os.environ.get("STREAMSTATE_HOME", "s3://streams/home"), "flights"),
+        asset=partitions_asset("streamstate_default", "flights"),
         partition_seconds=3600,
         first_partition_at=os.environ.get("COMPLETE_HOURS_FIRST"),
     )

@@ -4,19 +4,18 @@
 releases start one run for all hours that are new, and their event names them.
 """
 
-import os
 from datetime import UTC, datetime
 
 from airflow.sdk import dag, task
 
-from airflow_streamstate.operators.complete import partitions_asset
+from airflow_streamstate.assets import partitions_asset
 
 try:
     from airflow.sdk import PartitionedAssetTimetable
 except ImportError:  # before Airflow 3.3
     PartitionedAssetTimetable = None
 
-FLIGHTS = partitions_asset(os.environ.get("STREAMSTATE_HOME", "s3://streams/home"), "flights")
+FLIGHTS = partitions_asset("streamstate_default", "flights")
 
 
 # [START hourly_report]

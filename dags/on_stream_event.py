@@ -10,7 +10,8 @@ from airflow_streamstate.triggers.stream_events import StreamEventTrigger
 
 # [START on_stream_event]
 trouble = Asset(
-    "flights_trouble",
+    name="flights_trouble",
+    uri="streamstate://streamstate_default/flights",
     watchers=[
         AssetWatcher(
             name="flights_trouble_watcher",

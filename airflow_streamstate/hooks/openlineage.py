@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.hooks.stream_uris import home_namespace
 from airflow_streamstate.plan.datasets import DatasetName, datasets_of
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.codec import format_time
@@ -27,6 +26,7 @@ from airflow_streamstate.protocol.events import (
     Stopped,
 )
 from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.redaction import redact_uri
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import RunEvent
@@ -61,6 +61,11 @@ def datasets(client: Controller, stream_id: str, deployment_id: str) -> tuple[li
 
 def _as(kind: Any, found: Iterable[DatasetName]) -> list[Any]:
     return [kind(namespace=each.namespace, name=each.name) for each in found]
+
+
+def home_namespace(home_uri: str) -> str:
+    """The namespace of the streams of a home, as jobs; without credentials."""
+    return f"streamstate://{redact_uri(home_uri).replace('://', '/').strip('/')}"
 
 
 def run_id_of(spec: DeploymentSpec, home_uri: str) -> str:

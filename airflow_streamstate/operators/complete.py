@@ -6,26 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowSkipException, Asset
+from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks.rendered import as_moment, as_seconds, optional_seconds, optional_text, whole_number
-from airflow_streamstate.hooks.stream_uris import stream_uri
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.protocol.codec import format_time, parse_time
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.providers.common.compat.sdk import Asset, Context
 
 COMPLETE_THROUGH = "complete_through"
 """The key of an asset event's extra that holds the end of the last partition that was emitted: the cursor."""
 _EVENTS_READ = 50
-
-
-def partitions_asset(home_uri: str, stream_id: str) -> Asset:
-    """The asset of a stream, whose partitions are its complete spans of event time."""
-    return Asset(stream_uri(home_uri, stream_id))
 
 
 class CompletePartitionsOperator(StreamStateOperator):
@@ -41,7 +35,7 @@ class CompletePartitionsOperator(StreamStateOperator):
 
     Returns ``{stream_id, query_name, complete_through_at, deployment_id, queries, reopened_from_at, partitions}``.
 
-    :param asset: the asset; it is an inlet and an outlet of the task.
+    :param asset: ``assets.partitions_asset`` of the stream, or any other; it is an inlet and an outlet of the task.
     :param query_name: the query whose results are meant; by default all queries of the stream, each of which needs a
         watermark. (templated)
     :param partition_seconds: the length of a partition; partitions begin at whole multiples of it since 1970, in UTC.

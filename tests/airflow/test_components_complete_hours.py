@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.operators.complete import partitions_asset
+from airflow_streamstate.assets import partitions_asset
 from support.airflow_home import DAGS_FOLDER
 from support.airflow_site import AirflowSite, eventually
 from support.airflow_streams import NamedHome, named_home
@@ -25,7 +25,8 @@ RUN_SECONDS = 180.0
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FALLING_DAG = """
     from airflow.sdk import dag
-    from airflow_streamstate.operators.complete import CompletePartitionsOperator, partitions_asset
+    from airflow_streamstate.assets import partitions_asset
+    from airflow_streamstate.operators.complete import CompletePartitionsOperator
 
     class Falls(CompletePartitionsOperator):
         \"\"\"Its first try has asked for the events, and fails before Airflow records them.\"\"\"
@@ -38,7 +39,8 @@ FALLING_DAG = """
 
     @dag(schedule=None, max_active_runs=1)
     def falling():
-        Falls(task_id="emit", stream_id="orders", asset=partitions_asset({home!r}, "orders"), retries=1, retry_delay=1)
+        orders = partitions_asset("streamstate_default", "orders")
+        Falls(task_id="emit", stream_id="orders", asset=orders, retries=1, retry_delay=1)
 
     falling()
 """
@@ -59,7 +61,7 @@ class Airflow:
 
     def emitted(self, stream_id: str = "flights") -> list[str]:
         """The partition key of every recorded event of the stream's asset, in their order."""
-        uri = partitions_asset(self.home.config.home_uri, stream_id).uri
+        uri = partitions_asset("streamstate_default", stream_id).uri
         # Not by REST: once a run was made of an event with a partition key, 3.3's route of asset events answers 500.
         query = "select e.partition_key from asset_event e join asset a on a.id = e.asset_id where a.uri = ? order by 1"
         with contextlib.closing(sqlite3.connect(self.site.folder / "airflow.db", timeout=30)) as database:

@@ -7,7 +7,7 @@ import warnings
 import pytest
 from airflow.providers.common.compat.sdk import Asset
 
-from airflow_streamstate.assets import stream_asset
+from airflow_streamstate.assets import partitions_asset, stream_asset
 from support import airflow_home
 
 assert airflow_home.HOME
@@ -21,11 +21,17 @@ def test_a_stream_is_one_asset_however_its_uri_is_written() -> None:
     assert Asset(uri="STREAMSTATE://streams_prod/flights/").uri == asset.uri
 
 
+def test_complete_partitions_are_an_asset_of_their_own() -> None:
+    """So that a DAG on the hours of a stream does not start with its other events."""
+    assert partitions_asset("streams_prod", "flights").uri == "streamstate://streams_prod/flights/complete"
+
+
 @pytest.mark.parametrize(
     "uri",
     [
         "streamstate://streams_prod",
         "streamstate://streams_prod/flights/d-0001",
+        "streamstate://streams_prod/flights/complete/x",
         "streamstate://streams_prod/../../etc",
         "streamstate://streams_prod/Flights",
         "streamstate:///flights",

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 
-from airflow_streamstate.operators.complete import CompletePartitionsOperator, partitions_asset
+from airflow_streamstate.assets import partitions_asset
+from airflow_streamstate.operators.complete import CompletePartitionsOperator
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 from support.event_hours import HOUR, Asked, Recorded, commits_through
 from support.scripted_stream import ScriptedAttempt
 
-ASSET = partitions_asset("s3://bucket/home", "flights")
+ASSET = partitions_asset("streamstate_default", "flights")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -115,7 +116,10 @@ def test_a_field_that_cannot_be_meant_is_a_mistake(
 
 def test_the_asset_is_inlet_and_outlet_and_names_the_home_and_the_stream() -> None:
     """Its own inlets and outlets are kept."""
-    other = partitions_asset("/srv/streams", "orders")
+    other = partitions_asset("streams_prod", "orders")
     task = CompletePartitionsOperator(task_id="emit", stream_id="flights", asset=ASSET, inlets=[other])
     assert (task.inlets, task.outlets) == ([other, ASSET], [ASSET])
-    assert (ASSET.uri, other.uri) == ("streamstate://s3/bucket/home/flights", "streamstate://srv/streams/orders")
+    assert (ASSET.uri, other.uri) == (
+        "streamstate://streamstate_default/flights/complete",
+        "streamstate://streams_prod/orders/complete",
+    )
