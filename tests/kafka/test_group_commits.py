@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from airflow_streamstate.protocol.settings import AgentSettings
 from support.drivers import wait_until
@@ -20,15 +21,23 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.named, pytest.mark.timeout(900)]
 
 
-def group_offsets(servers: str, group: str) -> dict[tuple[str, int], int]:
-    """What Kafka's own tools show of a group."""
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+@contextmanager
+def group_of(servers: str, group: str) -> Iterator[Consumer]:
+    """A member of nothing that reads and moves the offsets of a group, as Kafka's own tools do."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "log_level": 0})
     try:
-        parts: list[TopicPartition] = future.result(30).topic_partitions or []
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def offsets_of(consumer: Consumer, topic: str) -> tuple[int, ...]:
+    """The offset of each of two partitions; those without one are negative."""
+    try:
+        found = consumer.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], timeout=10)
     except KafkaException:
-        return {}  # a broker that makes its topic of groups answers so for a while
-    return {(part.topic, part.partition): part.offset for part in parts}
+        return ()  # a broker that makes its topic of groups answers so for a while
+    return tuple(part.offset for part in found)
 
 
 def test_a_group_follows_the_committed_batches_and_is_never_read(
@@ -42,22 +51,18 @@ def test_a_group_follows_the_committed_batches_and_is_never_read(
     rows = frame.selectExpr("CAST(value AS STRING) AS v").writeStream.format("json")
 
     def follows(first: int, second: int) -> None:
-        wanted = {(topic, 0): first, (topic, 1): second}
-        wait_until(lambda: group_offsets(topics.servers, group) == wanted, lambda: seen(), 120)
+        wait_until(
+            lambda: offsets_of(consumer, topic) == (first, second), lambda: str(offsets_of(consumer, topic)), 120
+        )
 
-    def seen() -> Any:
-        return group_offsets(topics.servers, group)
-
-    with SessionStream(kafka_spark, tmp_path) as stream:
+    with SessionStream(kafka_spark, tmp_path) as stream, group_of(topics.servers, group) as consumer:
         topics.write(topic, range(30), 0)
         topics.write(topic, range(30, 50), 1)
         driver = stream.start(rows, path=str(tmp_path / "out"), settings=settings)
         stream.wait_read(topic, 50)
         follows(30, 20)
         moved = [TopicPartition(topic, 0, 7), TopicPartition(topic, 1, 7)]
-        admin = AdminClient({"bootstrap.servers": topics.servers, "log_level": 0})
-        (future,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, moved)]).values()
-        future.result(30)
+        consumer.commit(offsets=moved, asynchronous=False)
         topics.write(topic, range(50, 60), 0)
         stream.wait_read(topic, 60)
         follows(40, 20)
