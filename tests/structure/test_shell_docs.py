@@ -25,8 +25,8 @@ EXAMPLES = sorted(
     }
 )
 SHARED = {"--home", "--work-dir", "--checkpoints", "--json", "--help", "--help-all", "--version"}
-OF_OTHERS = {"--password", "--name", "--source", "--tier", "--quick"}
-"""Options of scripts, tox and the demo that pages of users name."""
+OF_OTHERS = {"--password", "--name", "--source", "--tier", "--quick", "--conn-id"}
+"""Options of scripts, tox, the demo and `airflow streamstate` that pages of users name."""
 
 
 def options_of_all_verbs() -> set[str]:

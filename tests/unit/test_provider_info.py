@@ -110,7 +110,7 @@ def test_airflow_takes_links_commands_and_options() -> None:
     manager = ProvidersManager()
     assert set(INFO["extra-links"]) <= set(manager.extra_links_class_names)  # type: ignore[call-overload]
     assert get_commands in manager.cli_command_functions
-    assert "streamstate" in {section for _, section in manager.provider_configs}
+    assert "streamstate" in {section for _, sections in manager.provider_configs for section in sections}
 
 
 @pytest.mark.parametrize(
