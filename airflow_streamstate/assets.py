@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Asset
 
 SCHEME = "streamstate"
-COMPLETE = "complete"
-"""The last part of the URI of a stream's complete partitions."""
+COMPLETE, EMITTED = "complete", "emitted"
+"""Parts of the URIs of a stream's complete partitions, and of what was emitted of these."""
 _HOME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 _FORM = "streamstate://HOME/STREAM, with HOME the id of the connection and STREAM the id of the stream"
 
@@ -33,7 +33,7 @@ def normalized_uri(parts: SplitResult) -> SplitResult:
         raise ValueError(f"an asset URI of a stream has no port, query or fragment: use {_FORM}")
     home, path = parts.netloc.lower(), parts.path.strip("/")
     stream_id, slash, part = path.partition("/")
-    if not _HOME.fullmatch(home) or not is_id(stream_id) or (slash and part != COMPLETE):
+    if not _HOME.fullmatch(home) or not is_id(stream_id) or (slash and part not in (COMPLETE, f"{COMPLETE}/{EMITTED}")):
         raise ValueError(
             f"this asset URI names no home and stream: home={home[:63]!a} stream={path[:63]!a}. Use {_FORM}"
         )

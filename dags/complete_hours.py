@@ -20,7 +20,7 @@ from airflow_streamstate.operators.complete import CompletePartitionsOperator
     schedule=os.environ.get("COMPLETE_HOURS_SCHEDULE", "*/5 * * * *"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
-    max_active_runs=1,  # one run at a time moves the cursor, which is the newest recorded event
+    max_active_runs=1,  # one run at a time moves the cursor
     doc_md=__doc__,
     tags=["streamstate"],
 )

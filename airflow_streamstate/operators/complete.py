@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowSkipException
+from airflow.providers.common.compat.sdk import AirflowSkipException, Asset
 
+from airflow_streamstate.assets import EMITTED
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks.rendered import as_moment, as_seconds, optional_seconds, optional_text, whole_number
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -15,7 +16,7 @@ from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.protocol.codec import format_time, parse_time
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Asset, Context
+    from airflow.providers.common.compat.sdk import Context
 
 COMPLETE_THROUGH = "complete_through"
 """The key of an asset event's extra that holds the end of the last partition that was emitted: the cursor."""
@@ -25,9 +26,11 @@ _EVENTS_READ = 50
 class CompletePartitionsOperator(StreamStateOperator):
     """Emit each partition that a stream has completed since the last one, once, as an event of ``asset``.
 
-    Airflow records the events in the transaction in which the task succeeds, and the operator goes on behind the newest
-    recorded one. So a task that is tried again, cleared or killed emits no partition twice and leaves none out. Let one
-    run at a time do it (``max_active_runs=1``). If nothing new is complete, the task is skipped, and emits nothing.
+    With them it emits an event of a second asset, the cursor, whose URI is that of ``asset`` with ``/emitted`` at its
+    end. Airflow records all of them in the transaction in which the task succeeds, and the operator goes on behind the
+    newest recorded cursor. So a task that is tried again, cleared or killed emits no partition twice and leaves none
+    out. Let one run at a time do it (``max_active_runs=1``). If nothing new is complete, the task is skipped, and emits
+    nothing.
 
     On Airflow 3.3 and later each partition is an event with its own partition key, for DAGs on a
     ``PartitionedAssetTimetable``. Earlier releases get one event for all new partitions. In both the event's extra is
@@ -35,7 +38,8 @@ class CompletePartitionsOperator(StreamStateOperator):
 
     Returns ``{stream_id, query_name, complete_through_at, deployment_id, queries, reopened_from_at, partitions}``.
 
-    :param asset: ``assets.partitions_asset`` of the stream, or any other; it is an inlet and an outlet of the task.
+    :param asset: ``assets.partitions_asset`` of the stream, or any other; it is an outlet of the task, and so is the
+        cursor, which is an inlet, too.
     :param query_name: the query whose results are meant; by default all queries of the stream, each of which needs a
         watermark. (templated)
     :param partition_seconds: the length of a partition; partitions begin at whole multiples of it since 1970, in UTC.
@@ -69,7 +73,10 @@ class CompletePartitionsOperator(StreamStateOperator):
         **kwargs: Any,
     ) -> None:
         inlets, outlets = kwargs.pop("inlets", None) or [], kwargs.pop("outlets", None) or []
-        super().__init__(inlets=[*inlets, asset], outlets=[*outlets, asset], **kwargs)
+        # Not the asset itself: Airflow 3.3 gives no events of an asset (status 500) while a run that one has caused is
+        # queued, since such a run has no start date. No DAG runs on the cursor.
+        self.cursor = Asset(f"{asset.uri}/{EMITTED}")
+        super().__init__(inlets=[*inlets, self.cursor], outlets=[*outlets, asset, self.cursor], **kwargs)
         self.asset = asset
         self.query_name = query_name
         self.partition_seconds = partition_seconds
@@ -115,14 +122,15 @@ class CompletePartitionsOperator(StreamStateOperator):
     ) -> None:
         outlet: Any = context["outlet_events"][self.asset]
         extra = {"stream_id": stream_id, "query_name": query_name, COMPLETE_THROUGH: format_time(through_at)}
+        context["outlet_events"][self.cursor].extra.update(extra)
         outlet.extra.update({**extra, "partitions": keys})
         if hasattr(outlet, "add_partitions"):  # Airflow 3.3
             outlet.add_partitions(keys)
 
     def _emitted_through(self, context: Context, stream_id: str, query_name: str | None) -> datetime | None:
-        """The end of the last partition that an event of the asset tells; None for none."""
-        events: Any = context["inlet_events"][self.asset]
-        for limit in (_EVENTS_READ, None):  # the asset may have other events
+        """The end of the last partition that was emitted; None for none."""
+        events: Any = context["inlet_events"][self.cursor]
+        for limit in (_EVENTS_READ, None):  # each query of the stream has its own
             newest_first = events.ascending(False).limit(limit)
             for event in newest_first:
                 extra = event.extra or {}

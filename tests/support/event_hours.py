@@ -56,12 +56,8 @@ class AssetEvent:
 class Recorded(list[AssetEvent]):
     """The recorded events of an asset, as ``inlet_events`` gives them."""
 
-    def record(self, asked: Asked) -> None:
-        """The task has succeeded."""
-        self.extend(AssetEvent(asked.extra) for _ in asked.keys)
-
     def add(self, extra: dict[str, Any] | None) -> None:
-        """Another task's event."""
+        """A task has succeeded that asked for this one."""
         self.append(AssetEvent(extra))
 
     def ascending(self, ascending: bool) -> Recorded:
