@@ -8,6 +8,7 @@ SECTION = "streamstate"
 POLL_INTERVAL_SECONDS = 2.0
 POKE_INTERVAL_SECONDS = 10.0
 TRIGGER_THREADS = 32
+PAGE_CONN_IDS = "streamstate_default"
 
 
 def poll_interval_seconds() -> float:
@@ -28,3 +29,9 @@ def trigger_threads() -> int:
 def restart_in_triggerer() -> bool:
     """Whether triggerers do what ``streamstate watch`` does."""
     return bool(conf.getboolean(SECTION, "restart_in_triggerer", fallback=False))
+
+
+def page_conn_ids() -> tuple[str, ...]:
+    """The connections whose homes the page of streams shows."""
+    said = conf.get(SECTION, "page_conn_ids", fallback=PAGE_CONN_IDS)
+    return tuple(dict.fromkeys(name.strip() for name in str(said).split(",") if name.strip()))

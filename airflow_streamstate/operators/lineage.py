@@ -6,11 +6,12 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.errors import StreamNotFoundError, StreamStateError
-from airflow_streamstate.hooks.openlineage import Parent, datasets, run_events
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors.base import OperatorLineage
+
+    from airflow_streamstate.hooks.openlineage import Parent
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ class TellsLineage:
     def _lineage(self, task_instance: Any) -> OperatorLineage | None:
         from airflow.providers.openlineage.extractors.base import OperatorLineage
 
+        from airflow_streamstate.hooks.openlineage import datasets
+
         stream_id = str(self.stream_id)
         client = StreamStateHook(str(self.streamstate_conn_id), requested_by="airflow").client
         try:
@@ -58,6 +61,8 @@ class TellsLineage:
     def _send(client: Any, stream_id: str, deployment_id: str, task_instance: Any) -> None:
         from airflow.providers.openlineage.plugins.listener import get_openlineage_listener
 
+        from airflow_streamstate.hooks.openlineage import run_events
+
         spec = client.home.control(stream_id).spec(deployment_id)
         parent = _parent_of(task_instance)
         by_this_run = spec.requested_by.startswith(f"airflow {task_instance.dag_id}.") and spec.requested_by.endswith(
@@ -75,6 +80,8 @@ def _parent_of(task_instance: Any) -> Parent | None:
     """The DAG run of the task, under the ids that Airflow's OpenLineage provider gives it."""
     from airflow.providers.openlineage import conf
     from airflow.providers.openlineage.plugins.adapter import OpenLineageAdapter
+
+    from airflow_streamstate.hooks.openlineage import Parent
 
     dag_run = getattr(task_instance, "dag_run", None) or task_instance.get_template_context()["dag_run"]
     run_id = OpenLineageAdapter.build_dag_run_id(

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from airflow.providers.common.compat.sdk import conf
-
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.errors import (
@@ -23,6 +21,7 @@ from airflow_streamstate.errors import (
     StreamNotFoundError,
     StreamStateError,
 )
+from airflow_streamstate.hooks.configuration import page_conn_ids
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.page.rows import BatchTime, row_of, unreadable_row
 
@@ -38,12 +37,6 @@ MAX_BATCH_TIMES = 40
 
 Value = TypeVar("Value")
 _log = logging.getLogger(__name__)
-
-
-def page_conn_ids() -> tuple[str, ...]:
-    """The connections whose homes are shown, by ``[streamstate] page_conn_ids``."""
-    said = conf.get("streamstate", "page_conn_ids", fallback=StreamStateHook.default_conn_name)
-    return tuple(dict.fromkeys(name.strip() for name in str(said).split(",") if name.strip()))
 
 
 @dataclass(frozen=True)

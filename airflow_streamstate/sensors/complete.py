@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks.rendered import as_moment, as_seconds, optional_seconds, optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -15,6 +14,8 @@ from airflow_streamstate.sensors.base import StreamStateSensor
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
+    from airflow_streamstate.controller.wait.condition import WaitCondition
 
 
 class CompletePartitionSensor(StreamStateSensor):
@@ -59,6 +60,8 @@ class CompletePartitionSensor(StreamStateSensor):
         self.ended_for_seconds = ended_for_seconds
 
     def watch(self, context: Context, hook: StreamStateHook) -> WaitCondition:
+        from airflow_streamstate.controller.wait.condition import WaitCondition
+
         end_at = as_moment(self.partition_end, "partition_end")
         if end_at is None:
             raise InvalidRequestError(

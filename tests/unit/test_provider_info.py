@@ -119,17 +119,23 @@ def test_airflow_takes_links_commands_and_options() -> None:
         ("poll_interval_seconds", configuration.poll_interval_seconds),
         ("poke_interval_seconds", configuration.poke_interval_seconds),
         ("trigger_threads", configuration.trigger_threads),
+        ("restart_in_triggerer", configuration.restart_in_triggerer),
+        ("page_conn_ids", lambda: ",".join(configuration.page_conn_ids())),
     ],
 )
 def test_the_options_that_are_described_are_those_that_are_read(
-    option: str, read: Callable[[], float], monkeypatch: pytest.MonkeyPatch
+    option: str, read: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the described default, in what Airflow tells and in what the code falls back to."""
     described = INFO["config"]["streamstate"]["options"]  # type: ignore[index]
-    assert read() == float(described[option]["default"])
+    kind = type(read())
+    meant = {bool: lambda text: text == "True"}.get(kind, kind)
+    assert read() == meant(described[option]["default"])
     monkeypatch.setenv(f"AIRFLOW__STREAMSTATE__{option.upper()}", described[option]["example"])
-    assert read() == float(described[option]["example"])
-    assert set(described) == {"poll_interval_seconds", "poke_interval_seconds", "trigger_threads"}
+    assert read() == meant(described[option]["example"])
+    assert set(described) == {
+        "poll_interval_seconds", "poke_interval_seconds", "trigger_threads", "restart_in_triggerer", "page_conn_ids",
+    }  # fmt: skip
 
 
 def test_the_guides_and_the_logo_are_there() -> None:
