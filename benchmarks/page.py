@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
+<<<<<<< HEAD
 from airflow_streamstate.page.plugin import URL_PREFIX
 from airflow_streamstate.store.local import LocalStore
 from benchmarks.recorded import record, stream_name
+=======
+>>>>>>> page
 from benchmarks.results import Goal, Result, Side
 from benchmarks.session import Session
 from support.loopback import free_port
@@ -97,14 +100,14 @@ def _in_browser(url: str, token: str, rounds: int) -> dict[str, list[float]]:
             SYSTEM_CLOCK.sleep(0.02)
         found["look"].append(SYSTEM_CLOCK.monotonic_seconds() - began)
         for number in range(rounds):
-            page.goto(f"{url}{URL_PREFIX}/", wait_until="commit")
+            page.goto(url, wait_until="commit")
             found["paint"].append(page.evaluate(_PAINTED) / 1_000)
             found["filter"].append(page.evaluate(_FILTERED, f"{number % 10}") / 1_000)
     return found
 
 
 def _streams(page: Any, url: str) -> list[dict[str, Any]]:
-    homes: list[dict[str, Any]] = page.request.get(f"{url}{URL_PREFIX}/api/streams").json()["homes"]
+    homes: list[dict[str, Any]] = page.request.get(f"{url}api/streams").json()["homes"]
     return homes
 
 
@@ -112,6 +115,7 @@ def _streams(page: Any, url: str) -> list[dict[str, Any]]:
 def _served(patch: Any) -> Iterator[tuple[str, str]]:
     import uvicorn
 
+    from airflow_streamstate.page.plugin import URL_PREFIX
     from support.page_site import page_site
 
     site, port = page_site(patch), free_port()
@@ -121,7 +125,7 @@ def _served(patch: Any) -> Iterator[tuple[str, str]]:
     while not server.started:
         SYSTEM_CLOCK.sleep(0.02)
     try:
-        yield f"http://127.0.0.1:{port}", site.tokens["viewer"]
+        yield f"http://127.0.0.1:{port}{URL_PREFIX}/", site.tokens["viewer"]
     finally:
         server.should_exit = True
         thread.join(20)

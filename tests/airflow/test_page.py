@@ -210,7 +210,7 @@ def test_ids_that_are_wrong_are_told_in_a_sentence(story: PageStory, browser: An
         for stream_id, status, words in (
             ("%3Cscript%3Ealert(1)%3C%2Fscript%3E", 400, "This is not a valid stream id."),
             ("..%2F..%2Fetc", 400, "This is not a valid stream id."),
-            ("a" * 63, 200, "there is no such stream"),
+            ("a" * 63, 200, "This home has no such stream."),
         ):
             answer = page.goto(story.stream(stream_id))
             assert answer.status == status
