@@ -15,12 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-<<<<<<< HEAD
 from airflow_streamstate.page.plugin import URL_PREFIX
 from airflow_streamstate.store.local import LocalStore
 from benchmarks.recorded import record, stream_name
-=======
->>>>>>> page
 from benchmarks.results import Goal, Result, Side
 from benchmarks.session import Session
 from support.loopback import free_port
