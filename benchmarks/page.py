@@ -112,7 +112,6 @@ def _streams(page: Any, url: str) -> list[dict[str, Any]]:
 def _served(patch: Any) -> Iterator[tuple[str, str]]:
     import uvicorn
 
-    from airflow_streamstate.page.plugin import URL_PREFIX
     from support.page_site import page_site
 
     site, port = page_site(patch), free_port()
