@@ -55,7 +55,7 @@ def stream_of_key(key: str) -> str:
 
 
 _TOLD = re.compile(
-    r"[^/]+/(stream\.json|deployments/[^/]+/events/[^/]+|upgrades/[^/]+/steps/[^/]+"
+    r"[^/]+/(stream\.json|alerts\.json|deployments/[^/]+/events/[^/]+|upgrades/[^/]+/steps/[^/]+"
     r"|rehearsals/[^/]+/(verdict|waiting)\.json)"
 )
 

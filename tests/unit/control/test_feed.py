@@ -63,6 +63,7 @@ def test_a_home_that_is_away_gets_no_entry(tmp_path: Path) -> None:
     ("key", "is_told"),
     [
         (layout.register_key("orders"), True),
+        (layout.alerts_key("orders"), True),
         (layout.event_key("orders", "d-0001", 3), True),
         (layout.upgrade_step_key("orders", "u-0123456789ab", 2), True),
         (layout.verdict_key("orders", "r-0123456789ab-0001"), True),
