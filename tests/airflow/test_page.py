@@ -15,7 +15,7 @@ from airflow_streamstate.page.app import ACTS
 from airflow_streamstate.page.stream import PARTS
 from support.airflow_site import SiteError, eventually
 from support.browser import chromium, opened
-from support.page_story import PageStory, beats, deployed, lived, page_story, upgraded, written_by_hand
+from support.page_story import PageStory, all_beat, beats, deployed, lived, page_story, upgraded, written_by_hand
 
 pytestmark = [pytest.mark.named, pytest.mark.components, pytest.mark.timeout(1800)]
 ASSETS = Path(__file__).resolve().parents[2] / "docs" / "assets"
@@ -36,6 +36,12 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageStory]:
         lived(made.home)
         made.site.wait_for_dags(*ACTS.values())
         yield made
+
+
+@pytest.fixture(autouse=True)
+def all_alive(story: PageStory) -> None:
+    """A busy machine may take minutes for the tests before this one."""
+    all_beat(story.home)
 
 
 @pytest.fixture(scope="module")
