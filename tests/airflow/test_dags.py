@@ -124,6 +124,8 @@ def test_every_version_of_the_flights_writes_to_one_folder(bag: DagBag) -> None:
     """By their defaults: another folder under ids of batches that go on is a hazard (``sink-replaced``)."""
     outputs = {}
     for dag_id, dag in bag.dags.items():
+        if dag_id in ACT_DAG_IDS:  # a run of them alone names a stream
+            continue
         arguments = dag.params.get("arguments") or []
         if dag.params.get("stream_id") == "flights" and "--output" in arguments:
             outputs[dag_id] = arguments[arguments.index("--output") + 1]

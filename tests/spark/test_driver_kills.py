@@ -77,11 +77,11 @@ class Stage:
 
     def wait_inside(self, driver: Driver) -> None:
         """Wait until a batch is held."""
-        wait_until((self.base / "inside").exists, lambda: f"a batch under way:\n{driver.log}", 90)
+        wait_until((self.base / "inside").exists, lambda: f"a batch under way:\n{driver.log}", 240)
 
     def wait_at(self, gate: Gate, driver: Driver) -> None:
         """Wait until something is held at this gate."""
-        wait_until(lambda: gate.is_reached, lambda: f"{gate.path.name}:\n{driver.log}", 90)
+        wait_until(lambda: gate.is_reached, lambda: f"{gate.path.name}:\n{driver.log}", 240)
 
     def next_batch(self) -> int:
         """The batch after the last committed one."""
@@ -139,7 +139,7 @@ def test_a_driver_killed_in_a_batch_is_carried_on_and_drained(stage: Stage) -> N
     second = stream.resume()
     stage.rows.feed()
     checkpoint = stream.checkpoint_folder("counts")
-    wait_until(lambda: files_read(checkpoint) == stage.rows.files, lambda: f"each file read:\n{second.log}", 90)
+    wait_until(lambda: files_read(checkpoint) == stage.rows.files, lambda: f"each file read:\n{second.log}", 240)
     stream.drain()
     assert second.exit_status() == 0, second.log
     assert stream.events(Drained)[0].queries["counts"].state_rows_left == 0

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from airflow_streamstate.cli.main import cli, run
 from airflow_streamstate.cli.verbs import SECTIONS
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.store.local import LocalStore
 from support.launches import end_processes
 from support.scripted_stream import ScriptedAttempt, ScriptedStream
@@ -142,12 +143,12 @@ class Desk:
         return ScriptedStream(store, store.uri, stream_id)
 
     def files(self) -> set[str]:
-        """Every file of the test's folder."""
-        return {str(path.relative_to(self.base)) for path in self.base.rglob("*") if path.is_file()}
+        """Every file of the test's folder, but the feed of the home, which is written at any time."""
+        return {str(path.relative_to(self.base)) for path in _without_feed(self.base) if path.is_file()}
 
     def texts(self) -> dict[str, str]:
-        """What every file of the home says."""
-        files = [path for path in self.home.rglob("*") if path.is_file()]
+        """What every file of the home says, but its feed, which is written at any time."""
+        files = [path for path in _without_feed(self.home) if path.is_file()]
         return {str(path.relative_to(self.home)): path.read_text("utf-8", "replace") for path in files}
 
     def end_drivers(self) -> None:
@@ -214,3 +215,7 @@ def meanwhile(step: Callable[[], object]) -> Iterator[None]:
     finally:
         over.set()
         thread.join(timeout=20)
+
+
+def _without_feed(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if layout.FEED_FOLDER not in path.parts)

@@ -22,10 +22,13 @@ ARGUMENTS: dict[str, st.SearchStrategy[object]] = {
     "sha256": st.just("ab" * 32),
     "name": st.just("job.py"),
 }
+OF_THE_HOME = ("home_key", "feed_folder", "feed_key", "stream_of_key")
 BUILDERS = [
     function
     for name, function in inspect.getmembers(layout, inspect.isfunction)
-    if function.__module__ == layout.__name__ and name.endswith(("_key", "_folder", "_prefix")) and name != "home_key"
+    if function.__module__ == layout.__name__
+    and name.endswith(("_key", "_folder", "_prefix"))
+    and name not in OF_THE_HOME
 ]
 
 
@@ -33,6 +36,16 @@ def test_the_record_of_the_home_lies_in_no_stream() -> None:
     """It is a key that every store takes, and no name of a stream."""
     assert check_key(layout.home_key()) == layout.home_key()
     assert not is_id(layout.home_key())
+
+
+@given(IDS, IDS, IDS)
+def test_the_feed_of_the_home_lies_in_no_stream(period: str, stream_id: str, mark: str) -> None:
+    """An entry tells its stream by its key, whatever the ids."""
+    key = layout.feed_key(period, stream_id, mark)
+    assert check_key(key) == key
+    assert not is_id(layout.FEED_FOLDER)
+    assert key.startswith(f"{layout.feed_folder(period)}/")
+    assert layout.stream_of_feed(key) == stream_id
 
 
 @pytest.mark.parametrize("builder", BUILDERS, ids=lambda function: function.__name__)
