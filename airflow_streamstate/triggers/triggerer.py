@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _POOL = ThreadPoolExecutor(max_workers=trigger_threads(), thread_name_prefix="streamstate")
+_MAKING = threading.Lock()
 _IN_PROGRESS: set[asyncio.Task[Any]] = set()  # asyncio itself holds its tasks weakly
 _WATCHERS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, StreamWatcher]] = WeakKeyDictionary()
 
@@ -80,7 +82,13 @@ async def _fetched(conn_id: str) -> Fetched:
     return Fetched(connection, await get_async_extra_dejson(connection))
 
 
-@functools.lru_cache(maxsize=64)
 def _controller_of(config: HomeConfig) -> Controller:
+    # A cache alone makes one for each of a thousand triggers that begin at once.
+    with _MAKING:
+        return _made(config)
+
+
+@functools.lru_cache(maxsize=64)
+def _made(config: HomeConfig) -> Controller:
     # One per home: a thousand triggers share its connections.
     return controller_on_this_machine(Home(config, SYSTEM_CLOCK), SYSTEM_CLOCK, "airflow triggerer")

@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 InPool = Callable[..., Awaitable[Any]]
 Supervise = Callable[[Callable[[], bool]], None]
-LOOKS_PER_MINUTE = 240
-"""Looks of all waits together that no entry of the feed asked for; each costs about three calls of the store."""
+LOOKS_PER_MINUTE = 180
+"""Looks of all waits together that no entry of the feed asked for; each costs about seven calls of the store."""
 FEED_SECONDS = 2.0
 TIDY_SECONDS = 600.0
 

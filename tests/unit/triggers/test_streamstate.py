@@ -29,6 +29,7 @@ from airflow_streamstate.triggers.streamstate import (
     MAX_HEARD_SECONDS,
     StreamStateTrigger,
 )
+from airflow_streamstate.triggers.triggerer import controller_of
 from support import scripted_driver
 from support.airflow_site import eventually
 from support.airflow_streams import CONN_ID, NamedHome
@@ -312,3 +313,13 @@ def test_a_wait_writes_a_line_for_each_change_and_none_for_a_look(named: NamedHo
     assert fire(waiting).outcome == "deadline"  # some 40 looks later
     assert len(lines) == 1
     assert lines[0].startswith("Waiting for flights: ")
+
+
+def test_triggers_that_begin_at_once_share_one_controller(named: NamedHome) -> None:
+    """Each controller has its own connections and caches: a thousand would need a gigabyte."""
+    named.stream().deploy().runs()
+
+    async def story() -> set[int]:
+        return {id(one) for one in await asyncio.gather(*(controller_of(CONN_ID) for _ in range(64)))}
+
+    assert len(asyncio.run(story())) == 1
