@@ -21,7 +21,7 @@ from airflow_streamstate.errors import DeadlineExceededError, UnavailableError
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.store.local import LocalStore
-from airflow_streamstate.triggers import streamstate
+from airflow_streamstate.triggers import streamstate, triggerer
 from airflow_streamstate.triggers.events import EventContent, read_event
 from airflow_streamstate.triggers.streamstate import (
     HEARD_SECONDS,
@@ -315,9 +315,18 @@ def test_a_wait_writes_a_line_for_each_change_and_none_for_a_look(named: NamedHo
     assert lines[0].startswith("Waiting for flights: ")
 
 
-def test_triggers_that_begin_at_once_share_one_controller(named: NamedHome) -> None:
+def test_triggers_that_begin_at_once_share_one_controller(named: NamedHome, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each controller has its own connections and caches: a thousand would need a gigabyte."""
     named.stream().deploy().runs()
+    made = threading.Event()
+    make = triggerer.controller_on_this_machine
+
+    def is_slow(*arguments: Any) -> Any:
+        made.wait(0.2)  # as long as it takes to connect to S3
+        return make(*arguments)
+
+    monkeypatch.setattr(triggerer, "controller_on_this_machine", is_slow)
+    triggerer._made.cache_clear()
 
     async def story() -> set[int]:
         return {id(one) for one in await asyncio.gather(*(controller_of(CONN_ID) for _ in range(64)))}
