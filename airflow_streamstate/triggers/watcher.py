@@ -93,9 +93,11 @@ class StreamWatcher:
     def pause_seconds(self, poll_interval_seconds: float) -> float:
         """How long a wait pauses that no entry of the feed calls."""
         shared_seconds = 60.0 * sum(map(len, self._turns.values())) / LOOKS_PER_MINUTE
-        if shared_seconds > poll_interval_seconds:
-            self._read_on()
-        return max(poll_interval_seconds, shared_seconds) * (0.9 + 0.2 * self._clock.jitter())
+        if shared_seconds <= poll_interval_seconds:
+            return poll_interval_seconds * (0.9 + 0.2 * self._clock.jitter())
+        self._read_on()
+        # Far apart, since a triggerer that starts begins all of them at once.
+        return max(poll_interval_seconds, shared_seconds * (0.5 + self._clock.jitter()))
 
     def _supervise_on(self) -> None:
         """See that the home is supervised while any wait is there, in a thread of its own."""
