@@ -14,7 +14,12 @@ try:
 except ImportError:
     from airflow.serialization.serialized_objects import SerializedDAG as DagSerialization
 
-__all__ = ["DagBag", "DagSerialization", "found_hook"]
+try:
+    from airflow.sdk.exceptions import TaskDeferralError
+except ImportError:
+    from airflow.exceptions import TaskDeferralError
+
+__all__ = ["DagBag", "DagSerialization", "TaskDeferralError", "found_hook"]
 
 
 def found_hook(connection_type: str) -> Any:

@@ -14,7 +14,6 @@ from airflow.providers.common.compat.sdk import (
     TaskDeferred,
 )
 from airflow.sdk.bases.sensor import AirflowRescheduleException
-from airflow.sdk.exceptions import TaskDeferralError
 
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import (
@@ -29,6 +28,7 @@ from airflow_streamstate.sensors.drain import DrainCompleteSensor
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.triggers.events import EventContent
 from support.airflow_fixtures import MakeContext
+from support.airflow_names import TaskDeferralError
 from support.airflow_streams import NamedHome
 from support.airflow_upgrades import event_of
 from support.scripted_driver import END_OFFSET, WATERMARK_TEXT
