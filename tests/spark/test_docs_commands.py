@@ -66,6 +66,7 @@ LIFE = (
     "policy flights --on-failure restart --max-restarts 10 --restart-window 3600",
     "policy flights",
     "watch --once --json",
+    "watch --once --alerts",
     "audit flights",
     "audit flights --since d-0004",
     "snapshot verify flights d-0001-stopped-000001",
@@ -94,7 +95,7 @@ LIFE = (
 )
 """In this order on one home, each with exit status 0."""
 NEEDS = {
-    "a server of S3 or GCS, a cluster, or Kafka": r"s3://|gs://|spark://|spark-sql-kafka",
+    "a server of S3 or GCS, a cluster, or Kafka": r"s3://|gs://|spark://|spark-sql-kafka|--commit-offsets-to-group",
     "a place for the driver elsewhere": r"--launcher",
     "a mirror beside one at GCS": r"home restore|--home /data/new|--at-mirrors",
     "an upgrade or a drain that is under way": r"^(continue|approve|reject|cancel) ",
@@ -102,7 +103,7 @@ NEEDS = {
     "a batch that always fails": r"^skip ",
     "a terminal": r" --pdb$",
     "a folder with files of streams (test_declared.py)": r"^(validate|diff|apply|export) ",
-    "an end from outside, by Ctrl-C": r"^watch$",
+    "an end from outside, by Ctrl-C": r"^watch( --metrics-port.*)?$",
     "a first deployment of its own": r"^deploy flights --app count_by_origin.py --on-failure",
     "input that is lost, or a place to begin at": r"--accept-lost-input|--accept-repeated-input",
     "a query with as many batches, or a version with the same rows": (
