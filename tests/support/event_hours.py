@@ -53,6 +53,16 @@ class AssetEvent:
     extra: dict[str, Any] | None
 
 
+class ByAsset:
+    """Accessors by their asset, which Airflow 3.1 cannot hash."""
+
+    def __init__(self, **accessors: Any) -> None:
+        self._accessors = accessors
+
+    def __getitem__(self, asset: Any) -> Any:
+        return self._accessors[asset.uri]
+
+
 class Recorded(list[AssetEvent]):
     """The recorded events of an asset, as ``inlet_events`` gives them."""
 

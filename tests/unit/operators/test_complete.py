@@ -12,7 +12,7 @@ from airflow_streamstate.assets import partitions_asset
 from airflow_streamstate.operators.complete import CompletePartitionsOperator
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
-from support.event_hours import HOUR, Asked, Recorded, commits_through
+from support.event_hours import HOUR, Asked, ByAsset, Recorded, commits_through
 from support.scripted_stream import ScriptedAttempt
 
 ASSET = partitions_asset("streamstate_default", "flights")
@@ -29,7 +29,11 @@ def emit(context: MakeContext, recorded: Recorded, **more: Any) -> Asked:
     """One run of the task; what it asks Airflow to record is recorded, as when it succeeds."""
     task = CompletePartitionsOperator(task_id="emit", stream_id="flights", asset=ASSET, **more)
     asked, cursor = Asked(), Asked()
-    said: Any = {**context(), "inlet_events": {CURSOR: recorded}, "outlet_events": {ASSET: asked, CURSOR: cursor}}
+    said: Any = {
+        **context(),
+        "inlet_events": ByAsset(**{CURSOR.uri: recorded}),
+        "outlet_events": ByAsset(**{ASSET.uri: asked, CURSOR.uri: cursor}),
+    }
     result = task.execute(said)
     assert result["partitions"] == asked.extra["partitions"]
     recorded.add(cursor.extra)
@@ -102,7 +106,11 @@ def test_before_airflow_3_3_one_event_names_all_that_is_new(attempt: ScriptedAtt
     )
     outlet = type("Outlet", (), {"extra": {}})()
     cursor = type("Outlet", (), {"extra": {}})()
-    said: Any = {**context(), "inlet_events": {CURSOR: recorded}, "outlet_events": {ASSET: outlet, CURSOR: cursor}}
+    said: Any = {
+        **context(),
+        "inlet_events": ByAsset(**{CURSOR.uri: recorded}),
+        "outlet_events": ByAsset(**{ASSET.uri: outlet, CURSOR.uri: cursor}),
+    }
     task.execute(said)
     assert outlet.extra["partitions"] == ["2026-03-01T12:00:00", "2026-03-01T13:00:00"]
 

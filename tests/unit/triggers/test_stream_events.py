@@ -38,10 +38,18 @@ def told(one: StreamEventTrigger, count: int, meanwhile: Callable[[], None] = la
 
     async def story() -> list[str]:
         found: list[str] = []
+        has_looked, look = asyncio.Event(), one._look
+
+        async def looked(*arguments: Any) -> Any:
+            seen = await look(*arguments)
+            has_looked.set()
+            return seen
+
+        one._look = looked  # type: ignore[method-assign]
         task = asyncio.create_task(_read(one, count, found))
-        await asyncio.sleep(0.3)
+        await asyncio.wait_for(has_looked.wait(), 60)
         await asyncio.to_thread(meanwhile)
-        await asyncio.wait_for(task, 20)
+        await asyncio.wait_for(task, 60)
         return found
 
     return asyncio.run(story())
@@ -83,11 +91,13 @@ def test_a_triggerer_that_was_away_goes_on_where_it_was(named: NamedHome) -> Non
     assert told(trigger(state), 1) == ["failed"]  # it was killed right after: the event comes once more
 
     async def lives_on() -> None:
+        kept = dict(state.kept)
         task = asyncio.create_task(_read(trigger(state), 2, []))
-        await asyncio.sleep(0.5)
+        while state.kept == kept:
+            await asyncio.sleep(0.01)
         task.cancel()
 
-    asyncio.run(lives_on())
+    asyncio.run(asyncio.wait_for(lives_on(), 60))
     stream.resume().runs().stopped()
     assert told(trigger(state), 2) == ["restarted", "stopped"]
 
