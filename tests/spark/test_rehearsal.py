@@ -74,11 +74,14 @@ def feed(desk: Desk, number: int) -> None:
 
 
 def everything(desk: Desk) -> dict[str, str]:
-    """Every file and what it holds, but for what a driver that runs writes by the second, and reports of rehearsals."""
+    """Every file and what it holds, but for what a driver that runs writes by the second, the feed, and reports of
+    rehearsals."""
     found = {}
     for path in sorted(desk.base.rglob("*")):
         name = str(path.relative_to(desk.base))
-        if path.is_file() and not name.endswith(("heartbeat.json", "driver.log")) and "/rehearsals/" not in name:
+        if "/rehearsals/" in name or layout.FEED_FOLDER in path.parts:
+            continue
+        if path.is_file() and not name.endswith(("heartbeat.json", "driver.log")):
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
 

@@ -18,6 +18,7 @@ import pytest
 
 from airflow_streamstate.controller.state_reader.readings import fork_for_reading
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.capture import QueryToCapture
 from airflow_streamstate.snapshot.state_order import ABOUT, StateExport, StateOrder, StatePlace
@@ -535,5 +536,6 @@ def test_the_shell_reads_the_state_of_what_has_ended(tmp_path: Path, monkeypatch
 
 
 def lying(home: Path) -> dict[Path, bytes]:
-    """Every file, but for the one that says when each snapshot was last read."""
-    return {path: path.read_bytes() for path in home.rglob("*") if path.is_file() and path.name != "retention.json"}
+    """Every file, but for the one that says when each snapshot was last read, and the feed."""
+    files = (path for path in home.rglob("*") if path.is_file() and layout.FEED_FOLDER not in path.parts)
+    return {path: path.read_bytes() for path in files if path.name != "retention.json"}
