@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.protocol import layout
 from support.drivers import CONF, seconds_of, wait_until
 from support.file_sink import rows_in
 from support.launches import living_processes
