@@ -7,9 +7,9 @@ is of an earlier release), so a reader looks at each stream from time to time al
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -21,12 +21,16 @@ from airflow_streamstate.store.base import ListsKeys, Store
 PERIOD_MINUTES = 10
 """Entries of so many minutes lie in one folder. Readers list the folder before and the folder after theirs, too, so
 that clocks may differ by as much."""
-KEPT_PERIODS = 6
+KEPT_PERIODS = 144
+AT_EXIT_SECONDS = 2.0
+"""For so long a process that ends waits for its last entries."""
 _PERIOD_FORMAT = "%Y%m%dT%H%M"
 
 
 class FeedWriter:
-    """Appends to the feed of a home, in a thread of its own, so that no writer waits for it.
+    """Appends to the feed of a home, in a thread of its own: no writer waits for it, and no process for its end.
+
+    It removes what no reader looks at any more, once in each period in which it appends.
 
     Args:
         home: the store of the control objects, as writes see it.
@@ -35,37 +39,56 @@ class FeedWriter:
     def __init__(self, home: Store, clock: Clock) -> None:
         self._home = home
         self._clock = clock
-        self._thread: ThreadPoolExecutor | None = None
-        self._waiting: set[str] = set()
-        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._waiting: dict[str, None] = {}
+        self._is_busy = False
+        self._changed = threading.Condition()
+        self._tidied = ""
 
     def append(self, stream_id: str) -> None:
         """Say soon that something of a stream was written. Raises nothing: readers do without it.
 
-        Several calls that come before the entry is written are one entry. The process ends only after it is written.
+        Several calls that come before the entry is written are one entry.
         """
-        with self._guard:
-            if stream_id in self._waiting:
-                return
+        with self._changed:
+            self._waiting[stream_id] = None
             if self._thread is None:
-                self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="streamstate-feed")
-            self._waiting.add(stream_id)
-            with suppress(RuntimeError):  # the process is ending
-                self._thread.submit(self._write, stream_id)
+                self._thread = threading.Thread(target=self._run, name="streamstate-feed", daemon=True)
+                with suppress(RuntimeError):  # the process is ending
+                    self._thread.start()
+                    atexit.register(self.flush)
+            self._changed.notify_all()
 
-    def flush(self) -> None:
-        """Wait until what was appended is written, or could not be."""
-        with self._guard:
-            thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.shutdown()
+    def flush(self, within_seconds: float = AT_EXIT_SECONDS) -> None:
+        """Wait until what was appended is written, or could not be; for so long at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting and not self._is_busy, within_seconds)
 
-    def _write(self, stream_id: str) -> None:
-        with self._guard:
-            self._waiting.discard(stream_id)
-        key = layout.feed_key(_period_of(self._clock.now()), stream_id, self._clock.new_uuid()[-12:])
-        with suppress(StreamStateError):
-            self._home.put(key, b"{}")
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._is_busy = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._waiting)
+                self._is_busy = True
+                stream_ids = list(self._waiting)
+                self._waiting.clear()
+            period = _period_of(self._clock.now())
+            for stream_id in stream_ids:
+                key = layout.feed_key(period, stream_id, self._clock.new_uuid()[-12:])
+                with suppress(StreamStateError):
+                    self._home.put(key, b"{}")
+            if period != self._tidied:
+                self._tidied = period
+                self._tidy()
+
+    def _tidy(self) -> None:
+        oldest = _period_of(self._clock.now() - timedelta(minutes=PERIOD_MINUTES * KEPT_PERIODS))
+        with suppress(StreamStateError):  # another process may have the right
+            for period in self._home.list_folders(layout.FEED_FOLDER):
+                if period < oldest:
+                    for key in _keys(self._home, layout.feed_folder(period)):
+                        self._home.delete(key)
 
 
 class FeedReader:
@@ -88,15 +111,6 @@ class FeedReader:
         new = found - self._known
         self._known = found
         return {layout.stream_of_feed(key) for key in new}
-
-    def tidy(self) -> None:
-        """Delete what no reader looks at any more, if this process may; raises nothing."""
-        oldest = _period_of(self._clock.now() - timedelta(minutes=PERIOD_MINUTES * KEPT_PERIODS))
-        with suppress(StreamStateError):
-            for period in self._home.list_folders(layout.FEED_FOLDER):
-                if period < oldest:
-                    for key in _keys(self._home, layout.feed_folder(period)):
-                        self._home.delete(key)
 
 
 def _keys(home: Store, folder: str) -> Iterator[str]:

@@ -6,19 +6,22 @@ first commit, restarts given up) is seen from the present state, and told once b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_streamstate.control.alerts import AlertBook
+from airflow_streamstate.control.objects import Remembered
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal, UpgradeState
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.wait.waiting import is_healthy
 from airflow_streamstate.controller.wait.watching import redacted
-from airflow_streamstate.errors import DataError
+from airflow_streamstate.errors import DataError, DeploymentNotFoundError
 from airflow_streamstate.protocol.alerts import Alert
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
@@ -35,6 +38,7 @@ from airflow_streamstate.protocol.ids import order_of
 from airflow_streamstate.protocol.stream_events import StreamCursor, StreamEvent, StreamEventKind
 from airflow_streamstate.protocol.upgrades import Upgrade
 
+MAX_REMEMBERED = 4096
 UPGRADES_REMEMBERED = 20
 _OF_RULE: Mapping[str, StreamEventKind] = {"no_commit": "stalled", "lag": "lagging", "lag_growing": "lagging"}
 CLOCKS_DIFFER = timedelta(hours=1)
@@ -46,13 +50,15 @@ class StreamEvents:
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
+        self._guard = threading.Lock()
+        self._over: Remembered[tuple[str, str], UpgradeState] = Remembered(MAX_REMEMBERED)
 
     def present(self, stream_id: str) -> StreamCursor:
         """The cursor behind all that has happened; raises as ``since``."""
         control = self._context.home.need_stream(stream_id)
         seen = self._context.observer.observe(stream_id)
         begin = StreamCursor(seen.deployment_id, 0, 0, has_ended=False)
-        reader = _Reader(control, seen, begin, UpgradeJournal(control))
+        reader = _Reader(control, seen, begin, self._ended_upgrades)
         list(reader.read(self._context))
         return reader.cursor
 
@@ -66,8 +72,23 @@ class StreamEvents:
         """
         control = self._context.home.need_stream(stream_id)
         seen = self._context.observer.observe(stream_id)
-        reader = _Reader(control, seen, cursor, UpgradeJournal(control))
+        reader = _Reader(control, seen, cursor, self._ended_upgrades)
         return list(reader.read(self._context)), reader.cursor
+
+    def _ended_upgrades(self, control: StreamControl) -> Iterator[UpgradeState]:
+        """The upgrades of a stream that are over, each read once: what is over stays as it is."""
+        journal = UpgradeJournal(control)
+        for upgrade_id in journal.ids():
+            key = (control.stream_id, upgrade_id)
+            with self._guard:
+                state = self._over.get(key)
+            if state is None:
+                with suppress(DataError):  # `status` and `doctor` tell it; the other upgrades are told
+                    state = journal.state(upgrade_id)
+            if state is not None and state.is_over:
+                with self._guard:
+                    self._over[key] = state
+                yield state
 
 
 @dataclass
@@ -77,14 +98,17 @@ class _Reader:
     control: StreamControl
     seen: Observation
     cursor: StreamCursor
-    upgrades: UpgradeJournal
+    ended_upgrades: Callable[[StreamControl], Iterator[UpgradeState]]
 
     def read(self, context: ControllerContext) -> Iterator[StreamEvent]:
         current = self.seen.deployment_id
         has_moved = self.cursor.deployment_id != current
         if has_moved:
             for deployment_id in self._passed(current):
-                passed = context.observer.observe(self.seen.stream_id, deployment_id)
+                try:
+                    passed = context.observer.observe(self.seen.stream_id, deployment_id)
+                except DeploymentNotFoundError:
+                    continue  # a folder without a record: it never began, or was pruned
                 yield from self._of_journal(passed)
                 yield from self._left_silently(passed)
         yield from self._of_journal(self.seen)
@@ -178,20 +202,12 @@ class _Reader:
         )  # fmt: skip
 
     def _of_upgrades(self) -> Iterator[StreamEvent]:
-        ended = []
-        for upgrade_id in self.upgrades.ids():
-            if upgrade_id in self.cursor.upgrades:
-                continue
-            upgrade = self.upgrades.upgrade(upgrade_id)
-            if upgrade is None or self._is_of_before(upgrade):
-                continue
-            try:
-                state = self.upgrades.state(upgrade_id)
-            except DataError:
-                continue  # `status` and `doctor` tell it; the other upgrades are told
-            if state is not None and state.is_over:
-                ended.append(state)
-        for state in sorted(ended, key=lambda one: one.phase_since):
+        new = [
+            state
+            for state in self.ended_upgrades(self.control)
+            if state.upgrade.upgrade_id not in self.cursor.upgrades and not self._is_of_before(state.upgrade)
+        ]
+        for state in sorted(new, key=lambda one: one.phase_since):
             yield from self._of_upgrade(state)
 
     def _is_of_before(self, upgrade: Upgrade) -> bool:

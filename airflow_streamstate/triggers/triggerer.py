@@ -32,7 +32,7 @@ T = TypeVar("T")
 _POOL = ThreadPoolExecutor(max_workers=trigger_threads(), thread_name_prefix="streamstate")
 _MAKING = threading.Lock()
 _IN_PROGRESS: set[asyncio.Task[Any]] = set()  # asyncio itself holds its tasks weakly
-_WATCHERS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, StreamWatcher]] = WeakKeyDictionary()
+_WATCHERS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Controller, StreamWatcher]] = WeakKeyDictionary()
 
 
 async def controller_of(conn_id: str) -> Controller:
@@ -50,10 +50,10 @@ async def controller_of(conn_id: str) -> Controller:
 def watcher_of(controller: Controller) -> StreamWatcher:
     """The one watcher of a controller's home, in this event loop."""
     known = _WATCHERS.setdefault(asyncio.get_running_loop(), {})
-    found = known.get(id(controller))
+    found = known.get(controller)
     if found is None:
         supervise = functools.partial(_supervise, controller) if restart_in_triggerer() else None
-        found = known[id(controller)] = StreamWatcher(controller.home.feed_reader(), SYSTEM_CLOCK, in_pool, supervise)
+        found = known[controller] = StreamWatcher(controller.home.feed_reader(), SYSTEM_CLOCK, in_pool, supervise)
     return found
 
 

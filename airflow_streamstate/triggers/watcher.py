@@ -24,7 +24,6 @@ Supervise = Callable[[Callable[[], bool]], None]
 LOOKS_PER_MINUTE = 180
 """Looks of all waits together that no entry of the feed asked for; each costs about seven calls of the store."""
 FEED_SECONDS = 2.0
-TIDY_SECONDS = 600.0
 
 
 class Turn:
@@ -55,7 +54,7 @@ class Turn:
 class StreamWatcher:
     """Says when each wait of a home has its next look. For one event loop.
 
-    It writes nothing but the removal of old entries of the feed, and does without that where it may not.
+    It writes nothing.
 
     Args:
         feed: of the home.
@@ -115,7 +114,7 @@ class StreamWatcher:
 
     async def _read(self) -> None:
         """Read the feed while any wait is there."""
-        is_away, tidied_at = False, -TIDY_SECONDS
+        is_away = False
         while self._turns:
             try:
                 news = await self._in_pool(self._feed.news)
@@ -128,8 +127,4 @@ class StreamWatcher:
             for stream_id in news:
                 for turn in self._turns.get(stream_id, ()):
                     turn.call()
-            now = self._clock.monotonic_seconds()
-            if now - tidied_at >= TIDY_SECONDS:
-                tidied_at = now
-                await self._in_pool(self._feed.tidy)
             await asyncio.sleep(FEED_SECONDS)

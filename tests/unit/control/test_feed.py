@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -46,8 +48,6 @@ def test_old_entries_are_removed_and_young_ones_stay() -> None:
     written(store, clock, "old")
     clock.advance(60.0 * PERIOD_MINUTES * (KEPT_PERIODS + 1))
     written(store, clock, "young")
-    reader = FeedReader(store, clock)
-    reader.tidy()
     keys = [info.key for info in store.list_objects(f"{layout.FEED_FOLDER}/")]
     assert [layout.stream_of_feed(key) for key in keys] == ["young"]
 
@@ -90,4 +90,23 @@ def written(store: Store, clock: FakeClock, *stream_ids: str) -> None:
     writer = FeedWriter(store, clock)
     for stream_id in stream_ids:
         writer.append(stream_id)
-    writer.flush()
+    writer.flush(20)
+
+
+class HangingStore(MemoryStore):
+    """A store that never answers a put."""
+
+    def put(self, key: str, body: bytes) -> str:
+        threading.Event().wait()
+        raise AssertionError(key)
+
+
+def test_no_writer_and_no_end_of_a_process_waits_for_a_store_that_hangs() -> None:
+    """The entry is lost, as it may be; the thread is one that no process waits for."""
+    writer = FeedWriter(HangingStore(), FakeClock())
+    writer.append("orders")
+    writer.append("flights")
+    writer.flush(0.05)
+    assert writer._thread is not None
+    assert writer._thread.daemon
+    atexit.unregister(writer.flush)

@@ -11,6 +11,7 @@ import pytest
 from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.controller.upgrade.ends import finish
 from airflow_streamstate.errors import StreamNotFoundError
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.alerts import Alert, Told
 from airflow_streamstate.protocol.events import Failed, SnapshotReady
 from airflow_streamstate.protocol.heartbeat import QueryBeat
@@ -157,6 +158,28 @@ def test_an_upgrade_that_touched_nothing_is_no_event(upgraded: UpgradeStage) -> 
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     finish(tools, state, "refused", "no")
     assert reader.read() == []
+
+
+def test_a_deployment_that_was_never_recorded_hides_no_event(stage: Stage) -> None:
+    """A deploy that died early, and a prune, leave folders without a record."""
+    stage.deploy()
+    reader = Reader(stage, stage.controller.stream_events.present(STREAM))
+    stage.stopped()
+    stage.end()
+    stage.deploy("print('v2')\n")
+    stage.store.delete(layout.spec_key(STREAM, "d-0001"))
+    stage.come_to_life("d-0002", queries=("counts",))
+    stage.say(Failed, "d-0002", error="RuntimeError: no", cause="RuntimeError: no")
+    assert reader.read() == ["failed"]
+
+
+def test_a_damaged_upgrade_hides_no_event(upgraded: UpgradeStage) -> None:
+    """It is told elsewhere."""
+    reader = Reader(upgraded.stage, upgraded.stage.controller.stream_events.present(STREAM))
+    view = upgraded.begin()
+    upgraded.stage.store.put(layout.upgrade_key(STREAM, view.upgrade_id), b"no JSON")
+    upgraded.stage.say(Failed, error="RuntimeError: no", cause="RuntimeError: no")
+    assert reader.read() == ["failed"]
 
 
 def test_there_is_nothing_of_a_stream_that_is_not_there(stage: Stage) -> None:
