@@ -129,7 +129,7 @@ class Webhook:
 
     def tell(self, change: AlertChange) -> None:
         """Queue an alert; never waits. Where the queue is full, the oldest one is given up."""
-        body = json.dumps({"text": change.line, "home": self._home_uri, **change.to_json()}).encode()
+        body = json.dumps({"home": self._home_uri, **change.to_json(), "text": change.line}).encode()
         with self._change:
             self._lost += len(self._queue) == MOST_QUEUED
             self._queue.append((change.message_id, body))

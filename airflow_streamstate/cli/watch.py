@@ -162,19 +162,13 @@ def _alerting(
         waiting=lambda: () if hook is None else hook.waiting(),
     )
 
-    def settle() -> None:
-        try:
-            alert_watch.settle()
-        except StreamStateError as error:
-            complain(f"what was told last is not recorded, and may be told again: {error.message}")
-
     with ExitStack() as stack:
         if metrics_port is not None:
             server = MetricsServer(alert_watch, metrics_host, metrics_port)
             stack.callback(server.close)
             say(Line(session.clock.now(), "", "metrics", f"http://{metrics_host}:{server.port}/metrics"))
         if url is not None:
-            stack.callback(settle)
+            stack.callback(_settle, alert_watch, complain)
             hook = Webhook(url, session.clock, complain, controller.home.home.uri)
             stack.callback(hook.close, WEBHOOK_SECONDS_AT_THE_END)
         if not once:
@@ -182,6 +176,13 @@ def _alerting(
             stack.callback(rounds.end)
             rounds.begin()
         yield lambda: _has_alert(alert_watch)
+
+
+def _settle(alert_watch: AlertWatch, complain: Callable[[str], None]) -> None:
+    try:
+        alert_watch.settle()
+    except StreamStateError as error:
+        complain(f"what was told last is not recorded, and may be told again: {error.message}")
 
 
 def _has_alert(alert_watch: AlertWatch) -> bool:

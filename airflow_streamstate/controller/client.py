@@ -337,8 +337,8 @@ class Controller:
             return None, self._watching.unreadable(stream_id, error)
 
     def observed_again(self, seen: Observation, status: StreamStatus) -> tuple[Observation, StreamStatus] | None:
-        """As ``observed``, by one read at most, while the feed of the home has no news of the stream; None where that is
-        not enough.
+        """As ``observed``, by one read at most, while the feed of the home has no news of the stream; None where
+        that is not enough.
 
         Args:
             seen, status: as at the last look.

@@ -347,7 +347,8 @@ def test_a_change_is_plain_json_and_one_line(alerted: Alerted) -> None:
     alerted.look()
     found: AlertChange = alerted.changes[0]
     assert found.to_json() == {
-        "message_id": f"{found.alert.alert_id}/raised", "kind": "raised", "alert_id": found.alert.alert_id, "stream_id": STREAM, "deployment_id": "d-0001",
+        "message_id": f"{found.alert.alert_id}/raised", "kind": "raised", "alert_id": found.alert.alert_id,
+        "stream_id": STREAM, "deployment_id": "d-0001",
         "rule": "driver_dead", "subject": "", "raised_at": "2026-03-01T10:00:00.000Z",
         "at": "2026-03-01T10:00:00.000Z", "text": found.alert.text,
     }  # fmt: skip
