@@ -15,6 +15,7 @@ import runpy
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -368,7 +369,9 @@ def _info(room: Path) -> Mapping[str, Any]:
     raise SystemExit(f"{room} has no metadata of a provider")
 
 
-def _ours() -> Package:
+@cache
+def our_package() -> Package:
+    """This package, as its source is now."""
     room = ROOT / "airflow_streamstate"
     return package_of(room, runpy.run_path(str(room / "provider_info.py"))["get_provider_info"]())
 
@@ -383,7 +386,7 @@ def page() -> str:
     tiers = runpy.run_path(str(DOCS / "laws.py"))["tiers_by_test"]()
     if gone := sorted(named_tests() - set(tiers)):
         raise SystemExit(f"docs/providers.py names what is not there: {', '.join(gone)}")
-    facts, ours = json.loads(FACTS.read_text(encoding="utf-8")), _ours()
+    facts, ours = json.loads(FACTS.read_text(encoding="utf-8")), our_package()
     packages = facts["packages"]
     rows = []
     for row in ROWS:
