@@ -145,11 +145,10 @@ class AlertWatch:
             StreamStateError: the home does not answer; another process tells all of it again, some minutes later.
         """
         for stream_id, watched in list(self.streams.items()):
-            is_owed = watched.told.owed and watched.refused_version is None
             book = self._book(stream_id)
-            for _ in range(TRIES if is_owed else 0):
-                stored, _rules, problem = _read(book)
-                if stored is None or problem:
+            for _ in range(TRIES if watched.told.owed else 0):
+                stored, _rules, _problem = _read(book)
+                if stored is None or stored.version == watched.refused_version:
                     break
                 told = self._told(stored, watched)
                 left = replace(
@@ -202,8 +201,8 @@ class AlertWatch:
             watched.told = found
             self._tell_owed(stream_id, watched)
             with suppress(ConflictError):  # the next look records it
-                is_recorded = not problem and watched.refused_version is None
-                self._settle(stream_id, watched, book, stored if is_recorded else None, watched.told)
+                is_refused = stored is None or stored.version == watched.refused_version
+                self._settle(stream_id, watched, book, None if is_refused else stored, watched.told)
             return
 
     def _told(self, stored: Stored[AlertRegister] | None, watched: Watched) -> Told:
