@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from airflow_streamstate.alerts.conditions import Condition, Sight, conditions, growth, sampled
-from airflow_streamstate.protocol.alerts import Alert, AlertRules, Told
+from airflow_streamstate.protocol.alerts import Alert, AlertRules, Owed, Told
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.redaction import shortened
 
 MAX_TEXT_CHARACTERS = 500
+TELL_AGAIN_AFTER = timedelta(minutes=5)
+"""A message that is owed for so long is told by the next process that looks."""
 _OWN_FAILURES = frozenset({"upgrade_failed", "drain_failed"})
 
 
@@ -39,9 +41,15 @@ class AlertChange:
             return f"{what}: {self.alert.rule}: {self.alert.text}"
         return f"{what}: resolved: {self.alert.rule}: {self.alert.text}"
 
+    @property
+    def message_id(self) -> str:
+        """The same for each repeat of this message, by whichever process."""
+        return f"{self.alert.alert_id}/{self.kind}"
+
     def to_json(self) -> dict[str, object]:
-        """``kind alert_id stream_id deployment_id rule subject text raised_at at``."""
+        """``message_id kind alert_id stream_id deployment_id rule subject text raised_at at``."""
         return {
+            "message_id": self.message_id,
             "kind": self.kind,
             "alert_id": self.alert.alert_id,
             "stream_id": self.stream_id,
@@ -54,21 +62,35 @@ class AlertChange:
         }
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """What is to be told, and what was told afterwards."""
-
-    changes: tuple[AlertChange, ...]
-    told: Told
+def owed_change(stream_id: str, owed: Owed) -> AlertChange:
+    """The change that a message is about."""
+    return AlertChange(owed.kind, stream_id, owed.deployment_id, owed.alert, owed.at)
 
 
-def evaluate(rules: AlertRules, sight: Sight, told: Told, now: datetime, new_id: Callable[[], str]) -> Evaluation:
-    """Compare what is seen of a stream with what was told.
+def taken_over(owed: tuple[Owed, ...], by: str, now: datetime) -> tuple[Owed, ...]:
+    """The same messages, with those as its own that this process is to tell.
+
+    A process that still tries to tell one says so from time to time, so that no other one takes it over.
+    """
+
+    def taken(one: Owed) -> Owed:
+        limit = TELL_AGAIN_AFTER / 2 if one.by == by else TELL_AGAIN_AFTER
+        return replace(one, by=by, since=now) if not one.by or now - one.since >= limit else one
+
+    return tuple(map(taken, owed))
+
+
+def evaluate(
+    rules: AlertRules, sight: Sight, told: Told, now: datetime, new_id: Callable[[], str], by: str = ""
+) -> Told:
+    """Compare what is seen of a stream with what was told; what is told and owed afterwards.
 
     Args:
         told: to this audience, before.
         new_id: makes the ids of alerts.
+        by: the process that tells what is new.
     """
+    deployment_id = sight.status.deployment_id
     held = {one.key: one for one in conditions(rules, sight, told)}
     unknown: set[tuple[str, str]] = set()
     for rule, name, text in growth(rules, sight, told):
@@ -76,20 +98,20 @@ def evaluate(rules: AlertRules, sight: Sight, told: Told, now: datetime, new_id:
             unknown.add((rule, name))
         elif text:
             held[rule, name] = Condition(rule, name, text)
-    standing, changes = [], []
+    standing, owed = [], list(taken_over(told.owed, by, now))
     for alert in told.standing:
         key = alert.rule, alert.subject
         if key in held or key in unknown or _is_left(sight, alert):
             standing.append(alert)
             held.pop(key, None)
         else:
-            changes.append(AlertChange("resolved", sight.status.stream_id, sight.status.deployment_id, alert, now))
+            owed.append(Owed("resolved", alert, deployment_id, now, by, now))
     for one in held.values():
         text = shortened(one.text, (), MAX_TEXT_CHARACTERS, in_a_line=True)
         alert = Alert(new_id(), one.rule, one.subject, now, text)
         standing.append(alert)
-        changes.append(AlertChange("raised", sight.status.stream_id, sight.status.deployment_id, alert, now))
-    return Evaluation(tuple(changes), replace(_followed(rules, sight, told), standing=tuple(standing)))
+        owed.append(Owed("raised", alert, deployment_id, now, by, now))
+    return replace(_followed(rules, sight, told), standing=tuple(standing), owed=tuple(owed))
 
 
 def _is_left(sight: Sight, alert: Alert) -> bool:

@@ -1,18 +1,22 @@
 """The watch of a home for alerts: looks at every stream, records what an audience is told, and tells it.
 
-What is told is recorded first, by compare-and-swap, and only the process whose write landed tells it. So any number of
-processes may watch a home, and a restarted one repeats nothing; what the process that wrote last had not told when it
-was ended is not told again, and stands in the register.
+What is to be told is recorded first, by compare-and-swap, and only the process whose write landed tells it. That it was
+told is recorded afterwards. So any number of processes may watch a home, and a restarted one repeats nothing; what a
+process that was ended had not told, another one tells some minutes later. A message may come twice then, with the same
+id.
+
+A process that looks again and again reads the feed of the home: of a stream without news it reads one object, or none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from airflow_streamstate.alerts.conditions import Sight
-from airflow_streamstate.alerts.evaluation import AlertChange, Evaluation, evaluate
+from airflow_streamstate.alerts.evaluation import AlertChange, evaluate, owed_change
 from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.controller.client import Controller
@@ -24,7 +28,6 @@ from airflow_streamstate.errors import (
     DataError,
     HomeAwayError,
     InvalidRequestError,
-    OutcomeUnknownError,
     StoreRefusedError,
     StreamNotFoundError,
     StreamStateError,
@@ -36,8 +39,11 @@ from airflow_streamstate.protocol.redaction import shortened
 
 HOME_AWAY_SECONDS = 60.0
 """A home that has not answered for so long is alerted about."""
+WHOLE_SECONDS = 900.0
+"""How often a stream without news is looked at as a whole, since an entry of the feed may be missing."""
 TRIES = 5
 Tell = Callable[[AlertChange], None]
+Waiting = Callable[[], Collection[str]]
 
 
 @dataclass
@@ -46,14 +52,19 @@ class Watched:
 
     Attributes:
         told: what this process knows to be told; what is recorded counts before it.
-        unsure: what was written without an answer, and is told once it is known to be recorded.
+        heard: the ids of the messages that this process has told, and that the record still owes.
+        refused_version: the version of the record that this process may not replace; None where it may.
+        whole_until: the monotonic second from which the stream is looked at as a whole without news.
         downtimes: of the last upgrade that ended while this process watched.
     """
 
     sight: Sight
     looked_at: datetime
+    rules: AlertRules = field(default_factory=AlertRules)
     told: Told = field(default_factory=Told)
-    unsure: Evaluation | None = None
+    heard: set[str] = field(default_factory=set)
+    refused_version: str | None = None
+    whole_until: float = 0.0
     downtimes: tuple[Downtime, ...] = ()
 
 
@@ -65,14 +76,27 @@ class AlertWatch:
         audience: who is told: each audience is told every alert once, however many processes tell it.
         tell: gets each change.
         remembers: the process looks again and again, so that what only growth is measured by is not recorded.
+        waiting: gives the ids of the messages that ``tell`` took, and that have not arrived.
     """
 
-    def __init__(self, controller: Controller, audience: str, tell: Tell, *, remembers: bool = True) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        audience: str,
+        tell: Tell,
+        *,
+        remembers: bool = True,
+        waiting: Waiting = lambda: (),
+    ) -> None:
         self._controller = controller
         self._clock = controller.clock
         self._audience = audience
         self._tell = tell
         self._remembers = remembers
+        self._waiting = waiting
+        self._by = self._clock.new_uuid()
+        self._feed = controller.home.feed_reader() if remembers else None
+        self._news: set[str] = set()
         self._away_since: float | None = None
         self._away: Alert | None = None
         self.streams: dict[str, Watched] = {}
@@ -84,78 +108,144 @@ class AlertWatch:
             StreamStateError: the home does not answer. Looking again is right: after a minute that is an alert.
         """
         try:
-            names = self._controller.home.stream_ids()
+            names = self._controller.home.stream_ids(self.streams)
+            if self._feed is not None:
+                self._news |= self._feed.news()
             for name in sorted(set(self.streams) - set(names)):
                 del self.streams[name]
             for name in names:
                 if is_over():
                     return
-                self.look_at(name)
+                if not self._has_no_news(name):
+                    self.look_at(name)
         except StreamStateError as error:
             self._is_away(error)
             raise
         self._is_back()
 
     def look_at(self, stream_id: str) -> None:
-        """Look at one stream. Raises as ``look``."""
+        """Look at one stream as a whole. Raises as ``look``."""
         try:
             seen, status = self._controller.observed(stream_id)
         except StreamNotFoundError:
             self.streams.pop(stream_id, None)
+            self._news.discard(stream_id)
             return
-        known = self.streams.get(stream_id)
-        watched = Watched(Sight(status, seen, {}), self._clock.now())
-        if known is not None:
-            watched.told, watched.unsure, watched.downtimes = known.told, known.unsure, known.downtimes
-        self.streams[stream_id] = watched
+        watched = self.streams.setdefault(stream_id, Watched(Sight(status, seen, {}), self._clock.now()))
+        watched.looked_at = self._clock.now()
         self._evaluate(stream_id, watched, seen, status)
+        # Far apart, since a process that starts looks at all streams at once.
+        watched.whole_until = self._clock.monotonic_seconds() + WHOLE_SECONDS * (0.5 + 0.5 * self._clock.jitter())
+        self._news.discard(stream_id)
+
+    def settle(self) -> None:
+        """Record what was told since the last look, and leave what was not to the next process: at the end of this one.
+
+        Raises:
+            StreamStateError: the home does not answer; another process tells all of it again, some minutes later.
+        """
+        for stream_id, watched in list(self.streams.items()):
+            book = self._book(stream_id)
+            for _ in range(TRIES if watched.told.owed else 0):
+                stored, _rules, _problem = _read(book)
+                if stored is None or stored.version == watched.refused_version:
+                    break
+                told = self._told(stored, watched)
+                left = replace(
+                    told, owed=tuple(replace(one, by="") if one.by == self._by else one for one in told.owed)
+                )
+                with suppress(ConflictError):
+                    self._settle(stream_id, watched, book, stored, left)
+                    break
+
+    def _has_no_news(self, stream_id: str) -> bool:
+        """Whether a stream is as it was: by one read at most, and only where the feed does not name it."""
+        watched = self.streams.get(stream_id)
+        if watched is None or watched.sight.seen is None or watched.told.owed or stream_id in self._news:
+            return False
+        if self._clock.monotonic_seconds() >= watched.whole_until:
+            return False
+        found = self._controller.observed_again(watched.sight.seen, watched.sight.status)
+        if found is None:
+            return False
+        sight = Sight(found[1], found[0], watched.sight.failed_upgrade)
+        told = evaluate(watched.rules, sight, watched.told, self._clock.now(), self._clock.new_uuid)
+        if self._is_news(watched.told, told):
+            return False
+        watched.sight, watched.told, watched.looked_at = sight, told, self._clock.now()
+        return True
+
+    def _book(self, stream_id: str) -> AlertBook:
+        return AlertBook(self._controller.home.control(stream_id), self._controller.requested_by)
 
     def _evaluate(self, stream_id: str, watched: Watched, seen: Observation | None, status: StreamStatus) -> None:
-        book = AlertBook(self._controller.home.control(stream_id), self._controller.requested_by)
+        book = self._book(stream_id)
         for _ in range(TRIES):
-            stored, rules, problem = _read(book)
+            stored, watched.rules, problem = _read(book)
             told = self._told(stored, watched)
-            if watched.unsure is not None and _is_recorded(watched.unsure, told):
-                self._tell_all(watched.unsure)
-            watched.unsure = None
             watched.sight = Sight(status, seen, self._failed_upgrade(watched, seen, status, told))
-            found = evaluate(rules, watched.sight, told, self._clock.now(), self._clock.new_uuid)
-            if problem or not self._is_news(told, found):
-                watched.told = found.told
-                self._tell_all(found)
-                return
-            try:
-                book.record(stored, self._audience, found.told)
-            except ConflictError:
-                continue
-            except OutcomeUnknownError:
-                watched.unsure = found
-                raise
-            except (StoreRefusedError, HomeAwayError):
-                if not self._controller.home.is_there():
-                    raise
-                # No right to write: this process alone remembers what it has told.
-            watched.told = found.told
-            self._tell_all(found)
+            now = self._clock.now()
+            found = evaluate(watched.rules, watched.sight, told, now, self._clock.new_uuid, self._by)
+            if not problem and self._is_news(told, found):
+                version = "" if stored is None else stored.version
+                try:
+                    stored = book.record(stored, self._audience, found)
+                    watched.refused_version = None
+                except ConflictError:
+                    continue
+                except (StoreRefusedError, HomeAwayError):
+                    if not self._controller.home.is_there():
+                        raise
+                    # No right to write: this process alone remembers what it has told.
+                    watched.refused_version = version
+            watched.told = found
+            self._tell_owed(stream_id, watched)
+            with suppress(ConflictError):  # the next look records it
+                is_refused = stored is None or stored.version == watched.refused_version
+                self._settle(stream_id, watched, book, None if is_refused else stored, watched.told)
             return
 
     def _told(self, stored: Stored[AlertRegister] | None, watched: Watched) -> Told:
         """What was told, by the register; growth is measured by what this process remembers, too."""
         recorded = None if stored is None else stored.value.audiences.get(self._audience)
-        if recorded is None:
+        if recorded is None or stored is None or stored.version == watched.refused_version:
             return watched.told
         if not self._remembers or recorded.deployment_id != watched.told.deployment_id:
             return recorded
         return replace(recorded, lag_samples=watched.told.lag_samples, state_samples=watched.told.state_samples)
 
-    def _is_news(self, told: Told, found: Evaluation) -> bool:
-        if found.changes or not self._remembers:
-            return found.told != told
-        return replace(told, lag_samples={}, state_samples={}) != replace(found.told, lag_samples={}, state_samples={})
+    def _is_news(self, told: Told, found: Told) -> bool:
+        if not self._remembers:
+            return found != told
+        return replace(told, lag_samples={}, state_samples={}) != replace(found, lag_samples={}, state_samples={})
 
-    def _tell_all(self, found: Evaluation) -> None:
-        for change in found.changes:
-            self._tell(change)
+    def _tell_owed(self, stream_id: str, watched: Watched) -> None:
+        """Tell what this process is to tell."""
+        for owed in watched.told.owed:
+            change = owed_change(stream_id, owed)
+            if owed.by == self._by and change.message_id not in watched.heard:
+                self._tell(change)
+                watched.heard.add(change.message_id)
+
+    def _settle(
+        self, stream_id: str, watched: Watched, book: AlertBook, stored: Stored[AlertRegister] | None, told: Told
+    ) -> None:
+        """Record that what has arrived was told.
+
+        Args:
+            stored: the register; None where this process alone remembers.
+
+        Raises:
+            ConflictError: another writer was first.
+        """
+        waiting = self._waiting()
+        ids = {one: owed_change(stream_id, one).message_id for one in told.owed}
+        left = tuple(one for one, name in ids.items() if name not in watched.heard or name in waiting)
+        found = replace(told, owed=left)
+        if stored is not None and left != stored.value.audiences.get(self._audience, Told()).owed:
+            book.record(stored, self._audience, found)
+        watched.told = found
+        watched.heard.intersection_update(ids[one] for one in left)
 
     def _failed_upgrade(
         self, watched: Watched, seen: Observation | None, status: StreamStatus, told: Told
@@ -204,11 +294,6 @@ def _read(book: AlertBook) -> tuple[Stored[AlertRegister] | None, AlertRules, st
     except DataError as error:
         return None, AlertRules(), error.message
     return stored, AlertRules() if stored is None else stored.value.rules, ""
-
-
-def _is_recorded(found: Evaluation, told: Told) -> bool:
-    """Whether a write without an answer has landed: the ids of its alerts are its own."""
-    return found.told.standing == told.standing
 
 
 def _why_failed(view: UpgradeView) -> str:

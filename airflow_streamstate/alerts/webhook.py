@@ -119,7 +119,8 @@ class Webhook:
         self._home_uri = home_uri
         self._timeout_seconds = timeout_seconds
         self._opener = urllib.request.build_opener(_NoRedirects)
-        self._queue: deque[bytes] = deque(maxlen=MOST_QUEUED)
+        self._queue: deque[tuple[str, bytes]] = deque(maxlen=MOST_QUEUED)
+        self._unsent: tuple[str, ...] = ()
         self._change = threading.Condition()
         self._is_over = False
         self._lost = 0
@@ -128,11 +129,16 @@ class Webhook:
 
     def tell(self, change: AlertChange) -> None:
         """Queue an alert; never waits. Where the queue is full, the oldest one is given up."""
-        body = json.dumps({"text": change.line, "home": self._home_uri, **change.to_json()}).encode()
+        body = json.dumps({"home": self._home_uri, **change.to_json(), "text": change.line}).encode()
         with self._change:
             self._lost += len(self._queue) == MOST_QUEUED
-            self._queue.append(body)
+            self._queue.append((change.message_id, body))
             self._change.notify()
+
+    def waiting(self) -> frozenset[str]:
+        """The ids of the messages that were not sent, and that were not given up."""
+        with self._change:
+            return frozenset((*self._unsent, *(message_id for message_id, _ in self._queue)))
 
     def close(self, seconds: float) -> int:
         """Send what is queued for so long at most, and end; how many alerts were not sent."""
@@ -142,6 +148,7 @@ class Webhook:
         self._thread.join(seconds)
         with self._change:
             left, self._lost = len(self._queue) + self._lost, 0
+            self._unsent = tuple(message_id for message_id, _ in self._queue)
             self._queue.clear()
         if left:
             self._say(f"{left} alerts were not sent to {self._url}")
@@ -154,15 +161,15 @@ class Webhook:
                 self._change.wait_for(lambda: self._queue or self._is_over)
                 if not self._queue:
                     return
-                body = self._queue[0]
-            outcome, why = self._post(body)
+                first = self._queue[0]
+            outcome, why = self._post(first[1])
             if outcome != "sent" and why != told:
                 self._say(f"the webhook {self._url} has not taken an alert: {why}")
             told = "" if outcome == "sent" else why
             with self._change:
                 if outcome != "failed":
                     pause_seconds = 1.0
-                    if self._queue and self._queue[0] is body:  # else it was given up meanwhile
+                    if self._queue and self._queue[0] is first:  # else it was given up meanwhile
                         self._queue.popleft()
                     continue
                 if self._is_over and pause_seconds > 1.0:

@@ -15,9 +15,9 @@ from airflow_streamstate.cli import render
 from airflow_streamstate.cli.options import (
     Ordering,
     OrderVerb,
-    Seconds,
     allow_new_query_option,
     code_options,
+    deadline_option,
     label_option,
     launcher_options,
     master_option,
@@ -45,14 +45,8 @@ from airflow_streamstate.controller.observe.views import DeploymentView
 )
 @option("--app", "application", metavar="PATH", help="The PySpark script that continues it, unmodified.")
 @option("--stopped", "is_stopped", is_flag=True, help="State that nothing runs on these checkpoints.")
-@option(
-    "--deadline",
-    "deadline_seconds",
-    type=Seconds(1.0),
-    default=DEADLINE_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="By when a running query must reach its barrier. An idle one does not; then nothing has changed.",
+@deadline_option(
+    DEADLINE_SECONDS, "By when a running query must reach its barrier. An idle one does not; then nothing has changed."
 )
 @option("--give-up", is_flag=True, help="Remove the barriers, so that the query can be started again as it was.")
 @master_option

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from airflow_streamstate.cli.exits import DONE, status_of_applied, status_of_findings
-from airflow_streamstate.cli.options import Seconds, Verb, option, pass_session, stream_argument
+from airflow_streamstate.cli.options import Seconds, Verb, deadline_option, option, pass_session, stream_argument
 from airflow_streamstate.cli.render import plain_table, shown
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.declarations.applying import Applied, Applying, ApplyTerms
@@ -70,15 +70,7 @@ def schema() -> dict[str, Any]:
 @click.command(cls=Verb)
 @paths_argument
 @option("--plan/--no-plan", "plans", default=True, help="Rehearse each changed version, as `plan` does.")
-@option(
-    "--deadline",
-    "deadline_seconds",
-    type=Seconds(1.0),
-    default=DEADLINE_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="Seconds until a rehearsal is ended.",
-)
+@deadline_option(DEADLINE_SECONDS, "Seconds until a rehearsal is ended.")
 @pass_session
 def diff(session: ShellSession, /, paths: tuple[Path, ...], plans: bool, deadline_seconds: float) -> int:
     """Show what `apply` with the same files would do: new, changed, unchanged, no longer declared.

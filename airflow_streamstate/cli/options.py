@@ -370,6 +370,21 @@ expires_in_option = option(
     heading=_ORDER,
     help="The driver ignores an order that it reads later than this.",
 )
+
+
+def deadline_option(default_seconds: float, help: str) -> Callable[[Callback], Callback]:
+    """By when a driver that is started for this verb alone has done its work."""
+    return option(
+        "--deadline",
+        "deadline_seconds",
+        type=Seconds(1.0),
+        default=default_seconds,
+        show_default=True,
+        metavar="SECONDS",
+        help=help,
+    )
+
+
 deployment_option = option("--deployment", "deployment_id", metavar="ID", help="The current deployment by default.")
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from airflow_streamstate.cli.changes import change_of, change_options, names_anything, rehearsed_options
 from airflow_streamstate.cli.exits import DONE, status_of_rehearsal
-from airflow_streamstate.cli.options import Ordering, OrderVerb, Seconds, option, pass_session, stream_argument
+from airflow_streamstate.cli.options import Ordering, OrderVerb, deadline_option, option, pass_session, stream_argument
 from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.replay import print_versions, watched_by
 from airflow_streamstate.cli.session import ShellSession
@@ -181,15 +181,7 @@ def rewritten_words(table: RewrittenTable) -> str:
     help="Exit status 1 unless each replayed batch has the same rows in both versions.",
 )
 @option("--markdown", "as_markdown", is_flag=True, help="Print the report as Markdown, for a pull request.")
-@option(
-    "--deadline",
-    "deadline_seconds",
-    type=Seconds(1.0),
-    default=DEADLINE_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="Seconds until the rehearsal is ended, and each of the two runs of a replay.",
-)
+@deadline_option(DEADLINE_SECONDS, "Seconds until the rehearsal is ended, and each of the two runs of a replay.")
 @pass_session
 def plan(
     session: ShellSession,

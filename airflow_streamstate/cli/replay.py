@@ -14,9 +14,9 @@ from rich.console import Console
 from airflow_streamstate.cli.debugger import TerminalDebugger
 from airflow_streamstate.cli.exits import status_of_replay
 from airflow_streamstate.cli.options import (
-    Seconds,
     Verb,
     code_options,
+    deadline_option,
     deployment_option,
     is_given,
     option,
@@ -212,15 +212,7 @@ def _text(console: Console, title: str, text: str) -> None:
     help="Spark's master for this driver; where it is no local one, its executors must see the folder.",
 )
 @code_options
-@option(
-    "--deadline",
-    "deadline_seconds",
-    type=Seconds(1.0),
-    default=DEADLINE_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="Seconds until the replay is ended; a day with --pdb, which takes none.",
-)
+@deadline_option(DEADLINE_SECONDS, "Seconds until the replay is ended; a day with --pdb, which takes none.")
 @script_arguments
 @pass_session
 def replay(

@@ -10,7 +10,15 @@ import click
 from rich.console import Console
 
 from airflow_streamstate.cli.exits import status_of_findings
-from airflow_streamstate.cli.options import Seconds, Verb, conf_option, option, options, pass_session, stream_argument
+from airflow_streamstate.cli.options import (
+    Verb,
+    conf_option,
+    deadline_option,
+    option,
+    options,
+    pass_session,
+    stream_argument,
+)
 from airflow_streamstate.cli.render import age, plain_table, shown
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.start import split
@@ -154,10 +162,7 @@ reader_driver_options = options(
         "--packages", multiple=True, metavar="COORDINATES",
         help="Maven packages in addition to the deployment's, with commas or repeated.",
     ),
-    option(
-        "--deadline", "deadline_seconds", type=Seconds(1.0), default=DEADLINE_SECONDS, show_default=True,
-        metavar="SECONDS", help="Seconds until the driver is ended.",
-    ),
+    deadline_option(DEADLINE_SECONDS, "Seconds until the driver is ended."),
 )  # fmt: skip
 _reader_options = options(
     option("--query", "query_name", metavar="NAME", help="Only this query."),

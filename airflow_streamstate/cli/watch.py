@@ -23,6 +23,7 @@ from airflow_streamstate.cli.options import (
     stream_argument,
 )
 from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.codec import fields_json, format_time
 from airflow_streamstate.protocol.redaction import printable
 
@@ -152,14 +153,22 @@ def _alerting(
 
     controller = session.controller()
     url = WebhookUrl.of(webhook) if webhook else None
-    alert_watch = AlertWatch(controller, AUDIENCE if is_heard else UNHEARD, tell, remembers=not once)
     hook: Webhook | None = None
+    alert_watch = AlertWatch(
+        controller,
+        AUDIENCE if is_heard else UNHEARD,
+        tell,
+        remembers=not once,
+        waiting=lambda: () if hook is None else hook.waiting(),
+    )
+
     with ExitStack() as stack:
         if metrics_port is not None:
             server = MetricsServer(alert_watch, metrics_host, metrics_port)
             stack.callback(server.close)
             say(Line(session.clock.now(), "", "metrics", f"http://{metrics_host}:{server.port}/metrics"))
         if url is not None:
+            stack.callback(_settle, alert_watch, complain)
             hook = Webhook(url, session.clock, complain, controller.home.home.uri)
             stack.callback(hook.close, WEBHOOK_SECONDS_AT_THE_END)
         if not once:
@@ -167,6 +176,13 @@ def _alerting(
             stack.callback(rounds.end)
             rounds.begin()
         yield lambda: _has_alert(alert_watch)
+
+
+def _settle(alert_watch: AlertWatch, complain: Callable[[str], None]) -> None:
+    try:
+        alert_watch.settle()
+    except StreamStateError as error:
+        complain(f"what was told last is not recorded, and may be told again: {error.message}")
 
 
 def _has_alert(alert_watch: AlertWatch) -> bool:

@@ -45,11 +45,14 @@ class AlertBook:
         """
         return self._register.update(lambda one: replace(one, rules=one.rules.changed(given))).value.rules
 
-    def record(self, stored: Stored[AlertRegister] | None, audience: str, told: Told) -> None:
-        """Record what an audience is told now; afterwards the caller tells it.
+    def record(self, stored: Stored[AlertRegister] | None, audience: str, told: Told) -> Stored[AlertRegister]:
+        """Record what an audience is told, and what is owed to it; afterwards the caller tells that.
 
         Args:
             stored: the register that this was decided on; None where there was none.
+
+        Returns:
+            The register with it.
 
         Raises:
             ConflictError: another writer was first: read again, and decide again.
@@ -60,9 +63,8 @@ class AlertBook:
             return replace(one, audiences={**one.audiences, audience: told})
 
         if stored is None:
-            self._register.create(edit(replace(self._empty(), write_id=self._control.clock.new_uuid())))
-        else:
-            self._register.update(edit, since=stored)
+            return self._register.create(edit(replace(self._empty(), write_id=self._control.clock.new_uuid())))
+        return self._register.update(edit, since=stored)
 
     def _empty(self) -> AlertRegister:
         now = self._control.clock.now()

@@ -336,6 +336,16 @@ class Controller:
         except DataError as error:
             return None, self._watching.unreadable(stream_id, error)
 
+    def observed_again(self, seen: Observation, status: StreamStatus) -> tuple[Observation, StreamStatus] | None:
+        """As ``observed``, by one read at most, while the feed of the home has no news of the stream; None where
+        that is not enough.
+
+        Args:
+            seen, status: as at the last look.
+        """
+        again = self._observer.look_again(seen)
+        return None if again is None else (again, self._watching.status_again(again, status, seen.observed_at))
+
     def events(self, stream_id: str, deployment_id: str | None = None) -> list[NumberedEvent]:
         """The events of a deployment, oldest first, secrets hidden. Raises as ``status``."""
         seen = self._observer.observe(stream_id, deployment_id)

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -79,7 +79,13 @@ class Home:
 
     @classmethod
     def of(
-        cls, home: Store, checkpoints: Store, folder: Path, clock: Clock, open_place: OpenPlace | None = None
+        cls,
+        home: Store,
+        checkpoints: Store,
+        folder: Path,
+        clock: Clock,
+        open_place: OpenPlace | None = None,
+        feed: FeedWriter | None = None,
     ) -> Home:
         """A home over open stores.
 
@@ -88,6 +94,7 @@ class Home:
             checkpoints: the store of checkpoints and of the data of snapshots.
             folder: the folder of this machine for launches.
             open_place: opens other stores of snapshots; None: as ``Home`` does.
+            feed: where its writers tell what is new; None for nowhere.
         """
         made = cls.__new__(cls)
         made.config = HomeConfig(home_uri=home.uri, checkpoints_uri=checkpoints.uri)
@@ -95,7 +102,7 @@ class Home:
         made.home = home
         made.presence = HomePresence(home, clock)
         made._memory = Memory()
-        made._feed = None
+        made._feed = feed
         made._checkpoints = checkpoints
         made._places = None if open_place is None else SnapshotPlaces(checkpoints, open_place, clock)
         made._is_for_spark = True
@@ -223,9 +230,17 @@ class Home:
         """Give a home of an earlier release the record by which drivers know it. Raises as ``HomePresence.need``."""
         self.presence.complete("")
 
-    def stream_ids(self) -> list[str]:
-        """The streams of this home, sorted. Raises HomeNotFoundError, HomeAwayError."""
-        names = [name for name in self.home.list_folders("") if is_stream_id(name) and self._is_stream(name)]
+    def stream_ids(self, known: Collection[str] = ()) -> list[str]:
+        """The streams of this home, sorted.
+
+        Args:
+            known: streams of before; while their folders are there, nothing is read of them.
+
+        Raises:
+            HomeNotFoundError, HomeAwayError: there is no home.
+        """
+        folders = [name for name in self.home.list_folders("") if is_stream_id(name)]
+        names = [name for name in folders if name in known or self._is_stream(name)]
         if not names:
             self.presence.need()
         return names

@@ -22,6 +22,7 @@ from airflow_streamstate.hooks.rendered import (
 )
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import request_id_of
+from airflow_streamstate.operators.changing import ChangingOperator
 from airflow_streamstate.operators.launching import LaunchingOperator
 from airflow_streamstate.operators.masking import MasksSecrets
 from airflow_streamstate.protocol.records import ON_QUERY_FAILURE
@@ -135,21 +136,10 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         "pod_template",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
-        "arguments": "json",
-        "conf": "json",
-        "environment": "json",
-        "py_files": "json",
-        "modules": "json",
-        "files": "json",
-        "packages": "json",
-        "jars": "json",
-        "allow_new_queries": "json",
-        "accept_lost_input": "json",
-        "launcher_options": "json",
+        **ChangingOperator.template_fields_renderers,
         "offsets": "json",
         "accept_repeated_input": "json",
         "restart_policy": "json",
-        "pod_template": "yaml",
     }
 
     def __init__(

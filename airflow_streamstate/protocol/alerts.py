@@ -138,6 +138,24 @@ class GrowthSample:
 
 
 @dataclass(frozen=True)
+class Owed:
+    """A message about an alert that is decided, and not known to be told.
+
+    Attributes:
+        at: when the alert was seen to be raised or resolved.
+        by: the process that tells it; "" for the next one that looks.
+        since: since when that process does: another one takes over what is owed for too long.
+    """
+
+    kind: Literal["raised", "resolved"]
+    alert: Alert
+    deployment_id: str
+    at: datetime
+    by: str
+    since: datetime
+
+
+@dataclass(frozen=True)
 class Told:
     """What one audience was told of a stream, and what the next evaluation compares with.
 
@@ -146,6 +164,7 @@ class Told:
         upgrade_id: the upgrade that was under way then; "" for none.
         failed_upgrade_id: the last upgrade that did not end as asked, while its stream stays as it left it.
         standing: the alerts that stand.
+        owed: what is still to be told of them, and of those that were resolved, oldest first.
         lag_samples, state_samples: per query, the older and the newer sample of each rule about growth.
     """
 
@@ -154,6 +173,7 @@ class Told:
     upgrade_id: str = ""
     failed_upgrade_id: str = ""
     standing: tuple[Alert, ...] = ()
+    owed: tuple[Owed, ...] = ()
     lag_samples: Mapping[str, tuple[GrowthSample, ...]] = field(default_factory=dict)
     state_samples: Mapping[str, tuple[GrowthSample, ...]] = field(default_factory=dict)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +23,9 @@ from support.built_plans import plan
 from support.event_hours import succeeds
 from support.scripted_rehearsal import keep_plan
 from support.scripted_stream import QUERY
+from support.webhook_receiver import Receiver, receiving
 
+pytest.importorskip("openlineage.client", reason="`tox -e openlineage` has the provider of OpenLineage")
 pytestmark = [pytest.mark.named]
 PLAN = plan(
     sources=(PlannedSource("kafka", "kafka", "", {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}),)
@@ -102,6 +105,12 @@ def test_before_its_plan_is_recorded_a_version_has_the_datasets_of_the_one_befor
     assert told(home, "d-0002")[0]["inputs"] == told(home)[0]["inputs"] != []
 
 
+def task_instance() -> SimpleNamespace:
+    """What the provider's listener has of a task that has ended."""
+    dag_run = SimpleNamespace(logical_date=None, run_after=datetime(2026, 3, 1, tzinfo=UTC), clear_number=0)
+    return SimpleNamespace(dag_id="dag", run_id="manual__1", task_id="task", dag_run=dag_run)
+
+
 @pytest.mark.parametrize("kind", [DeployStreamOperator, StopStreamOperator, UpgradeStreamOperator])
 def test_airflows_provider_takes_what_an_operator_tells(
     home: NamedHome, kind: type[Any], monkeypatch: pytest.MonkeyPatch
@@ -118,9 +127,70 @@ def test_airflows_provider_takes_what_an_operator_tells(
     stream = home.stream()
     stream.deploy().runs()
     keep_plan(stream.control, "d-0001", QUERY, PLAN)
-    dag_run = SimpleNamespace(logical_date=None, run_after=datetime(2026, 3, 1, tzinfo=UTC), clear_number=0)
-    ti = SimpleNamespace(dag_id="dag", run_id="manual__1", task_id="task", dag_run=dag_run)
-    found = DefaultExtractor(task).extract_on_complete(ti)
+    found = DefaultExtractor(task).extract_on_complete(task_instance())
     assert [each.namespace for each in found.inputs] == ["kafka://broker:9092"]
     assert [each.namespace for each in found.outputs] == ["file"]
     assert [event.eventType.value for event in sent] == ["START", "RUNNING"]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    """A server of lineage on loopback, to which the provider sends by its own HTTP transport."""
+    from airflow.providers.openlineage.plugins.listener import get_openlineage_listener
+
+    with receiving() as receiver:
+        address = receiver.url.partition("/T000")[0]
+        transport = {"type": "http", "url": address, "endpoint": "api/v1/lineage", "timeout": 5, "retry": {"total": 1}}
+        monkeypatch.setenv("AIRFLOW__OPENLINEAGE__TRANSPORT", json.dumps(transport))
+        get_openlineage_listener.cache_clear()
+        yield receiver
+    get_openlineage_listener.cache_clear()
+
+
+def end_task(task: Any) -> Any:
+    """What the provider does at the end of a task."""
+    from airflow.providers.openlineage.extractors.base import DefaultExtractor
+
+    return DefaultExtractor(task).extract_on_complete(task_instance())
+
+
+def test_the_events_arrive_by_http_and_say_the_same_each_time(home: NamedHome, server: Receiver) -> None:
+    """By the provider's listener, adapter and transport; a second task sends the same events of a run again."""
+    stream = home.stream()
+    first = stream.deploy().runs()
+    keep_plan(stream.control, "d-0001", QUERY, PLAN)
+    end_task(DeployStreamOperator(task_id="task", stream_id="flights", application="/srv/job.py"))
+    assert [(one["eventType"], one["job"]["name"]) for one in server.got] == [
+        ("START", "flights"), ("RUNNING", "flights"),
+    ]  # fmt: skip
+    assert {one["path"] for one in server.headers} == {"/api/v1/lineage"}
+    first.stopped()
+    end_task(StopStreamOperator(task_id="task", stream_id="flights"))
+    assert [one["eventType"] for one in server.got[2:]] == ["START", "RUNNING", "COMPLETE"]
+    assert server.got[2:4] == server.got[:2]
+    for event in server.got:
+        is_event_of_openlineage(event)
+
+
+def is_event_of_openlineage(event: Any) -> None:
+    """What OpenLineage's schema requires of an event of a run, of its datasets and of each facet."""
+    assert datetime.fromisoformat(event["eventTime"]).tzinfo is not None
+    assert event["schemaURL"].startswith("https://openlineage.io/spec/")
+    assert event["producer"] == openlineage.PRODUCER
+    assert uuid.UUID(event["run"]["runId"])
+    places = [event["run"], event["job"], *event["inputs"], *event["outputs"]]
+    assert all(one["namespace"] and one["name"] for one in places[1:])
+    for facet in (facet for one in places for facet in one.get("facets", {}).values()):
+        assert facet["_producer"]
+        assert facet["_schemaURL"].startswith("http")
+
+
+def test_a_server_of_lineage_that_refuses_fails_no_task(home: NamedHome, server: Receiver) -> None:
+    """The datasets of the task are told all the same."""
+    stream = home.stream()
+    stream.deploy().runs()
+    keep_plan(stream.control, "d-0001", QUERY, PLAN)
+    server.statuses = [500] * 20
+    found = end_task(DeployStreamOperator(task_id="task", stream_id="flights", application="/srv/job.py"))
+    assert [each.namespace for each in found.inputs] == ["kafka://broker:9092"]
+    assert server.got == []

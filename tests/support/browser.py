@@ -16,7 +16,7 @@ WAIT_MILLIS = 60_000
 @contextmanager
 def chromium() -> Iterator[Any]:
     """The browser; skips where it or Playwright is not installed. It has ended afterwards."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="`pip install playwright` drives the browser")
+    playwright = pytest.importorskip("playwright.sync_api", reason="`tox -e page` has Playwright")
     path = shutil.which("chromium")
     if path is None:
         pytest.skip("there is no chromium on this machine (`apt-get install chromium`)")

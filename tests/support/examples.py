@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from airflow_streamstate.plan.model import RecordedPlan
 from airflow_streamstate.protocol.adoptions import Adoption
-from airflow_streamstate.protocol.alerts import Alert, AlertRegister, AlertRules, GrowthSample, Told
+from airflow_streamstate.protocol.alerts import Alert, AlertRegister, AlertRules, GrowthSample, Owed, Told
 from airflow_streamstate.protocol.codec import Message, to_json
 from airflow_streamstate.protocol.commands import (
     CancelRequest,
@@ -335,6 +335,12 @@ EXAMPLES: tuple[Message, ...] = (
             "watch": Told(
                 "d-0003", 2, "u-0b8e3c525f0e", "u-1c2d3e4f5a6b",
                 (Alert(LEASE_ID, "lag", "counts per minute", AT, "query counts per minute is 1,200,000 rows behind"),),
+                (
+                    Owed(
+                        "resolved", Alert(WRITE_ID, "gave_up", "", AT, "it is not restarted any more: 3 failures"),
+                        "d-0002", LATER, LEASE_ID, LATER,
+                    ),
+                ),
                 {"counts per minute": (GrowthSample(AT, {"rows": 44_500}, 1200, 1000.5),)},
                 {"counts per minute": (GrowthSample(LATER, {"rows": 44_600}, 1300, 990.5),)},
             )

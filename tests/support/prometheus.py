@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 import subprocess
-import tempfile
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -14,45 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from support.go_program import cache_folder
+from support.debian import find_or_unpack
 from support.launches import wait_until
 from support.loopback import free_port
-
-_SECONDS = 300
 
 
 def prometheus_program() -> Path | None:
     """The program; None where it is neither installed nor to be had."""
     installed = shutil.which("prometheus")
-    if installed is not None:
-        return Path(installed)
-    folder = cache_folder() / "prometheus"
-    program = folder / "root" / "usr" / "bin" / "prometheus"
-    if program.is_file():
-        return program
-    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        return None
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return program if program.is_file() or _unpack(folder) else None
-
-
-def _unpack(folder: Path) -> bool:
-    with tempfile.TemporaryDirectory(dir=folder) as made:
-        work = Path(made)
-        if _run(["apt-get", "download", "prometheus"], work) != 0:
-            _run(["apt-get", "update"], work)  # a fresh machine has no lists
-            if _run(["apt-get", "download", "prometheus"], work) != 0:
-                return False
-        for package in work.glob("*.deb"):
-            subprocess.run(["dpkg-deb", "-x", str(package), str(work / "root")], check=True, timeout=_SECONDS)
-        (work / "root").replace(folder / "root")
-    return True
-
-
-def _run(command: list[str], folder: Path) -> int:
-    return subprocess.run(command, cwd=folder, check=False, capture_output=True, timeout=_SECONDS).returncode
+    return Path(installed) if installed is not None else find_or_unpack("usr/bin/prometheus", "prometheus")
 
 
 class Prometheus:

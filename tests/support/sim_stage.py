@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 from airflow_streamstate.checkpoint.entries import drain_entry, format_offset_entry, stop_entry
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.control.feed import FeedWriter
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
@@ -150,6 +151,7 @@ class Stage:
 
     Attributes:
         identities: what the sources of every query are, as drivers and snapshots tell from now on.
+        feed: where writers tell what is new; None for nowhere.
     """
 
     folder: Path
@@ -157,11 +159,12 @@ class Stage:
     clock: FakeClock = field(default_factory=FakeClock)
     home_store: Store | None = None
     identities: tuple[SourceIdentity, ...] = ()
+    feed: FeedWriter | None = None
 
     def __post_init__(self) -> None:
         self.launcher = StillLauncher(self.clock)
         self.launchers = Launchers.of(self.launcher, self.clock)
-        self.home = Home.of(self.home_store or self.store, self.store, self.folder, self.clock)
+        self.home = Home.of(self.home_store or self.store, self.store, self.folder, self.clock, feed=self.feed)
         self.controller = Controller(self.home, self.launcher, self.clock, "tests")
 
     def another_controller(self, requested_by: str = "another") -> Controller:

@@ -6,7 +6,6 @@ folder for its unprivileged part: it gets them in a mount namespace of its own.
 
 from __future__ import annotations
 
-import fcntl
 import getpass
 import os
 import pwd
@@ -15,13 +14,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
+from support.debian import find_or_unpack
 from support.go_program import cache_folder
 from support.launches import wait_until
 from support.loopback import free_port
@@ -52,36 +51,7 @@ def missing() -> str:
 def sshd_program() -> Path | None:
     """The installed ``sshd``, else the unpacked one; None if there is neither."""
     installed = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
-    if installed is not None:
-        return Path(installed)
-    folder = cache_folder() / "sshd"
-    program = folder / "root" / "usr" / "sbin" / "sshd"
-    if program.is_file():
-        return program
-    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        return None
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return program if program.is_file() or _unpack(folder) else None
-
-
-def _unpack(folder: Path) -> bool:
-    with tempfile.TemporaryDirectory(dir=folder) as made:
-        work = Path(made)
-        download = ["apt-get", "download", *PACKAGES]
-        if _run(download, work) != 0:
-            _run(["apt-get", "update"], work)  # a fresh machine has no lists
-            if _run(download, work) != 0:
-                return False
-        for package in work.glob("*.deb"):
-            subprocess.run(["dpkg-deb", "-x", str(package), str(work / "root")], check=True, timeout=_SECONDS)
-        (work / "root").replace(folder / "root")
-    return True
-
-
-def _run(command: list[str], folder: Path) -> int:
-    return subprocess.run(command, cwd=folder, check=False, capture_output=True, timeout=_SECONDS).returncode
+    return Path(installed) if installed is not None else find_or_unpack("usr/sbin/sshd", *PACKAGES)
 
 
 class Sshd:

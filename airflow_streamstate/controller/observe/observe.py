@@ -14,6 +14,7 @@ from airflow_streamstate.controller.drivers.places import launch_place
 from airflow_streamstate.controller.drivers.warm import awaits_handover, handle_of
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.observation import (
+    ENDED,
     FENCED_STATUS,
     Observation,
     with_believed_end,
@@ -130,6 +131,26 @@ class Observer:
             observed_at=self._clock.now(),
         )
         return with_believed_end(seen, self._silent_seconds(seen))
+
+    def look_again(self, seen: Observation) -> Observation | None:
+        """What was seen before, with what changes without a word in the feed of the home: the launcher's answer and the
+        heartbeat, of a driver that may work. None where that is not enough.
+
+        Costs one read of the home, none for a deployment that has ended. Raises UnavailableError.
+        """
+        if seen.state in ENDED:
+            return replace(seen, observed_at=self._clock.now())
+        if seen.handle is None or seen.claim is None:
+            return None
+        status = self.status(seen.handle)
+        again = replace(
+            seen,
+            launch_status=status,
+            heartbeat=self._home.control(seen.stream_id).heartbeat(seen.deployment_id),
+            observed_at=self._clock.now(),
+        )
+        again = with_believed_end(again, self._silent_seconds(again))
+        return again if again.state == seen.state else None
 
     def _silent_seconds(self, seen: Observation) -> float:
         """For how long this process has seen no new sign of life of a driver whose end is only reported."""

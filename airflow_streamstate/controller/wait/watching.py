@@ -224,6 +224,23 @@ class Watching:
             remarks=_remarks(seen),
         )
 
+    def status_again(self, seen: Observation, before: StreamStatus, before_at: datetime) -> StreamStatus:
+        """The status of what ``Observer.look_again`` saw; reads nothing.
+
+        Args:
+            before: the status at the look before, and when that was.
+        """
+        now, age = self._clock.now(), before.snapshot_age_seconds
+        beat = seen.heartbeat if seen.heartbeat is not None and seen.heartbeat.attempt == seen.attempt else None
+        return dataclasses.replace(
+            before,
+            why=redacted(seen, seen.why),
+            queries=_queries(seen, seen.state, now),
+            heartbeat_age_seconds=None if beat is None else _age(now, beat.at),
+            snapshot_age_seconds=None if age is None else age + _age(now, before_at),
+            driver=self._place_of(seen),
+        )
+
     def _place_of(self, seen: Observation) -> str:
         """Where the driver runs, and why its cluster does not tell whether it does; "" for this machine."""
         if seen.handle is None or seen.handle.launcher == LOCAL:

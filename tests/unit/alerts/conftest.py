@@ -10,7 +10,11 @@ import pytest
 from airflow_streamstate.alerts.evaluation import AlertChange
 from airflow_streamstate.alerts.watch import AlertWatch
 from airflow_streamstate.control.alerts import AlertBook
+from airflow_streamstate.control.feed import FeedWriter
+from airflow_streamstate.protocol.alerts import Told
 from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
+from airflow_streamstate.store.memory import MemoryStore
+from support.fake_clock import FakeClock
 from support.sim_stage import STREAM, Stage
 
 
@@ -50,9 +54,15 @@ class Alerted:
     def look(self, seconds: float = 0.0, watch: AlertWatch | None = None) -> list[str]:
         """Let time pass and look; what was told of it, as ``raised RULE``."""
         self.stage.clock.advance(seconds)
+        self.flush()
         count = len(self.changes)
         (watch or self.watch).look()
         return self.words(count)
+
+    def flush(self) -> None:
+        """Wait until all that was written is told in the feed of the home."""
+        if self.stage.feed is not None:
+            self.stage.feed.flush(20)
 
     def words(self, since: int = 0) -> list[str]:
         """What was told, in order."""
@@ -65,9 +75,17 @@ class Alerted:
 
     def standing(self, audience: str = "watch") -> list[str]:
         """The rules of the alerts that stand, by the register."""
+        return [alert.rule for alert in self.told(audience).standing]
+
+    def owed(self, audience: str = "watch") -> list[str]:
+        """What is not known to be told, by the register."""
+        return [f"{one.kind} {one.alert.rule}" for one in self.told(audience).owed]
+
+    def told(self, audience: str = "watch") -> Told:
+        """What the register says of an audience."""
         stored = AlertBook(self.stage.control).read()
         assert stored is not None
-        return [alert.rule for alert in stored.value.audiences[audience].standing]
+        return stored.value.audiences[audience]
 
 
 def behind(left: int, *, falls: bool = False) -> tuple[SourceLag, ...]:
@@ -76,10 +94,16 @@ def behind(left: int, *, falls: bool = False) -> tuple[SourceLag, ...]:
     return (SourceLag("kafka t", left, "rows", trend=LagTrend(10, 1_000, 100.0, came, 100.0, before, left, left)),)
 
 
+def staged(folder: Path) -> Stage:
+    """A stage whose home has a feed."""
+    store, clock = MemoryStore(), FakeClock()
+    return Stage(folder, store, clock, feed=FeedWriter(store, clock))
+
+
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
-    """A stream, a controller, and the driver's part for the test to play."""
-    return Stage(tmp_path)
+    """A stream, a controller, and the driver's part for the test to play; the home has a feed."""
+    return staged(tmp_path)
 
 
 @pytest.fixture

@@ -6,15 +6,16 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from unit.alerts.conftest import Alerted, behind
+from unit.alerts.conftest import Alerted, behind, staged
 
-from airflow_streamstate.alerts.evaluation import AlertChange
-from airflow_streamstate.alerts.watch import HOME_AWAY_SECONDS, AlertWatch
+from airflow_streamstate.alerts.evaluation import TELL_AGAIN_AFTER, AlertChange
+from airflow_streamstate.alerts.watch import HOME_AWAY_SECONDS, WHOLE_SECONDS, AlertWatch
 from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.events import Stopped
 from airflow_streamstate.protocol.ids import launch_key_for
 from support.checkpoints import HookedStore
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
@@ -89,34 +90,136 @@ def test_growth_is_seen_by_single_looks_too(alerted: Alerted) -> None:
     assert told == ["raised lag_growing"]
 
 
+LAST_CALL = 18
+"""So many calls of the store a first look makes that raises an alert."""
+
+
+def counted(alerted: Alerted, plan: FaultPlan) -> AlertWatch:
+    """A watch whose calls of the store a plan counts, and may strike."""
+    stage = alerted.stage
+    home = Home.of(FaultyStore(stage.store, plan), stage.store, stage.folder, stage.clock)
+    return AlertWatch(Controller(home, stage.launcher, stage.clock, "watcher"), "watch", alerted.changes.append)
+
+
 def test_a_quiet_stream_costs_no_write(alerted: Alerted) -> None:
     """What only growth is measured by stays in the process."""
     plan = FaultPlan()
-    stage = alerted.stage
-    home = Home.of(FaultyStore(stage.store, plan), stage.store, stage.folder, stage.clock)
-    watch = AlertWatch(Controller(home, stage.launcher, stage.clock, "watcher"), "watch", alerted.changes.append)
+    watch = counted(alerted, plan)
     for _ in range(60):
         alerted.beat(lags=behind(50))
         alerted.look(60, watch)
     assert plan.writes == []
-    assert len(plan.calls) <= 60 * 10
+
+
+def test_a_round_without_news_reads_one_object_of_a_running_stream_and_none_of_others(alerted: Alerted) -> None:
+    """Beside the list of streams and three folders of the feed; what the heartbeat alone tells is told all the same."""
+    stage, plan = alerted.stage, FaultPlan()
+    alerted.rules(state_rows_over=10)
+    for name in ("stopped-1", "stopped-2", "stopped-3"):
+        stage.controller.deploy(stage.request(stream_id=name))
+        end = Stopped(name, "d-0001", 1, stage.clock.now(), stage.clock.new_uuid(), "d-0001-stopped-000001", {})
+        stage.home.control(name).journal("d-0001").append(end)
+    watch = counted(alerted, plan)
+    alerted.look(0, watch)
+    alerted.look(0, watch)
+    for _ in range(5):
+        alerted.beat()
+        before = len(plan.calls)
+        assert alerted.look(60, watch) == []
+        called = [(call.method, call.key) for call in plan.calls[before:]]
+        assert [key for _, key in called if not key.startswith(layout.FEED_FOLDER)] == [
+            "", layout.heartbeat_key(STREAM, "d-0001"),
+        ]  # fmt: skip
+        assert len(called) == 5
+    alerted.beat(state_rows=11)
+    assert alerted.look(60, watch) == ["raised state_rows"]
+
+
+def test_a_stream_is_looked_at_as_a_whole_from_time_to_time(tmp_path: Path) -> None:
+    """An entry of the feed may be missing: here nothing tells in it."""
+    alerted = Alerted(Stage(tmp_path))
+    alerted.look()
+    alerted.stage.query_failed()
+    alerted.beat()
+    assert alerted.look(60) == []
+    assert alerted.look(WHOLE_SECONDS) == ["raised query_died"]
 
 
 @pytest.mark.parametrize("fault", [*KILL_POINTS, Fault.UNAVAILABLE], ids=lambda fault: fault.name)
-def test_a_watch_that_dies_or_hears_no_answer_tells_an_alert_at_most_once(alerted: Alerted, fault: Fault) -> None:
-    """At each write; without the write another watch tells it. (Laws 1 and 8)"""
+@pytest.mark.parametrize("number", range(1, LAST_CALL + 2))
+def test_a_watch_that_dies_at_any_call_loses_no_alert(alerted: Alerted, number: int, fault: Fault) -> None:
+    """Another one tells it minutes later, at most once more and with the same id. (Laws 1 and 8)"""
     alerted.stage.end(state="gone")
-    stage, plan = alerted.stage, FaultPlan(at_write={1: fault})
-    home = Home.of(FaultyStore(stage.store, plan), stage.store, stage.folder, stage.clock)
-    watch = AlertWatch(Controller(home, stage.launcher, stage.clock, "watcher"), "watch", alerted.changes.append)
+    plan = FaultPlan(at={number: fault})
+    watch = counted(alerted, plan)
     with contextlib.suppress(SimulatedCrash, UnavailableError):
         watch.look()
-    told = alerted.words()
-    assert told == (["raised driver_dead"] if fault is Fault.REPLY_LOST else [])
+    told = len(alerted.changes)
+    assert told <= 1
+    assert (number <= LAST_CALL) == (len(plan.calls) >= number)  # the sweep reaches every call
     alerted.look()
-    is_told_by_another = fault in (Fault.CRASH_BEFORE, Fault.UNAVAILABLE)
-    assert alerted.words() == (["raised driver_dead"] if is_told_by_another or told else [])
-    assert alerted.standing() == ["driver_dead"]  # what the dead one had recorded and not told is not lost to a reader
+    alerted.look(TELL_AGAIN_AFTER.total_seconds())
+    alerted.look(TELL_AGAIN_AFTER.total_seconds())
+    assert 1 <= len(alerted.changes) <= told + 1
+    assert len({one.message_id for one in alerted.changes}) == 1
+    assert alerted.standing() == ["driver_dead"]
+    assert alerted.owed() == []
+    if fault is Fault.REPLY_LOST and number <= LAST_CALL:
+        count = len(alerted.changes)
+        assert alerted.look(60, watch) == []  # it goes on, and repeats nothing
+        assert len(alerted.changes) == count
+
+
+def test_a_watch_that_is_killed_while_it_tells_loses_no_alert(alerted: Alerted) -> None:
+    """Between the record and the message: the next one waits for some minutes, since the first may be slow."""
+
+    def dies(_change: AlertChange) -> None:
+        raise SimulatedCrash("killed")
+
+    alerted.stage.end(state="gone")
+    with pytest.raises(SimulatedCrash):
+        AlertWatch(alerted.stage.another_controller("watcher"), "watch", dies).look()
+    other = alerted.another(remembers=False)
+    assert alerted.look(TELL_AGAIN_AFTER.total_seconds() - 1, other) == []
+    assert alerted.owed() == ["raised driver_dead"]
+    assert alerted.look(1, other) == ["raised driver_dead"]
+    assert alerted.owed() == []
+    assert alerted.look(600, other) == []
+
+
+def test_what_is_on_its_way_is_owed_until_it_has_arrived(alerted: Alerted) -> None:
+    """A receiver that is away for long gets it from the process that has it, and from no other."""
+    on_its_way: set[str] = set()
+    watch = alerted.another(waiting=lambda: on_its_way)
+    alerted.stage.end(state="gone")
+    on_its_way |= {"something else"}
+    alerted.look(0, watch)
+    (change,) = alerted.changes
+    assert alerted.owed() == []
+    alerted.rules(off=("driver_dead",))
+    on_its_way |= {f"{change.alert.alert_id}/resolved"}
+    assert alerted.look(60, watch) == ["resolved driver_dead"]
+    for _ in range(10):
+        assert alerted.look(60, watch) == []
+        assert alerted.look(60) == []
+        assert alerted.owed() == ["resolved driver_dead"]
+    on_its_way.clear()
+    alerted.look(60, watch)
+    assert alerted.owed() == []
+
+
+def test_what_has_not_arrived_at_the_end_of_a_process_is_told_by_the_next_one_at_once(alerted: Alerted) -> None:
+    """A single pass whose receiver does not answer, as cron runs it."""
+    on_its_way: set[str] = set()
+    watch = alerted.another(remembers=False, waiting=lambda: on_its_way)
+    alerted.stage.end(state="gone")
+    watch._tell = lambda change: (alerted.changes.append(change), on_its_way.add(change.message_id))[0]
+    assert alerted.look(0, watch) == ["raised driver_dead"]
+    watch.settle()
+    assert alerted.owed() == ["raised driver_dead"]
+    assert alerted.look(1, alerted.another(remembers=False)) == ["raised driver_dead"]
+    assert alerted.changes[0].message_id == alerted.changes[1].message_id
+    assert alerted.owed() == []
 
 
 def test_a_home_that_does_not_answer_is_told_after_a_minute_and_once(tmp_path: Path) -> None:
@@ -144,6 +247,23 @@ def test_a_watch_without_the_right_to_write_tells_what_it_sees_itself(tmp_path: 
     assert alerted.look(60) == []
 
 
+def test_a_right_to_write_that_is_withdrawn_repeats_nothing(tmp_path: Path) -> None:
+    """What is recorded is older than what this process told, until another one writes there."""
+    inner = VanishingStore(HookedStore())
+    alerted = Alerted(Stage(tmp_path, home_store=inner))
+    alerted.rules(state_rows_over=10)
+    alerted.beat(state_rows=11)
+    assert alerted.look() == ["raised state_rows"]
+    alerted.stage.end(state="gone")
+    inner.vanish("read_only")
+    assert alerted.look() == ["resolved state_rows", "raised driver_dead"]
+    for _ in range(20):
+        assert alerted.look(60) == []
+    inner.come_back()
+    alerted.rules(off=("driver_dead",))
+    assert alerted.look(WHOLE_SECONDS) == ["resolved state_rows"]
+
+
 def test_a_damaged_register_of_alerts_is_left_as_it_is(alerted: Alerted) -> None:
     """The usual rules count, and this process remembers what it told. (Law 7)"""
     alerted.stage.store.put(layout.alerts_key(STREAM), b"{")
@@ -169,7 +289,7 @@ def test_a_stream_that_is_gone_is_forgotten_and_a_new_one_found(alerted: Alerted
 
 def test_an_upgrade_is_silent_but_for_its_own_failure(tmp_path: Path) -> None:
     """The old driver ends, the new one fails, the old one is back: one alert, which the next good upgrade resolves."""
-    upgraded = UpgradeStage(Stage(tmp_path)).runs()
+    upgraded = UpgradeStage(staged(tmp_path)).runs()
     alerted = Alerted(upgraded.stage, runs=True)
     alerted.rules(state_rows_over=10)
     alerted.look()
@@ -200,7 +320,7 @@ def test_an_upgrade_is_silent_but_for_its_own_failure(tmp_path: Path) -> None:
 
 def test_an_upgrade_that_is_refused_is_told_and_resolved_by_the_next_one(tmp_path: Path) -> None:
     """The stream runs on; a person should know that the version did not come."""
-    upgraded = UpgradeStage(Stage(tmp_path)).runs()
+    upgraded = UpgradeStage(staged(tmp_path)).runs()
     alerted = Alerted(upgraded.stage, runs=True)
     alerted.look()
     view = upgraded.begin()
@@ -227,7 +347,8 @@ def test_a_change_is_plain_json_and_one_line(alerted: Alerted) -> None:
     alerted.look()
     found: AlertChange = alerted.changes[0]
     assert found.to_json() == {
-        "kind": "raised", "alert_id": found.alert.alert_id, "stream_id": STREAM, "deployment_id": "d-0001",
+        "message_id": f"{found.alert.alert_id}/raised", "kind": "raised", "alert_id": found.alert.alert_id,
+        "stream_id": STREAM, "deployment_id": "d-0001",
         "rule": "driver_dead", "subject": "", "raised_at": "2026-03-01T10:00:00.000Z",
         "at": "2026-03-01T10:00:00.000Z", "text": found.alert.text,
     }  # fmt: skip

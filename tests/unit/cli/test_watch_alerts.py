@@ -8,6 +8,7 @@ import urllib.request
 import pytest
 
 from support.launches import wait_until
+from support.loopback import free_port
 from support.scripted_driver import script
 from support.shell import Desk, shell
 from support.watching import watching
@@ -72,14 +73,17 @@ def test_a_webhook_that_hangs_delays_no_restart(desk: Desk) -> None:
 
 
 def test_a_single_pass_tells_each_alert_once(desk: Desk) -> None:
-    """For cron: what the pass before has told is in the home."""
+    """For cron: what the pass before has told is in the home, and what its webhook did not take is sent by the next."""
     deploy(desk, "fails")
     wait_until(lambda: shell("status", "flights", "--json").json["state"] == "failed", "its end", 60)
-    first = shell("watch", "--once", "--alerts", "--json")
+    first = shell("watch", "--once", "--webhook", f"http://127.0.0.1:{free_port()}", "--json")
     (line,) = [one for one in first.json_lines if one["sight"] == "raised"]
     assert line["text"].startswith("driver_dead: attempt 1 is failed: ValueError: boom")
     assert first.status == 1
-    second = shell("watch", "--once", "--alerts")
+    with receiving() as receiver:
+        assert "driver_dead" in shell("watch", "--once", "--webhook", receiver.url).out
+        second = shell("watch", "--once", "--webhook", receiver.url)
+    assert [one["text"] for one in receiver.got] == [f"flights: {line['text']}"]
     assert "driver_dead" not in second.out
     quiet = shell("watch", "--once")
     assert "driver_dead" not in quiet.out
