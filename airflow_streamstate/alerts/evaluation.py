@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -23,6 +23,7 @@ class AlertChange:
     Attributes:
         stream_id: "" for an alert about the home.
         at: when that was seen.
+        owner, labels: of the stream.
     """
 
     kind: Literal["raised", "resolved"]
@@ -30,22 +31,30 @@ class AlertChange:
     deployment_id: str
     alert: Alert
     at: datetime
+    owner: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def line(self) -> str:
         """One line for people."""
         what = self.stream_id or "the home"
-        if self.kind == "raised":
-            return f"{what}: {self.alert.rule}: {self.alert.text}"
-        return f"{what}: resolved: {self.alert.rule}: {self.alert.text}"
+        return f"{what}: {self.words}" if self.kind == "raised" else f"{what}: resolved: {self.words}"
+
+    @property
+    def words(self) -> str:
+        """The rule, its text, and the owner of the stream."""
+        owner = f" (owner {self.owner})" if self.owner else ""
+        return f"{self.alert.rule}: {self.alert.text}{owner}"
 
     def to_json(self) -> dict[str, object]:
-        """``kind alert_id stream_id deployment_id rule subject text raised_at at``."""
+        """``kind alert_id stream_id deployment_id owner labels rule subject text raised_at at``."""
         return {
             "kind": self.kind,
             "alert_id": self.alert.alert_id,
             "stream_id": self.stream_id,
             "deployment_id": self.deployment_id,
+            "owner": self.owner,
+            "labels": dict(self.labels),
             "rule": self.alert.rule,
             "subject": self.alert.subject,
             "text": self.alert.text,
@@ -83,13 +92,18 @@ def evaluate(rules: AlertRules, sight: Sight, told: Told, now: datetime, new_id:
             standing.append(alert)
             held.pop(key, None)
         else:
-            changes.append(AlertChange("resolved", sight.status.stream_id, sight.status.deployment_id, alert, now))
+            changes.append(_change("resolved", sight, alert, now))
     for one in held.values():
         text = shortened(one.text, (), MAX_TEXT_CHARACTERS, in_a_line=True)
         alert = Alert(new_id(), one.rule, one.subject, now, text)
         standing.append(alert)
-        changes.append(AlertChange("raised", sight.status.stream_id, sight.status.deployment_id, alert, now))
+        changes.append(_change("raised", sight, alert, now))
     return Evaluation(tuple(changes), replace(_followed(rules, sight, told), standing=tuple(standing)))
+
+
+def _change(kind: Literal["raised", "resolved"], sight: Sight, alert: Alert, now: datetime) -> AlertChange:
+    status = sight.status
+    return AlertChange(kind, status.stream_id, status.deployment_id, alert, now, status.owner, status.labels)
 
 
 def _is_left(sight: Sight, alert: Alert) -> bool:
