@@ -66,18 +66,22 @@ def test_the_restart_policy_is_the_streams(
 
 def test_alert_rules_owner_and_labels_are_the_streams(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
     """As values or as rendered text; what is not given stays, and a name that is wrong is told the nearest one."""
-    script = scripted_driver.script(tmp_path, "runs")
+    script = scripted_driver.script(tmp_path, "finishes")
     deploy(
-        script, alert_rules='{"no_commit_seconds": "300", "off": ["lag"]}', stream_owner="ada",
+        script, wait_until="finished", alert_rules='{"no_commit_seconds": "300", "off": ["lag"]}', stream_owner="ada",
         stream_labels={"tier": "canary"},
     ).execute(context())  # fmt: skip
     control = named.stream().control
     assert AlertBook(control).rules() == AlertRules(300.0, off=("lag",))
     assert control.need_register().value.ownership == Ownership("ada", {"tier": "canary"})
-    deploy(script, arguments=["b"], alert_rules={"lag_over": 9}, stream_labels="None").execute(context())
+    deploy(script, wait_until="finished", arguments=["b"], alert_rules={"lag_over": 9}, stream_labels="None").execute(
+        context()
+    )
     assert AlertBook(control).rules() == AlertRules(300.0, 9, off=("lag",))
     assert control.need_register().value.ownership == Ownership("ada", {"tier": "canary"})
-    deploy(script, arguments=["c"], stream_owner="", stream_labels='{"eu": ""}').execute(context())
+    deploy(script, wait_until="finished", arguments=["c"], stream_owner="", stream_labels='{"eu": ""}').execute(
+        context()
+    )
     assert control.need_register().value.ownership == Ownership("", {"eu": ""})
     for wrong, said in (
         ({"alert_rules": {"lag_ovr": 9}}, "Did you mean lag_over"),
