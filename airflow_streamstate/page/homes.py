@@ -29,8 +29,10 @@ LOOK_SECONDS = 5.0
 """A look at all streams of a home is shared for so long."""
 OLD_SECONDS = 30.0
 """A request waits for a new look where the last one is older."""
-WAIT_SECONDS = 0.5
+WAIT_SECONDS = 0.25
 """How long a request waits for a look; then it shows what has been read so far, and the names of the others."""
+NAMES_WAIT_SECONDS = 1.0
+"""How long a request waits for the names, before the first look has them."""
 READERS = 8
 MAX_PARTS = 512
 MAX_BATCH_TIMES = 40
@@ -91,6 +93,7 @@ class HomeOnPage:
         self._looked_at: datetime | None = None
         self._ended_seconds: float | None = None
         self._look: Future[None] | None = None
+        self._has_names = threading.Event()
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="streamstate-page")
 
     def client(self) -> Controller:
@@ -108,6 +111,8 @@ class HomeOnPage:
             if self._look is None and (age is None or age >= LOOK_SECONDS):
                 self._look = self._looker.submit(self._look_now)
             look = self._look
+        if age is None:
+            self._has_names.wait(NAMES_WAIT_SECONDS)
         if look is not None and (age is None or age >= OLD_SECONDS):
             _wait(look, self._wait_seconds)
         with self._guard:
@@ -128,18 +133,21 @@ class HomeOnPage:
         finally:
             with self._guard:
                 self._error, self._look = error, None
+                self._has_names.set()
                 self._looked_at, self._ended_seconds = self._clock.now(), self._clock.monotonic_seconds()
                 if isinstance(error, InvalidRequestError):  # its connection, or where it names
                     self._rows.clear()
                     self._readers = ()  # the connection may be mended meanwhile
 
     def _read_all(self) -> None:
-        if not self._readers:
-            self._readers = tuple(self.client() for _ in range(READERS))
-        stream_ids = self._readers[0].home.stream_ids()
+        first = self._readers[0] if self._readers else self.client()
+        stream_ids = first.home.stream_ids()
         with self._guard:
             for stream_id in stream_ids:
                 self._rows.setdefault(stream_id, unread_row(stream_id))
+        self._has_names.set()
+        if not self._readers:
+            self._readers = (first, *(self.client() for _ in range(READERS - 1)))
         parts: list[list[str]] = [[] for _ in self._readers]
         for stream_id in stream_ids:
             parts[zlib.crc32(stream_id.encode()) % READERS].append(stream_id)
