@@ -87,6 +87,7 @@ def test_the_page_is_in_airflows_menu_and_frame(story: PageStory, browser: Any, 
         page.get_by_role("menuitem", name="Streams", exact=True).click()
         frame = page.frame_locator("iframe")
         frame.get_by_role("link", name="weather").wait_for()
+        frame.get_by_text("10 of 10").wait_for()  # each of them is read
         assert frame.locator("tbody tr").count() == 10
         shot(page, "streams")
         frame.get_by_role("link", name="flights").click()
