@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
 from airflow_streamstate.alerts.conditions import Condition, Sight, conditions, growth, sampled
+from airflow_streamstate.controller.observe.views import StreamStatus
 from airflow_streamstate.protocol.alerts import Alert, AlertRules, Owed, Told
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.redaction import shortened
@@ -25,6 +26,7 @@ class AlertChange:
     Attributes:
         stream_id: "" for an alert about the home.
         at: when that was seen.
+        owner, labels: of the stream.
     """
 
     kind: Literal["raised", "resolved"]
@@ -32,14 +34,20 @@ class AlertChange:
     deployment_id: str
     alert: Alert
     at: datetime
+    owner: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def line(self) -> str:
         """One line for people."""
         what = self.stream_id or "the home"
-        if self.kind == "raised":
-            return f"{what}: {self.alert.rule}: {self.alert.text}"
-        return f"{what}: resolved: {self.alert.rule}: {self.alert.text}"
+        return f"{what}: {self.words}" if self.kind == "raised" else f"{what}: resolved: {self.words}"
+
+    @property
+    def words(self) -> str:
+        """The rule, its text, and the owner of the stream."""
+        owner = f" (owner {self.owner})" if self.owner else ""
+        return f"{self.alert.rule}: {self.alert.text}{owner}"
 
     @property
     def message_id(self) -> str:
@@ -47,13 +55,15 @@ class AlertChange:
         return f"{self.alert.alert_id}/{self.kind}"
 
     def to_json(self) -> dict[str, object]:
-        """``message_id kind alert_id stream_id deployment_id rule subject text raised_at at``."""
+        """``message_id kind alert_id stream_id deployment_id owner labels rule subject text raised_at at``."""
         return {
             "message_id": self.message_id,
             "kind": self.kind,
             "alert_id": self.alert.alert_id,
             "stream_id": self.stream_id,
             "deployment_id": self.deployment_id,
+            "owner": self.owner,
+            "labels": dict(self.labels),
             "rule": self.alert.rule,
             "subject": self.alert.subject,
             "text": self.alert.text,
@@ -62,9 +72,11 @@ class AlertChange:
         }
 
 
-def owed_change(stream_id: str, owed: Owed) -> AlertChange:
-    """The change that a message is about."""
-    return AlertChange(owed.kind, stream_id, owed.deployment_id, owed.alert, owed.at)
+def owed_change(status: StreamStatus, owed: Owed) -> AlertChange:
+    """The change that a message is about; the stream is told as it is now."""
+    return AlertChange(
+        owed.kind, status.stream_id, owed.deployment_id, owed.alert, owed.at, status.owner, status.labels
+    )
 
 
 def taken_over(owed: tuple[Owed, ...], by: str, now: datetime) -> tuple[Owed, ...]:

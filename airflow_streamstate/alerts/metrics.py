@@ -115,6 +115,18 @@ def _committed_age(sight: Sight, beat: QueryBeat) -> float | None:
     return (seen.heartbeat.at - beat.committed_at).total_seconds()
 
 
+def _owners(watched: Watched) -> Iterator[Sample]:
+    status = watched.sight.status
+    if status.owner:
+        yield (status.stream_id, status.owner), 1.0
+
+
+def _labels(watched: Watched) -> Iterator[Sample]:
+    status = watched.sight.status
+    for name, value in status.labels.items():
+        yield (status.stream_id, name, value), 1.0
+
+
 _OF_STREAM, _OF_QUERY = ("stream",), ("stream", "query")
 METRICS: tuple[Metric, ...] = (
     Metric(
@@ -176,6 +188,18 @@ METRICS: tuple[Metric, ...] = (
         "When the watcher looked at the stream, in seconds since 1970.",
         _OF_STREAM,
         _stream(lambda one: one.looked_at.timestamp()),
+    ),
+    Metric(
+        "streamstate_stream_owner",
+        "1 for the owner of the stream; none without an owner.",
+        ("stream", "owner"),
+        _owners,
+    ),
+    Metric(
+        "streamstate_stream_label",
+        "1 for each label of the stream.",
+        ("stream", "name", "value"),
+        _labels,
     ),
     Metric("streamstate_query_active", "1 while the query runs.", _OF_QUERY, _active),
     Metric(

@@ -155,7 +155,7 @@ class AlertWatch:
                     told, owed=tuple(replace(one, by="") if one.by == self._by else one for one in told.owed)
                 )
                 with suppress(ConflictError):
-                    self._settle(stream_id, watched, book, stored, left)
+                    self._settle(watched, book, stored, left)
                     break
 
     def _has_no_news(self, stream_id: str) -> bool:
@@ -199,10 +199,10 @@ class AlertWatch:
                     # No right to write: this process alone remembers what it has told.
                     watched.refused_version = version
             watched.told = found
-            self._tell_owed(stream_id, watched)
+            self._tell_owed(watched)
             with suppress(ConflictError):  # the next look records it
                 is_refused = stored is None or stored.version == watched.refused_version
-                self._settle(stream_id, watched, book, None if is_refused else stored, watched.told)
+                self._settle(watched, book, None if is_refused else stored, watched.told)
             return
 
     def _told(self, stored: Stored[AlertRegister] | None, watched: Watched) -> Told:
@@ -219,17 +219,15 @@ class AlertWatch:
             return found != told
         return replace(told, lag_samples={}, state_samples={}) != replace(found, lag_samples={}, state_samples={})
 
-    def _tell_owed(self, stream_id: str, watched: Watched) -> None:
+    def _tell_owed(self, watched: Watched) -> None:
         """Tell what this process is to tell."""
         for owed in watched.told.owed:
-            change = owed_change(stream_id, owed)
+            change = owed_change(watched.sight.status, owed)
             if owed.by == self._by and change.message_id not in watched.heard:
                 self._tell(change)
                 watched.heard.add(change.message_id)
 
-    def _settle(
-        self, stream_id: str, watched: Watched, book: AlertBook, stored: Stored[AlertRegister] | None, told: Told
-    ) -> None:
+    def _settle(self, watched: Watched, book: AlertBook, stored: Stored[AlertRegister] | None, told: Told) -> None:
         """Record that what has arrived was told.
 
         Args:
@@ -239,7 +237,7 @@ class AlertWatch:
             ConflictError: another writer was first.
         """
         waiting = self._waiting()
-        ids = {one: owed_change(stream_id, one).message_id for one in told.owed}
+        ids = {one: owed_change(watched.sight.status, one).message_id for one in told.owed}
         left = tuple(one for one, name in ids.items() if name not in watched.heard or name in waiting)
         found = replace(told, owed=left)
         if stored is not None and left != stored.value.audiences.get(self._audience, Told()).owed:

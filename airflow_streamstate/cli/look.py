@@ -19,6 +19,7 @@ from airflow_streamstate.connectors.moving import describe
 from airflow_streamstate.controller.observe.full_disks import full_disks
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import to_json
+from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.positions import SourceMove
 
 if TYPE_CHECKING:
@@ -100,15 +101,28 @@ def status(session: ShellSession, /, stream_id: str, deployment_id: str | None) 
 
 
 @click.command(cls=Verb)
+@option("--label", "labels", multiple=True, metavar="LABEL", help="With this label, NAME or NAME=VALUE. Repeatable.")
+@option("--owner", metavar="TEXT", help="Of this owner.")
 @pass_session
-def list_(session: ShellSession) -> int:
+def list_(session: ShellSession, /, labels: tuple[str, ...], owner: str | None) -> int:
     """List all streams of this home, one line each.
 
-    Exit status 1 if one of them is degraded, failed or lost, or cannot be read.
+    Exit status 1 if one of them is degraded, failed or lost, or cannot be read. A stream that cannot be read is listed
+    whatever the labels: its own are unknown.
     """
-    rows = [status.to_json() for status in session.controller().statuses()]
-    session.emit({"streams": rows}, lambda console: render.streams(console, rows, str(session.home_uri)))
+    rows = [
+        status.to_json()
+        for status in session.controller().statuses()
+        if status.state == "unreadable" or _is_asked(Ownership(status.owner, status.labels), labels, owner)
+    ]
+    asked = (*(f"with {label}" for label in labels), *([] if owner is None else [f"of owner {owner}"]))
+    where = ", ".join((str(session.home_uri), *asked))
+    session.emit({"streams": rows}, lambda console: render.streams(console, rows, where))
     return status_of_states(str(row["state"]) for row in rows)
+
+
+def _is_asked(owned: Ownership, labels: tuple[str, ...], owner: str | None) -> bool:
+    return all(owned.has(label) for label in labels) and owner in (None, owned.owner)
 
 
 @click.command(cls=Verb)

@@ -166,6 +166,8 @@ def status(console: Console, row: Row) -> None:
         "last event": _last_event(row.get("last_event")),
         "reason": row.get("attempt_reason"),
         "on failure": row.get("restarts"),
+        "owner": row.get("owner"),
+        "labels": " ".join(labels_of(row)),
         "deploying": row.get("intent"),
         "upgrade": row.get("upgrade"),
         "rows": row.get("repeats"),
@@ -186,6 +188,11 @@ def status(console: Console, row: Row) -> None:
         _block(console, "traceback", "\n".join(_words(row["traceback"]).splitlines()[-_TRACEBACK_LINES:]))
     if row.get("full_disks"):
         console.print(shown(f"-> {full_disk_words(row['full_disks'])}", "bold red"))
+
+
+def labels_of(row: Row) -> list[str]:
+    """The labels of a stream as ``NAME=VALUE``."""
+    return [f"{name}={value}" for name, value in (row.get("labels") or {}).items()]
 
 
 def full_disk_words(folders: Sequence[str]) -> str:
@@ -209,12 +216,14 @@ def _orders(console: Console, row: Row) -> None:
         console.print(shown(f"  {'unreadable':<11}{key}: {problem}", "red"))
 
 
-def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
-    """After ``list``: one row each."""
+def streams(console: Console, rows: Sequence[Row], where: str) -> None:
+    """After ``list``: one row each; ``where``: the home, and what was asked for."""
     if not rows:
-        console.print(shown(f"no streams in {home_uri}"))
+        console.print(shown(f"no streams in {where}"))
         return
-    table = plain_table("stream", "state", "deployment", "attempt", "version", "heartbeat", "snapshot", "last event")
+    has_owners = any(row.get("owner") for row in rows)
+    titles = ("stream", "state", "deployment", "attempt", "version", "heartbeat", "snapshot", "last event")
+    table = plain_table(*titles, *(["owner"] if has_owners else []))
     for row in rows:
         table.add_row(
             shown(row["stream_id"]),
@@ -225,6 +234,7 @@ def streams(console: Console, rows: Sequence[Row], home_uri: str) -> None:
             age(row.get("heartbeat_age_seconds")),
             age(row.get("snapshot_age_seconds")),
             shown(_last_event(row.get("last_event"))),
+            *([shown(row.get("owner") or "")] if has_owners else []),
         )
     console.print(table)
     for row in rows:
@@ -564,10 +574,18 @@ def retired(console: Console, row: Row) -> None:
     console.print(shown(f"{row['stream_id']} is retired since {row['retired_at']}, by {row['retired_by']}{why}"))
 
 
-def restart_policy(console: Console, row: Row) -> None:
-    """A restart policy, a line for each value."""
-    table = plain_table("value", "of the policy")
+def values(console: Console, row: Row) -> None:
+    """A restart policy or alert rules, a line for each value."""
+    table = plain_table("value", "name")
     for name, value in row.items():
         if name != "stream_id":
-            table.add_row(shown(str(value)), shown(name))
+            text = " ".join(map(str, value)) if isinstance(value, list) else value
+            table.add_row(shown("none" if text in (None, "") else str(text)), shown(name))
     console.print(table)
+
+
+def ownership(console: Console, row: Row) -> None:
+    """After ``label``."""
+    console.print(shown(f"owner: {row['owner'] or 'none'}"))
+    for name, value in row["labels"].items():
+        console.print(shown(f"{name}={value}"))

@@ -59,6 +59,8 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Restart": {
         "watch": Entry("Watch every stream of the home; restart those that fail.", "watch", "watch"),
         "policy": Entry("Show or change what happens when a stream fails.", "watch", "policy"),
+        "alerts": Entry("Show or change when people are told of a stream.", "watch", "alerts"),
+        "label": Entry("Show or change the owner and the labels of a stream.", "watch", "label"),
     },
     "Stop": {
         "stop": Entry("Stop after the batch in flight, and keep the state.", "orders", "stop"),

@@ -1,4 +1,4 @@
-"""The verbs of supervised restart: ``watch`` and ``policy``."""
+"""The verbs of what is done without being asked, and for whom: ``watch``, ``policy``, ``alerts`` and ``label``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.options import (
     Seconds,
     Verb,
+    key_values,
     option,
     pass_session,
     restart_options,
@@ -24,6 +25,7 @@ from airflow_streamstate.cli.options import (
 )
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.protocol.alerts import alert_values, check_rules
 from airflow_streamstate.protocol.codec import fields_json, format_time
 from airflow_streamstate.protocol.redaction import printable
 
@@ -144,7 +146,7 @@ def _alerting(
 
     def tell(change: AlertChange) -> None:
         if is_heard:
-            say(Line(change.at, change.stream_id, change.kind, f"{change.alert.rule}: {change.alert.text}"))
+            say(Line(change.at, change.stream_id, change.kind, change.words))
         if hook is not None:
             hook.tell(change)
 
@@ -203,4 +205,57 @@ def policy(session: ShellSession, /, stream_id: str, **given: Any) -> None:
     changes = restart_policy_of(given)
     found = supervision.change_policy(stream_id, changes) if changes else supervision.policy(stream_id)
     result = {"stream_id": stream_id, **fields_json(found)}
-    session.emit(result, lambda console: render.restart_policy(console, result))
+    session.emit(result, lambda console: render.values(console, result))
+
+
+@click.command(cls=Verb)
+@stream_argument
+@option(
+    "--set",
+    "values",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=key_values,
+    help="A threshold, as no_commit_seconds=300; `none` for none. Repeatable.",
+)
+@option("--off", multiple=True, metavar="RULE", help="Do not evaluate this rule. Repeatable.")
+@option("--on", multiple=True, metavar="RULE", help="Evaluate it again. Repeatable.")
+@pass_session
+def alerts(
+    session: ShellSession, /, stream_id: str, values: dict[str, str], off: tuple[str, ...], on: tuple[str, ...]
+) -> None:
+    """Show when people are told of STREAM, or change it.
+
+    Without options it only shows the rules. What is not given stays as it is. `streamstate watch --alerts` and
+    Airflow's StreamNotifier evaluate them.
+    """
+    details = session.controller().details
+    given = alert_values(values)
+    if off or on:
+        on, kept = check_rules(on), given.get("off", details.alert_rules(stream_id).off)
+        given["off"] = tuple(dict.fromkeys((*(one for one in kept if one not in on), *off)))
+    found = details.change_alert_rules(stream_id, given) if given else details.alert_rules(stream_id)
+    result = {"stream_id": stream_id, **fields_json(found)}
+    session.emit(result, lambda console: render.values(console, result))
+
+
+@click.command(cls=Verb)
+@stream_argument
+@click.argument("labels", nargs=-1, metavar="[NAME=VALUE]...", callback=key_values)
+@option("--owner", metavar="TEXT", help="A person or a team; '' for none.")
+@option("--remove", multiple=True, metavar="NAME", help="Remove this label. Repeatable.")
+@pass_session
+def label(
+    session: ShellSession, /, stream_id: str, labels: dict[str, str], owner: str | None, remove: tuple[str, ...]
+) -> None:
+    """Show whose STREAM is, or change it: its owner and its labels.
+
+    Without more words it only shows them. What is not given stays as it is. Nothing is started or ended.
+    """
+    details = session.controller().details
+    if labels or remove or owner is not None:
+        found = details.change_ownership(stream_id, owner, more_labels=labels, without=frozenset(remove))
+    else:
+        found = details.ownership(stream_id)
+    result = {"stream_id": stream_id, "owner": found.owner, "labels": dict(found.labels)}
+    session.emit(result, lambda console: render.ownership(console, result))

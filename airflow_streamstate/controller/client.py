@@ -17,6 +17,7 @@ from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.deploy.deploying import OnStart
 from airflow_streamstate.controller.deploy.skips import Skips
+from airflow_streamstate.controller.details import StreamDetails
 from airflow_streamstate.controller.drivers.launching import SparkConnections
 from airflow_streamstate.controller.drivers.secrets import LookUp
 from airflow_streamstate.controller.home import Home
@@ -96,6 +97,7 @@ class Controller:
         )
         self.supervision = Supervision(self._context, self._attempts, self.upgrades)
         self.stream_events = StreamEvents(self._context)
+        self.details = StreamDetails(self._context)
         self._waits.add("rehearsed", self._look_at_rehearsal)
         self._waits.add("upgrade", self._look_for_upgrade_work)
         self._waits.add("free", self._look_for_no_upgrade)

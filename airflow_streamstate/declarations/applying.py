@@ -15,14 +15,19 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.declarations.comparing import Step, StreamDifference, compare, undeclared
 from airflow_streamstate.declarations.reading import DeclaredStream
-from airflow_streamstate.declarations.versions import alert_rules_of, deploy_request, policy_of, upgrade_request
+from airflow_streamstate.declarations.versions import (
+    alert_rules_of,
+    deploy_request,
+    ownership_of,
+    policy_of,
+    upgrade_request,
+)
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.ids import upgrade_id_for
 
@@ -386,9 +391,11 @@ class _OneStream:
         self._controller.wait(condition, self._terms.timeout_seconds)
 
     def _set_rules(self) -> None:
-        """Make the restart policy and the alert rules as declared; nothing is started or ended."""
-        control = self._controller.home.control(self._stream_id)
-        AlertBook(control, self._controller.requested_by).change_rules(alert_rules_of(self._declared))
+        """Make restart policy, alert rules, owner and labels as declared; nothing is started or ended."""
+        details, owned = self._controller.details, ownership_of(self._declared)
+        details.change_alert_rules(self._stream_id, alert_rules_of(self._declared))
+        if details.ownership(self._stream_id) != owned:
+            details.change_ownership(self._stream_id, owned.owner, owned.labels)
         wanted, supervision = policy_of(self._declared), self._controller.supervision
         if vars(supervision.policy(self._stream_id)) != wanted:
             supervision.change_policy(self._stream_id, wanted)
@@ -406,9 +413,7 @@ def _canaries(declared: Iterable[DeclaredStream], terms: ApplyTerms) -> Set[str]
 
 def has_label(declared: DeclaredStream, label: str) -> bool:
     """Whether it has a label, given as ``NAME`` or ``NAME=VALUE``."""
-    name, equals, value = label.partition("=")
-    labels = declared.declaration.labels
-    return name in labels and (not equals or labels[name] == value)
+    return ownership_of(declared).has(label)
 
 
 def words(found: StreamDifference) -> str:

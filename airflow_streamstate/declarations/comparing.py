@@ -19,12 +19,14 @@ from airflow_streamstate.declarations.reading import DeclaredStream
 from airflow_streamstate.declarations.versions import (
     alert_rules_of,
     deploy_request,
+    ownership_of,
     policy_of,
     rewrite_of,
     upgrade_request,
 )
 from airflow_streamstate.errors import InvalidRequestError, StreamNotFoundError, StreamStateError
 from airflow_streamstate.protocol.alerts import AlertRules
+from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.records import Artifact
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 from airflow_streamstate.protocol.register import StreamRegister
@@ -39,7 +41,7 @@ _OF_CODE = ("application", "modules", "py_files", "files")
 _SHOWN = ("arguments", "packages", "mirrors")
 _PLAIN = ("master", "spark_conn_id", "attaches", "version_label", "snapshots", "on_query_failure", "working_folder")
 _DIGEST_CHARACTERS = 12
-_OF_NO_VERSION = frozenset({"restart", "alerts"})
+_OF_NO_VERSION = frozenset({"restart", "alerts", "owner", "labels"})
 """Changed without another version, and without a restart."""
 
 
@@ -60,7 +62,7 @@ class StreamDifference:
         step: what ``apply`` would do.
         state, deployment_id: of the stream now; "" where it is new.
         fields: what differs of the version; of its restart policy as ``restart.NAME``, of its alert rules as
-            ``alerts.NAME``.
+            ``alerts.NAME``, of its labels as ``labels.NAME``, and ``owner``.
         reason: why nothing can be done, or what is under way; "" for nothing to say.
         verdict: of the plan; "" where none was made.
     """
@@ -196,7 +198,8 @@ def _compared(controller: Controller, declared: DeclaredStream) -> StreamDiffere
     request = upgrade_request(declared, controller.home.home.uri, before)
     version = as_follower(resolve_request(request.change.as_deploy_request()).version, before, request.change.rewrite)
     alerts = _of_alerts(declared, AlertBook(controller.home.control(stream_id)).rules())
-    found = (*differences(before, version), *_of_policy(declared, register), *alerts)
+    owned = _of_ownership(register.ownership, ownership_of(declared))
+    found = (*differences(before, version), *_of_policy(declared, register), *alerts, *owned)
     step, reason = _step(declared, status, register, found, has_rewrite=rewrite_of(declared, before) is not None)
     is_changed = any(one.name != "version_label" for one in found)
     kind = "changed" if is_changed and _KINDS[step] == "unchanged" else _KINDS[step]
@@ -289,6 +292,14 @@ def _of_alerts(declared: DeclaredStream, rules: AlertRules) -> tuple[FieldDiffer
     return tuple(_of_mapping("alerts", *({key: _text(value) for key, value in each.items()} for each in both)))
 
 
+def _of_ownership(before: Ownership, after: Ownership) -> Iterator[FieldDifference]:
+    yield from _one("owner", before.owner, after.owner)
+    for name in sorted({*before.labels, *after.labels}):
+        old, new = (one.labels.get(name) for one in (before, after))
+        if old != new:  # a label may be there without a value
+            yield FieldDifference(f"labels.{name}", *('""' if one == "" else one or "" for one in (old, new)))
+
+
 def _step(
     declared: DeclaredStream,
     status: StreamStatus,
@@ -303,12 +314,14 @@ def _step(
     if status.upgrade:
         return "continue", status.upgrade
     is_alive, is_to_run = status.state in ALIVE, declared.declaration.desired_state == "running"
-    if not is_to_run:
-        return ("stop", "") if is_alive else ("nothing", "")
-    if status.state == "lost":
-        return "refused", f"its driver is lost: {status.why}"
     # A label alone restarts nothing: it is the name of the next version.
     names = {one.name.partition(".")[0] for one in found} - {"version_label"}
+    if not is_to_run and not is_alive:
+        return ("nothing" if names.isdisjoint(_OF_NO_VERSION) else "policy"), ""
+    if not is_to_run:
+        return "stop", ""
+    if status.state == "lost":
+        return "refused", f"its driver is lost: {status.why}"
     if is_alive:
         return _step_of_running(names, has_rewrite=has_rewrite), ""
     return _step_of_ended(str(status.state), names, has_rewrite=has_rewrite)
@@ -330,6 +343,8 @@ def _step_of_ended(state: str, names: Set[str], *, has_rewrite: bool) -> tuple[S
         )
     if names - _OF_NO_VERSION or state == "drained":
         return "deploy", is_state
+    if state == "finished" and names:
+        return "policy", ""
     if state == "finished":
         return "nothing", "it has finished; `streamstate resume` runs it again"
     return "resume", is_state

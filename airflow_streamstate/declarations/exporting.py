@@ -23,6 +23,7 @@ from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, LauncherChoice
 from airflow_streamstate.protocol.redaction import named_secrets, secrets_in_value, secrets_of
 from airflow_streamstate.protocol.references import is_reference
+from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.restarts import RestartPolicy
 from airflow_streamstate.protocol.settings import default_settings
 from airflow_streamstate.store.local import disk_errors
@@ -52,9 +53,9 @@ def export_stream(controller: Controller, stream_id: str, folder: Path) -> tuple
             )
     status = controller.status(stream_id)
     control = controller.home.control(stream_id)
-    spec, policy = control.spec(status.deployment_id), control.need_register().value.restart_policy
+    spec, register = control.spec(status.deployment_id), control.need_register().value
     rules = AlertBook(control).rules()
-    values, notes = _values(spec, policy, rules, controller.home.home.uri, code, is_running=status.state in ALIVE)
+    values, notes = _values(spec, register, rules, controller.home.home.uri, code, is_running=status.state in ALIVE)
     with disk_errors("export", stream_id, folder):
         folder.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{stream_id}.", dir=folder))
@@ -81,7 +82,7 @@ def _placed(spec: DeploymentSpec) -> Iterator[tuple[Artifact, str]]:
 
 
 def _values(
-    spec: DeploymentSpec, policy: RestartPolicy, rules: AlertRules, home_uri: str, code: Path, *, is_running: bool
+    spec: DeploymentSpec, register: StreamRegister, rules: AlertRules, home_uri: str, code: Path, *, is_running: bool
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     arguments, of_arguments = _arguments(spec.arguments)
     conf, of_conf = _without_secrets("conf", spec.conf)
@@ -104,11 +105,13 @@ def _values(
         "attaches": spec.attaches,
         "version_label": spec.version_label,
         "on_query_failure": "" if spec.on_query_failure == "script" else spec.on_query_failure,
-        "restart": _changed(asdict(policy), asdict(RestartPolicy()), RestartPart.model_fields),
+        "restart": _changed(asdict(register.restart_policy), asdict(RestartPolicy()), RestartPart.model_fields),
         "alerts": _changed(asdict(rules), asdict(AlertRules()), AlertsPart.model_fields),
         "settings": _changed(asdict(spec.settings), asdict(default_settings(home_uri)), SettingsPart.model_fields),
         "snapshots": _given({"every_seconds": spec.settings.snapshot_every_seconds, "place": spec.snapshots}),
         "mirrors": list(spec.mirrors),
+        "owner": register.ownership.owner,
+        "labels": dict(register.ownership.labels),
     }
     return _given(found), (*of_arguments, *of_conf, *of_environment)
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.alerts import AlertRules
+from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.records import OnQueryFailure, StartMode, StateStoreName
 from airflow_streamstate.protocol.restarts import OnFailure
 from airflow_streamstate.protocol.upgrades import UpgradeMode
@@ -125,10 +126,14 @@ class AlertsPart(_Part):
         try:
             AlertRules().changed(self.model_dump(exclude_none=True))
         except InvalidRequestError as error:
-            facts = " ".join(str(fact) for fact in error.context.values())
-            text = f"{error.message} ({facts}); {error.next_step[:1].lower()}{error.next_step[1:]}"
-            raise PydanticCustomError("alert_rules", "{text}", {"text": text}) from None
+            raise _refused("alert_rules", error) from None
         return self
+
+
+def _refused(error_type: str, error: InvalidRequestError) -> PydanticCustomError:
+    facts = " ".join(str(fact) for fact in error.context.values())
+    text = f"{error.message} ({facts}); {error.next_step[:1].lower()}{error.next_step[1:]}"
+    return PydanticCustomError(error_type, "{text}", {"text": text})
 
 
 class SettingsPart(_Part):
@@ -190,6 +195,15 @@ class StreamDeclaration(_Part):
     settings: SettingsPart = Field(default=SettingsPart(), description="of the agent in the driver")
     snapshots: SnapshotsPart = Field(default=SnapshotsPart(), description="while the stream runs")
     mirrors: Texts = Field(default=(), description="URIs of places that snapshots are copied to")
-    owner: str = Field(default="", description="of the stream, for people")
-    labels: dict[str, str] = Field(default={}, description="for --canary")
+    owner: str = Field(default="", description="a person or team; alerts, `status` and the page name it")
+    labels: dict[str, str] = Field(default={}, description="for --canary, `list --label`, the page and metrics")
     depends_on: Texts = Field(default=(), description="streams of this folder that are applied before")
+
+    @field_validator("owner", "labels")
+    @classmethod
+    def _can_be_recorded(cls, value: Any, info: ValidationInfo) -> Any:
+        try:
+            Ownership().changed(**{str(info.field_name): value})
+        except InvalidRequestError as error:
+            raise _refused("ownership", error) from None
+        return value

@@ -17,6 +17,7 @@ from airflow_streamstate.declarations.reading import DeclaredStream
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.options import plain_options
 from airflow_streamstate.protocol.alerts import AlertRules
+from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.records import LauncherChoice, StateRewrite
 from airflow_streamstate.protocol.rehearsals import REHEARSED_BATCHES, REHEARSED_ROWS
 from airflow_streamstate.protocol.restarts import RestartPolicy
@@ -60,6 +61,8 @@ def deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | No
         else LauncherChoice(launcher.name, plain_options(launcher.options), launcher.conn_id),
         restart_policy=policy_of(declared),
         alert_rules=alert_rules_of(declared),
+        owner=one.owner,
+        labels=one.labels,
         reason=f"declared in {declared.path.name}",
         request_id=request_id,
     )
@@ -78,7 +81,13 @@ def upgrade_request(declared: DeclaredStream, home_uri: str, before: Version) ->
     rewrite = rewrite_of(declared, before)
     # An upgrade starts as the state says; ``start`` is of deployments that are no upgrades.
     request = replace(
-        deploy_request(declared, home_uri), start=None, rewrite=rewrite, restart_policy={}, alert_rules={}
+        deploy_request(declared, home_uri),
+        start=None,
+        rewrite=rewrite,
+        restart_policy={},
+        alert_rules={},
+        owner=None,
+        labels=None,
     )
     return UpgradeRequest(
         change=WholeVersion(request),
@@ -116,6 +125,11 @@ def alert_rules_of(declared: DeclaredStream) -> dict[str, Any]:
     """
     given = declared.declaration.alerts.model_dump(exclude_none=True)
     return vars(AlertRules().changed(given)).copy()
+
+
+def ownership_of(declared: DeclaredStream) -> Ownership:
+    """Its owner and labels."""
+    return Ownership().changed(declared.declaration.owner, declared.declaration.labels)
 
 
 def settings_of(declared: DeclaredStream, home_uri: str) -> AgentSettings:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.options import plain_options
+from airflow_streamstate.protocol.alerts import alert_values
 from airflow_streamstate.protocol.codec import parse_time
 from airflow_streamstate.protocol.records import LauncherChoice
 
@@ -63,6 +64,16 @@ def restart_policy(value: object, field: str) -> dict[str, Any]:
         elif name.endswith(("_seconds", "_factor")):
             found[name] = optional_factor(text, f"{field}.{name}")
     return found
+
+
+def alert_rules(value: object, field: str) -> dict[str, Any]:
+    """Values of alert rules by name, or JSON of them; the request refuses what it does not know."""
+    found = _parsed(value, field, "{") if isinstance(value, str) else value
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping):
+        raise InvalidRequestError("this field is no mapping", field=field, next_step=_NATIVE)
+    return alert_values({str(name): one for name, one in found.items()})
 
 
 def launcher_choice(name: object, options: object, conn_id: object, pod_template: object) -> LauncherChoice | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_streamstate.hooks.rendered import (
+    alert_rules,
     as_moment,
     launcher_choice,
     one_of,
@@ -85,6 +86,13 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         (``restart``, ``alert`` or ``nothing``), ``initial_backoff_seconds``, ``backoff_factor``,
         ``max_backoff_seconds``, ``max_restarts``, ``restart_window_seconds``, ``healthy_for_seconds``,
         ``restore_lost_checkpoint``. What is not given stays as the stream has it. (templated)
+    :param alert_rules: when people are told of the stream, as values by name: ``no_commit_seconds``, ``lag_over``,
+        ``lag_growing_seconds``, ``watermark_behind_seconds``, ``state_rows_over``, ``state_memory_bytes_over``,
+        ``state_growing_seconds``, ``snapshot_age_seconds``, ``off``. What is not given stays as the stream has it.
+        (templated)
+    :param stream_owner: a person or a team that alerts, ``streamstate status`` and the page name; "" for none. By
+        default the stream keeps its owner. ``owner`` is the owner of the task. (templated)
+    :param stream_labels: all labels of the stream, values by name; by default it keeps those that it has. (templated)
     :param attaches: the script calls ``attach()`` and is submitted itself. (templated)
     :param spark_conn_id: an Airflow connection of type ``spark`` through which the driver is started. (templated)
     :param launcher: what starts the drivers: ``kubernetes``, ``yarn``, ``ssh``, ``emr-serverless``, ``emr-eks``, or
@@ -128,6 +136,9 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         "snapshots",
         "on_query_failure",
         "restart_policy",
+        "alert_rules",
+        "stream_owner",
+        "stream_labels",
         "attaches",
         "spark_conn_id",
         "launcher",
@@ -140,6 +151,8 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         "offsets": "json",
         "accept_repeated_input": "json",
         "restart_policy": "json",
+        "alert_rules": "json",
+        "stream_labels": "json",
     }
 
     def __init__(
@@ -172,6 +185,9 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         snapshots: str = "",
         on_query_failure: str = "script",
         restart_policy: Mapping[str, Any] | str | None = None,
+        alert_rules: Mapping[str, Any] | str | None = None,
+        stream_owner: str | None = None,
+        stream_labels: Mapping[str, str] | str | None = None,
         modules: Sequence[str] | str | None = None,
         working_folder: str | Path | None = None,
         launcher: str | None = None,
@@ -212,6 +228,9 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         self.snapshots = snapshots
         self.on_query_failure = on_query_failure
         self.restart_policy = restart_policy
+        self.alert_rules = alert_rules
+        self.stream_owner = stream_owner
+        self.stream_labels = stream_labels
         self.modules = modules
         self.working_folder = None if working_folder is None else str(working_folder)
         self._built = True
@@ -271,4 +290,18 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
                 optional_text(self.on_query_failure) or "script", ON_QUERY_FAILURE, "on_query_failure"
             ),
             restart_policy=restart_policy(self.restart_policy, "restart_policy"),
+            alert_rules=alert_rules(self.alert_rules, "alert_rules"),
+            owner=_owner(self.stream_owner),
+            labels=_labels(self.stream_labels),
         )
+
+
+def _owner(given: object) -> str | None:
+    """None for none given; native rendering gives None, plain rendering ``None``."""
+    return None if given is None or str(given) == "None" else str(given)
+
+
+def _labels(given: object) -> dict[str, str] | None:
+    """None for none given."""
+    is_given = given is not None and str(given).strip() not in ("", "None")
+    return text_mapping(given, "stream_labels") if is_given else None

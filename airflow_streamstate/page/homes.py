@@ -23,14 +23,16 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.hooks.configuration import page_conn_ids
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.page.rows import BatchTime, row_of, unreadable_row
+from airflow_streamstate.page.rows import BatchTime, row_of, unread_row, unreadable_row
 
 LOOK_SECONDS = 5.0
 """A look at all streams of a home is shared for so long."""
 OLD_SECONDS = 30.0
 """A request waits for a new look where the last one is older."""
-WAIT_SECONDS = 2.0
-"""How long a request waits for a look; then it shows what has been read so far."""
+WAIT_SECONDS = 0.25
+"""How long a request waits for a look; then it shows what has been read so far, and the names of the others."""
+NAMES_WAIT_SECONDS = 1.0
+"""How long a request waits for the names, before the first look has them."""
 READERS = 8
 MAX_PARTS = 512
 MAX_BATCH_TIMES = 40
@@ -79,9 +81,10 @@ class HomeOnPage:
     Each reader thread keeps a client of its own and the same streams, so that it reads only what has changed.
     """
 
-    def __init__(self, conn_id: str, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, conn_id: str, clock: Clock = SYSTEM_CLOCK, wait_seconds: float = WAIT_SECONDS) -> None:
         self.conn_id = conn_id
         self._clock = clock
+        self._wait_seconds = wait_seconds
         self._guard = threading.Lock()
         self._rows: dict[str, Mapping[str, object]] = {}
         self._batch_times: dict[str, deque[BatchTime]] = {}
@@ -90,6 +93,7 @@ class HomeOnPage:
         self._looked_at: datetime | None = None
         self._ended_seconds: float | None = None
         self._look: Future[None] | None = None
+        self._has_names = threading.Event()
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="streamstate-page")
 
     def client(self) -> Controller:
@@ -97,15 +101,20 @@ class HomeOnPage:
         return StreamStateHook(self.conn_id, requested_by="page").new_client()
 
     def seen(self) -> HomeSeen:
-        """The streams as last read; begins a look where the last one is older than ``LOOK_SECONDS``."""
+        """The streams as last read; begins a look where the last one is older than ``LOOK_SECONDS``.
+
+        The first look lists the names at once, so that a home of a thousand streams is shown before all are read.
+        """
         now = self._clock.monotonic_seconds()
         with self._guard:
             age = None if self._ended_seconds is None else now - self._ended_seconds
             if self._look is None and (age is None or age >= LOOK_SECONDS):
                 self._look = self._looker.submit(self._look_now)
             look = self._look
+        if age is None:
+            self._has_names.wait(NAMES_WAIT_SECONDS)
         if look is not None and (age is None or age >= OLD_SECONDS):
-            _wait(look, WAIT_SECONDS)
+            _wait(look, self._wait_seconds)
         with self._guard:
             rows = tuple(self._rows[name] for name in sorted(self._rows))
             return HomeSeen(self.conn_id, rows, self._error, self._looked_at, is_looking=self._look is not None)
@@ -124,15 +133,21 @@ class HomeOnPage:
         finally:
             with self._guard:
                 self._error, self._look = error, None
+                self._has_names.set()
                 self._looked_at, self._ended_seconds = self._clock.now(), self._clock.monotonic_seconds()
                 if isinstance(error, InvalidRequestError):  # its connection, or where it names
                     self._rows.clear()
                     self._readers = ()  # the connection may be mended meanwhile
 
     def _read_all(self) -> None:
+        first = self._readers[0] if self._readers else self.client()
+        stream_ids = first.home.stream_ids()
+        with self._guard:
+            for stream_id in stream_ids:
+                self._rows.setdefault(stream_id, unread_row(stream_id))
+        self._has_names.set()
         if not self._readers:
-            self._readers = tuple(self.client() for _ in range(READERS))
-        stream_ids = self._readers[0].home.stream_ids()
+            self._readers = (first, *(self.client() for _ in range(READERS - 1)))
         parts: list[list[str]] = [[] for _ in self._readers]
         for stream_id in stream_ids:
             parts[zlib.crc32(stream_id.encode()) % READERS].append(stream_id)
@@ -149,8 +164,10 @@ class HomeOnPage:
         for stream_id in stream_ids:
             try:
                 status = client.status(stream_id)
-            except StreamNotFoundError:
-                continue  # its first deployment has not begun yet
+            except StreamNotFoundError:  # its first deployment has not begun yet
+                with self._guard:
+                    self._rows.pop(stream_id, None)
+                continue
             except DataError as error:
                 row = unreadable_row(stream_id, str(error))
             else:

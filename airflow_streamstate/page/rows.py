@@ -54,7 +54,14 @@ def row_of(status: StreamStatus, times: deque[BatchTime], now: datetime) -> dict
         "snapshot_age_seconds": status.snapshot_age_seconds,
         "last_event": None if last is None else {"kind": last.kind, "at": format_time(last.at)},
         "upgrade": status.upgrade,
+        "owner": status.owner,
+        "labels": dict(status.labels),
     }
+
+
+def unread_row(stream_id: str) -> dict[str, object]:
+    """The row of a stream of which no more than its name is known yet."""
+    return {"stream_id": stream_id, "state": "", "why": "it is being read"}
 
 
 def unreadable_row(stream_id: str, why: str) -> dict[str, object]:

@@ -28,10 +28,12 @@ from airflow_streamstate.plan.replay_report import (
 )
 from airflow_streamstate.protocol.codec import format_time, to_json
 from airflow_streamstate.protocol.downtimes import PHASES, downtime_seconds
+from airflow_streamstate.protocol.stream_events import StreamCursor
 from airflow_streamstate.protocol.upgrades import UpgradeStep
 
 LAST_DEPLOYMENTS = 40
 LAST_UPGRADES = 10
+LAST_DEPLOYMENTS_OF_EVENTS = 10
 LAST_EVENTS = 500
 LAST_REPLAYS = 20
 LOG_TAIL_BYTES = 65_536
@@ -143,6 +145,20 @@ def events_part(client: Controller, asked: Asked) -> dict[str, Any]:
         kept = {"number": entry.number, "kind": plain["kind"], "at": plain["at"], "attempt": entry.event.attempt}
         rows.append({**kept, "facts": facts})
     return {"events": rows[::-1]}
+
+
+def stream_events_part(client: Controller, asked: Asked) -> dict[str, Any]:
+    """What happened to the stream over its last deployments, newest first, as DAGs are told it.
+
+    An event without a time is none of a journal: it is what is seen now.
+    """
+    control, began = client.home.need_stream(asked.stream_id), client.clock.now()
+    ids = control.deployment_ids()[-LAST_DEPLOYMENTS_OF_EVENTS:]
+    first = ids[0] if ids else str(control.need_register().value.deployment_id)
+    found, _ = client.stream_events.since(asked.stream_id, StreamCursor(first, 0, 0, has_ended=False))
+    rows = [{**one.to_json(), **({"at": None} if one.at >= began else {})} for one in found]
+    rows.sort(key=lambda row: row["at"] or "9")
+    return {"events": rows[::-1][:LAST_EVENTS]}
 
 
 def log_part(client: Controller, asked: Asked) -> dict[str, Any]:
@@ -263,6 +279,7 @@ PARTS: Mapping[str, Part] = {
     "snapshots": Part(snapshots_part, 10.0),
     "custody": Part(custody_part, 30.0),
     "replay": Part(replay_part, 10.0),
+    "stream_events": Part(stream_events_part, 10.0),
     "log": Part(log_part, 3.0),
     "events": Part(events_part, 3.0),
 }

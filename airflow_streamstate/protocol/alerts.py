@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -30,6 +30,31 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "snapshot_age_seconds": _SECONDS,
 }
 _WHOLE = frozenset({"lag_over", "state_rows_over", "state_memory_bytes_over"})
+
+
+def alert_values(given: Mapping[str, object]) -> dict[str, Any]:
+    """Values of alert rules that were given as text: numbers, ``none`` for no threshold, and for ``off`` the names of
+    rules. What is unknown or no number stays as it is: ``AlertRules.changed`` refuses it."""
+    return {name: _off(value) if name == "off" else _threshold(name, value) for name, value in given.items()}
+
+
+def _off(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(filter(None, (one.strip() for one in value.split(","))))
+    if value is None:
+        return ()
+    return tuple(map(str, value)) if isinstance(value, Sequence) else (str(value),)
+
+
+def _threshold(name: str, value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if value.strip().lower() in ("none", ""):
+        return None
+    try:
+        return int(value) if name in _WHOLE else float(value)
+    except ValueError:
+        return value
 
 
 @dataclass(frozen=True)
@@ -77,9 +102,7 @@ class AlertRules:
         return found
 
     def _check(self) -> None:
-        for name in self.off:
-            if name not in RULES:
-                raise _unknown("there is no such alert rule", name, RULES)
+        check_rules(self.off)
         for name, (least, most) in _RANGES.items():
             value = getattr(self, name)
             is_whole = name in _WHOLE
@@ -90,6 +113,14 @@ class AlertRules:
                     value=str(value)[:60],
                     next_step=f"Use a {'whole ' if is_whole else ''}number from {least:g} to {most:g}.",
                 )
+
+
+def check_rules(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The same names of rules. Raises InvalidRequestError: there is no such rule."""
+    for name in names:
+        if name not in RULES:
+            raise _unknown("there is no such alert rule", name, RULES)
+    return names
 
 
 def _unknown(what: str, name: object, known: Any) -> InvalidRequestError:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.restarts import RestartPolicy, Restarts
 
 AttemptMode = Literal["run", "drain"]
@@ -59,6 +60,7 @@ class StreamRegister(Message):
             whose reason is in its spec, unless a resume launched it.
         restart_policy: what watchers do when a driver of the stream fails; kept over all its deployments.
         restarts: what watchers have recorded of the failures since a person started the stream; None for nothing.
+        ownership: whose the stream is, for people; kept over all its deployments.
     """
 
     stream_id: str
@@ -75,6 +77,7 @@ class StreamRegister(Message):
     attempt_reason: str = ""
     restart_policy: RestartPolicy = field(default_factory=RestartPolicy)
     restarts: Restarts | None = None
+    ownership: Ownership = field(default_factory=Ownership)
 
     @property
     def oldest_stopped_attempt(self) -> int:

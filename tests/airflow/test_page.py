@@ -87,6 +87,7 @@ def test_the_page_is_in_airflows_menu_and_frame(story: PageStory, browser: Any, 
         page.get_by_role("menuitem", name="Streams", exact=True).click()
         frame = page.frame_locator("iframe")
         frame.get_by_role("link", name="weather").wait_for()
+        frame.get_by_text("10 of 10").wait_for()  # each of them is read
         assert frame.locator("tbody tr").count() == 10
         shot(page, "streams")
         frame.get_by_role("link", name="flights").click()
@@ -99,7 +100,7 @@ def test_the_page_is_in_airflows_menu_and_frame(story: PageStory, browser: Any, 
 
 
 def test_the_table_is_filtered_sorted_and_refreshed(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
-    """By text, state and version; from the keyboard; without a new element at a refresh."""
+    """By text, state, version, label and owner; from the keyboard; without a new element at a refresh."""
     with opened(browser, story.site.url, tokens["viewer"]) as page:
         page.goto(story.streams)
         page.get_by_role("link", name="flights").wait_for()
@@ -115,6 +116,15 @@ def test_the_table_is_filtered_sorted_and_refreshed(story: PageStory, browser: A
         page.get_by_label("Filter by version").select_option("v2")
         assert page.locator("tbody tr a").all_inner_texts() == ["flights"]
         page.get_by_label("Filter by version").select_option("")
+        page.get_by_label("Filter by label").select_option("tier=1")
+        assert page.locator("tbody tr a").all_inner_texts() == ["flights", "ledger"]
+        page.get_by_label("Filter by owner").select_option("payments")
+        assert page.locator("tbody tr a").all_inner_texts() == ["ledger"]
+        page.get_by_label("Filter by owner").select_option("operations")
+        page.get_by_role("button", name="failed 1").click()
+        page.get_by_role("button", name="Show all").click()  # of every filter
+        assert page.locator("tbody tr").count() == 10
+        assert [page.get_by_label(f"Filter by {name}").input_value() for name in ("label", "owner")] == ["", ""]
         page.get_by_role("button", name="Lag").click()
         page.get_by_role("button", name="Lag").click()
         assert page.locator("tbody tr a").all_inner_texts()[0] == "flights"
@@ -139,10 +149,13 @@ def test_each_part_of_a_stream_is_shown(story: PageStory, browser: Any, tokens: 
         "Custody": "begins exactly where the one before ended",
         "Replay": "No batch of this stream was replayed",
         "Driver log": "scripted driver: proves",
-        "Events": "QueryStarted",
+        "Events": "snapshot d-0001-live-000001 is complete",
+        "Journal": "QueryStarted",
     }
     with opened(browser, story.site.url, tokens["viewer"]) as page:
         page.goto(story.stream("flights"))
+        page.get_by_text("owner operations", exact=True).wait_for()
+        assert page.locator(".owned .label").all_inner_texts() == ["team=operations", "tier=1"]
         for tab, words in seen.items():
             page.get_by_role("tab", name=tab, exact=True).click()
             page.locator("section:not([hidden])").get_by_text(words).first.wait_for()

@@ -48,6 +48,7 @@ from airflow_streamstate.protocol.events import (
 )
 from airflow_streamstate.protocol.heartbeat import Heartbeat, LagTrend, QueryBeat, SourceLag
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest, SnapshotSeal
+from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, SourceMove, StateLeft, WatermarkSpec
 from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.records import (
@@ -314,6 +315,7 @@ EXAMPLES: tuple[Message, ...] = (
             "d-0003", 2, False, AT, "worker-1", (0.5, 61.25), 2, 16.5, "attempt 2 failed: ValueError: boom",
             BatchFailure("delays", 4711, "ValueError: boom", 3), "batch 4711 fails", is_told=True,
         ),
+        ownership=Ownership("payments team", {"cost-centre": "4711", "tier": "canary"}),
     ),
     RetentionRegister(
         "orders", WRITE_ID, AT, "shell:ada", 7, "d-0003-stopped-000002",

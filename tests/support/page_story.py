@@ -124,6 +124,7 @@ def lived(home: NamedHome) -> None:
     client = home.hook().client
     client.wait(WaitCondition.of(client.snapshot("flights")), timeout_seconds=WAIT_SECONDS)
     upgraded(home, "flights", "v2")
+    client.details.change_ownership("flights", "operations", {"team": "operations", "tier": "1"})
     control = home.stream("flights").control
     for deployment_id, name in (("d-0001", "joined_left"), ("d-0002", "joined_inner")):
         keep_plan(control, deployment_id, QUERY, golden(name))
@@ -144,6 +145,13 @@ def written_by_hand(home: NamedHome) -> None:
     }
     for stream_id, act in acts.items():
         act(home.stream(stream_id))
+    details = home.hook().client.details
+    for stream_id, owner, labels in (
+        ("clicks-eu", "web analytics", {"team": "web", "region": "eu"}),
+        ("clicks-us", "web analytics", {"team": "web", "region": "us"}),
+        ("ledger", "payments", {"team": "payments", "tier": "1"}),
+    ):
+        details.change_ownership(stream_id, owner, labels)
 
 
 def all_beat(home: NamedHome) -> None:

@@ -251,6 +251,7 @@ class Deploying:
             intent=None,
             retirement=None,
             restart_policy=stored.value.restart_policy.changed(self._request.restart_policy),
+            ownership=stored.value.ownership.changed(self._request.owner, self._request.labels),
             restarts=None,
         )
         if predecessor is not None:

@@ -208,6 +208,7 @@ class StreamStatus:
         intent: the controller that is about to deploy; "" for none.
         attempt_reason: why the attempt was asked for, by deploy, resume, drain or skip; "" for no reason given.
         restarts: the restart policy, and what watchers have done by it; "" where it is ``nothing``.
+        owner, labels: whose the stream is, as people recorded it; "" and none in a list for ``unreadable``.
         upgrade: the upgrade that holds the stream, its progress and its owner; "" for none.
         moves: skipped batches and repositioned queries of this deployment: named gaps, and input that was read again.
         orders: orders to this deployment that have not ended.
@@ -253,6 +254,8 @@ class StreamStatus:
     restarts: str = ""
     driver: str = ""
     links: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """Everything, times as RFC 3339, the last event with its number."""
@@ -270,6 +273,7 @@ class StreamStatus:
             "orders": [order.to_json() for order in self.orders],
             "unreadable": dict(self.unreadable),
             "links": dict(self.links),
+            "labels": dict(self.labels),
             "may_be_doubled": [one.to_json() for one in self.repeats if one.may_be_doubled],
             "repeats": describe_repeats(self.stream_id, self.repeats),
             "remarks": {name: list(said) for name, said in self.remarks.items()},

@@ -16,6 +16,7 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.interface import LOCAL
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ids import check_id, check_stream_id, encode_query_name
+from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.records import (
     ON_QUERY_FAILURE,
     LauncherChoice,
@@ -73,6 +74,7 @@ class DeployRequest:
         launcher: what starts the drivers; None for this machine. A local path in its option ``python_env`` is pinned.
         restart_policy: values of the stream's ``RestartPolicy`` to change; the others stay as they are.
         alert_rules: the same of its ``AlertRules``.
+        owner, labels: of the stream; ``labels`` are all of them. None: as they are.
 
     Raises:
         InvalidRequestError: a value is malformed, or two of them contradict each other.
@@ -115,6 +117,8 @@ class DeployRequest:
     restart_policy: Mapping[str, Any] = field(default_factory=dict)
     launcher: LauncherChoice | None = None
     alert_rules: Mapping[str, Any] = field(default_factory=dict)
+    owner: str | None = None
+    labels: Mapping[str, str] | None = None
 
     @property
     def begins_elsewhere(self) -> bool:
@@ -131,6 +135,7 @@ class DeployRequest:
         check_max_age(self.max_snapshot_age_seconds)
         RestartPolicy().changed(self.restart_policy)
         AlertRules().changed(self.alert_rules)
+        Ownership().changed(self.owner, self.labels)
         if self.working_folder is not None and not self.working_folder.is_absolute():
             raise InvalidRequestError(
                 "the working folder must be an absolute path",

@@ -219,15 +219,23 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
         asked["mirrors"] = sorted(request.mirrors)
     if request.snapshots:
         asked["snapshots"] = request.snapshots
-    if request.restart_policy:
-        asked["restart_policy"] = dict(request.restart_policy)
-    if request.alert_rules:
-        asked["alert_rules"] = dict(request.alert_rules)
+    asked |= _asked_of_the_stream(request)
     if request.on_query_failure != "script":
         asked["on_query_failure"] = request.on_query_failure
     if request.working_folder is not None:
         asked["working_folder"] = str(request.working_folder)
     return ResolvedRequest(request, version, digest_of(asked))
+
+
+def _asked_of_the_stream(request: DeployRequest) -> dict[str, object]:
+    """What is recorded of the stream, and is no part of its version."""
+    asked: dict[str, object] = {
+        "restart_policy": dict(request.restart_policy),
+        "alert_rules": dict(request.alert_rules),
+        "owner": request.owner,
+        "labels": dict(request.labels or {}),
+    }
+    return {name: value for name, value in asked.items() if value}
 
 
 def named_launcher(launcher: LauncherChoice | None) -> LauncherChoice | None:

@@ -222,6 +222,8 @@ class Watching:
             unreadable=_unreadable(seen, slots),
             repeats=repeated(self._home, seen),
             remarks=_remarks(seen),
+            owner=seen.register.ownership.owner,
+            labels=seen.register.ownership.labels,
         )
 
     def status_again(self, seen: Observation, before: StreamStatus, before_at: datetime) -> StreamStatus:

@@ -16,11 +16,12 @@ export function showStream(main, connId, streamId, me) {
 
   const state = h("span", { class: "state" });
   const version = h("span", { class: "quiet" });
+  const owned = h("span", { class: "owned" });
   const acts = h("div", { class: "acts", role: "group", "aria-label": "Act on this stream" });
   const notes = h("div", { class: "notes" });
   const tiles = h("dl", { class: "tiles" });
   const back = h("a", { href: ROOT.href }, "Streams");
-  main.replaceChildren(h("nav", { "aria-label": "Place" }, back), h("header", { class: "top" }, h("h1", {}, streamId), state, version, acts), notes, tiles);
+  main.replaceChildren(h("nav", { "aria-label": "Place" }, back), h("header", { class: "top" }, h("h1", {}, streamId), state, version, owned, acts), notes, tiles);
 
   const tabs = [];
   const list = h("div", { class: "tabs", role: "tablist", "aria-label": "Parts of this stream" });
@@ -126,7 +127,13 @@ export function showStream(main, connId, streamId, me) {
       if (isAtEnd) text.scrollTop = text.scrollHeight;
     };
   });
-  addTab("events", "Events", drawn("events", (found) => [found.events.length ? table("Events", [
+  addTab("stream_events", "Events", drawn("stream_events", (found) => [found.events.length ? table("Stream events", [
+    { title: "At", cell: (one) => (one.at ? time(one.at) : "now") },
+    { title: "Event", isHead: true, cell: (one) => one.kind },
+    { title: "Deployment", cell: (one) => one.deployment_id },
+    { title: "What happened", cell: (one) => one.text },
+  ], found.events) : h("p", { class: "empty" }, "Nothing has happened to this stream yet.")]));
+  addTab("events", "Journal", drawn("events", (found) => [found.events.length ? table("Events", [
     { title: "#", number: true, cell: (one) => count(one.number) },
     { title: "At", cell: (one) => time(one.at) },
     { title: "Attempt", number: true, cell: (one) => count(one.attempt) },
@@ -142,6 +149,7 @@ export function showStream(main, connId, streamId, me) {
       put(state, status.state);
       putAttribute(state, "data-state", status.state);
       put(version, [status.version_label || status.application, status.deployment_id, `attempt ${status.attempt}`].filter(Boolean).join(" · "));
+      showOwned(status);
       showNotes(status);
       showTiles(status);
       if (!acts.childElementCount) acts.replaceChildren(...await actButtons(connId, streamId, known, me, () => { void refreshed.now(); }));
@@ -158,6 +166,14 @@ export function showStream(main, connId, streamId, me) {
   }, REFRESH_SECONDS);
   list.hidden = panels.hidden = true;
   choose(shown().id);
+
+  function showOwned(status) {
+    const text = JSON.stringify([status.owner, status.labels]);
+    if (owned.dataset.of === text) return;
+    owned.dataset.of = text;
+    owned.replaceChildren(...[status.owner && h("span", {}, `owner ${status.owner}`),
+      ...Object.entries(status.labels).map(([name, value]) => h("span", { class: "label" }, `${name}=${value}`))].filter(Boolean));
+  }
 
   function showNotes(status) {
     const bad = ["failed", "degraded", "lost", "unreadable"].includes(status.state);

@@ -28,7 +28,7 @@ function remembered() {
 }
 
 export function showStreams(main) {
-  const chosen = { text: "", states: [], version: "", sort: "stream", isDown: false, ...remembered() };
+  const chosen = { text: "", states: [], version: "", owner: "", label: "", sort: "stream", isDown: false, ...remembered() };
   let rows = [];
   let seen = [];
 
@@ -37,7 +37,11 @@ export function showStreams(main) {
     "aria-keyshortcuts": "/", oninput: () => { chosen.text = text.value; show(); },
   });
   text.value = chosen.text;
-  const version = h("select", { id: "version", "aria-label": "Filter by version", onchange: () => { chosen.version = version.value; show(); } });
+  const choices = [["version", "Every version", (row) => [row.version]], ["owner", "Every owner", (row) => [row.owner]], ["label", "Every label", (row) => row.labelled]]
+    .map(([name, every, of]) => ({
+      name, every, of,
+      node: h("select", { id: name, "aria-label": `Filter by ${name}`, onchange: (event) => { chosen[name] = event.currentTarget.value; show(); } }),
+    }));
   const states = h("div", { class: "chips", role: "group", "aria-label": "Filter by state" });
   const told = h("p", { class: "quiet", id: "told" });
   const problems = h("div", { id: "problems" });
@@ -50,10 +54,10 @@ export function showStreams(main) {
   const scroller = h("div", { class: "scroller", onscroll: () => draw() }, above, grid, below);
   const empty = h("div", { class: "empty", hidden: true });
   main.replaceChildren(h("header", { class: "top" }, h("h1", {}, "Streams"), told), problems,
-    h("div", { class: "filters", role: "search" }, text, version, states), scroller, empty);
+    h("div", { class: "filters", role: "search" }, text, choices.map((one) => one.node), states), scroller, empty);
 
   const passes = (row, words) => (!chosen.states.length || chosen.states.includes(row.state))
-    && (!chosen.version || row.version === chosen.version) && words.every((word) => row.found.includes(word));
+    && choices.every(({ name, of }) => !chosen[name] || of(row).includes(chosen[name])) && words.every((word) => row.found.includes(word));
 
   function show() {
     try { sessionStorage.setItem("streamstate.filter", JSON.stringify(chosen)); } catch { /* not kept */ }
@@ -79,7 +83,7 @@ export function showStreams(main) {
 
   function showChips() {
     const counts = new Map();
-    for (const row of rows) counts.set(row.state, (counts.get(row.state) ?? 0) + 1);
+    for (const row of rows) if (row.state) counts.set(row.state, (counts.get(row.state) ?? 0) + 1);
     for (const state of chosen.states) if (!counts.has(state)) counts.set(state, 0);
     const names = [...counts.keys()].sort();
     const known = new Map([...states.children].map((chip) => [chip.dataset.state, chip]));
@@ -94,11 +98,13 @@ export function showStreams(main) {
       if (!chip.isConnected) states.append(chip);
     }
     for (const chip of known.values()) chip.remove();
-    const versions = [...new Set(rows.map((row) => row.version).filter(Boolean))].sort();
-    if (versions.join("\n") !== version.dataset.of) {
-      version.dataset.of = versions.join("\n");
-      version.replaceChildren(h("option", { value: "" }, "Every version"), ...versions.map((name) => h("option", { value: name }, name)));
-      version.value = chosen.version;
+    for (const { name, every, of, node } of choices) {
+      const known = [...new Set([...rows.flatMap(of), chosen[name]].filter(Boolean))].sort();
+      node.hidden = !known.length;
+      if (known.join("\n") === node.dataset.of) continue;
+      node.dataset.of = known.join("\n");
+      node.replaceChildren(h("option", { value: "" }, every), ...known.map((one) => h("option", { value: one }, one)));
+      node.value = chosen[name];
     }
   }
 
@@ -108,7 +114,7 @@ export function showStreams(main) {
     empty.hidden = !isEmpty;
     if (!isEmpty) return;
     empty.replaceChildren(rows.length
-      ? h("p", {}, "No stream passes this filter. ", h("button", { type: "button", class: "link", onclick: () => { Object.assign(chosen, { text: "", states: [], version: "" }); text.value = ""; version.value = ""; show(); } }, "Show all"))
+      ? h("p", {}, "No stream passes this filter. ", h("button", { type: "button", class: "link", onclick: () => { Object.assign(chosen, { text: "", states: [], version: "", owner: "", label: "" }); text.value = ""; for (const one of choices) one.node.value = ""; show(); } }, "Show all"))
       : h("p", {}, "There is no stream in the home yet. ", h("code", {}, "streamstate deploy STREAM --app job.py"), " deploys one, or a DAG with DeployStreamOperator."));
   }
 
@@ -131,8 +137,9 @@ export function showStreams(main) {
     putAttribute(one.node, "aria-rowindex", at + 2);
     put(one.link, row.stream_id);
     putAttribute(one.link, "href", streamPage(row.conn_id, row.stream_id));
-    putAttribute(one.link, "title", row.hasManyHomes ? `in ${row.conn_id}` : null);
-    put(one.state, row.upgrade ? `${row.state}, upgrading` : row.state);
+    const said = [row.hasManyHomes && `in ${row.conn_id}`, row.owner && `owner ${row.owner}`, row.labelled.join(" ")].filter(Boolean);
+    putAttribute(one.link, "title", said.length ? said.join("; ") : null);
+    put(one.state, row.upgrade ? `${row.state}, upgrading` : row.state || "…");
     putAttribute(one.state, "data-state", row.state);
     putAttribute(one.state, "title", [row.why, row.upgrade, row.restart_policy].filter(Boolean).join("; "));
     COLUMNS.forEach((column, index) => { if (index > 1 && index !== 5) put(one.cells[index], column.of(row)); });
@@ -163,13 +170,16 @@ export function showStreams(main) {
     try {
       const { homes } = await read("streams");
       isFirst = homes.every((home) => home.looked_at === null && !home.error);
-      rows = homes.flatMap((home) => home.streams.map((row) => ({
-        ...row, conn_id: home.conn_id, hasManyHomes: homes.length > 1,
-        found: [row.stream_id, row.version, row.state, row.why, row.deployment_id, row.last_event?.kind, row.upgrade, home.conn_id].join(" ").toLowerCase(),
-      })));
+      rows = homes.flatMap((home) => home.streams.map((row) => {
+        const labelled = Object.entries(row.labels ?? {}).map(([name, value]) => `${name}=${value}`);
+        const found = [row.stream_id, row.version, row.state, row.why, row.deployment_id, row.last_event?.kind, row.upgrade, row.owner, ...labelled, home.conn_id];
+        return { ...row, labelled, conn_id: home.conn_id, hasManyHomes: homes.length > 1, found: found.join(" ").toLowerCase() };
+      }));
       problems.replaceChildren(...homes.filter((home) => home.error).map((home) => problem(home.error)));
       show();
-      if (isFirst) put(told, rows.length ? `${count(rows.length)} streams so far…` : "Reading the streams…");
+      const left = rows.filter((row) => !row.state).length;
+      if (isFirst) put(told, "Reading the streams…");
+      if (left) put(told, `${count(rows.length - left)} of ${count(rows.length)} streams are read…`);
       if (isFirst || homes.some((home) => home.is_looking && home.looked_at === null)) setTimeout(() => polled.now(), 500);
     } catch (error) {
       problems.replaceChildren(problem(error));

@@ -75,6 +75,20 @@ def test_a_stream_is_seen_whole(alerted: Alerted) -> None:
     assert found["streamstate_alert_standing"] == {labels(rule="state_rows", subject="counts"): 1.0}
 
 
+def test_owner_and_labels_can_be_joined_with_every_metric_of_a_stream(alerted: Alerted) -> None:
+    """A sample for each label, so that no other metric has more of them; none without."""
+    alerted.look()
+    found = scraped(alerted)
+    assert (found["streamstate_stream_owner"], found["streamstate_stream_label"]) == ({}, {})
+    alerted.stage.controller.details.change_ownership(STREAM, 'a"da', {"team": "payments", "eu": ""})
+    alerted.look()
+    found = scraped(alerted)
+    assert found["streamstate_stream_owner"] == {labels(owner='a"da'): 1.0}
+    assert found["streamstate_stream_label"] == {
+        labels(name="eu", value=""): 1.0, labels(name="team", value="payments"): 1.0,
+    }  # fmt: skip
+
+
 def test_a_stream_that_died_has_no_old_values(alerted: Alerted) -> None:
     """What a dead driver said of its queries says nothing of now."""
     alerted.beat(lags=behind(500), state_rows=11)
@@ -145,7 +159,10 @@ def test_a_query_of_the_dashboard_names_only_what_is_exported(text: str) -> None
 def test_the_dashboard_shows_every_metric_that_a_person_looks_at() -> None:
     """What the page lists and no panel shows is named here."""
     shown = set(re.findall(r"streamstate_\w+", " ".join(expressions())))
-    left_out = {"streamstate_stream_attempt", "streamstate_stream_looked_at_seconds", "streamstate_query_batch"}
+    left_out = {
+        "streamstate_stream_attempt", "streamstate_stream_looked_at_seconds", "streamstate_query_batch",
+        "streamstate_stream_owner", "streamstate_stream_label",
+    }  # fmt: skip
     assert {one.name for one in METRICS} - shown == left_out
 
 

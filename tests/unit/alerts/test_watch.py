@@ -36,6 +36,21 @@ def test_two_watches_tell_each_alert_once(alerted: Alerted) -> None:
     assert alerted.look(5) == []
 
 
+def test_an_alert_says_whose_the_stream_is(alerted: Alerted) -> None:
+    """In its line and in its JSON, as it is recorded when the alert is told."""
+    alerted.stage.controller.details.change_ownership(STREAM, "ada", {"team": "payments"})
+    alerted.stage.end(state="gone")
+    assert alerted.look(5) == ["raised driver_dead"]
+    change = alerted.changes[-1]
+    assert change.line.startswith(f"{STREAM}: driver_dead: ")
+    assert change.line.endswith(" (owner ada)")
+    assert (change.to_json()["owner"], change.to_json()["labels"]) == ("ada", {"team": "payments"})
+    alerted.stage.controller.details.change_ownership(STREAM, "")
+    alerted.rules(off=("driver_dead",))
+    assert alerted.look(5) == ["resolved driver_dead"]
+    assert "owner" not in alerted.changes[-1].line
+
+
 @pytest.mark.parametrize("other_looks_at", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12])
 def test_two_watches_at_once_tell_each_alert_once(tmp_path: Path, other_looks_at: int) -> None:
     """Whichever writes first; the other one reads again. (Law 1)"""
@@ -348,7 +363,7 @@ def test_a_change_is_plain_json_and_one_line(alerted: Alerted) -> None:
     found: AlertChange = alerted.changes[0]
     assert found.to_json() == {
         "message_id": f"{found.alert.alert_id}/raised", "kind": "raised", "alert_id": found.alert.alert_id,
-        "stream_id": STREAM, "deployment_id": "d-0001",
+        "stream_id": STREAM, "deployment_id": "d-0001", "owner": "", "labels": {},
         "rule": "driver_dead", "subject": "", "raised_at": "2026-03-01T10:00:00.000Z",
         "at": "2026-03-01T10:00:00.000Z", "text": found.alert.text,
     }  # fmt: skip

@@ -43,7 +43,8 @@ def test_an_alert_is_posted_as_json_with_a_line_for_people() -> None:
         {
             "text": "orders: lag: query counts is 1 rows behind", "home": "file:///home", "kind": "raised",
             "message_id": "id-1/raised",
-            "alert_id": "id-1", "stream_id": "orders", "deployment_id": "d-0001", "rule": "lag", "subject": "counts",
+            "alert_id": "id-1", "stream_id": "orders", "deployment_id": "d-0001",
+            "owner": "", "labels": {}, "rule": "lag", "subject": "counts",
             "raised_at": "2026-03-01T10:00:00.000Z", "at": "2026-03-01T10:00:00.000Z",
         }
     ]  # fmt: skip

@@ -243,6 +243,7 @@ def test_an_exported_stream_differs_in_nothing(desk: Desk) -> None:
         desk, STREAM, "proves", conf={"spark.x": "010"}, py_files=["../library.py"], files=["../library.py"],
         settings={"heartbeat_seconds": 5}, snapshots={"every_seconds": 60}, restart={"on_failure": "restart"},
         version_label="v1", alerts={"lag_over": 9, "off": "query_died"},
+        owner="ada", labels={"tier": "canary", "eu": ""},
         arguments=["--a", "~"], jars=["../classes.jar", "s3a://bucket/other.jar"],
     )  # fmt: skip
     assert applied(folder)[0].status == 0
@@ -297,6 +298,42 @@ def test_alert_rules_restart_nothing(desk: Desk) -> None:
     assert (answer.status, found[STREAM]["deployment_id"]) == (0, "d-0001")
     assert book.rules() == AlertRules(no_commit_seconds=60.0)
     assert diffed(folder)[STREAM]["kind"] == "unchanged"
+
+
+def test_owner_and_labels_restart_nothing(desk: Desk) -> None:
+    """They are recorded in the home, by ``apply`` and by ``deploy --spec``; a change by hand is seen and undone."""
+    folder = declare(desk, STREAM, "proves", owner="ada", labels={"tier": "canary"})
+    answer = shell("deploy", STREAM, "--spec", folder / "flights.yaml", "--timeout", 60, "--json")
+    assert answer.status == 0, answer
+    recorded = {"stream_id": STREAM, "owner": "ada", "labels": {"tier": "canary"}}
+    assert shell("label", STREAM, "--json").json == recorded
+    assert shell("label", STREAM, "tier=late", "eu=", "--owner", "", "--json").status == 0
+    difference = diffed(folder)[STREAM]
+    fields = {one["name"]: (one["before"], one["after"]) for one in difference["fields"]}
+    assert (difference["kind"], difference["step"]) == ("changed", "policy")
+    assert fields == {"owner": ("", "ada"), "labels.eu": ('""', ""), "labels.tier": ("late", "canary")}
+    answer, found = applied(folder)
+    assert (answer.status, found[STREAM]["deployment_id"]) == (0, "d-0001")
+    assert shell("label", STREAM, "--json").json == recorded
+    assert diffed(folder)[STREAM]["kind"] == "unchanged"
+    declare(desk, STREAM, "proves", owner="ada", desired_state="stopped")
+    assert applied(folder)[1][STREAM]["step"] == "stop"
+    assert shell("label", STREAM, "--json").json["labels"] == {}
+    declare(desk, STREAM, "proves", owner="bob", desired_state="stopped")
+    assert applied(folder)[1][STREAM]["step"] == "policy"
+    assert diffed(folder)[STREAM]["kind"] == "unchanged"
+
+
+def test_an_upgrade_records_the_owner_when_it_is_done(desk: Desk) -> None:
+    """What a refused version would have had is not recorded."""
+    folder = declare(desk, STREAM, "proves", owner="ada")
+    assert applied(folder)[0].status == 0
+    declare(desk, STREAM, "needs-drain", owner="bob")
+    assert applied(folder)[1][STREAM]["result"] == "refused"
+    assert shell("label", STREAM, "--json").json["owner"] == "ada"
+    declare(desk, STREAM, "proves", owner="bob", conf={"spark.x": "1"})
+    assert applied(folder)[1][STREAM]["step"] == "upgrade"
+    assert shell("label", STREAM, "--json").json["owner"] == "bob"
 
 
 def test_state_is_written_anew_only_while_a_stream_runs(desk: Desk) -> None:

@@ -1,4 +1,4 @@
-"""``watch`` and ``policy``, over drivers that run no Spark."""
+"""``watch``, ``policy``, ``alerts`` and ``label``, over drivers that run no Spark."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.restarts import RestartPolicy
 from support.launches import wait_until
 from support.scripted_driver import script
@@ -133,3 +134,110 @@ def test_a_home_that_is_gone_is_named(desk: Desk, words: tuple[str, ...]) -> Non
     assert answer.status != 0
     assert "no home lies here" in answer.err
     assert not desk.home.exists()
+
+
+def test_alert_rules_are_shown_and_changed(desk: Desk) -> None:
+    """What is not given stays; without options nothing is written."""
+    desk.stream().deploy().runs()
+    words = (
+        "--set",
+        "no_commit_seconds=300",
+        "--set",
+        "lag_growing_seconds=none",
+        "--off",
+        "query_died",
+        "--off",
+        "lag",
+    )
+    changed = shell("alerts", "flights", *words, "--json").json
+    rules = AlertRules(300.0, lag_growing_seconds=None, off=("query_died", "lag"))
+    assert changed == {"stream_id": "flights", **vars(rules), "off": list(rules.off)}
+    assert shell("alerts", "flights", "--on", "query_died", "--json").json["off"] == ["lag"]
+    before = desk.texts()
+    shown = shell("alerts", "flights")
+    assert desk.texts() == before
+    assert "300.0   no_commit_seconds" in shown.out
+    assert "none    lag_growing_seconds" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("words", "fact"),
+    [
+        (("flights", "--set", "no_comit_seconds=3"), "Did you mean no_commit_seconds?"),
+        (("flights", "--set", "lag_over=many"), "Use a whole number"),
+        (("flights", "--set", "lag_over"), "must be KEY=VALUE"),
+        (("flights", "--off", "querydied"), "Did you mean query_died?"),
+        (("flights", "--on", "querydied"), "Did you mean query_died?"),
+        (("fligths", "--off", "lag"), "Did you mean flights?"),
+        (("fligths",), "Did you mean flights?"),
+    ],
+)
+def test_alert_rules_that_make_no_sense_are_refused(desk: Desk, words: tuple[str, ...], fact: str) -> None:
+    """With the nearest name, and nothing is written."""
+    desk.stream().deploy().runs()
+    before = desk.texts()
+    answer = shell("alerts", *words)
+    assert (answer.status, fact in answer.err) == (2, True), answer
+    assert desk.texts() == before
+
+
+def test_owner_and_labels_are_shown_changed_and_listed_by(desk: Desk) -> None:
+    """What is not given stays; nothing is started or ended."""
+    desk.stream().deploy().runs()
+    desk.stream("orders").deploy().runs()
+    words = ("team=payments", "tier=canary", "eu=", "--owner", "ada")
+    changed = shell("label", "flights", *words, "--json").json
+    assert changed == {
+        "stream_id": "flights",
+        "owner": "ada",
+        "labels": {"eu": "", "team": "payments", "tier": "canary"},
+    }
+    assert shell("label", "flights", "tier=late", "--remove", "eu", "--json").json["labels"] == {
+        "team": "payments", "tier": "late",
+    }  # fmt: skip
+    before = desk.texts()
+    assert shell("label", "flights").out.splitlines() == ["owner: ada", "team=payments", "tier=late"]
+    assert desk.texts() == before
+    status = shell("status", "flights", "--json").json
+    assert (status["owner"], status["labels"]) == ("ada", {"team": "payments", "tier": "late"})
+    assert "team=payments tier=late" in shell("status", "flights").out
+    for asked, found in (
+        (("--label", "team"), ["flights"]),
+        (("--label", "team=payments", "--label", "tier=late", "--owner", "ada"), ["flights"]),
+        (("--label", "team=payments", "--label", "tier=canary"), []),
+        (("--owner", ""), ["orders"]),
+        ((), ["flights", "orders"]),
+    ):
+        assert [row["stream_id"] for row in shell("list", *asked, "--json").json["streams"]] == found
+    assert "ada" in shell("list").out
+    assert "with team=none" in shell("list", "--label", "team=none").out
+    assert shell("label", "flights", "--owner", "", "--json").json == {
+        "stream_id": "flights", "owner": "", "labels": {"team": "payments", "tier": "late"},
+    }  # fmt: skip
+
+
+def test_a_stream_that_cannot_be_read_is_listed_whatever_the_label(desk: Desk) -> None:
+    """Its labels are unknown, and its owner has to know of it."""
+    desk.stream("orders").deploy().runs()
+    (desk.home / layout.register_key("orders")).write_text("{")
+    answer = shell("list", "--label", "team=payments", "--json")
+    assert (answer.status, [row["state"] for row in answer.json["streams"]]) == (1, ["unreadable"])
+
+
+@pytest.mark.parametrize(
+    ("words", "fact"),
+    [
+        (("flights", "te am=x"), "cannot be the name of a label"),
+        (("flights", "team"), "must be KEY=VALUE"),
+        (("flights", "--remove", "team"), "has no such label"),
+        (("flights", "--owner", "x" * 101), "cannot be recorded"),
+        (("fligths", "team=x"), "Did you mean flights?"),
+    ],
+)
+def test_labels_that_cannot_be_recorded_are_refused(desk: Desk, words: tuple[str, ...], fact: str) -> None:
+    """One sentence, and nothing is written."""
+    desk.stream().deploy().runs()
+    before = desk.texts()
+    answer = shell("label", *words)
+    assert (answer.status, fact in answer.err) == (2, True), answer
+    assert desk.texts() == before

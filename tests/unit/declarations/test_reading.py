@@ -52,6 +52,8 @@ def said(path: Path) -> list[str]:
             f"{WHOLE}alerts: {{no_commit_seconds: -1}}\n",
             ":3: alerts: this value of the alert rules is out of its range (no_commit_seconds -1.0); use a number from",
         ),
+        (f"{WHOLE}labels: {{te am: x}}\n", ":3: labels: this cannot be the name of a label (te am); use 1 to 63 "),
+        (f"{WHOLE}owner: {'x' * 101}\n", ":3: owner: this owner or label cannot be recorded (owner xxx"),
         (f"{WHOLE}state: {{partitions: 0}}\n", ":3: state.partitions: input should be greater than or equal to 1"),
         (f"{WHOLE}conf:\n\tspark.x: 1\n", ":4: a tab is here, and YAML takes blanks alone"),
         (f"{WHOLE}conf:\n  spark.x: 1\n  spark.x: 2\n", ":5: conf.spark.x: this field is given twice, first in line 4"),

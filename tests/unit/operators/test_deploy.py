@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, redact
 
+from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.operators.deploy import DeployStreamOperator
+from airflow_streamstate.protocol.alerts import AlertRules
+from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.restarts import RestartPolicy
 from support import scripted_driver
 from support.airflow_fixtures import MakeContext
@@ -59,6 +62,34 @@ def test_the_restart_policy_is_the_streams(
     assert policy == RestartPolicy("restart", max_restarts=3, restore_lost_checkpoint=True)
     with pytest.raises(AirflowFailException, match="no such value"):
         deploy(script, restart_policy={"colour": "red"}).execute(context())
+
+
+def test_alert_rules_owner_and_labels_are_the_streams(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+    """As values or as rendered text; what is not given stays, and a name that is wrong is told the nearest one."""
+    script = scripted_driver.script(tmp_path, "finishes")
+    deploy(
+        script, wait_until="finished", alert_rules='{"no_commit_seconds": "300", "off": ["lag"]}', stream_owner="ada",
+        stream_labels={"tier": "canary"},
+    ).execute(context())  # fmt: skip
+    control = named.stream().control
+    assert AlertBook(control).rules() == AlertRules(300.0, off=("lag",))
+    assert control.need_register().value.ownership == Ownership("ada", {"tier": "canary"})
+    deploy(script, wait_until="finished", arguments=["b"], alert_rules={"lag_over": 9}, stream_labels="None").execute(
+        context()
+    )
+    assert AlertBook(control).rules() == AlertRules(300.0, 9, off=("lag",))
+    assert control.need_register().value.ownership == Ownership("ada", {"tier": "canary"})
+    deploy(script, wait_until="finished", arguments=["c"], stream_owner="", stream_labels='{"eu": ""}').execute(
+        context()
+    )
+    assert control.need_register().value.ownership == Ownership("", {"eu": ""})
+    for wrong, said in (
+        ({"alert_rules": {"lag_ovr": 9}}, "Did you mean lag_over"),
+        ({"alert_rules": [9]}, "no mapping"),
+        ({"stream_labels": {"te am": "x"}}, "cannot be the name of a label"),
+    ):
+        with pytest.raises(AirflowFailException, match=said):
+            deploy(script, **wrong).execute(context())
 
 
 def test_a_retry_finds_the_deployment_that_it_began(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:

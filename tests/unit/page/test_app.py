@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from dataclasses import replace
 from datetime import timedelta
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.page.app import ACTS, HEADERS, static_files
 from airflow_streamstate.page.homes import HomeOnPage, HomesOnPage, SharedParts
@@ -32,11 +35,16 @@ ROUTES = [
     "api/streams",
     *(f"api/{name}" for name in PARTS),
 ]
+WHOLE_LOOK_SECONDS = 30.0
+"""Longer than any look of these tests takes."""
 HOSTILE = ["../../etc", "<script>alert(1)</script>", "-", "Flights", "a" * 64, "", "%00", "a/b", "a\nb"]
 
 
 def rows(site: PageSite) -> list[dict[str, object]]:
+    """The streams, once each has been read."""
     (home,) = site.get("api/streams").json()["homes"]
+    while home["looked_at"] is None:
+        (home,) = site.get("api/streams").json()["homes"]
     assert home["error"] is None, home
     found: list[dict[str, object]] = home["streams"]
     return found
@@ -95,6 +103,7 @@ def test_the_table_has_the_facts_of_each_stream(site: PageSite, named: NamedHome
         batch_seconds=1.5,
         watermark_at=attempt.clock.now() - timedelta(seconds=90),
     )
+    named.hook().client.details.change_ownership("flights", "ada", {"tier": "1"})
     stopped = named.stream("orders").deploy().runs()
     stopped.stopped()
     failed = named.stream("taxis")
@@ -109,6 +118,7 @@ def test_the_table_has_the_facts_of_each_stream(site: PageSite, named: NamedHome
     )
     assert flights["lags"] == {"files": 40, "rows": 2}
     assert 89 < float(str(flights["watermark_delay_seconds"])) < 300
+    assert (flights["owner"], flights["labels"]) == ("ada", {"tier": "1"})
     assert flights["batch_times"] == [flights["batch_seconds"]] == [1.5]
     assert (orders["state"], orders["snapshot_id"], orders["last_event"]["kind"]) == (
         "stopped",
@@ -147,7 +157,7 @@ def test_a_home_that_is_not_there_is_told_and_found_when_it_comes(
     """With what to do; a connection that is mended meanwhile is read anew."""
     good = named.connection
     clock = FakeClock()
-    home = HomeOnPage(CONN_ID, clock)
+    home = HomeOnPage(CONN_ID, clock, WHOLE_LOOK_SECONDS)
     for connection, word in (
         ('{"conn_type": "streamstate"}', "names no home"),
         (good.replace(named.config.home_uri, f"{named.base}/elsewhere"), "no home lies here"),
@@ -165,6 +175,32 @@ def test_a_home_that_is_not_there_is_told_and_found_when_it_comes(
     assert (seen.error, [row["stream_id"] for row in seen.rows]) == (None, ["flights"])
 
 
+def test_the_names_are_shown_before_the_streams_are_read(named: NamedHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a home of many streams is there at once; each row follows when its stream is read."""
+    named.stream("flights").deploy()
+    named.stream("orders").deploy()
+    (named.base / "home" / "never" / "deployments").mkdir(parents=True)
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def late(self: Controller, *args: object, of: object = Controller.status) -> object:
+        asked.set()
+        assert may_answer.wait(WHOLE_LOOK_SECONDS)
+        return of(self, *args)  # type: ignore[operator]
+
+    monkeypatch.setattr(Controller, "status", late)
+    home = HomeOnPage(CONN_ID, FakeClock(), wait_seconds=0)
+    home.seen()
+    assert asked.wait(WHOLE_LOOK_SECONDS)
+    seen = home.seen()
+    names = [row["stream_id"] for row in seen.rows]
+    assert ({"flights", "orders"} <= set(names), {row["state"] for row in seen.rows}) == (True, {""})
+    assert (seen.is_looking, seen.looked_at) == (True, None)
+    may_answer.set()
+    while home.seen().looked_at is None:
+        SYSTEM_CLOCK.sleep(0.01)
+    assert [(row["stream_id"], bool(row["state"])) for row in home.seen().rows] == [("flights", True), ("orders", True)]
+
+
 def test_many_requests_share_one_look(named: NamedHome, monkeypatch: pytest.MonkeyPatch) -> None:
     """For some seconds; then there is another one, and a stream that is gone since goes from the table."""
     named.stream("flights").deploy()
@@ -172,7 +208,7 @@ def test_many_requests_share_one_look(named: NamedHome, monkeypatch: pytest.Monk
     asked: list[Path] = []
     monkeypatch.setattr(Home, "stream_ids", lambda self, of=Home.stream_ids: (asked.append(Path()), of(self))[1])
     clock = FakeClock()
-    home = HomeOnPage(CONN_ID, clock)
+    home = HomeOnPage(CONN_ID, clock, WHOLE_LOOK_SECONDS)
     assert [len(home.seen().rows) for _ in range(20)] == [2] * 20
     assert len(asked) == 1
     for path in sorted((named.base / "home" / "orders").rglob("*"), reverse=True):

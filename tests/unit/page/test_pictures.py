@@ -126,6 +126,22 @@ def test_events_have_the_facts_that_the_shell_prints(site: PageSite, named: Name
     assert (answer.status_code, answer.json()["error"]["type"]) == (404, "DeploymentNotFoundError")
 
 
+def test_stream_events_are_of_all_deployments(site: PageSite, named: NamedHome) -> None:
+    """The newest first; what no journal says is seen now, and so has no time."""
+    stream = named.stream()
+    stream.deploy().runs().failed("ValueError: boom")
+    stream.resume().runs().stopped()
+    stream.deploy().runs().beat()
+    found = site.read("stream_events")["events"]
+    assert [(one["kind"], one["deployment_id"], one["at"] is None) for one in found] == [
+        ("healthy", "d-0002", True),
+        ("stopped", "d-0001", False),
+        ("restarted", "d-0001", False),
+        ("failed", "d-0001", False),
+    ]
+    assert "boom" in found[-1]["text"]
+
+
 def test_snapshots_are_listed_newest_first_with_what_keeps_them(site: PageSite, named: NamedHome) -> None:
     """As ``snapshot list`` does."""
     attempt = named.stream().deploy().runs()
