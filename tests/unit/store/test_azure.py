@@ -8,12 +8,10 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.store.azure import (
     ACCOUNT_VARIABLES,
     ENDPOINT_VARIABLES,
-    KEY_VARIABLES,
-    SAS_VARIABLES,
     AzureClient,
     azure_store,
 )
-from airflow_streamstate.store.options import AzureOptions
+from airflow_streamstate.store.options import AZURE_KEY_VARIABLES, AZURE_SAS_VARIABLES, AzureOptions
 from support.fake_clock import FakeClock
 
 KEYED = AzureOptions(account_name="acc", account_key="a2V5")
@@ -21,7 +19,7 @@ KEYED = AzureOptions(account_name="acc", account_key="a2V5")
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*ACCOUNT_VARIABLES, *KEY_VARIABLES, *SAS_VARIABLES, *ENDPOINT_VARIABLES):
+    for name in (*ACCOUNT_VARIABLES, *AZURE_KEY_VARIABLES, *AZURE_SAS_VARIABLES, *ENDPOINT_VARIABLES):
         monkeypatch.delenv(name, raising=False)
 
 
