@@ -284,6 +284,8 @@ class Home:
             UnavailableError: a store does not answer.
         """
         checkpoints = self.checkpoints
+        if isinstance(checkpoints, ReachedBySpark):
+            checkpoints.for_spark()
         is_there = self.is_there()
         for store in dict.fromkeys((self.home, checkpoints)):
             with store.made_for_a_while() if isinstance(store, LocalStore) else contextlib.nullcontext():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.provider_info import get_provider_info
 from airflow_streamstate.store.options import SECRET_VARIABLES
 from support import azurite, gcs_server
+from support.google_tokens import point, service_account, tokens
 from support.s3_server import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, StrikingProxy, striking_proxy
 from support.sts_server import ASKER_KEY, ASKER_SECRET, EXTERNAL_ID, ROLE, StsServer, sts_server
 
@@ -28,6 +30,8 @@ OF_ROLE: dict[str, Any] = {
     "role_external_id": EXTERNAL_ID,
     "role_session_name": "nightly",
     "role_duration_seconds": 1800,
+    "login": ASKER_KEY,
+    "password": ASKER_SECRET,
 }
 
 
@@ -38,8 +42,9 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def sts(monkeypatch: pytest.MonkeyPatch) -> Iterator[StsServer]:
-    """Gives the keys of the S3 server, which knows no others."""
+def sts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[StsServer]:
+    """Gives the keys of the S3 server. It speaks no HTTPS, so checkpoints lie in a folder."""
+    monkeypatch.setitem(OF_ROLE, "checkpoints_uri", str(tmp_path / "checkpoints"))
     with sts_server(ACCESS_KEY, SECRET_KEY) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.endpoint_url)
         yield server
@@ -85,7 +90,7 @@ def opened_by_a_driver(config: HomeConfig, monkeypatch: pytest.MonkeyPatch) -> s
     for name, value in config.options.credentials().items():
         monkeypatch.setenv(name, value)
     driver = DriverConfig.from_json(json.loads(json.dumps(said)))
-    return Home(HomeConfig(driver.home_uri, options=driver.store_options)).check()
+    return Home(HomeConfig(driver.home_uri, config.checkpoints_uri, options=driver.store_options)).check()
 
 
 def test_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -133,7 +138,7 @@ def keys_seen(proxy: StrikingProxy) -> set[tuple[str, str]]:
 def test_a_role_on_s3(monkeypatch: pytest.MonkeyPatch, moto_url: str, sts: StsServer) -> None:
     """Controller and driver each ask for the role, in the words of the form, and S3 sees no other key."""
     with striking_proxy(moto_url) as proxy:
-        form = s3_form(monkeypatch, proxy.endpoint_url, login=ASKER_KEY, password=ASKER_SECRET, **OF_ROLE)
+        form = s3_form(monkeypatch, proxy.endpoint_url, **OF_ROLE)
         works, words = form.pressed()
         assert works, words
         asked = {name: sts.asked[0][name] for name in ("RoleArn", "ExternalId", "RoleSessionName", "DurationSeconds")}
@@ -152,7 +157,7 @@ def test_credentials_of_a_role_are_renewed_before_they_end(
     monkeypatch: pytest.MonkeyPatch, moto_url: str, sts: StsServer
 ) -> None:
     """What ends in nine minutes is asked for again before the next request; a refusal then is told."""
-    form = s3_form(monkeypatch, moto_url, login=ASKER_KEY, password=ASKER_SECRET, **OF_ROLE)
+    form = s3_form(monkeypatch, moto_url, **OF_ROLE)
     home = Home(form.config)
     sts.seconds_left = 540
     assert not home.is_there()
@@ -179,16 +184,22 @@ def test_a_role_that_is_refused(
     monkeypatch: pytest.MonkeyPatch, moto_url: str, sts: StsServer, change: Mapping[str, str], said: str
 ) -> None:
     """As another mistake than a refusal of S3."""
-    fields: dict[str, Any] = {"login": ASKER_KEY, "password": ASKER_SECRET, **OF_ROLE}
-    works, words = s3_form(monkeypatch, moto_url, **{**fields, **change}).pressed()
+    works, words = s3_form(monkeypatch, moto_url, **{**OF_ROLE, **change}).pressed()
     assert (works, words.partition(".")[0]) == (False, said)
     assert sts.asked == []
 
 
-def test_another_server_gives_roles_at_the_same_address(monkeypatch: pytest.MonkeyPatch, moto_url: str) -> None:
-    """As MinIO and Ceph do; moto, too."""
-    works, words = s3_form(monkeypatch, moto_url, role_arn=ROLE).pressed()
+def test_another_server_gives_roles_at_the_same_address(
+    monkeypatch: pytest.MonkeyPatch, moto_url: str, tmp_path: Path
+) -> None:
+    """As MinIO and Ceph do; moto, too. Where Spark has to ask there, too, HTTPS is needed, and the button says so."""
+    works, words = s3_form(monkeypatch, moto_url, role_arn=ROLE, checkpoints_uri=str(tmp_path)).pressed()
     assert works, words
+    works, words = s3_form(monkeypatch, moto_url, role_arn=ROLE).pressed()
+    assert (works, words.partition(".")[0]) == (
+        False,
+        "Spark's S3A asks for the credentials of a role by HTTPS only",
+    )
 
 
 def gcs_form(monkeypatch: pytest.MonkeyPatch, url: str, **more: Any) -> Form:
@@ -209,9 +220,44 @@ def test_gcs(monkeypatch: pytest.MonkeyPatch, gcs_url: str, tmp_path: Path) -> N
         monkeypatch, gcs_url, secrets=("hidden-key",), gcs_service_account_key=bad, checkpoints_uri=str(tmp_path)
     ).pressed()
     assert (works, words.partition(".")[0]) == (False, "the key of the service account cannot be used")
+    works, words = gcs_form(monkeypatch, gcs_url, gcs_service_account_key=bad).pressed()
+    assert (works, words.partition(".")[0]) == (
+        False,
+        "checkpoints on GCS need the key of the service account as a file",
+    )
     works, words = gcs_form(monkeypatch, gcs_url, gcs_key_path="/nowhere/key.json").pressed()
     assert not works
     assert "/nowhere/key.json: No such file or directory" in words
+
+
+@pytest.mark.parametrize("has_file", [False, True])
+@pytest.mark.objects
+def test_gcs_with_the_key_of_a_service_account(
+    monkeypatch: pytest.MonkeyPatch, gcs_url: str, tmp_path: Path, has_file: bool
+) -> None:
+    """As JSON and as a file: its tokens are asked for by controller and driver; a key that Google refuses is told."""
+    account = service_account(tmp_path / "key.json")
+    key, secret = account.read_text(), json.loads(account.read_text())["private_key"]
+
+    def form() -> Form:
+        way = {"gcs_key_path": str(account)} if has_file else {"gcs_service_account_key": account.read_text()}
+        place = {} if has_file else {"checkpoints_uri": str(tmp_path / "checkpoints")}
+        return gcs_form(monkeypatch, gcs_url, secrets=(secret, key), **place, **way)
+
+    with tokens(200) as (token_uri, asked):
+        point(account, token_uri)
+        filled = form()
+        works, words = filled.pressed()
+        assert works, words
+        assert len(asked) == 1
+        with monkeypatch.context() as of_driver:
+            config = replace(filled.config, checkpoints_uri=str(tmp_path / "checkpoints"))
+            assert opened_by_a_driver(config, of_driver)
+            assert config.options.secrets() == (() if has_file else (account.read_text(), secret))
+    with tokens(400) as (token_uri, _):
+        point(account, token_uri)
+        works, words = form().pressed()
+    assert (works, words.partition(".")[0]) == (False, "GCS does not accept these credentials")
 
 
 def azure_form(monkeypatch: pytest.MonkeyPatch, url: str, **more: Any) -> Form:
@@ -230,8 +276,7 @@ def test_azure(monkeypatch: pytest.MonkeyPatch, azure_url: str, tmp_path: Path) 
         works, words = form.pressed()
         assert works, words
         with monkeypatch.context() as of_driver:
-            found = opened_by_a_driver(HomeConfig(AZURES, str(tmp_path / "c"), form.config.options), of_driver)
-            assert "conditional writes hold" in found
+            assert "conditional writes hold" in opened_by_a_driver(form.config, of_driver)
     works, words = azure_form(monkeypatch, azure_url, **place, azure_secret_key="aGlkZGVuLWtleQ==").pressed()
     assert (works, words.partition(".")[0]) == (False, "Azure Blob denied the request")
     right = {**place, "azure_secret_key": azurite.ACCOUNT_KEY}
