@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import logging
 import os
 import re
 import zlib
@@ -371,6 +372,12 @@ def _session(options: S3Options) -> Any:
     return boto3.Session(botocore_session=core, region_name=own.region_name)
 
 
+def _without_traceback(record: logging.LogRecord) -> bool:
+    # botocore logs each failed renewal with a traceback; the error itself reaches the caller, who tells it.
+    record.exc_info = None
+    return True
+
+
 class _AssumedRole(CredentialProvider):  # type: ignore[misc]
     """Credentials of the options' role, asked for with those of a session, and again before they end."""
 
@@ -378,6 +385,7 @@ class _AssumedRole(CredentialProvider):  # type: ignore[misc]
 
     def __init__(self, own: Any, options: S3Options) -> None:
         super().__init__()
+        logging.getLogger("botocore.credentials").addFilter(_without_traceback)
         self._own = own
         self._options = options
 

@@ -181,12 +181,18 @@ def test_credentials_of_a_role_are_renewed_before_they_end(
     ],
 )
 def test_a_role_that_is_refused(
-    monkeypatch: pytest.MonkeyPatch, moto_url: str, sts: StsServer, change: Mapping[str, str], said: str
+    monkeypatch: pytest.MonkeyPatch,
+    moto_url: str,
+    sts: StsServer,
+    change: Mapping[str, str],
+    said: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As another mistake than a refusal of S3."""
+    """As another mistake than a refusal of S3, and without a traceback in the log."""
     works, words = s3_form(monkeypatch, moto_url, **{**OF_ROLE, **change}).pressed()
     assert (works, words.partition(".")[0]) == (False, said)
     assert sts.asked == []
+    assert "Traceback" not in caplog.text
 
 
 def test_another_server_gives_roles_at_the_same_address(

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.store.gcs import EMULATOR_VARIABLE, GCSClient, gcs_store
-from airflow_streamstate.store.options import GCSOptions
+from airflow_streamstate.store.options import GCS_KEY_VARIABLE, GCSOptions
 from support.google_tokens import point, service_account, tokens
 
 HEADERS = {
@@ -84,3 +84,29 @@ def test_an_endpoint_with_a_password_is_refused() -> None:
     with pytest.raises(InvalidRequestError) as caught:
         GCSClient("b", GCSOptions(endpoint_url="http://user:hidden@host"))
     assert "hidden" not in str(caught.value)
+
+
+def test_spark_is_given_the_file_and_the_endpoint() -> None:
+    """A key as JSON it cannot take; without either its connector finds the default credentials."""
+    found = GCSClient("b", GCSOptions("http://127.0.0.1:9", key_path="/key.json")).for_spark()
+    assert found.conf == {
+        "spark.hadoop.fs.gs.storage.root.url": "http://127.0.0.1:9",
+        "spark.hadoop.fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE",
+        "spark.hadoop.fs.gs.auth.service.account.json.keyfile": "/key.json",
+    }
+    assert GCSClient("b", GCSOptions()).for_spark().conf == {}
+    with pytest.raises(InvalidRequestError, match="Give gcs_key_path") as raised:
+        gcs_store("b", "", GCSOptions(service_account_key="hidden")).for_spark()
+    assert "hidden" not in str(raised.value)
+
+
+def test_a_key_of_the_environment_comes_before_the_default_credentials(
+    account: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver is given it so."""
+    other = service_account(tmp_path / "other.json")
+    with tokens(200) as (token_uri, asked):
+        point(other, token_uri)
+        monkeypatch.setenv(GCS_KEY_VARIABLE, other.read_text())
+        GCSClient("b", GCSOptions()).make_ready()
+    assert len(asked) == 1
