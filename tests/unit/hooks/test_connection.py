@@ -118,11 +118,11 @@ def test_each_field_of_the_form_is_read_and_reaches_the_options() -> None:
     ("extra", "said"),
     [
         ({"role_external_id": "x"}, "describes a role and does not name it"),
-        ({"role_arn": "a", "role_duration_seconds": 900}, "given=900, least=1800, most=43200"),
+        ({"role_arn": "a", "role_duration_seconds": 900}, "given=900 least=1800 most=43200"),
         ({"role_arn": "a", "role_duration_seconds": "soon"}, "given=soon"),
         ({"gcs_service_account_key": "hidden-1", "gcs_key_path": "/k"}, "two credentials for one service"),
         ({"azure_secret_key": "hidden-1", "azure_sas_token": "hidden-2"}, "azure_secret_key, azure_sas_token"),
-        ({"azure_client_secret": "hidden-1"}, "missing=azure_tenant_id, azure_client_id"),
+        ({"azure_client_secret": "hidden-1"}, "azure_tenant_id, azure_client_id"),
     ],
 )
 def test_fields_that_contradict_each_other_are_refused(extra: dict[str, Any], said: str) -> None:

@@ -61,9 +61,7 @@ def test_the_driver_is_told_where_its_home_lies(stage: Stage) -> None:
         "deployment_id": "d-0001",
         "attempt": 1,
         "script_path": str(stage.folder / "job.py"),
-        "s3_endpoint_url": None,
-        "s3_region": None,
-        "s3_profile_name": None,
+        **dict.fromkeys(StoreOptions().settings()),  # nothing was said
         "secrets": [],
     }
     assert (request.arguments, request.master, request.packages) == (("--x", "1"), "local[*]", ("g:a:1",))
