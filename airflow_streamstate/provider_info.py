@@ -96,6 +96,8 @@ _OPTIONS = {
     },
 }
 _OPTIONAL_TEXT = {"type": ["string", "null"]}
+# Of a secret also the name of the field must say so: by it Airflow hides the value in its API and its page.
+_OPTIONAL_SECRET = {"type": ["string", "null"], "format": "password"}
 _CONNECTION_TYPE = {
     "connection-type": "streamstate",
     "hook-class-name": "airflow_streamstate.hooks.streamstate.StreamStateHook",
@@ -103,17 +105,28 @@ _CONNECTION_TYPE = {
     "ui-field-behaviour": {
         "hidden-fields": ["host", "port", "schema"],
         "relabeling": {"login": "S3 access key id", "password": "S3 secret access key"},
-        "placeholders": {"login": "empty: boto3's own chain of credentials"},
+        "placeholders": {
+            "login": "empty: boto3's own chain of credentials",
+            "home_uri": "s3://bucket/prefix",
+            "endpoint_url": "https://minio.example:9000",
+            "aws_conn_id": "aws_default",
+            "role_arn": "arn:aws:iam::123456789012:role/streams",
+            "role_session_name": "streamstate",
+            "role_duration_seconds": "3600",
+            "gcs_key_path": "/etc/streams/key.json",
+            "azure_account": "empty: as the abfss URI names it",
+        },
     },
     "conn-fields": {
         "home_uri": {
             "label": "Home",
-            "description": "Where streams are kept: s3://bucket/prefix, or a folder that the workers share.",
+            "description": "Where streams are kept: s3://bucket/prefix, gs://bucket/prefix, "
+            "abfss://container@account.dfs.core.windows.net/prefix, or a folder that the workers share.",
             "schema": {"type": "string", "minLength": 1},
         },
         "checkpoints_uri": {
             "label": "Checkpoints",
-            "description": "Where checkpoints and snapshots are, if not under the home: a folder, or s3://bucket/prefix.",
+            "description": "Where checkpoints and snapshots are, if not under the home. A URI like that of the home.",
             "schema": _OPTIONAL_TEXT,
         },
         "work_dir": {
@@ -134,7 +147,79 @@ _CONNECTION_TYPE = {
         },
         "aws_conn_id": {
             "label": "AWS connection",
-            "description": "Source of credentials, region and endpoint that this connection does not have.",
+            "description": "Source of S3 credentials, role, region and endpoint that this connection does not have.",
+            "schema": _OPTIONAL_TEXT,
+        },
+        "role_arn": {
+            "label": "S3 role",
+            "description": "ARN of a role that controllers and drivers assume with these credentials, and renew. "
+            "Empty: none.",
+            "schema": _OPTIONAL_TEXT,
+        },
+        "role_external_id": {
+            "label": "S3 role: external id",
+            "description": "What the role's trust policy asks for, if anything.",
+            "schema": _OPTIONAL_TEXT,
+        },
+        "role_session_name": {
+            "label": "S3 role: session name",
+            "description": "Names the session in AWS's logs.",
+            "schema": _OPTIONAL_TEXT,
+        },
+        "role_duration_seconds": {
+            "label": "S3 role: duration (seconds)",
+            "description": "Of one set of credentials, 1800 to 43200.",
+            "schema": {"type": ["integer", "null"], "minimum": 1800, "maximum": 43200},
+        },
+        "gcs_service_account_key": {
+            "label": "GCS service account key",
+            "description": "The key as JSON, for a home whose checkpoints lie elsewhere: Spark takes it from a file. "
+            "Empty: application default credentials.",
+            "schema": _OPTIONAL_SECRET,
+        },
+        "gcs_key_path": {
+            "label": "GCS key file",
+            "description": "Such a key in a file that workers, drivers and executors have at this path.",
+            "schema": _OPTIONAL_TEXT,
+        },
+        "gcs_endpoint_url": {
+            "label": "GCS endpoint",
+            "description": "Another server than Google's, asked without credentials if no key is given.",
+            "schema": _OPTIONAL_TEXT,
+        },
+        "azure_account": {
+            "label": "Azure account",
+            "description": "Name of the storage account. Empty: as the abfss URI names it.",
+            "schema": _OPTIONAL_TEXT,
+        },
+        "azure_secret_key": {
+            "label": "Azure account key",
+            "description": "Give this, a signature or a service principal. None: azure-identity's own chain.",
+            "schema": _OPTIONAL_SECRET,
+        },
+        "azure_sas_token": {
+            "label": "Azure shared access signature",
+            "description": "With the rights to read, add, create, write, delete and list.",
+            "schema": _OPTIONAL_SECRET,
+        },
+        "azure_tenant_id": {
+            "label": "Azure principal: tenant id",
+            "description": "Of a service principal with the role Storage Blob Data Contributor.",
+            "schema": _OPTIONAL_TEXT,
+        },
+        "azure_client_id": {
+            "label": "Azure principal: client id",
+            "description": "Its application id.",
+            "schema": _OPTIONAL_TEXT,
+        },
+        "azure_client_secret": {
+            "label": "Azure principal: client secret",
+            "description": "Its secret.",
+            "schema": _OPTIONAL_SECRET,
+        },
+        "azure_endpoint_url": {
+            "label": "Azure endpoint",
+            "description": "Another server than Azure's, with the account: http://127.0.0.1:10000/devstoreaccount1.",
             "schema": _OPTIONAL_TEXT,
         },
     },

@@ -23,6 +23,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol.events import Drained
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
+from airflow_streamstate.store.options import StoreOptions
 from benchmarks.grounds import find_support
 from benchmarks.recorded import DEPLOYMENT_ID, record, stream_name
 from benchmarks.results import BenchmarkError, Result, Side
@@ -72,7 +73,7 @@ def _measured(session: Session, proxy: StrikingProxy, pid: int, streams: int, se
 
     launches = session.folder / NAME
     launches.mkdir(parents=True)
-    options = s3_server.options_for(f"http://{proxy.server}")
+    options = StoreOptions(s3_server.options_for(f"http://{proxy.server}"))
     home = open_store(f"s3://{s3_server.BUCKET}/home", options=options)
     HomePresence(home, SYSTEM_CLOCK).begin("a benchmark")
     with ThreadPoolExecutor(16) as pool:

@@ -19,7 +19,7 @@ from airflow_streamstate.controller.home import HomeConfig
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import DeadlineExceededError
 from airflow_streamstate.protocol.records import LauncherChoice
-from airflow_streamstate.store.options import S3Options
+from airflow_streamstate.store.options import S3Options, StoreOptions
 from benchmarks.grounds import environment, find_support
 from benchmarks.kubernetes_ground import Place, kubernetes_place
 from benchmarks.results import BenchmarkError, Number, Result, Side
@@ -92,7 +92,7 @@ def _streams(place: Place, of_driver: StrikingProxy, of_others: StrikingProxy, f
     checkpoints = folder / "checkpoints"
     checkpoints.mkdir()
     keys = S3Options(access_key_id=s3_server.ACCESS_KEY, secret_access_key=s3_server.SECRET_KEY)
-    home = HomeConfig(f"s3://{s3_server.BUCKET}/home", str(checkpoints), keys, str(folder / "launches"))
+    home = HomeConfig(f"s3://{s3_server.BUCKET}/home", str(checkpoints), StoreOptions(keys), str(folder / "launches"))
     options = {**place.options, "pod_template": place.template_with(_variables(of_driver))}
     drivers = Drivers(LauncherChoice("kubernetes", options), MASTER)
     with environment(_variables(of_others)), Streams(home, drivers) as streams:

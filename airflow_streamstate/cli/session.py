@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # rich and the controller are imported on use: `--help` needs
     from airflow_streamstate.controller.client import Controller
     from airflow_streamstate.controller.home import Home
     from airflow_streamstate.controller.observe.views import StreamStatus
-    from airflow_streamstate.store.options import S3Options
+    from airflow_streamstate.store.options import StoreOptions
 
 Report = Callable[[str], None]
 Human: TypeAlias = "Callable[[Console], None]"
@@ -42,7 +42,7 @@ class ShellSession:
         as_json: stdout is exactly one JSON object.
         work_dir: where drivers' code and logs are on this machine; None for the home's own choice.
         verb, stream_id: "" until they are parsed.
-        s3: how to reach S3; None for boto3's own chain.
+        options: how to reach the stores of the home; None for what the environment says.
         open_controller: opens the client of a home for a requester; None for this machine's own.
     """
 
@@ -53,7 +53,7 @@ class ShellSession:
     work_dir: str | None = None
     verb: str = ""
     stream_id: str = ""
-    s3: S3Options | None = None
+    options: StoreOptions | None = None
     open_controller: Callable[[Home, Clock, str], Controller] | None = None
 
     @classmethod
@@ -74,8 +74,9 @@ class ShellSession:
                 next_step="Give --home URI, or set STREAMSTATE_HOME; a folder is enough to begin with.",
             )
         from airflow_streamstate.controller.home import Home, HomeConfig
+        from airflow_streamstate.store.options import StoreOptions
 
-        config = HomeConfig(self.home_uri, self.checkpoints_uri, self.s3, self.work_dir)
+        config = HomeConfig(self.home_uri, self.checkpoints_uri, self.options or StoreOptions(), self.work_dir)
         return Home(config, self.clock)
 
     def controller(self) -> Controller:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.open import local_folder, open_store
-from airflow_streamstate.store.options import S3Options
+from airflow_streamstate.store.options import StoreOptions, secrets_in
 from airflow_streamstate.store.s3a import ReachedBySpark
 
 _PROBE_FOLDER = "_doctor"  # no stream can have this name
@@ -43,14 +43,14 @@ class HomeConfig:
     Attributes:
         home_uri: as ``store.open.open_store`` takes it.
         checkpoints_uri: the store of checkpoints and of the data of snapshots; None: the home.
-        s3: how to reach S3; None: boto3's own chain.
+        options: how to reach its stores.
         work_dir: the folder of this machine for launches (code, driver configuration, log, exit status); None: beside
             checkpoints that lie in a folder, else ``default_work_dir``.
     """
 
     home_uri: str
     checkpoints_uri: str | None = None
-    s3: S3Options | None = None
+    options: StoreOptions = field(default_factory=StoreOptions)
     work_dir: str | None = None
 
 
@@ -64,14 +64,14 @@ class Home:
     def __init__(self, config: HomeConfig, clock: Clock = SYSTEM_CLOCK) -> None:
         self.config = config
         self.clock = clock
-        self.home: Store = open_store(config.home_uri, options=config.s3, clock=clock, makes_root=False)
+        self.home: Store = open_store(config.home_uri, options=config.options, clock=clock, makes_root=False)
         self.presence = HomePresence(self.home, clock)
         self._memory = Memory()
         self._feed: FeedWriter | None = FeedWriter(GuardedHome(self.presence), clock)
         self._checkpoints = self.home
         self._places: SnapshotPlaces | None = None
         if config.checkpoints_uri is not None:
-            checkpoints = open_store(config.checkpoints_uri, options=config.s3, clock=clock)
+            checkpoints = open_store(config.checkpoints_uri, options=config.options, clock=clock)
             self._checkpoints = self.home if checkpoints.uri == self.home.uri else checkpoints
         self._is_for_spark = isinstance(self._checkpoints, LocalStore | ReachedBySpark)
         self._launches = _work_dir(config, self._checkpoints)
@@ -131,7 +131,7 @@ class Home:
         """The stores in which data of snapshots may lie. Raises as ``checkpoints``."""
         if self._places is None:
             self._places = SnapshotPlaces(
-                self.checkpoints, partial(open_store, options=self.config.s3, clock=self.clock), self.clock
+                self.checkpoints, partial(open_store, options=self.config.options, clock=self.clock), self.clock
             )
         return self._places
 
@@ -149,10 +149,7 @@ class Home:
 
     def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """The secrets by which this home is reached, from its options and from an environment."""
-        s3 = self.config.s3
-        said = () if s3 is None else (s3.secret_access_key, s3.session_token)
-        found = (*said, *map(environ.get, ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")))
-        return tuple(value for value in found if value)
+        return (*self.config.options.secrets(), *secrets_in(environ))
 
     def launch_path(self, key: str) -> Path:
         """The path of a file of a launch on this machine.
@@ -302,6 +299,8 @@ class Home:
             UnavailableError: a store does not answer.
         """
         checkpoints = self.checkpoints
+        if isinstance(checkpoints, ReachedBySpark):
+            checkpoints.for_spark()
         is_there = self.is_there()
         for store in dict.fromkeys((self.home, checkpoints)):
             with store.made_for_a_while() if isinstance(store, LocalStore) else contextlib.nullcontext():

@@ -38,7 +38,7 @@ class Mirrors:
     def open(self, uri: str) -> Store:
         """The store of a mirror. Raises InvalidRequestError for a URI of no store, or of the home itself."""
         home = self._context.home
-        mirror = open_store(uri, options=home.config.s3, clock=self._context.clock)
+        mirror = open_store(uri, options=home.config.options, clock=self._context.clock)
         if mirror.uri in (home.home.uri, home.checkpoints.uri):
             raise InvalidRequestError(
                 "a mirror must be another place than the home",

@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_streamstate.control.bell import Bell
 from airflow_streamstate.errors import MalformedMessageError
-from airflow_streamstate.store.options import S3Options
+from airflow_streamstate.store.options import AzureOptions, GCSOptions, S3Options, S3Role, StoreOptions
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class DriverConfig:
         modules: paths of the modules below the folder of ``application``.
         secrets: resolved secrets, removed from everything that the driver prints or records.
         reading: which state of snapshots to read (``snapshot.state_order``); None for a driver that runs its script.
-        s3_endpoint_url, s3_region, s3_profile_name: how to reach a home on S3; None for boto3's usual chain.
-            Credentials are never here.
+        s3_…, gcs_…, azure_…: how to reach the stores of the home (``store.options``); None for what the environment
+            says. Credentials are never here.
         environment: variables that the driver sets itself, where its launcher could not.
         home_id: of a driver on another machine: the id of the home that it is meant to see; None for one here.
         has_witness: of such a driver: the folder of its checkpoints has ``layout.witness_key``.
@@ -52,11 +52,31 @@ class DriverConfig:
     home_id: str | None = None
     has_witness: bool = False
     launch_folder: str = ""
+    s3_role_arn: str | None = None
+    s3_role_external_id: str | None = None
+    s3_role_session_name: str | None = None
+    s3_role_duration_seconds: int | None = None
+    gcs_endpoint_url: str | None = None
+    azure_account_name: str | None = None
+    azure_endpoint_url: str | None = None
 
     @property
-    def s3_options(self) -> S3Options:
-        """The ``s3_…`` fields as options of a store."""
-        return S3Options(region=self.s3_region, endpoint_url=self.s3_endpoint_url, profile_name=self.s3_profile_name)
+    def store_options(self) -> StoreOptions:
+        """These fields as options of stores."""
+        s3 = S3Options(self.s3_region, self.s3_endpoint_url, profile_name=self.s3_profile_name, role=self._s3_role)
+        azure = AzureOptions(self.azure_account_name, endpoint_url=self.azure_endpoint_url)
+        return StoreOptions(s3, GCSOptions(self.gcs_endpoint_url), azure)
+
+    @property
+    def _s3_role(self) -> S3Role | None:
+        if self.s3_role_arn is None:
+            return None
+        of_arn = S3Role(self.s3_role_arn, self.s3_role_external_id)
+        return replace(
+            of_arn,
+            session_name=self.s3_role_session_name or of_arn.session_name,
+            duration_seconds=self.s3_role_duration_seconds or of_arn.duration_seconds,
+        )
 
     def to_json(self) -> dict[str, object]:
         """The content of ``driver.json``."""
@@ -97,6 +117,13 @@ class DriverConfig:
             environment=_variables(raw),
             home_id=_optional_text(raw, "home_id"),
             has_witness=raw.get("has_witness") is True,
+            s3_role_arn=_optional_text(raw, "s3_role_arn"),
+            s3_role_external_id=_optional_text(raw, "s3_role_external_id"),
+            s3_role_session_name=_optional_text(raw, "s3_role_session_name"),
+            s3_role_duration_seconds=_optional_number(raw, "s3_role_duration_seconds"),
+            gcs_endpoint_url=_optional_text(raw, "gcs_endpoint_url"),
+            azure_account_name=_optional_text(raw, "azure_account_name"),
+            azure_endpoint_url=_optional_text(raw, "azure_endpoint_url"),
         )
 
 
@@ -139,6 +166,13 @@ def _variables(raw: Mapping[str, object]) -> dict[str, str]:
 
 def _optional_text(raw: Mapping[str, object], name: str) -> str | None:
     return None if raw.get(name) is None else _text(raw, name)
+
+
+def _optional_number(raw: Mapping[str, object], name: str) -> int | None:
+    value = raw.get(name)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise _malformed(f"{name} is not a number")
 
 
 def _optional_object(raw: Mapping[str, object], name: str) -> Mapping[str, Any] | None:

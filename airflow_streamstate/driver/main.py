@@ -48,6 +48,7 @@ from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal
 from airflow_streamstate.snapshot.state_order import StateOrder
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
+from airflow_streamstate.store.options import secrets_in
 from airflow_streamstate.store.s3a import SERVER_SCHEMES, s3a_uri
 
 if TYPE_CHECKING:
@@ -144,13 +145,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def with_own_credentials(config: DriverConfig) -> DriverConfig:
-    """The configuration with the AWS credentials of this driver's environment among its secrets.
+    """The configuration with the credentials of this driver's environment among its secrets.
 
     The environment gets what its launcher could not set first.
     """
     os.environ.update(config.environment)
-    names = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-    return replace(config, secrets=(*config.secrets, *(os.environ[name] for name in names if os.environ.get(name))))
+    return replace(config, secrets=(*config.secrets, *secrets_in(os.environ)))
 
 
 def run_driver(config: DriverConfig, clock: Clock) -> int:
@@ -201,7 +201,7 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
         clock,
         lambda key: f"{folder}/{key}",
         looked_up=config.secrets,
-        open_place=partial(open_store, options=config.s3_options, clock=clock),
+        open_place=partial(open_store, options=config.store_options, clock=clock),
     )
     end = ScriptEnd()
     if rehearsal.replay is None:
@@ -337,10 +337,10 @@ def _say(error: Exception, secrets: Iterable[str]) -> None:
 
 
 def _open_stores(config: DriverConfig, clock: Clock) -> tuple[StreamControl, Store]:
-    home = open_store(config.home_uri, options=config.s3_options, clock=clock, makes_root=False)
+    home = open_store(config.home_uri, options=config.store_options, clock=clock, makes_root=False)
     checkpoints = home
     if config.checkpoints_uri != config.home_uri:
-        checkpoints = open_store(config.checkpoints_uri, options=config.s3_options, clock=clock)
+        checkpoints = open_store(config.checkpoints_uri, options=config.store_options, clock=clock)
     presence = HomePresence(home, clock, is_expected=True)
     if config.home_id is not None:
         check_home(presence, config.home_id)
@@ -352,7 +352,7 @@ def _become_attempt(
     config: DriverConfig, control: StreamControl, checkpoints: Store, clock: Clock
 ) -> tuple[Supervisor, Agent]:
     """Claim, hide the secrets of the spec, start the agent."""
-    folder, open_place = _folder_of(checkpoints.uri), partial(open_store, options=config.s3_options, clock=clock)
+    folder, open_place = _folder_of(checkpoints.uri), partial(open_store, options=config.store_options, clock=clock)
     spec = need_spec(control, config.deployment_id, clock)
     supervisor = Supervisor(
         control,

@@ -65,5 +65,5 @@ def _connect(session: ShellSession, conn_id: str) -> None:
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
     config = StreamStateHook(conn_id).home_config
     session.home_uri, session.checkpoints_uri = config.home_uri, config.checkpoints_uri
-    session.work_dir, session.s3 = config.work_dir, config.s3
+    session.work_dir, session.options = config.work_dir, config.options
     session.open_controller = controller_on_this_machine

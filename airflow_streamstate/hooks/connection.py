@@ -6,18 +6,20 @@ It takes fetched connections, so that the hook (synchronous) and the trigger (as
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.store.options import S3Options
+from airflow_streamstate.store.options import AzureOptions, GCSOptions, S3Options, S3Role, StoreOptions
 
 if TYPE_CHECKING:
     from airflow_streamstate.controller.home import HomeConfig
 
 CONNECTION_TYPE = "streamstate"
-# Fields of an AWS connection that only the amazon provider supports: refused by name.
-_ONLY_IN_AMAZON_PROVIDER = ("role_arn", "assume_role_method", "assume_role_kwargs")
+ROLE_SECONDS = range(1800, 43201)
+_PRINCIPAL = ("azure_tenant_id", "azure_client_id", "azure_client_secret")
+# The amazon provider's ``assume_role_kwargs`` as fields of a role; others are refused by name.
+_OF_AMAZON = {"ExternalId": "external_id", "RoleSessionName": "session_name", "DurationSeconds": "duration_seconds"}
 
 
 class ConnectionLike(Protocol):
@@ -49,37 +51,36 @@ def home_config(fetched: Fetched, aws: Fetched | None = None) -> HomeConfig:
     """The home that a connection names.
 
     Args:
-        fetched: the ``streamstate`` connection: home_uri, checkpoints_uri, work_dir, region, endpoint_url,
-            aws_conn_id in its extra; access key and secret key in login and password.
+        fetched: the ``streamstate`` connection: the access key of S3 and its secret in login and password, all other
+            fields in its extra (``provider_info``).
         aws: the connection that ``aws_conn_id`` names; fields of the first one take precedence.
 
     Raises:
-        InvalidRequestError: it names no home, has half a credential, or needs the amazon provider.
+        InvalidRequestError: it names no home, has half a credential or two of them, or needs the amazon provider.
     """
     from airflow_streamstate.controller.home import HomeConfig
 
-    conn_id = str(fetched.connection.conn_id)
     home_uri = fetched.text("home_uri")
     if home_uri is None:
-        raise InvalidRequestError(
+        raise _mistake(
+            fetched,
             "this connection names no home",
-            conn_id=conn_id,
-            next_step="Set home_uri in its extra: s3://bucket/prefix, or a folder that the workers share.",
+            "Set home_uri in its extra: s3://…, gs://…, abfss://…, or a folder that the workers share.",
         )
     return HomeConfig(
         home_uri=home_uri,
         checkpoints_uri=fetched.text("checkpoints_uri"),
-        s3=_s3_options(fetched, aws),
+        options=StoreOptions(_s3_options(fetched, aws), _gcs_options(fetched), _azure_options(fetched)),
         work_dir=fetched.text("work_dir"),
     )
 
 
 def _s3_options(fetched: Fetched, aws: Fetched | None) -> S3Options:
     access_key, secret_key, session_token = _credentials(fetched)
-    profile_name = None
+    profile_name, role = None, _own_role(fetched)
     region, endpoint_url = fetched.text("region"), fetched.text("endpoint_url")
     if aws is not None:
-        _refuse_what_needs_the_amazon_provider(aws)
+        role = role or _role_of_aws(aws)
         if access_key is None:
             access_key, secret_key, session_token = _credentials(aws)
             profile_name = None if access_key else aws.text("profile_name")
@@ -92,6 +93,89 @@ def _s3_options(fetched: Fetched, aws: Fetched | None) -> S3Options:
         secret_access_key=secret_key,
         session_token=session_token,
         profile_name=profile_name,
+        role=role,
+    )
+
+
+def _gcs_options(fetched: Fetched) -> GCSOptions:
+    key, key_path = fetched.text("gcs_service_account_key"), fetched.text("gcs_key_path")
+    if key and key_path:
+        raise _two_credentials(fetched, "gcs_service_account_key, gcs_key_path")
+    return GCSOptions(fetched.text("gcs_endpoint_url"), service_account_key=key, key_path=key_path)
+
+
+def _azure_options(fetched: Fetched) -> AzureOptions:
+    said = {name: fetched.text(name) for name in _PRINCIPAL}
+    missing = [name for name, value in said.items() if value is None]
+    if missing and len(missing) < len(_PRINCIPAL):
+        raise _mistake(
+            fetched,
+            "this connection has a part of a service principal",
+            "Fill in all three, or none to use azure-identity's own chain of credentials.",
+            missing=", ".join(missing),
+        )
+    ways = [name for name in ("azure_secret_key", "azure_sas_token", "azure_client_secret") if fetched.text(name)]
+    if len(ways) > 1:
+        raise _two_credentials(fetched, ", ".join(ways))
+    return AzureOptions(
+        fetched.text("azure_account"),
+        fetched.text("azure_secret_key"),
+        fetched.text("azure_endpoint_url"),
+        sas_token=fetched.text("azure_sas_token"),
+        tenant_id=said["azure_tenant_id"],
+        client_id=said["azure_client_id"],
+        client_secret=said["azure_client_secret"],
+    )
+
+
+def _own_role(fetched: Fetched) -> S3Role | None:
+    arn = fetched.text("role_arn")
+    others = {name: fetched.text(f"role_{name}") for name in ("external_id", "session_name", "duration_seconds")}
+    if arn is None and any(others.values()):
+        raise _mistake(
+            fetched,
+            "this connection describes a role and does not name it",
+            "Fill in role_arn, or leave the other fields of the role empty.",
+            fields=", ".join(f"role_{name}" for name, value in others.items() if value),
+        )
+    return None if arn is None else _role(fetched, arn, others)
+
+
+def _role_of_aws(aws: Fetched) -> S3Role | None:
+    """The role of an AWS connection, whose fields are those of the amazon provider."""
+    arn, said = aws.text("role_arn"), aws.extra.get("assume_role_kwargs") or {}
+    if arn is None:
+        return None
+    unknown = sorted(set(said) - set(_OF_AMAZON)) if isinstance(said, Mapping) else ["assume_role_kwargs"]
+    if aws.text("assume_role_method") not in (None, "assume_role"):
+        unknown.append("assume_role_method")
+    if unknown:
+        raise _mistake(
+            aws,
+            "this AWS connection asks for something that is not supported for a home",
+            "Name a profile instead (profile_name): one of ~/.aws/config may assume the role, and renews it for workers"
+            " and drivers alike. Or use no aws_conn_id, where the machine has the role.",
+            fields=", ".join(unknown),
+        )
+    return _role(aws, arn, {ours: _text(said.get(theirs)) for theirs, ours in _OF_AMAZON.items()})
+
+
+def _role(fetched: Fetched, arn: str, others: Mapping[str, str | None]) -> S3Role:
+    role = S3Role(arn, others["external_id"])
+    seconds = others["duration_seconds"]
+    if seconds is not None and not (seconds.isdecimal() and int(seconds) in ROLE_SECONDS):
+        raise _mistake(
+            fetched,
+            "this is no duration for the credentials of a role",
+            "Give whole seconds; they are renewed 900 s before their end, so that twice as much is the least.",
+            given=seconds,
+            least=ROLE_SECONDS.start,
+            most=ROLE_SECONDS.stop - 1,
+        )
+    return replace(
+        role,
+        session_name=others["session_name"] or role.session_name,
+        duration_seconds=role.duration_seconds if seconds is None else int(seconds),
     )
 
 
@@ -99,11 +183,11 @@ def _credentials(fetched: Fetched) -> tuple[str | None, str | None, str | None]:
     access_key = _text(fetched.connection.login) or fetched.text("aws_access_key_id")
     secret_key = _text(fetched.connection.password) or fetched.text("aws_secret_access_key")
     if (access_key is None) != (secret_key is None):
-        raise InvalidRequestError(
+        raise _mistake(
+            fetched,
             "this connection has half a credential",
-            conn_id=str(fetched.connection.conn_id),
+            "Fill in both, or neither to use boto3's own chain of credentials.",
             missing="access key id (login)" if access_key is None else "secret access key (password)",
-            next_step="Fill in both, or neither to use boto3's own chain of credentials.",
         )
     return access_key, secret_key, fetched.text("aws_session_token")
 
@@ -115,16 +199,12 @@ def _endpoint_of_aws(aws: Fetched) -> str | None:
     return _text(found) or aws.text("endpoint_url")
 
 
-def _refuse_what_needs_the_amazon_provider(aws: Fetched) -> None:
-    asked = [name for name in _ONLY_IN_AMAZON_PROVIDER if aws.extra.get(name)]
-    if asked:
-        raise InvalidRequestError(
-            "this AWS connection asks for something that is not supported for a home",
-            conn_id=str(aws.connection.conn_id),
-            fields=",".join(asked),
-            next_step="Name a profile instead (profile_name): one of ~/.aws/config may assume the role, and renews it "
-            "for workers and drivers alike. Or use no aws_conn_id, where the machine has the role.",
-        )
+def _two_credentials(fetched: Fetched, fields: str) -> InvalidRequestError:
+    return _mistake(fetched, "this connection has two credentials for one service", "Keep one of them.", fields=fields)
+
+
+def _mistake(fetched: Fetched, message: str, next_step: str, **facts: object) -> InvalidRequestError:
+    return InvalidRequestError(message, conn_id=str(fetched.connection.conn_id), **facts, next_step=next_step)
 
 
 def _text(value: object) -> str | None:

@@ -1,4 +1,4 @@
-"""Looks up references to secrets in Airflow's connections and variables, through its secrets backend."""
+"""Secrets of Airflow: references to its connections and variables are looked up, and what is secret is masked."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from airflow_streamstate.protocol.references import EXTRA, Reference
 
 if TYPE_CHECKING:
     from airflow_streamstate.controller.drivers.secrets import LookUp
+    from airflow_streamstate.controller.home import HomeConfig
 
 
 def airflow_secrets(environ: Mapping[str, str]) -> LookUp:
@@ -30,6 +31,12 @@ def airflow_secrets(environ: Mapping[str, str]) -> LookUp:
         return value
 
     return look_up
+
+
+def mask_credentials(config: HomeConfig) -> None:
+    """Mask the credentials of a home in Airflow's logs, each alone: Airflow masks a connection's extra as a whole."""
+    for secret in config.options.secrets():
+        mask_secret(secret)
 
 
 def _value(reference: Reference, environ: Mapping[str, str]) -> str:

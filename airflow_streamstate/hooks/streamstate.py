@@ -15,6 +15,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.connection import CONNECTION_TYPE, Fetched, aws_conn_id_of, home_config
 from airflow_streamstate.hooks.launchers import CONNECT
+from airflow_streamstate.hooks.secrets import airflow_secrets, mask_credentials
 from airflow_streamstate.protocol.codec import format_time
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ class StreamStateHook(BaseHook):
         """What the connection says of the home."""
         fetched = _fetched(self.streamstate_conn_id)
         aws_conn_id = aws_conn_id_of(fetched)
-        return home_config(fetched, _fetched(aws_conn_id) if aws_conn_id else None)
+        config = home_config(fetched, _fetched(aws_conn_id) if aws_conn_id else None)
+        mask_credentials(config)
+        return config
 
     @functools.cached_property
     def home(self) -> Home:
@@ -123,7 +126,6 @@ class StreamStateHook(BaseHook):
 def controller_on_this_machine(home: Home, clock: Clock, requested_by: str) -> Controller:
     """The client for a worker or triggerer; drivers on this machine get none of Airflow's secrets."""
     from airflow_streamstate.controller.client import Controller
-    from airflow_streamstate.hooks.secrets import airflow_secrets
     from airflow_streamstate.hooks.spark_connection import spark_submission
     from airflow_streamstate.launch.launchers import Launchers
 

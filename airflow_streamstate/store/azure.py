@@ -1,4 +1,4 @@
-"""Azure Blob Storage: by account key, shared access signature or the machine's identity; versions by entity tag."""
+"""Azure Blob Storage: by key, signature, service principal or the machine's identity; versions by entity tag."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from airflow_streamstate.store.obstore import (
     obstore_errors,
 )
 from airflow_streamstate.store.obstore_errors import CREDENTIALS_AWAY, NO_CREDENTIALS
-from airflow_streamstate.store.options import AzureOptions
+from airflow_streamstate.store.options import AZURE_KEY_VARIABLES, AZURE_SAS_VARIABLES, AzureOptions
 from airflow_streamstate.store.s3a import SparkSettings
 from airflow_streamstate.store.server import Answer, FoundObject, RequestFailure, ServerStore, reported
 from airflow_streamstate.store.transfer import UPLOAD_PART_BYTES
@@ -36,9 +36,9 @@ API_VERSION = "2021-12-02"
 SCOPE = "https://storage.azure.com/.default"
 FRESH_SECONDS = 300
 ACCOUNT_VARIABLES = ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
-KEY_VARIABLES = ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_KEY")
-SAS_VARIABLES = ("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY")
 ENDPOINT_VARIABLES = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+PRINCIPAL_PROVIDER = "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider"
+_SPARK = "spark.hadoop.fs.azure.account"
 _QUOTE = '"'
 
 
@@ -70,24 +70,31 @@ class AzureClient(ObstoreClient):
         self.container = container
         self.timeout_seconds = options.read_timeout_seconds
         self._signing_clock = signing_clock
-        self._key = options.account_key or _said(KEY_VARIABLES)
-        self._sas = "" if self._key else _said(SAS_VARIABLES).lstrip("?")
-        self._tokens = None if self._key or self._sas else _AzureTokens(signing_clock)
+        environ = {} if options.has_credentials else os.environ
+        self._options = options
+        self._key = options.account_key or _said(AZURE_KEY_VARIABLES, environ)
+        self._sas = "" if self._key else (options.sas_token or _said(AZURE_SAS_VARIABLES, environ)).lstrip("?")
+        self._tokens = None if self._key or self._sas else _AzureTokens(signing_clock, options)
         with reported(self, "open"), obstore_errors():
-            self.account = options.account_name or _said(ACCOUNT_VARIABLES)
+            self.account = options.account_name or _said(ACCOUNT_VARIABLES, os.environ)
             if not self.account:
                 raise RequestFailure(Answer.REFUSED, 0, "NoAccount", "neither the environment nor the URI says it")
             self.endpoint_url = (
-                options.endpoint_url or _said(ENDPOINT_VARIABLES) or f"https://{self.account}.blob.core.windows.net"
+                options.endpoint_url
+                or _said(ENDPOINT_VARIABLES, os.environ)
+                or f"https://{self.account}.blob.core.windows.net"
             ).rstrip("/")
             check_endpoint(self.endpoint_url)
             self._store, self._parts_store = self._open(options)
 
     def _open(self, options: AzureOptions) -> tuple[AzureStore, AzureStore]:
         said = {"account_name": self.account, "account_key": self._key}
-        said |= {"sas_key": self._sas, "endpoint": self.endpoint_url}
+        said |= {"endpoint": self.endpoint_url}
         config: Any = {name: value for name, value in said.items() if value}
+        # obstore would take a key of the environment before a signature of its configuration, not before a provider's.
         provider: Any = None if self._tokens is None else self._tokens.current
+        if self._sas:
+            provider = self._signature_given
         limits = client_options(self.endpoint_url, options.connect_timeout_seconds, options.read_timeout_seconds)
 
         def store(tries: Any) -> AzureStore:
@@ -97,13 +104,30 @@ class AzureClient(ObstoreClient):
 
         return store(TRY_ONCE), store(TRY_PARTS)
 
+    def _signature_given(self) -> dict[str, Any]:
+        return {"sas_token": self._sas, "expires_at": None}
+
     def for_spark(self) -> SparkSettings:
         if not self.uri.startswith(("abfs://", "abfss://")):
             reason = f"use abfss://{self.container}@{self.account}.dfs.core.windows.net/prefix"
             raise RequestFailure(Answer.REFUSED, 0, "NoSparkName", reason)
         host = self.uri.rpartition("@")[2]
-        secrets = {f"spark.hadoop.fs.azure.account.key.{host}": self._key} if self._key else {}
-        return SparkSettings({}, secrets)
+        if self._key:
+            return SparkSettings({}, {f"{_SPARK}.key.{host}": self._key})
+        if self._options.sas_token:
+            secrets = {f"spark.hadoop.fs.azure.sas.fixed.token.{host}": self._sas}
+            return SparkSettings({f"{_SPARK}.auth.type.{host}": "SAS"}, secrets)
+        if self._options.client_secret:
+            authority = os.environ.get("AZURE_AUTHORITY_HOST") or "login.microsoftonline.com"
+            login = f"https://{authority.removeprefix('https://').rstrip('/')}/{self._options.tenant_id}/oauth2/token"
+            conf = {
+                f"{_SPARK}.auth.type.{host}": "OAuth",
+                f"{_SPARK}.oauth.provider.type.{host}": PRINCIPAL_PROVIDER,
+                f"{_SPARK}.oauth2.client.endpoint.{host}": login,
+                f"{_SPARK}.oauth2.client.id.{host}": str(self._options.client_id),
+            }
+            return SparkSettings(conf, {f"{_SPARK}.oauth2.client.secret.{host}": self._options.client_secret})
+        return SparkSettings({}, {})
 
     def make_ready(self) -> None:
         if self._tokens is not None:
@@ -158,10 +182,11 @@ class AzureClient(ObstoreClient):
 
 
 class _AzureTokens:
-    """Access tokens of azure-identity's default chain, each until shortly before its end."""
+    """Access tokens of a service principal, else of azure-identity's chain, each until shortly before its end."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, options: AzureOptions) -> None:
         self._clock = clock
+        self._options = options
         self._lock = threading.Lock()
         self._ask: Callable[[str], Any] | None = None
         self._token: dict[str, Any] | None = None
@@ -176,26 +201,33 @@ class _AzureTokens:
     def _fetched(self) -> dict[str, Any]:
         # Imported only here: keys and signatures do not need it.
         try:
-            from azure.core.exceptions import ClientAuthenticationError
-            from azure.identity import CredentialUnavailableError, DefaultAzureCredential
+            from azure.core.exceptions import AzureError, ClientAuthenticationError
+            from azure.identity import ClientSecretCredential, CredentialUnavailableError, DefaultAzureCredential
         except ModuleNotFoundError:
-            reason = f"set {KEY_VARIABLES[0]} or {SAS_VARIABLES[0]}, or install azure-identity"
+            reason = f"set {AZURE_KEY_VARIABLES[0]} or {AZURE_SAS_VARIABLES[0]}, or install azure-identity"
             raise RequestFailure(Answer.REFUSED, 0, NO_CREDENTIALS, reason) from None
         try:
-            if self._ask is None:
+            if self._ask is None and self._options.client_secret:
+                principal = self._options
+                self._ask = ClientSecretCredential(
+                    str(principal.tenant_id), str(principal.client_id), str(principal.client_secret)
+                ).get_token
+            elif self._ask is None:
                 self._ask = DefaultAzureCredential().get_token
             token = self._ask(SCOPE)
         except CredentialUnavailableError as error:
             raise RequestFailure(Answer.REFUSED, 0, NO_CREDENTIALS, str(error)[:300]) from None
         except ClientAuthenticationError as error:
             raise RequestFailure(Answer.REFUSED, 0, "AuthenticationFailed", str(error)[:300]) from None
-        except OSError as error:
+        except ValueError as error:  # a tenant that cannot be one
+            raise RequestFailure(Answer.REFUSED, 0, "AuthenticationFailed", str(error)[:300]) from None
+        except (OSError, AzureError) as error:
             raise RequestFailure(Answer.NOT_DONE, 0, CREDENTIALS_AWAY, str(error)[:300]) from None
         return {"token": token.token, "expires_at": datetime.fromtimestamp(token.expires_on, UTC)}
 
 
-def _said(names: tuple[str, ...]) -> str:
-    return next((value for value in map(os.environ.get, names) if value), "")
+def _said(names: tuple[str, ...], environ: Mapping[str, str]) -> str:
+    return next((value for value in map(environ.get, names) if value), "")
 
 
 def _http_date(moment: datetime) -> str:

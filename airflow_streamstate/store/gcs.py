@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import google.auth
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
 from google.auth.transport.requests import Request
+from google.oauth2 import service_account
 from obstore.store import GCSStore
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
@@ -25,14 +28,16 @@ from airflow_streamstate.store.obstore import (
     moment_in,
     obstore_errors,
 )
-from airflow_streamstate.store.obstore_errors import CREDENTIALS_AWAY, NO_CREDENTIALS
-from airflow_streamstate.store.options import GCSOptions
+from airflow_streamstate.store.obstore_errors import BAD_KEY, CREDENTIALS_AWAY, NO_CREDENTIALS, NO_KEY_FILE
+from airflow_streamstate.store.options import GCS_KEY_VARIABLE, GCSOptions
 from airflow_streamstate.store.s3a import SparkSettings
 from airflow_streamstate.store.server import Answer, FoundObject, RequestFailure, ServerStore, reported
 from airflow_streamstate.store.transfer import UPLOAD_PART_BYTES
 
 ENDPOINT_URL = "https://storage.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+KEY_FILE = "SERVICE_ACCOUNT_JSON_KEYFILE"
+_SPARK = "spark.hadoop.fs.gs"
 EMULATOR_VARIABLE = "STORAGE_EMULATOR_HOST"
 
 
@@ -51,8 +56,10 @@ class GCSClient(ObstoreClient):
         self.bucket = bucket
         self.endpoint_url = options.endpoint_url or _emulator() or None
         self.timeout_seconds = options.read_timeout_seconds
+        self._options = options
         # Another server than Google's is mostly an emulator, without credentials.
-        self._tokens = None if self.endpoint_url else _GoogleTokens()
+        has_key = bool(options.service_account_key or options.key_path)
+        self._tokens = _GoogleTokens(options) if has_key or not self.endpoint_url else None
         provider: Any = self._credential
         config: Any = {"base_url": self.endpoint_url or ENDPOINT_URL}
         limits = client_options(self.endpoint_url, options.connect_timeout_seconds, options.read_timeout_seconds)
@@ -64,8 +71,19 @@ class GCSClient(ObstoreClient):
             )
 
     def for_spark(self) -> SparkSettings:
-        # The cluster's connector finds the application default credentials itself.
-        return SparkSettings({}, {})
+        # Otherwise the cluster's connector finds the application default credentials itself.
+        conf: dict[str, str] = {}
+        if self._options.endpoint_url:
+            conf[f"{_SPARK}.storage.root.url"] = self._options.endpoint_url
+        if self._options.key_path:
+            conf |= {
+                f"{_SPARK}.auth.type": KEY_FILE,
+                f"{_SPARK}.auth.service.account.json.keyfile": self._options.key_path,
+            }
+        elif self._options.service_account_key:
+            reason = "Google's connector for Spark takes a key from a file only"
+            raise RequestFailure(Answer.REFUSED, 0, NO_KEY_FILE, reason)
+        return SparkSettings(conf, {})
 
     def make_ready(self) -> None:
         if self._tokens is not None:
@@ -108,9 +126,13 @@ class GCSClient(ObstoreClient):
 
 
 class _GoogleTokens:
-    """Access tokens of Google's application default credentials, each until shortly before its end."""
+    """Access tokens of a service account, else of Google's application default credentials.
 
-    def __init__(self) -> None:
+    Each is used until shortly before its end.
+    """
+
+    def __init__(self, options: GCSOptions) -> None:
+        self._options = options
         self._lock = threading.Lock()
         self._credentials: Any = None
 
@@ -119,7 +141,7 @@ class _GoogleTokens:
         with self._lock:
             try:
                 if self._credentials is None:
-                    self._credentials, _ = google.auth.default(scopes=[SCOPE])
+                    self._credentials = self._found()
                 if not self._credentials.token or self._credentials.token_state.name != "FRESH":
                     self._credentials.refresh(Request())
             except DefaultCredentialsError as error:
@@ -133,6 +155,29 @@ class _GoogleTokens:
             expiry: datetime | None = self._credentials.expiry
             ends_at = None if expiry is None else expiry.replace(tzinfo=UTC)
             return {"token": str(self._credentials.token), "expires_at": ends_at}
+
+    def _found(self) -> Any:
+        key = self._options.service_account_key or ""
+        if self._options.key_path:
+            key = _read(self._options.key_path)
+        elif not key:
+            key = os.environ.get(GCS_KEY_VARIABLE, "")
+        if not key:
+            return google.auth.default(scopes=[SCOPE])[0]
+        try:
+            make: Any = service_account.Credentials.from_service_account_info  # without types
+            return make(json.loads(key), scopes=[SCOPE])
+        except (ValueError, TypeError, AttributeError, KeyError) as error:  # its text may hold the key
+            reason = f"not the JSON of a service account with its private key ({type(error).__name__})"
+            raise RequestFailure(Answer.REFUSED, 0, BAD_KEY, reason) from None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = f"{path}: {getattr(error, 'strerror', None) or type(error).__name__}"
+        raise RequestFailure(Answer.REFUSED, 0, BAD_KEY, reason) from None
 
 
 def _emulator() -> str:

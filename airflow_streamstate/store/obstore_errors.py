@@ -16,6 +16,8 @@ from airflow_streamstate.store.server import Answer, RequestFailure
 
 NO_CREDENTIALS = "NoCredentials"
 CREDENTIALS_AWAY = "CredentialsAway"
+BAD_KEY = "BadKey"
+NO_KEY_FILE = "NoKeyFile"
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>\s*([\w.]+)\s*</Code>")
 _MESSAGE = re.compile(r"<Message>\s*([^<]{1,300})", re.DOTALL)
@@ -23,6 +25,7 @@ _KIND = re.compile(r"HttpError \{\s*kind: (\w+)")
 _URL = re.compile(r"https?://\S+")
 _TAKEN = ("BlobAlreadyExists", "ConditionNotMet", "UpdateConditionNotMet", "TargetConditionNotMet")
 _NO_PLACE = ("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "ResourceNotFound", "AccountNotFound")
+_BAD_CREDENTIALS = ("AuthenticationFailed", "InvalidAuthenticationInfo")
 _OVERTAKEN = ("InvalidBlockList",)
 """Blocks of this put are gone: this put, or another one of the same object, was completed meanwhile."""
 _SLOW_DOWN = ("ServerBusy", "SlowDown", "TooManyRequests", "RateLimitExceeded")
@@ -48,7 +51,7 @@ def classify(status: int, code: str) -> Answer:
 def said_in(body: str) -> tuple[str, str]:
     """Code and message in the XML of an answer; "" for each that is not there."""
     code, message = _CODE.search(body), _MESSAGE.search(body)
-    return "" if code is None else code[1], "" if message is None else message[1].strip()
+    return "" if code is None else code[1], "" if message is None else message[1].strip().partition("\n")[0]
 
 
 def failure_in(kind: str, text: str) -> RequestFailure:
@@ -107,7 +110,14 @@ def as_error(
 
 def _is_no_access(failure: RequestFailure) -> bool:
     """Whether the whole bucket or container is refused or missing, whatever the request."""
-    codes = (*_NO_PLACE, NO_CREDENTIALS, "PermissionDeniedError", "AuthenticationFailed", "InvalidAuthenticationInfo")
+    codes = (
+        *_NO_PLACE,
+        NO_CREDENTIALS,
+        BAD_KEY,
+        "PermissionDeniedError",
+        "AuthenticationFailed",
+        "InvalidAuthenticationInfo",
+    )
     return failure.status in (401, 403) or failure.code in codes
 
 
@@ -126,20 +136,37 @@ def _obstacle(failure: RequestFailure, service: str) -> tuple[str, str]:
     return f"{service} cannot be reached", "Try again in a moment; look at the network and the endpoint."
 
 
+_REFUSALS: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(_NO_PLACE, ("there is no such bucket or container", "Create it, or correct the URI.")),
+    "NoSparkName": (
+        "Spark reaches Azure only under a URI that names the account",
+        "Give the abfss URI for checkpoints.",
+    ),
+    "NoAccount": (
+        "no storage account is named",
+        "Set azure_account in the connection or AZURE_STORAGE_ACCOUNT_NAME, or give an abfss URI, which names it.",
+    ),
+    BAD_KEY: ("the key of the service account cannot be used", "Give the JSON file that Google made, unchanged."),
+    NO_KEY_FILE: (
+        "checkpoints on GCS need the key of the service account as a file",
+        "Give gcs_key_path, a file that drivers and executors see, in place of gcs_service_account_key.",
+    ),
+}
+
+
 def _refusal(failure: RequestFailure, service: str) -> tuple[str, str]:
-    if failure.code in _NO_PLACE:
-        return "there is no such bucket or container", "Create it, or correct the URI."
-    if failure.code == "NoSparkName":
-        return "Spark reaches Azure only under a URI that names the account", "Give the abfss URI for checkpoints."
-    if failure.code == "NoAccount":
-        return "no storage account is named", "Set AZURE_STORAGE_ACCOUNT_NAME, or give an abfss URI, which names it."
+    if failure.code in _REFUSALS:
+        return _REFUSALS[failure.code]
     if failure.code == "EndpointWithUser":
         return f"the endpoint of {service} holds a user or a password", "Give the endpoint without it."
     if failure.code == NO_CREDENTIALS:
-        return f"there are no credentials for {service}", "Set them in the environment, or give this machine a role."
+        return (
+            f"there are no credentials for {service}",
+            "Set them in the connection or in the environment, or give this machine a role.",
+        )
     if failure.code == "CertificateError":
         return f"the certificate of the {service} server is not trusted", "Install its authority's certificate here."
-    if failure.status == 401 or failure.code in ("AuthenticationFailed", "InvalidAuthenticationInfo"):
+    if failure.status == 401 or failure.code in _BAD_CREDENTIALS:
         return (
             f"{service} does not accept these credentials",
             "Correct them; a wrong clock of this machine has the same effect.",

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -14,7 +15,7 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.store.options import AzureOptions, GCSOptions, S3Options
+from airflow_streamstate.store.options import AzureOptions, GCSOptions, S3Options, StoreOptions
 
 KNOWN_URIS = (
     "a folder path, file:///path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, "
@@ -27,29 +28,30 @@ _memory_guard = threading.Lock()
 
 
 def open_store(
-    uri: str, *, options: S3Options | None = None, clock: Clock = SYSTEM_CLOCK, makes_root: bool = True
+    uri: str, *, options: StoreOptions | None = None, clock: Clock = SYSTEM_CLOCK, makes_root: bool = True
 ) -> Store:
     """The store that the URI names. Asks neither disk nor network, so a store that opens may still be out of reach.
 
     Args:
         uri: one of KNOWN_URIS; two opens of one ``memory://name`` in one process share their objects.
-        options: how to reach S3; GCS and Azure Blob take theirs from the environment.
+        options: how to reach S3, GCS and Azure Blob; what they leave out comes from the environment.
         makes_root: as ``LocalStore``.
 
     Raises:
         InvalidRequestError: the URI names no known backend, or its client library is missing here.
     """
     scheme, separator, rest = uri.partition(":")
+    options = options or StoreOptions()
     if not separator or "/" in scheme or scheme == "":
         return _open_folder(uri, clock, makes_root)
     if scheme == "file":
         return _open_folder(_path_of_file_uri(uri, rest), clock, makes_root)
     if scheme == "s3" and rest.startswith("//"):
-        return _open_s3(uri, rest[2:], options or S3Options(), clock)
+        return _open_s3(uri, rest[2:], options.s3, clock)
     if scheme == "gs" and rest.startswith("//"):
-        return _open_gcs(uri, rest[2:], clock)
+        return _open_gcs(uri, rest[2:], options.gcs, clock)
     if scheme in ("az", "abfs", "abfss") and rest.startswith("//"):
-        return _open_azure(uri, rest[2:], scheme, clock)
+        return _open_azure(uri, rest[2:], scheme, options.azure, clock)
     if scheme == "memory" and rest.startswith("//") and len(rest) > 2:
         with _memory_guard:
             return _memory_stores.setdefault(rest[2:], MemoryStore(rest[2:]))
@@ -93,15 +95,14 @@ def _open_s3(uri: str, place: str, options: S3Options, clock: Clock) -> Store:
     return s3_store(bucket, prefix, options, clock=clock)
 
 
-def _open_gcs(uri: str, place: str, clock: Clock) -> Store:
+def _open_gcs(uri: str, place: str, options: GCSOptions, clock: Clock) -> Store:
     bucket, prefix = _parts_of(uri, place)
     with _library("GCS", uri, "obstore and google-auth", "airflow-streamstate[gcs]", ("obstore", "google", "requests")):
         from airflow_streamstate.store.gcs import gcs_store
-    return gcs_store(bucket, prefix, GCSOptions(), clock=clock)
+    return gcs_store(bucket, prefix, options, clock=clock)
 
 
-def _open_azure(uri: str, place: str, scheme: str, clock: Clock) -> Store:
-    account: str | None = None
+def _open_azure(uri: str, place: str, scheme: str, options: AzureOptions, clock: Clock) -> Store:
     head = f"{scheme}://{place.partition('/')[0]}"
     if scheme != "az":
         authority, slash, path = place.partition("/")
@@ -109,11 +110,11 @@ def _open_azure(uri: str, place: str, scheme: str, clock: Clock) -> Store:
         found = _AZURE_HOST.fullmatch(host)
         if found is None:
             raise _bad_uri("this URI needs container@account.dfs.core.windows.net before the first slash", uri)
-        account, place = found[1], f"{container}{slash}{path}"
+        options, place = replace(options, account_name=found[1]), f"{container}{slash}{path}"
     container, prefix = _parts_of(uri, place)
     with _library("Azure Blob", uri, "obstore", "airflow-streamstate[azure]", ("obstore",)):
         from airflow_streamstate.store.azure import azure_store
-    return azure_store(container, prefix, AzureOptions(account_name=account), head, clock=clock)
+    return azure_store(container, prefix, options, head, clock=clock)
 
 
 def _parts_of(uri: str, place: str) -> tuple[str, str]:

@@ -2,8 +2,42 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+AZURE_KEY_VARIABLES = ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_KEY")
+AZURE_SAS_VARIABLES = ("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY")
+GCS_KEY_VARIABLE = "STREAMSTATE_GCS_SERVICE_ACCOUNT_KEY"
+"""The key of a service account as JSON, for drivers. A name that obstore itself does not read."""
+GCS_KEY_PATH_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
+SECRET_VARIABLES = (
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    *AZURE_KEY_VARIABLES,
+    *AZURE_SAS_VARIABLES,
+    "AZURE_CLIENT_SECRET",
+    GCS_KEY_VARIABLE,
+)
+"""The variables with secrets by which a process reaches a store."""
+
+
+@dataclass(frozen=True)
+class S3Role:
+    """A role of AWS that is assumed for S3, and assumed again before its credentials end.
+
+    Attributes:
+        external_id: what the role's trust policy asks for; None for nothing.
+        session_name: names the session in AWS's own logs.
+        duration_seconds: of one set of credentials; boto3 renews it 900 s before its end, so that twice as much is the
+            least.
+    """
+
+    arn: str
+    external_id: str | None = None
+    session_name: str = "streamstate"
+    duration_seconds: int = 3600
 
 
 @dataclass(frozen=True)
@@ -15,6 +49,7 @@ class S3Options:
         endpoint_url: another server than AWS; else ``AWS_ENDPOINT_URL_S3`` and its like.
         profile_name: of the machine's AWS files, in place of keys; drivers get it, too (``AWS_PROFILE``).
         session: a ``boto3.Session`` for the clients, for credentials that renew themselves.
+        role: the role to assume with these credentials; None for none.
         connect_timeout_seconds, read_timeout_seconds: bounds of each request (Law 6).
     """
 
@@ -25,6 +60,7 @@ class S3Options:
     session_token: str | None = field(default=None, repr=False)
     profile_name: str | None = None
     session: Any = field(default=None, repr=False, compare=False)
+    role: S3Role | None = None
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 10.0
 
@@ -37,6 +73,8 @@ class ResolvedS3:
         endpoint_url: another server than AWS; None for AWS.
         access_key_id, secret_access_key, session_token: lasting credentials; all None where a role or another provider
             renews them, which each process then has to ask itself.
+        role: the role to assume with these credentials; None for none.
+        sts_endpoint_url: where it is asked for; "" without a role.
     """
 
     region: str
@@ -44,18 +82,25 @@ class ResolvedS3:
     access_key_id: str | None = field(default=None, repr=False)
     secret_access_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
+    role: S3Role | None = None
+    sts_endpoint_url: str = ""
 
 
 @dataclass(frozen=True)
 class GCSOptions:
-    """How to reach Google Cloud Storage, with the application default credentials of this machine.
+    """How to reach Google Cloud Storage; without a key by the application default credentials of this machine.
 
     Attributes:
-        endpoint_url: another server than Google's, used without credentials; else ``STORAGE_EMULATOR_HOST``.
+        endpoint_url: another server than Google's, used without credentials unless a key is given; else
+            ``STORAGE_EMULATOR_HOST``.
+        service_account_key: the key of a service account as JSON; else ``STREAMSTATE_GCS_SERVICE_ACCOUNT_KEY``.
+        key_path: a file with such a key, at the same path for controllers, drivers and executors.
         connect_timeout_seconds, read_timeout_seconds: bounds of each request (Law 6).
     """
 
     endpoint_url: str | None = None
+    service_account_key: str | None = field(default=None, repr=False)
+    key_path: str | None = None
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 60.0
 
@@ -66,7 +111,10 @@ class AzureOptions:
 
     Attributes:
         account_name: the storage account; else ``AZURE_STORAGE_ACCOUNT_NAME``.
-        account_key: its key; else ``AZURE_STORAGE_ACCOUNT_KEY``, else ``AZURE_STORAGE_SAS_TOKEN``, else azure-identity.
+        account_key: its key.
+        sas_token: a shared access signature, in place of the key.
+        tenant_id, client_id, client_secret: a service principal, in place of both. Without any of the three ways:
+            ``AZURE_STORAGE_ACCOUNT_KEY``, else ``AZURE_STORAGE_SAS_TOKEN``, else azure-identity's default chain.
         endpoint_url: another server than Azure's; else ``AZURE_STORAGE_ENDPOINT``.
         connect_timeout_seconds, read_timeout_seconds: bounds of each request (Law 6).
     """
@@ -74,5 +122,85 @@ class AzureOptions:
     account_name: str | None = None
     account_key: str | None = field(default=None, repr=False)
     endpoint_url: str | None = None
+    sas_token: str | None = field(default=None, repr=False)
+    tenant_id: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 60.0
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether they are here, and none of the environment count."""
+        return bool(self.account_key or self.sas_token or self.client_secret)
+
+
+@dataclass(frozen=True)
+class StoreOptions:
+    """How to reach the stores of one home, whichever it has: home, checkpoints, mirrors."""
+
+    s3: S3Options = field(default_factory=S3Options)
+    gcs: GCSOptions = field(default_factory=GCSOptions)
+    azure: AzureOptions = field(default_factory=AzureOptions)
+
+    def credentials(self) -> dict[str, str]:
+        """The variables by which a driver has the same credentials; what would count before them is set empty."""
+        s3, gcs, azure = self.s3, self.gcs, self.azure
+        named = {
+            "AWS_ACCESS_KEY_ID": s3.access_key_id,
+            "AWS_SECRET_ACCESS_KEY": s3.secret_access_key,
+            "AWS_SESSION_TOKEN": s3.session_token,
+            "AWS_PROFILE": s3.profile_name,
+            GCS_KEY_VARIABLE: gcs.service_account_key,
+            GCS_KEY_PATH_VARIABLE: gcs.key_path,
+            "AZURE_STORAGE_ACCOUNT_KEY": azure.account_key,
+            "AZURE_STORAGE_SAS_TOKEN": azure.sas_token,
+            "AZURE_TENANT_ID": azure.tenant_id,
+            "AZURE_CLIENT_ID": azure.client_id,
+            "AZURE_CLIENT_SECRET": azure.client_secret,
+        }
+        found = {name: value for name, value in named.items() if value}
+        others: tuple[str, ...] = (*AZURE_KEY_VARIABLES, *AZURE_SAS_VARIABLES) if azure.has_credentials else ()
+        if gcs.key_path:
+            others = (*others, GCS_KEY_VARIABLE)
+        return {**dict.fromkeys(others, ""), **found}
+
+    def secrets(self) -> tuple[str, ...]:
+        """The secrets among them, for ``protocol.redaction``."""
+        return secrets_in(self.credentials())
+
+    def settings(self) -> dict[str, object]:
+        """What a driver has to know beside its credentials, for ``driver.json``; nothing of it is secret."""
+        role = self.s3.role
+        return {
+            "s3_endpoint_url": self.s3.endpoint_url,
+            "s3_region": self.s3.region,
+            "s3_profile_name": self.s3.profile_name,
+            "s3_role_arn": None if role is None else role.arn,
+            "s3_role_external_id": None if role is None else role.external_id,
+            "s3_role_session_name": None if role is None else role.session_name,
+            "s3_role_duration_seconds": None if role is None else role.duration_seconds,
+            "gcs_endpoint_url": self.gcs.endpoint_url,
+            "azure_account_name": self.azure.account_name,
+            "azure_endpoint_url": self.azure.endpoint_url,
+        }
+
+
+def secrets_in(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The secrets by which this environment reaches stores, each also in the parts that a text may show alone."""
+    return tuple(dict.fromkeys(part for name in SECRET_VARIABLES for part in _parts(name, environ.get(name, ""))))
+
+
+def _parts(name: str, value: str) -> Iterator[str]:
+    if not value:
+        return
+    yield value
+    if name in AZURE_SAS_VARIABLES:
+        yield from (word[len("sig=") :] for word in value.lstrip("?").split("&") if word.startswith("sig="))
+    if name == GCS_KEY_VARIABLE:
+        try:
+            key = json.loads(value)["private_key"]
+        except (ValueError, KeyError, TypeError):
+            return
+        if isinstance(key, str):
+            yield key

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import logging
 import os
 import re
 import zlib
@@ -22,6 +23,7 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+from botocore.credentials import AssumeRoleCredentialFetcher, CredentialProvider, DeferredRefreshableCredentials
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -31,15 +33,17 @@ from botocore.exceptions import (
     HTTPClientError,
     IncompleteReadError,
     MetadataRetrievalError,
+    NoCredentialsError,
     SSLError,
     TokenRetrievalError,
 )
 from botocore.parsers import ResponseParserError
+from botocore.session import get_session
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.store.options import ResolvedS3, S3Options
-from airflow_streamstate.store.s3_errors import NAMED_ENDPOINT, as_error, classify
+from airflow_streamstate.store.s3_errors import NAMED_ENDPOINT, PLAIN_STS, ROLE_PREFIX, as_error, classify
 from airflow_streamstate.store.s3a import SparkSettings, s3a_settings
 from airflow_streamstate.store.server import (
     REQUEST,
@@ -119,7 +123,10 @@ class S3Client(ServerClient):
         return as_error(failure, action=_ACTIONS[act], bucket=self.bucket, key=key, doubtful=doubtful)
 
     def for_spark(self) -> SparkSettings:
-        return s3a_settings(resolve(self._options, self.boto), self.bucket)
+        resolved = resolve(self._options, self.boto)
+        if resolved.sts_endpoint_url.startswith("http://"):
+            raise RequestFailure(Answer.REFUSED, 0, PLAIN_STS, f"{resolved.sts_endpoint_url} is not HTTPS")
+        return s3a_settings(resolved, self.bucket)
 
     def get(self, name: str) -> tuple[bytes, str, str]:
         def send() -> tuple[bytes, str, str]:
@@ -255,7 +262,11 @@ def boto_errors() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        raise _of_response(error.response) from error
+        failure = _of_response(error.response)
+        if error.operation_name == "AssumeRole":  # before anything was sent to S3
+            answer = failure.answer if failure.answer is Answer.REFUSED else Answer.NOT_DONE
+            failure = replace(failure, answer=answer, code=f"{ROLE_PREFIX}{failure.code}")
+        raise failure from error
     except SSLError as error:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             raise RequestFailure(Answer.REFUSED, 0, "CertificateError", str(error)) from error
@@ -333,7 +344,7 @@ def resolve(options: S3Options, client: Any = None) -> ResolvedS3:
         RequestFailure: boto3 refuses the options.
     """
     with boto_errors():
-        session = _session(options)
+        session = _own_session(options)
         if client is None:
             client = _client(session, options, Config(retries={"mode": "standard", "total_max_attempts": 1}))
         credentials = session.get_credentials()
@@ -347,10 +358,72 @@ def resolve(options: S3Options, client: Any = None) -> ResolvedS3:
             access_key_id=frozen.access_key if frozen else None,
             secret_access_key=frozen.secret_key if frozen else None,
             session_token=frozen.token if frozen else None,
+            role=options.role,
+            sts_endpoint_url="" if options.role is None else _AssumedRole(session, options).sts().meta.endpoint_url,
         )
 
 
 def _session(options: S3Options) -> Any:
+    own = _own_session(options)
+    if options.role is None:
+        return own
+    core = get_session()
+    core.get_component("credential_provider").insert_before("env", _AssumedRole(own, options))
+    return boto3.Session(botocore_session=core, region_name=own.region_name)
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    # botocore logs each failed renewal with a traceback; the error itself reaches the caller, who tells it.
+    record.exc_info = None
+    return True
+
+
+class _AssumedRole(CredentialProvider):  # type: ignore[misc]
+    """Credentials of the options' role, asked for with those of a session, and again before they end."""
+
+    METHOD = "assume-role"
+
+    def __init__(self, own: Any, options: S3Options) -> None:
+        super().__init__()
+        logging.getLogger("botocore.credentials").addFilter(_without_traceback)
+        self._own = own
+        self._options = options
+
+    def load(self) -> Any:
+        source, role = self._own.get_credentials(), self._options.role
+        if source is None or role is None:
+            raise NoCredentialsError
+        asked = {"RoleSessionName": role.session_name, "DurationSeconds": role.duration_seconds}
+        fetcher = AssumeRoleCredentialFetcher(
+            self.sts,
+            source,
+            role.arn,
+            extra_args={**asked, "ExternalId": role.external_id} if role.external_id else asked,
+        )
+        return DeferredRefreshableCredentials(fetcher.fetch_credentials, self.METHOD)
+
+    def sts(self, service: str = "sts", **credentials: Any) -> Any:
+        """A client of AWS STS, as botocore asks for one."""
+        config = Config(
+            connect_timeout=self._options.connect_timeout_seconds,
+            read_timeout=self._options.read_timeout_seconds,
+            retries={"mode": "standard", "total_max_attempts": 1},
+        )
+        return self._own.client(
+            service,
+            region_name=_region(self._own, self._options) or DEFAULT_REGION,
+            endpoint_url=self._sts_url(),
+            config=config,
+            **credentials,
+        )
+
+    def _sts_url(self) -> str | None:
+        """Another server than AWS gives roles, too; None for AWS and for what boto3's own variable names."""
+        url = self._options.endpoint_url
+        return None if url is None or _is_amazon(url) or os.environ.get("AWS_ENDPOINT_URL_STS") else url
+
+
+def _own_session(options: S3Options) -> Any:
     return options.session or boto3.Session(
         aws_access_key_id=options.access_key_id,
         aws_secret_access_key=options.secret_access_key,
@@ -360,10 +433,10 @@ def _session(options: S3Options) -> Any:
 
 
 def _client(session: Any, options: S3Options, config: Config) -> Any:
-    # boto3 itself knows AWS_DEFAULT_REGION only.
-    region = options.region or os.environ.get("AWS_REGION") or session.region_name
     try:
-        client = session.client("s3", region_name=region, endpoint_url=options.endpoint_url, config=config)
+        client = session.client(
+            "s3", region_name=_region(session, options), endpoint_url=options.endpoint_url, config=config
+        )
     except ValueError as error:  # botocore's word for an endpoint that is no URL
         shown = re.sub(r"//[^/\s]*@", "//***@", str(error))
         raise RequestFailure(Answer.REFUSED, 0, type(error).__name__, shown) from None
@@ -371,6 +444,11 @@ def _client(session: Any, options: S3Options, config: Config) -> Any:
         # It would show in errors, and in Spark's settings under a name that is not redacted.
         raise RequestFailure(Answer.REFUSED, 0, NAMED_ENDPOINT, "it is not shown")
     return client
+
+
+def _region(session: Any, options: S3Options) -> str | None:
+    # boto3 itself knows AWS_DEFAULT_REGION only.
+    return options.region or os.environ.get("AWS_REGION") or session.region_name
 
 
 def _is_amazon(endpoint_url: str) -> bool:

@@ -95,6 +95,8 @@ def _is_no_access(failure: RequestFailure) -> bool:
 
 
 def _obstacle(failure: RequestFailure) -> tuple[str, str]:
+    if failure.code.startswith(ROLE_PREFIX):
+        return "the credentials of the role could not be fetched", "Try again in a moment; look at AWS STS."
     if failure.answer is Answer.PRECONDITION:
         return "the object changed while it was copied", "Try again; take a newer position of a running query."
     if failure.status == 507:
@@ -114,6 +116,9 @@ def _obstacle(failure: RequestFailure) -> tuple[str, str]:
 
 
 NAMED_ENDPOINT = "EndpointWithUser"
+PLAIN_STS = "PlainSTS"
+ROLE_PREFIX = "AssumeRole:"
+"""Before the code of an answer to a request for a role's credentials."""
 _REFUSALS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("NoSuchBucket",), "there is no such bucket", "Create the bucket, or correct the URI."),
     (
@@ -148,6 +153,11 @@ _REFUSALS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "Give the endpoint without it, and the keys where boto3 looks for them, or in the connection.",
     ),
     (
+        (PLAIN_STS,),
+        "Spark's S3A asks for the credentials of a role by HTTPS only",
+        "Give an endpoint with https, or no role.",
+    ),
+    (
         ("CertificateError",),
         "the certificate of the S3 server is not trusted",
         "Name its authority's certificate in AWS_CA_BUNDLE.",
@@ -170,7 +180,26 @@ _REFUSALS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 )
 
 
+def _refusal_of_role(code: str) -> tuple[str, str]:
+    if code in ("InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch"):
+        return "the credentials that ask for the role are not accepted", "Correct the access key and its secret."
+    if code in ("ExpiredToken", "ExpiredTokenException"):
+        return "the credentials that ask for the role have expired", "Renew them."
+    if code == "ValidationError":
+        return (
+            "this is no role that can be assumed",
+            "Correct role_arn, role_session_name, role_external_id and role_duration_seconds;"
+            " the role's own longest session bounds the last.",
+        )
+    return (
+        "the role may not be assumed",
+        "Allow these credentials sts:AssumeRole on the role, and them in its trust policy; correct role_external_id.",
+    )
+
+
 def _refusal(failure: RequestFailure) -> tuple[str, str]:
+    if failure.code.startswith(ROLE_PREFIX):
+        return _refusal_of_role(failure.code.removeprefix(ROLE_PREFIX))
     for codes, message, next_step in _REFUSALS:
         if failure.code in codes:
             return message, next_step

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from airflow_streamstate.store.options import ResolvedS3
+from airflow_streamstate.store.options import ResolvedS3, S3Role
 
 KEYS_PROVIDER = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
 SESSION_PROVIDER = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
+ROLE_PROVIDER = "org.apache.hadoop.fs.s3a.auth.AssumedRoleCredentialProvider"
 CHAIN_PROVIDER = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 """The SDK's own chain: environment, web identity, profiles, container, instance, as boto3's."""
 
@@ -49,7 +50,7 @@ def s3a_settings(resolved: ResolvedS3, bucket: str) -> SparkSettings:
     """The settings by which S3A reaches this bucket as boto3 does.
 
     Lasting credentials are handed over. Those of a role would expire in the middle of a run, so the driver and its
-    executors ask for their own.
+    executors ask for their own: by the machine's chain, or where a role is named by S3A, which renews them.
     """
     settings = {"endpoint.region": resolved.region, "input.stream.type": "classic"}
     if resolved.endpoint_url:
@@ -63,7 +64,22 @@ def s3a_settings(resolved: ResolvedS3, bucket: str) -> SparkSettings:
             secrets["session.token"] = resolved.session_token
     else:
         settings["aws.credentials.provider"] = CHAIN_PROVIDER
+    if resolved.role is not None:
+        settings |= _role_settings(resolved, resolved.role, settings["aws.credentials.provider"])
     return SparkSettings(_for_bucket(bucket, settings), _for_bucket(bucket, secrets))
+
+
+def _role_settings(resolved: ResolvedS3, role: S3Role, provider: str) -> dict[str, str]:
+    settings = {
+        "aws.credentials.provider": ROLE_PROVIDER,
+        "assumed.role.credentials.provider": provider,
+        "assumed.role.arn": role.arn,
+        "assumed.role.session.name": role.session_name,
+        "assumed.role.session.duration": f"{role.duration_seconds}s",
+        "assumed.role.sts.endpoint.region": resolved.region,
+        "assumed.role.sts.endpoint": resolved.sts_endpoint_url.removeprefix("https://"),
+    }
+    return {**settings, "assumed.role.external.id": role.external_id} if role.external_id else settings
 
 
 SERVER_SCHEMES = ("s3://", "gs://", "abfs://", "abfss://")

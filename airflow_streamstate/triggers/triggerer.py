@@ -23,6 +23,7 @@ from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks.configuration import restart_in_triggerer, trigger_threads
 from airflow_streamstate.hooks.connection import Fetched, aws_conn_id_of, home_config
+from airflow_streamstate.hooks.secrets import mask_credentials
 from airflow_streamstate.hooks.streamstate import controller_on_this_machine
 from airflow_streamstate.triggers.watcher import StreamWatcher
 
@@ -91,4 +92,5 @@ def _controller_of(config: HomeConfig) -> Controller:
 @functools.lru_cache(maxsize=64)
 def _made(config: HomeConfig) -> Controller:
     # One per home: a thousand triggers share its connections.
+    mask_credentials(config)
     return controller_on_this_machine(Home(config, SYSTEM_CLOCK), SYSTEM_CLOCK, "airflow triggerer")

@@ -18,6 +18,7 @@ from airflow_streamstate.controller.home import HomeConfig
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.store.options import StoreOptions
 from support import quick_jvm
 from support.airflow_streams import NamedHome, named_by
 from support.cluster import EXECUTOR_CONF, Cluster, cluster
@@ -138,7 +139,8 @@ def records_read(home: NamedHome, deployment_id: str) -> int:
 @pytest.fixture
 def home(real_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NamedHome]:
     """Home and checkpoints on a real S3 server; launches in a folder."""
-    config = HomeConfig(f"s3://{BUCKET}/{tmp_path.name}", None, options_for(real_url), work_dir=str(tmp_path / "here"))
+    options = StoreOptions(options_for(real_url))
+    config = HomeConfig(f"s3://{BUCKET}/{tmp_path.name}", None, options, work_dir=str(tmp_path / "here"))
     with named_by(config, tmp_path, monkeypatch) as made:
         yield made
 

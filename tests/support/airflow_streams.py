@@ -11,7 +11,7 @@ import pytest
 
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.store.options import S3Options
+from airflow_streamstate.store.options import S3Options, StoreOptions
 from support.launches import end_processes
 from support.scripted_stream import ScriptedStream
 
@@ -33,7 +33,7 @@ class NamedHome:
     @property
     def connection(self) -> str:
         """The connection as Airflow reads it from its environment."""
-        s3 = self.config.s3 or S3Options()
+        s3 = self.config.options.s3
         return json.dumps(
             {
                 "conn_type": "streamstate",
@@ -77,7 +77,8 @@ def named_home(
 
     Without ``begins`` it is named and not made.
     """
-    config = HomeConfig(home_uri or str(base / "home"), None if home_uri is None else str(base / "checkpoints"), s3)
+    checkpoints_uri = None if home_uri is None else str(base / "checkpoints")
+    config = HomeConfig(home_uri or str(base / "home"), checkpoints_uri, StoreOptions(s3 or S3Options()))
     with named_by(config, base, monkeypatch, begins=begins) as named:
         yield named
 

@@ -31,7 +31,7 @@ from airflow_streamstate.protocol.rehearsals import (
 )
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
-from airflow_streamstate.store.options import S3Options
+from airflow_streamstate.store.options import S3Options, StoreOptions
 from support.built_plans import operator, plan
 from support.checkpoints import memory_checkpoint, plan_batch, run_batches
 
@@ -91,7 +91,7 @@ def _replayed(terms: ReplayTerms, name: str, words: list[str]) -> RehearsedQuery
 
 def rehearse(config: Mapping[str, Any], words: list[str], query_name: str) -> int:
     """The life of a rehearsing driver; returns its exit status."""
-    options = S3Options(region=config.get("s3_region"), endpoint_url=config.get("s3_endpoint_url"))
+    options = StoreOptions(S3Options(region=config.get("s3_region"), endpoint_url=config.get("s3_endpoint_url")))
     control = StreamControl(open_store(config["home_uri"], options=options), config["stream_id"], SYSTEM_CLOCK)
     rehearsal_id = config["deployment_id"]
     if "hangs" in words:

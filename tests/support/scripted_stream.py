@@ -39,7 +39,7 @@ from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
-from airflow_streamstate.store.options import S3Options
+from airflow_streamstate.store.options import S3Options, StoreOptions
 from support.scripted_driver import END_OFFSET, STREAM_STATE_ROWS, WATERMARK_TEXT
 
 QUERY = "delays"
@@ -134,7 +134,7 @@ class ScriptedAttempt:
     @classmethod
     def of_driver(cls, config: Mapping[str, Any], pid: int) -> ScriptedAttempt:
         """The attempt that a launched driver is."""
-        options = S3Options(region=config.get("s3_region"), endpoint_url=config.get("s3_endpoint_url"))
+        options = StoreOptions(S3Options(region=config.get("s3_region"), endpoint_url=config.get("s3_endpoint_url")))
         control = StreamControl(open_store(config["home_uri"], options=options), config["stream_id"], SYSTEM_CLOCK)
         return cls(control, config["deployment_id"], int(config["attempt"]), SYSTEM_CLOCK, pid)
 

@@ -30,7 +30,7 @@ OpenPlace = Callable[[str], Store]
 
 def opener(home: Home) -> OpenPlace:
     """Opens the parent folder of a checkpoint with the home's credentials."""
-    return lambda uri: open_store(uri, options=home.config.s3, clock=home.clock)
+    return lambda uri: open_store(uri, options=home.config.options, clock=home.clock)
 
 
 def open_foreign(home: Home, uri: str, open_place: OpenPlace) -> Checkpoint:

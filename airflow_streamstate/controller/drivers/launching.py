@@ -311,7 +311,8 @@ class Drivers:
             # Written to a file for its owner alone, since it holds secrets; the deployment's own settings win.
             conf=secrets.conf if reach is None else {**reach.conf, **reach.secret_conf, **secrets.conf},
             environment={
-                **self._credentials(),
+                # By environment, never by a file of this machine or a command line.
+                **self._home.config.options.credentials(),
                 **(connection.environment if connection is not None else {}),
                 **secrets.environment,
             },
@@ -340,7 +341,6 @@ class Drivers:
 
     def _driver_config(self, spec: DeploymentSpec, attempt: int) -> dict[str, object]:
         """What ``driver.config`` reads; the launcher adds launch key, application and arguments."""
-        s3 = self._home.config.s3
         elsewhere: dict[str, object] = {}
         if spec.launcher is not None:
             elsewhere = {"home_id": self._home.identity or None, "has_witness": self._needs_witness}
@@ -352,9 +352,7 @@ class Drivers:
             "deployment_id": spec.deployment_id,
             "attempt": attempt,
             "script_path": spec.script_path or None,
-            "s3_endpoint_url": None if s3 is None else s3.endpoint_url,
-            "s3_region": None if s3 is None else s3.region,
-            "s3_profile_name": None if s3 is None else s3.profile_name,
+            **self._home.config.options.settings(),
         }
 
     @property
@@ -367,19 +365,6 @@ class Drivers:
         if spec.launcher is not None and self._needs_witness:
             with suppress(ObjectExistsError):
                 self._home.checkpoints.create(layout.witness_key(spec.stream_id, spec.deployment_id), b"{}\n")
-
-    def _credentials(self) -> dict[str, str]:
-        """The home's credentials, which reach the driver by environment, never by a file or a command line."""
-        s3 = self._home.config.s3
-        if s3 is None:
-            return {}
-        named = {
-            "AWS_ACCESS_KEY_ID": s3.access_key_id,
-            "AWS_SECRET_ACCESS_KEY": s3.secret_access_key,
-            "AWS_SESSION_TOKEN": s3.session_token,
-            "AWS_PROFILE": s3.profile_name,
-        }
-        return {name: value for name, value in named.items() if value}
 
     def _connection(self, spec: DeploymentSpec) -> SparkConnection | None:
         if spec.spark_conn_id is None:

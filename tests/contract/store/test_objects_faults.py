@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
-from airflow_streamstate.store.azure import SAS_VARIABLES, azure_store
+from airflow_streamstate.store.azure import azure_store
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.gcs import gcs_store
-from airflow_streamstate.store.options import AzureOptions, GCSOptions
+from airflow_streamstate.store.options import AZURE_SAS_VARIABLES, AzureOptions, GCSOptions
 from airflow_streamstate.store.server import TRY_FOR_SECONDS, ServerStore
 from airflow_streamstate.store.transfer import put_pieces
 from support import azurite
@@ -218,7 +218,7 @@ def test_a_shared_access_signature_suffices(address: str, s3_prefix: str, monkey
     for name in ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_KEY"):
         monkeypatch.delenv(name, raising=False)
     signature = azurite.account_signature()
-    monkeypatch.setenv(SAS_VARIABLES[0], signature)
+    monkeypatch.setenv(AZURE_SAS_VARIABLES[0], signature)
     options = AzureOptions(azurite.ACCOUNT, None, f"{address}/{azurite.ACCOUNT}")
     store = azure_store(azurite.CONTAINER, s3_prefix, options)
     version = store.create("a", b"1")

@@ -30,7 +30,7 @@ def test_a_configuration_survives_the_trip_through_its_file(tmp_path: Path) -> N
     path = tmp_path / "driver.json"
     path.write_text(json.dumps(CONFIG.to_json()))
     assert read_driver_config(path) == replace(CONFIG, launch_folder=str(tmp_path))
-    assert read_driver_config(path).s3_options.endpoint_url == "http://127.0.0.1:5000"
+    assert read_driver_config(path).store_options.s3.endpoint_url == "http://127.0.0.1:5000"
 
 
 def test_unknown_fields_are_ignored() -> None:

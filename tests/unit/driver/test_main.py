@@ -109,10 +109,11 @@ def test_a_secret_in_a_script_that_fails_is_in_no_line_of_its_log(tmp_path: Path
     assert "hunter2" not in ended.stderr
 
 
-def test_the_credentials_of_the_home_are_hidden_like_secrets(tmp_path: Path, stream: Deployments) -> None:
+@pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "AZURE_CLIENT_SECRET"])
+def test_the_credentials_of_the_home_are_hidden_like_secrets(tmp_path: Path, stream: Deployments, name: str) -> None:
     """A script that fails over them shows them neither in its log nor in the event."""
-    script = "import os\nraise ValueError('denied for ' + os.environ['AWS_SECRET_ACCESS_KEY'])\n"
-    ended = _run(tmp_path, script=script, environment={"AWS_SECRET_ACCESS_KEY": "hunter2-of-aws"})
+    script = f"import os\nraise ValueError('denied for ' + os.environ['{name}'])\n"
+    ended = _run(tmp_path, script=script, environment={name: "hunter2-of-home"})
     assert "ValueError: denied for ***\n" in ended.stderr
     assert stream.events(Failed)[0].error == "ValueError: denied for ***"
     assert "hunter2" not in ended.stderr + stream.events(Failed)[0].traceback

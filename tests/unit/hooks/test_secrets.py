@@ -11,6 +11,7 @@ from airflow.providers.common.compat.sdk import redact
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.hooks import secrets
 from airflow_streamstate.hooks.secrets import airflow_secrets
+from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.protocol.references import parse_reference
 
 
@@ -88,3 +89,14 @@ def test_a_backend_that_fails_may_be_asked_again(monkeypatch: pytest.MonkeyPatch
     assert raised.value.context["error"] == "RuntimeError"
     assert "hunter2" not in str(raised.value)
     assert raised.value.__suppress_context__
+
+
+def test_the_credentials_of_a_home_are_hidden_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow masks the extra of a connection as a whole, which no text repeats; the hook masks each secret in it."""
+    key = json.dumps({"private_key": "hunter-pem"})
+    extra = {"home_uri": "gs://b", "gcs_service_account_key": key, "azure_sas_token": "sv=1&sig=hunter-signature"}
+    connection = {"conn_type": "streamstate", "login": "AKIA", "password": "hunter-s3", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_STREAMSTATE_DEFAULT", json.dumps(connection))
+    assert StreamStateHook().home_config.home_uri == "gs://b"
+    for secret in ("hunter-pem", "hunter-signature", "hunter-s3"):
+        assert secret not in str(redact(f"it is {secret}"))

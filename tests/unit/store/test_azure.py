@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.redaction import is_secret_name
 from airflow_streamstate.store.azure import (
     ACCOUNT_VARIABLES,
     ENDPOINT_VARIABLES,
-    KEY_VARIABLES,
-    SAS_VARIABLES,
     AzureClient,
     azure_store,
 )
-from airflow_streamstate.store.options import AzureOptions
+from airflow_streamstate.store.options import AZURE_KEY_VARIABLES, AZURE_SAS_VARIABLES, AzureOptions
 from support.fake_clock import FakeClock
 
 KEYED = AzureOptions(account_name="acc", account_key="a2V5")
@@ -21,7 +20,7 @@ KEYED = AzureOptions(account_name="acc", account_key="a2V5")
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*ACCOUNT_VARIABLES, *KEY_VARIABLES, *SAS_VARIABLES, *ENDPOINT_VARIABLES):
+    for name in (*ACCOUNT_VARIABLES, *AZURE_KEY_VARIABLES, *AZURE_SAS_VARIABLES, *ENDPOINT_VARIABLES):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -88,3 +87,45 @@ def test_spark_is_given_the_key_of_a_named_account() -> None:
     with pytest.raises(InvalidRequestError) as caught:
         azure_store("c", "", KEYED).for_spark()
     assert "abfss://c@acc.dfs.core.windows.net" in str(caught.value)
+
+
+HOST = "acc.dfs.core.windows.net"
+SPARK = "spark.hadoop.fs.azure.account"
+
+
+@pytest.mark.parametrize(
+    ("options", "conf", "secret"),
+    [
+        (
+            AzureOptions("acc", sas_token="?sv=1&sig=hidden"),
+            {f"{SPARK}.auth.type.{HOST}": "SAS"},
+            {f"spark.hadoop.fs.azure.sas.fixed.token.{HOST}": "sv=1&sig=hidden"},
+        ),
+        (
+            AzureOptions("acc", tenant_id="t", client_id="i", client_secret="hidden"),
+            {
+                f"{SPARK}.auth.type.{HOST}": "OAuth",
+                f"{SPARK}.oauth.provider.type.{HOST}": "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider",
+                f"{SPARK}.oauth2.client.endpoint.{HOST}": "https://login.microsoftonline.com/t/oauth2/token",
+                f"{SPARK}.oauth2.client.id.{HOST}": "i",
+            },
+            {f"{SPARK}.oauth2.client.secret.{HOST}": "hidden"},
+        ),
+        (AzureOptions("acc"), {}, {}),
+    ],
+    ids=["signature", "principal", "neither"],
+)
+def test_spark_has_the_same_credentials(options: AzureOptions, conf: dict[str, str], secret: dict[str, str]) -> None:
+    """Under names that Spark hides; without any of them its connector finds its own."""
+    settings = AzureClient("c", options, f"abfss://c@{HOST}").for_spark()
+    assert (settings.conf, settings.secret_conf) == (conf, secret)
+    assert all(is_secret_name(name) for name in settings.secret_conf)
+    assert "hidden" not in repr((settings, options))
+
+
+def test_credentials_of_the_options_come_before_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker's own key is not the connection's."""
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+    url, headers = AzureClient("c", AzureOptions("acc", sas_token="sig=s")).request_for("HEAD", "a", None)
+    assert url.endswith("?sig=s")
+    assert "Authorization" not in headers

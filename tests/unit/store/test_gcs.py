@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.store.gcs import EMULATOR_VARIABLE, GCSClient, gcs_store
-from airflow_streamstate.store.options import GCSOptions
+from airflow_streamstate.store.options import GCS_KEY_VARIABLE, GCSOptions
+from support.google_tokens import point, service_account, tokens
 
 HEADERS = {
     "x-goog-generation": "17",
@@ -26,58 +20,19 @@ HEADERS = {
 }
 
 
-@contextmanager
-def tokens(status: int) -> Iterator[tuple[str, list[str]]]:
-    """A server that gives out tokens, or does not; the grants that it was asked for."""
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None: ...
-
-        def do_POST(self) -> None:
-            asked.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
-            good = {"access_token": f"token-{len(asked)}", "expires_in": 3600, "token_type": "Bearer"}
-            body = json.dumps(good if status == 200 else {"error": "invalid_grant"}).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/token", asked
-    server.shutdown()
-    thread.join(10)
-    server.server_close()
-
-
 @pytest.fixture
-def service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of a service account whose tokens come from elsewhere; the test says from where."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path = tmp_path / "account.json"
-    about = {
-        "type": "service_account",
-        "project_id": "p",
-        "private_key": pem.decode(),
-        "client_email": "streams@p.iam.gserviceaccount.com",
-    }
-    path.write_text(json.dumps(about))
+def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A key that the environment names."""
+    path = service_account(tmp_path / "account.json")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
     monkeypatch.delenv(EMULATOR_VARIABLE, raising=False)
     return path
 
 
-def point(account: Path, token_uri: str) -> None:
-    account.write_text(json.dumps({**json.loads(account.read_text()), "token_uri": token_uri}))
-
-
-def test_a_service_account_signs_its_requests(service_account: Path) -> None:
+def test_a_service_account_signs_its_requests(account: Path) -> None:
     """One token is fetched, kept until shortly before its end, and sent with the condition of a delete."""
     with tokens(200) as (token_uri, asked):
-        point(service_account, token_uri)
+        point(account, token_uri)
         client = GCSClient("b", GCSOptions())
         url, headers = client.request_for("DELETE", "a b/ü.1", "17")
         client.request_for("HEAD", "c", None)
@@ -86,10 +41,10 @@ def test_a_service_account_signs_its_requests(service_account: Path) -> None:
     assert len(asked) == 1
 
 
-def test_credentials_that_google_does_not_take_are_a_mistake(service_account: Path) -> None:
+def test_credentials_that_google_does_not_take_are_a_mistake(account: Path) -> None:
     """Told at the first request, before anything is sent to the bucket."""
     with tokens(400) as (token_uri, _):
-        point(service_account, token_uri)
+        point(account, token_uri)
         store = gcs_store("b")
         with pytest.raises(InvalidRequestError, match="does not accept these credentials"):
             store.get("a")
@@ -129,3 +84,29 @@ def test_an_endpoint_with_a_password_is_refused() -> None:
     with pytest.raises(InvalidRequestError) as caught:
         GCSClient("b", GCSOptions(endpoint_url="http://user:hidden@host"))
     assert "hidden" not in str(caught.value)
+
+
+def test_spark_is_given_the_file_and_the_endpoint() -> None:
+    """A key as JSON it cannot take; without either its connector finds the default credentials."""
+    found = GCSClient("b", GCSOptions("http://127.0.0.1:9", key_path="/key.json")).for_spark()
+    assert found.conf == {
+        "spark.hadoop.fs.gs.storage.root.url": "http://127.0.0.1:9",
+        "spark.hadoop.fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE",
+        "spark.hadoop.fs.gs.auth.service.account.json.keyfile": "/key.json",
+    }
+    assert GCSClient("b", GCSOptions()).for_spark().conf == {}
+    with pytest.raises(InvalidRequestError, match="Give gcs_key_path") as raised:
+        gcs_store("b", "", GCSOptions(service_account_key="hidden")).for_spark()
+    assert "hidden" not in str(raised.value)
+
+
+def test_a_key_of_the_environment_comes_before_the_default_credentials(
+    account: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver is given it so."""
+    other = service_account(tmp_path / "other.json")
+    with tokens(200) as (token_uri, asked):
+        point(other, token_uri)
+        monkeypatch.setenv(GCS_KEY_VARIABLE, other.read_text())
+        GCSClient("b", GCSOptions()).make_ready()
+    assert len(asked) == 1

@@ -12,6 +12,7 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from airflow_streamstate.store.open import open_store
+from airflow_streamstate.store.options import StoreOptions
 from airflow_streamstate.store.server import ServerStore
 from support.s3_server import options_for
 
@@ -53,7 +54,7 @@ def test_one_name_in_memory_is_one_store() -> None:
 )
 def test_s3_is_bucket_and_prefix(uri: str, expected: str) -> None:
     """The first part is the bucket, the rest the prefix, with or without a slash at its end."""
-    store = open_store(uri, options=options_for("http://127.0.0.1:9"))
+    store = open_store(uri, options=StoreOptions(options_for("http://127.0.0.1:9")))
     assert isinstance(store, ServerStore)
     assert store.uri == expected
 

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_streamstate.launch.command import format_properties
 from airflow_streamstate.protocol.redaction import is_secret_name
-from airflow_streamstate.store.options import ResolvedS3
+from airflow_streamstate.store.options import ResolvedS3, S3Role
 from airflow_streamstate.store.s3a import s3a_settings, s3a_uri
 
 START = "spark.hadoop.fs.s3a.bucket.streams."
@@ -47,6 +47,30 @@ def test_s3a_gets_all_that_it_needs_for_the_one_bucket(
         f"{START}aws.credentials.provider": provider,
     }
     assert settings.secret_conf == secrets
+
+
+@pytest.mark.parametrize("external_id", [None, "x-42"])
+def test_a_role_is_assumed_by_spark_itself(external_id: str | None) -> None:
+    """With the same credentials, at the same STS, under the same name: S3A renews what it gets, as boto3 does."""
+    role = S3Role("arn:aws:iam::1:role/r", external_id, "nightly", 1800)
+    resolved = ResolvedS3(
+        "cn-north-1", None, "key", "secret", role=role, sts_endpoint_url="https://sts.cn-north-1.amazonaws.com.cn"
+    )
+    settings = s3a_settings(resolved, "streams")
+    said = {
+        name.removeprefix(f"{START}assumed.role."): value for name, value in settings.conf.items() if "assumed" in name
+    }
+    assert said == {
+        "arn": "arn:aws:iam::1:role/r",
+        "session.name": "nightly",
+        "session.duration": "1800s",
+        "credentials.provider": f"{HADOOP}.SimpleAWSCredentialsProvider",
+        "sts.endpoint": "sts.cn-north-1.amazonaws.com.cn",
+        "sts.endpoint.region": "cn-north-1",
+        **({"external.id": external_id} if external_id else {}),
+    }
+    assert settings.conf[f"{START}aws.credentials.provider"] == f"{HADOOP}.auth.AssumedRoleCredentialProvider"
+    assert settings.secret_conf == KEYS
 
 
 def test_no_secret_can_be_seen() -> None:

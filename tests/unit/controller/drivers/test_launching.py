@@ -18,6 +18,7 @@ from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.state_reader.readings import ReadingRequest, reader_spec
+from airflow_streamstate.driver.config import DriverConfig
 from airflow_streamstate.errors import DataError, InvalidRequestError, OutcomeUnknownError, UnavailableError
 from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.launch.master import own_disk_note
@@ -26,7 +27,15 @@ from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.protocol.records import LauncherChoice
 from airflow_streamstate.store.base import Store
-from airflow_streamstate.store.options import S3Options
+from airflow_streamstate.store.options import (
+    AZURE_KEY_VARIABLES,
+    AZURE_SAS_VARIABLES,
+    AzureOptions,
+    GCSOptions,
+    S3Options,
+    S3Role,
+    StoreOptions,
+)
 from support.checkpoints import plan_batch
 from support.fake_clock import FakeClock
 from support.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, options_for
@@ -52,9 +61,7 @@ def test_the_driver_is_told_where_its_home_lies(stage: Stage) -> None:
         "deployment_id": "d-0001",
         "attempt": 1,
         "script_path": str(stage.folder / "job.py"),
-        "s3_endpoint_url": None,
-        "s3_region": None,
-        "s3_profile_name": None,
+        **dict.fromkeys(StoreOptions().settings()),  # nothing was said
         "secrets": [],
     }
     assert (request.arguments, request.master, request.packages) == (("--x", "1"), "local[*]", ("g:a:1",))
@@ -123,25 +130,67 @@ def launched_from(tmp_path: Path, config: HomeConfig, **request: Any) -> tuple[L
     return launched, view
 
 
+NO_AZURE = dict.fromkeys((*AZURE_KEY_VARIABLES, *AZURE_SAS_VARIABLES), "")
+"""What would count before the connection's own credentials."""
+
+
 @pytest.mark.parametrize(
     ("options", "environment", "config"),
     [
         (
-            S3Options(region="r", endpoint_url="http://127.0.0.1:1", access_key_id="AK", secret_access_key="SK"),
-            {"AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SK"},
+            StoreOptions(S3Options("r", "http://127.0.0.1:1", access_key_id="AK", secret_access_key="SECRET")),
+            {"AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SECRET"},
             {"s3_region": "r", "s3_endpoint_url": "http://127.0.0.1:1"},
         ),
-        (S3Options(profile_name="streams"), {"AWS_PROFILE": "streams"}, {"s3_profile_name": "streams"}),
+        (
+            StoreOptions(S3Options(profile_name="streams", role=S3Role("arn:r", "x-1", "name", 1800))),
+            {"AWS_PROFILE": "streams"},
+            {
+                "s3_profile_name": "streams",
+                "s3_role_arn": "arn:r",
+                "s3_role_external_id": "x-1",
+                "s3_role_session_name": "name",
+                "s3_role_duration_seconds": 1800,
+            },
+        ),
+        (
+            StoreOptions(gcs=GCSOptions("http://127.0.0.1:1", service_account_key="SECRET")),
+            {"STREAMSTATE_GCS_SERVICE_ACCOUNT_KEY": "SECRET"},
+            {"gcs_endpoint_url": "http://127.0.0.1:1"},
+        ),
+        (
+            StoreOptions(gcs=GCSOptions(key_path="/etc/key.json")),
+            {"GOOGLE_APPLICATION_CREDENTIALS": "/etc/key.json", "STREAMSTATE_GCS_SERVICE_ACCOUNT_KEY": ""},
+            {},
+        ),
+        (
+            StoreOptions(azure=AzureOptions("acc", "SECRET", "http://127.0.0.1:1")),
+            {**NO_AZURE, "AZURE_STORAGE_ACCOUNT_KEY": "SECRET"},
+            {"azure_account_name": "acc", "azure_endpoint_url": "http://127.0.0.1:1"},
+        ),
+        (
+            StoreOptions(azure=AzureOptions("acc", sas_token="SECRET")),
+            {**NO_AZURE, "AZURE_STORAGE_SAS_TOKEN": "SECRET"},
+            {"azure_account_name": "acc"},
+        ),
+        (
+            StoreOptions(azure=AzureOptions("acc", tenant_id="t", client_id="c", client_secret="SECRET")),
+            {**NO_AZURE, "AZURE_TENANT_ID": "t", "AZURE_CLIENT_ID": "c", "AZURE_CLIENT_SECRET": "SECRET"},
+            {},
+        ),
     ],
+    ids=["s3", "role", "gcs", "gcs-file", "azure", "signature", "principal"],
 )
 def test_credentials_travel_by_environment(
-    tmp_path: Path, options: S3Options, environment: dict[str, str], config: dict[str, str]
+    tmp_path: Path, options: StoreOptions, environment: dict[str, str], config: dict[str, object]
 ) -> None:
-    """Keys of an S3 home are in no file and on no command line; the rest is configuration."""
-    request, _ = launched_from(tmp_path, HomeConfig(str(tmp_path / "home"), s3=options))
+    """Secrets of a home are in no file and on no command line; the driver opens its stores with the rest."""
+    request, _ = launched_from(tmp_path, HomeConfig(str(tmp_path / "home"), options=options))
     assert request.environment == environment
     assert config.items() <= request.driver_config.items()
-    assert "SK" not in str(request.driver_config)
+    assert "SECRET" not in f"{request.driver_config} {request.conf} {request.arguments} {options}"
+    driver = DriverConfig.from_json({**request.driver_config, "launch_key": "k", "application": "a"})
+    assert driver.store_options.settings() == options.settings()
 
 
 @pytest.mark.parametrize(("master", "is_here"), [("local[2]", True), ("spark://head.example:7077", False)])
@@ -155,7 +204,8 @@ def test_checkpoints_that_executors_would_not_find_are_told(tmp_path: Path, mast
 
 def test_spark_is_told_how_to_reach_checkpoints_on_s3(tmp_path: Path, moto_url: str) -> None:
     """Endpoint and credentials of the bucket, in the configuration that travels in a file; the user's settings win."""
-    config = HomeConfig(f"s3://{BUCKET}/launching", s3=options_for(moto_url), work_dir=str(tmp_path / "l"))
+    options = StoreOptions(options_for(moto_url))
+    config = HomeConfig(f"s3://{BUCKET}/launching", options=options, work_dir=str(tmp_path / "l"))
     mine = {f"spark.hadoop.fs.s3a.bucket.{BUCKET}.input.stream.type": "analytics"}
     request, _ = launched_from(tmp_path, config, conf=mine)
     assert request.needs_s3

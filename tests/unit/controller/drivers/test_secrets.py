@@ -22,7 +22,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.protocol.references import Reference, parse_reference
-from airflow_streamstate.store.options import S3Options
+from airflow_streamstate.store.options import S3Options, StoreOptions
 from support.sim_stage import STREAM, Stage
 
 DB = "secret://airflow-connection/orders_db#password"
@@ -226,7 +226,7 @@ def test_a_log_is_shown_without_secrets(stage: Stage, vault: Vault, log: str, sh
 def test_a_log_is_shown_without_the_credentials_of_the_home(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A script finds them in its environment, and may print them like any other secret."""
     monkeypatch.setenv("AWS_SESSION_TOKEN", "hunter-of-session")
-    stage.home.config = replace(stage.home.config, s3=S3Options(secret_access_key="hunter-of-aws"))
+    stage.home.config = replace(stage.home.config, options=StoreOptions(S3Options(secret_access_key="hunter-of-aws")))
     writes(stage, "hunter-of-aws hunter-of-session\n")
     stage.deploy()
     assert stage.controller.logs(STREAM) == "*** ***\n"
