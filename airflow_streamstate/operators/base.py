@@ -64,11 +64,12 @@ def requester_of(context: Context) -> str:
     return f"airflow {ti.dag_id}.{ti.task_id} {ti.run_id}"
 
 
-class DefersToTrigger(BaseOperator):
-    """Base of the operators whose waits may be left to the triggerer; not for use by itself."""
+class DefersToTrigger:
+    """Of operators whose waits may be left to the triggerer."""
 
     streamstate_conn_id: str
     poll_interval_seconds: float
+    defer: Any
 
     def defer_to_trigger(
         self,
@@ -98,7 +99,7 @@ class DefersToTrigger(BaseOperator):
         )
 
 
-class StreamStateOperator(DefersToTrigger):
+class StreamStateOperator(DefersToTrigger, BaseOperator):
     """Base of the operators; not for use by itself.
 
     :param stream_id: the stream. (templated)
