@@ -116,6 +116,21 @@ def test_an_upgrade_is_stepped_in_workers_and_found_again_by_a_retry(
     assert set().union(*waited_for) <= {"upgrade a"}
 
 
+def test_what_is_left_of_a_change_is_no_other_change(named: NamedHome, folder: Path, wave: Any, ours: Any) -> None:
+    """A worker that dies between an upgrade and the restart policy leaves the policy to the retry. (Law 2)"""
+    declare(folder, "a", "proves")
+    to_the_end(wave(), ours)
+    declare(folder, "a", "proves", conf={"spark.x": "1"}, restart={"on_failure": "restart"})
+    make = wave()
+    both = turn(make(), ours)
+    client = named.hook().client
+    client.upgrades.run("a", both.trigger.watch["deployment_id"], 60)
+    assert client.supervision.policy("a").on_failure == "nothing"
+    found, _ = to_the_end(make, ours)
+    assert (found["a"]["result"], found["a"]["deployment_id"]) == ("done", "d-0002")
+    assert client.supervision.policy("a").on_failure == "restart"
+
+
 def test_a_version_that_fails_is_the_failure_of_its_wave(
     named: NamedHome, folder: Path, wave: Any, ours: Any, pushed: Pushed
 ) -> None:
