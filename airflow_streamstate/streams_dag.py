@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow.providers.common.compat.sdk import DAG
+from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_2_PLUS
 from airflow.providers.standard.operators.python import ShortCircuitOperator
 
 from airflow_streamstate.declarations.reading import read_streams
@@ -40,6 +41,8 @@ class StreamsDag(DAG):
     :param healthy_for_seconds: how long the streams of a wave have to be well before the next one.
     :param stop_after_failures: after so many failures no other stream is begun.
     :param prune: stop what no file declares; its state stays.
+    :param deferrable: a wave waits in the triggerer. On Airflow 3.1 it waits in its worker: a deferred task does not
+        count there, so that the next wave would begin beside it.
 
     Other parameters are those of a DAG. ``schedule`` is None and ``max_active_runs`` 1 unless given.
     """
@@ -59,6 +62,7 @@ class StreamsDag(DAG):
         healthy_for_seconds: float = 0.0,
         stop_after_failures: int | None = None,
         prune: bool = False,
+        deferrable: bool = True,
         schedule: Any = None,
         **kwargs: Any,
     ) -> None:
@@ -84,6 +88,7 @@ class StreamsDag(DAG):
                 canary=canary,
                 healthy_for_seconds=healthy_for_seconds,
                 stop_after_failures=stop_after_failures,
+                deferrable=deferrable and AIRFLOW_V_3_2_PLUS,
                 max_active_tis_per_dagrun=1,
                 map_index_template="{{ ', '.join(task.wave['streams']) }}",
             ).expand(wave=waves.output)

@@ -33,7 +33,7 @@ NOT_RUN = "not run"
 Lives = dict[tuple[str, str, str, str, str], dict[str, Any]]
 
 HEAD = """\
-# Spark versions
+# Versions of Spark and Airflow
 
 <!-- written by docs/compatibility.py from docs/compatibility.json; edit those -->
 
@@ -57,6 +57,25 @@ MOVES = """\
 
 A stream is stopped or drained on the Spark of the row, and deployed on the Spark of the column.
 """
+AIRFLOWS = (
+    (
+        "3.1.8",
+        "5.0.1",
+        "the tests of operators, sensors, hooks, triggers and provider (`tox -e airflow31`); the example DAGs by"
+        " `dag.test()`, once by hand",
+        "November 2026",
+    ),
+    ("3.2.2", "6.0.2", "the same tests (`tox -e airflow32`)", "2026-11-27"),
+    (
+        "3.3.2",
+        "6.3.4",
+        "the tests of all tiers, with api-server, scheduler, dag-processor and triggerer; metadata in SQLite, and in"
+        " PostgreSQL 16 where a killed driver of Spark is told, restarted and starts a DAG",
+        "with each change",
+    ),
+    ("3.4.0b2", "6.3.4", "the same tests as on 3.2.2 (`tox -e airflow34`)", "2026-11-27"),
+)
+"""Airflow, its apache-spark provider, what ran, and when last."""
 TAIL = """\
 ## What is refused, and when
 
@@ -133,7 +152,7 @@ def page(results: dict[str, Any]) -> str:
         for life in results["lives"]
     }
     moves = [MOVES, *_moves(lives, "restore"), *_moves(lives, "seed")]
-    return "\n".join([HEAD, *_own(lives), "", *moves, *_known_bad(), "", TAIL])
+    return "\n".join([HEAD, *_own(lives), "", *moves, *_known_bad(), "", *_airflows(), "", TAIL])
 
 
 def _own(lives: Lives) -> list[str]:
@@ -174,6 +193,12 @@ def _known_bad() -> list[str]:
         )
         for known in KNOWN_BAD
     ]
+
+
+def _airflows() -> list[str]:
+    head = ["## Airflow", "", _row(["Airflow", "apache-spark provider", "what ran", "last run"]), _row(["---"] * 4)]
+    rows = [_row(list(one)) for one in AIRFLOWS]
+    return [*head, *rows, "", "No component of Airflow was started on another version than 3.3.2."]
 
 
 def _said(lives: Lives, key: tuple[str, str, str, str, str]) -> str:

@@ -42,7 +42,7 @@ from airflow_streamstate.controller.upgrade.upgrades import Upgrades, describe_h
 from airflow_streamstate.controller.wait.completing import Completing
 from airflow_streamstate.controller.wait.condition import WaitCondition, WaitResult
 from airflow_streamstate.controller.wait.notifications import Notifications
-from airflow_streamstate.controller.wait.waiting import Report, Waits
+from airflow_streamstate.controller.wait.waiting import MAX_POLL_SECONDS, Report, Waits
 from airflow_streamstate.controller.wait.watching import Watching, redacted_event, secrets_in_log
 from airflow_streamstate.errors import DataError, DeadlineExceededError, StreamNotFoundError
 from airflow_streamstate.launch.interface import LOCAL, Launcher, LaunchHandle
@@ -102,6 +102,7 @@ class Controller:
         self._waits.add("upgrade", self._look_for_upgrade_work)
         self._waits.add("free", self._look_for_no_upgrade)
         self._waits.add("complete", self.completing.look)
+        self._waits.add("unwell", self._look_for_trouble)
 
     @classmethod
     def local(
@@ -447,3 +448,11 @@ class Controller:
         if holder is not None:
             return WaitResult("pending", last_seen=describe_holder(holder))
         return WaitResult("done", {"stream_id": condition.stream_id}, last_seen="no upgrade holds the stream")
+
+    def _look_for_trouble(self, condition: WaitCondition) -> WaitResult:
+        """Whether the stream, with whatever deployment is current, neither runs nor has finished."""
+        status = self.status(condition.stream_id)
+        last_seen = f"{status.state} ({status.why})"
+        if status.state in ("running", "finished"):
+            return WaitResult("pending", last_seen=last_seen, pause_seconds=MAX_POLL_SECONDS)
+        return WaitResult("done", status.to_json(), found=status, last_seen=last_seen)

@@ -1,5 +1,8 @@
 """Making streams as their files say: each change a deploy, an upgrade, a resume or a stop, with its own journal.
 
+A change is begun, and then waits for its end. A caller that gives no ``wait`` of its own waits in its thread; one that
+does, such as a task that defers, gets what is ``Begun`` and goes on with it later, in any process.
+
 The request id of each act is made from the declaration, so that a second call, or a second caller, finds the act of
 the first one and goes on with it (Law 2). What one declaration was refused for is not tried again by itself.
 """
@@ -12,13 +15,17 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.upgrade.views import UpgradeView
-from airflow_streamstate.controller.wait.condition import WaitCondition
+from airflow_streamstate.controller.wait.condition import UNANSWERED, WaitCondition
 from airflow_streamstate.declarations.comparing import Step, StreamDifference, compare, undeclared
 from airflow_streamstate.declarations.reading import DeclaredStream
 from airflow_streamstate.declarations.versions import (
@@ -28,14 +35,22 @@ from airflow_streamstate.declarations.versions import (
     policy_of,
     upgrade_request,
 )
-from airflow_streamstate.errors import ConflictError, InvalidRequestError, StreamStateError
+from airflow_streamstate.errors import (
+    ConflictError,
+    DataError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    StreamStateError,
+)
 from airflow_streamstate.protocol.ids import upgrade_id_for
 
+Target = DeclaredStream | StreamDifference
+"""What is made: a stream as its file says, or the end of one that no file declares."""
 Say = Callable[[str, str], None]
 """Told a stream and one line about it."""
 Result = Literal["done", "unchanged", "refused", "failed", "not begun"]
 _MOST_TRIES = 1_000
-_LOOK_SECONDS = 2.0
+_IS_WAITED_FOR: Set[str] = frozenset({"launching", "running"})
 
 
 @dataclass(frozen=True)
@@ -63,6 +78,80 @@ class Applied:
     def to_json(self) -> dict[str, object]:
         """The fields."""
         return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """A stream whose change has begun, and waits.
+
+    Attributes:
+        step: ``continue``: of an upgrade that another declaration, or a person, began.
+        condition: what it waits for; ``unwell`` for a changed stream that is watched.
+        until_at: the end of the wait.
+        deployment_id: the deployment that is changed, or begun.
+        applied: of a stream that is watched: what became of it so far.
+    """
+
+    step: Step
+    condition: WaitCondition
+    until_at: datetime
+    deployment_id: str
+    applied: Applied | None = None
+
+    @property
+    def stream_id(self) -> str:
+        return self.condition.stream_id
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether its change is made, and only its health is watched."""
+        return self.applied is not None
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Waves that wait: plain JSON, so that a deferred task can carry it through a database.
+
+    Attributes:
+        number: the index of the wave that is under way.
+        under_way: its streams that wait.
+        applied: what became of its other streams, and of the streams before that are not as declared.
+    """
+
+    number: int
+    under_way: tuple[UnderWay, ...]
+    applied: tuple[Applied, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields."""
+        found: dict[str, Any] = _BEGUN.dump_python(self, mode="json")
+        return found
+
+    @classmethod
+    def from_json(cls, raw: object) -> Begun:
+        """The inverse. Raises DataError: it was made by another release."""
+        try:
+            return _BEGUN.validate_python(raw)
+        except ValidationError:
+            raise DataError(
+                "this is not what a wave waits for", next_step="Clear the task: it finds what is under way by itself."
+            ) from None
+
+
+_BEGUN = TypeAdapter(Begun)
+Wait = Callable[[Controller, UnderWay, Say], Mapping[str, Any] | None]
+"""Waits for a condition: what was seen, or None where it has not come and the caller is to go on later. Raises
+DeadlineExceededError after its ``until_at``, and the error of a condition that cannot be met any more."""
+
+
+def wait_for(controller: Controller, waits: UnderWay, say: Say) -> Mapping[str, Any]:
+    """Wait in this thread; an upgrade is brought to its end."""
+    condition, stream_id = waits.condition, waits.stream_id
+    left_seconds = max((waits.until_at - controller.clock.now()).total_seconds(), 0.0)
+    if condition.wanted != "upgrade":
+        return controller.wait(condition, left_seconds).need_result()
+    controller.upgrades.run(stream_id, condition.deployment_id, left_seconds, None, lambda line: say(stream_id, line))
+    return {}
 
 
 @dataclass(frozen=True)
@@ -98,6 +187,7 @@ class _Progress:
     """What became of the streams so far."""
 
     canaries: Set[str]
+    is_tried_again: bool = False
     by_stream: dict[str, Applied] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -116,56 +206,77 @@ class Applying:
     Args:
         new_controller: a controller of the home, one for each thread.
         say: told each step in one line.
+        wait: waits for what has begun.
     """
 
     def __init__(
-        self, new_controller: Callable[[], Controller], clock: Clock, say: Say = lambda _id, _line: None
+        self,
+        new_controller: Callable[[], Controller],
+        clock: Clock,
+        say: Say = lambda _id, _line: None,
+        wait: Wait = wait_for,
     ) -> None:
         self._new_controller = new_controller
         self._clock = clock
         self._say = say
+        self._wait = wait
 
     def apply(self, declared: Sequence[DeclaredStream], terms: ApplyTerms) -> list[Applied]:
-        """Make the streams as declared; what became of each, in the order in which they were begun.
+        """Make the streams as declared, and wait for it; what became of each, in the order in which they were begun.
 
         Raises:
             InvalidRequestError: the terms contradict each other, or no stream has the canary's label.
             UnavailableError: the home does not answer.
         """
-        waves = waves_of(declared, terms)
-        applied = self.apply_waves(waves, terms, len(waves) - 1)
-        if not terms.prunes:
-            return applied
-        return [*applied, *self.prune(declared, terms, applied)]
+        waves: list[Sequence[Target]] = [*waves_of(declared, terms)]
+        if terms.prunes:
+            pruned = [one for one in undeclared(self._new_controller(), declared) if _is_to_stop(one, terms)]
+            waves += [pruned[at : at + terms.wave] for at in range(0, len(pruned), terms.wave)]
+        applied, begun = self.apply_waves(waves, terms, len(waves) - 1)
+        if begun is not None:
+            raise AssertionError("a wait in this thread ended too early")
+        return applied
 
-    def apply_waves(self, waves: Sequence[Sequence[DeclaredStream]], terms: ApplyTerms, last: int) -> list[Applied]:
+    def apply_waves(
+        self,
+        waves: Sequence[Sequence[Target]],
+        terms: ApplyTerms,
+        last: int,
+        begun: Begun | None = None,
+        *,
+        is_tried_again: bool = False,
+    ) -> tuple[list[Applied], Begun | None]:
         """As ``apply``, up to the wave with the index ``last``: what is done already is found ``unchanged``.
 
         Args:
             waves: all of them; the streams of the wave ``last`` are watched, too, if another one follows.
+            begun: goes on with this.
+            is_tried_again: a caller before this one may have changed streams of the wave ``last`` since they were
+                compared: these are ``done``, once they are well.
+
+        Returns:
+            What became of the streams; and what waits, None where all is over.
         """
         progress = _Progress(_canaries((one for wave in waves for one in wave), terms))
-        for number, wave in enumerate(waves[: last + 1]):
-            held_back = self._held_back(progress, terms)
-            for one in wave if held_back else ():
-                progress.add(Applied(one.stream_id, "nothing", "not begun", held_back))
-            if not held_back:
-                self._run_wave(wave, terms, progress)
-                self._wait_healthy(wave, terms, progress, is_last=number == len(waves) - 1)
-        return list(progress.by_stream.values())
-
-    def prune(self, declared: Sequence[DeclaredStream], terms: ApplyTerms, applied: Sequence[Applied]) -> list[Applied]:
-        """Stop what no file declares; held back as any other stream by what became of the streams before."""
-        progress, controller = _Progress(_canaries(declared, terms)), self._new_controller()
-        for one in applied:
+        for one in () if begun is None else begun.applied:
             progress.add(one)
-        found: list[Applied] = []
-        for difference in undeclared(controller, declared):
-            known = None if terms.compared is None else terms.compared.get(difference.stream_id)
-            if difference.step != "nothing" and (terms.compared is None or (known and known.step == "stop")):
-                found.append(self._pruned(controller, difference, terms, self._held_back(progress, terms)))
-                progress.add(found[-1])
-        return found
+        for number in range(0 if begun is None else begun.number, last + 1):
+            is_begun = begun is not None and number == begun.number
+            held_back = "" if is_begun else self._held_back(progress, terms)
+            if held_back:
+                _hold_back(waves[number], held_back, progress)
+                continue
+            progress.is_tried_again = is_tried_again and number == last
+            known = begun.under_way if begun is not None and is_begun else ()
+            waiting = self._run_wave(waves[number], terms, progress, known)
+            if not waiting and not any(one.is_watched for one in known) and number < len(waves) - 1:
+                watched = self._to_watch(waves[number], terms, progress)
+                waiting = self._run_wave(waves[number], terms, progress, watched) if watched else []
+            if waiting:
+                names = {one.stream_id for one in waves[number]}
+                kept = [one for name, one in progress.by_stream.items() if name in names or not one.is_well]
+                return list(progress.by_stream.values()), Begun(number, tuple(waiting), tuple(kept))
+        return list(progress.by_stream.values()), None
 
     def _held_back(self, progress: _Progress, terms: ApplyTerms) -> str:
         """Why nothing else is begun; "" for no reason."""
@@ -176,57 +287,71 @@ class Applying:
             return f"{progress.failures} streams have failed before it"
         return ""
 
-    def _run_wave(self, wave: Sequence[DeclaredStream], terms: ApplyTerms, progress: _Progress) -> None:
-        with ThreadPoolExecutor(max(1, min(terms.wave, len(wave))), thread_name_prefix="apply") as pool:
-            for one in pool.map(lambda each: self._apply_one(each, terms, progress), wave):
-                progress.add(one)
+    def _run_wave(
+        self, wave: Sequence[Target], terms: ApplyTerms, progress: _Progress, waits: Sequence[UnderWay]
+    ) -> list[UnderWay]:
+        """Begin the streams of a wave, or go on with those that are known to wait; those that wait then."""
+        known = {one.stream_id: one for one in waits}
+        left = [one for one in wave if one.stream_id in known or one.stream_id not in progress.by_stream]
+        waiting = []
+        # Watches begin and end together.
+        workers = len(left) if any(one.is_watched for one in waits) else min(terms.wave, len(left))
+        with ThreadPoolExecutor(max(1, workers), thread_name_prefix="apply") as pool:
+            found = pool.map(lambda each: self._apply_one(each, terms, progress, known), left)
+            for one in found:
+                if isinstance(one, UnderWay):
+                    waiting.append(one)
+                else:
+                    progress.add(one)
+        return waiting
 
-    def _apply_one(self, declared: DeclaredStream, terms: ApplyTerms, progress: _Progress) -> Applied:
-        stream_id = declared.stream_id
-        for name in declared.declaration.depends_on:
-            before = progress.by_stream.get(name)
-            if before is not None and not before.is_well:
-                return Applied(stream_id, "nothing", "not begun", f"it depends on {name}, which is {before.result}")
+    def _apply_one(
+        self, target: Target, terms: ApplyTerms, progress: _Progress, known: Mapping[str, UnderWay]
+    ) -> Applied | UnderWay:
+        stream_id = target.stream_id
+        if stream_id not in known and (held_back := _held_back_by(target, progress)):
+            return Applied(stream_id, "nothing", "not begun", held_back)
         controller = self._new_controller()
-        found = compare(controller, declared)
-        self._say(stream_id, words(found))
+        one: _OneStream | _UndeclaredStream
+        if isinstance(target, StreamDifference):
+            one = _UndeclaredStream(controller, stream_id, terms)
+        else:
+            one = _OneStream(controller, target, terms, self._say, is_tried_again=progress.is_tried_again)
+        last: UnderWay | StreamDifference | None = known.get(stream_id)
         try:
-            return _OneStream(controller, declared, terms, self._say).made(found)
-        except ConflictError as error:
-            return Applied(stream_id, found.step, "refused", str(error), found.deployment_id)
+            if isinstance(last, UnderWay):
+                made: Applied | UnderWay = last
+            else:
+                last = one.difference()
+                self._say(stream_id, words(last))
+                made = one.made(last)
+            while isinstance(made, UnderWay):
+                last = made
+                seen = self._wait(controller, made, self._say)
+                if seen is None:
+                    return made
+                made = one.after(made, seen)
         except StreamStateError as error:
-            return Applied(stream_id, found.step, "failed", str(error), found.deployment_id)
+            return _ended_by(error, stream_id, last)
+        return made
 
-    def _wait_healthy(
-        self, wave: Sequence[DeclaredStream], terms: ApplyTerms, progress: _Progress, *, is_last: bool
-    ) -> None:
-        """Watch the changed streams of a wave; one that ends or degrades meanwhile has failed."""
-        names = [one.stream_id for one in wave if progress.by_stream[one.stream_id].result == "done"]
-        names = [name for name in names if progress.by_stream[name].step not in ("stop", "policy")]
-        if not names or not terms.healthy_for_seconds or is_last:
-            return
-        controller, until = self._new_controller(), self._clock.monotonic_seconds() + terms.healthy_for_seconds
-        while names and self._clock.monotonic_seconds() < until:
-            for name in list(names):
-                status = controller.status(name)
-                if status.state not in ("running", "finished"):
-                    names.remove(name)
-                    one = progress.by_stream[name]
-                    reason = f"it was changed, and is {status.state} now: {status.why}"
-                    progress.add(Applied(name, one.step, "failed", reason, one.deployment_id, one.upgrade_id))
-                    self._say(name, reason)
-            self._clock.sleep(min(_LOOK_SECONDS, terms.healthy_for_seconds))
-
-    def _pruned(self, controller: Controller, found: StreamDifference, terms: ApplyTerms, held_back: str) -> Applied:
-        stream_id, deployment_id = found.stream_id, found.deployment_id
-        if held_back:
-            return Applied(stream_id, "stop", "not begun", held_back, deployment_id)
-        self._say(stream_id, words(found))
-        try:
-            stop(controller, stream_id, f"pruned-{deployment_id}", terms.timeout_seconds)
-        except StreamStateError as error:
-            return Applied(stream_id, "stop", "failed", str(error), deployment_id)
-        return Applied(stream_id, "stop", "done", "", deployment_id)
+    def _to_watch(self, wave: Sequence[Target], terms: ApplyTerms, progress: _Progress) -> list[UnderWay]:
+        """The changed streams of a wave, which fail if they end or degrade before the next one."""
+        if not terms.healthy_for_seconds:
+            return []
+        until_at = self._clock.now() + timedelta(seconds=terms.healthy_for_seconds)
+        done = [progress.by_stream[one.stream_id] for one in wave]
+        return [
+            UnderWay(
+                one.step,
+                WaitCondition("unwell", one.stream_id, one.deployment_id),
+                until_at,
+                one.deployment_id,
+                applied=one,
+            )
+            for one in done
+            if one.result == "done" and one.step not in ("stop", "policy")
+        ]
 
 
 def waves_of(declared: Sequence[DeclaredStream], terms: ApplyTerms) -> list[list[DeclaredStream]]:
@@ -255,25 +380,63 @@ def waves_of(declared: Sequence[DeclaredStream], terms: ApplyTerms) -> list[list
     return waves
 
 
-class _OneStream:
-    """Makes one stream as declared."""
+class _UndeclaredStream:
+    """Stops a stream that no file declares."""
 
-    def __init__(self, controller: Controller, declared: DeclaredStream, terms: ApplyTerms, say: Say) -> None:
+    def __init__(self, controller: Controller, stream_id: str, terms: ApplyTerms) -> None:
+        self._controller = controller
+        self._terms = terms
+        self._stream_id = stream_id
+
+    def difference(self) -> StreamDifference:
+        """What is to be done."""
+        status = self._controller.status(self._stream_id)
+        step: Step = "stop" if status.state in ALIVE else "nothing"
+        return StreamDifference(self._stream_id, "not declared", step, str(status.state), status.deployment_id)
+
+    def made(self, found: StreamDifference) -> Applied | UnderWay:
+        """What became of it, or what it waits for. Raises StreamStateError."""
+        if found.step == "nothing":
+            return Applied(self._stream_id, "nothing", "unchanged", "", found.deployment_id)
+        request_id = f"pruned-{found.deployment_id}"
+        return stopping(self._controller, self._stream_id, request_id, self._terms.timeout_seconds)
+
+    def after(self, waits: UnderWay, _seen: Mapping[str, Any]) -> Applied:
+        """What became of it."""
+        return Applied(self._stream_id, waits.step, "done", "", waits.deployment_id)
+
+
+class _OneStream:
+    """Makes one stream as declared.
+
+    Args:
+        is_tried_again: as in ``Applying.apply_waves``.
+    """
+
+    def __init__(
+        self, controller: Controller, declared: DeclaredStream, terms: ApplyTerms, say: Say, *, is_tried_again: bool
+    ) -> None:
         self._controller = controller
         self._declared = declared
         self._terms = terms
         self._say = say
         self._stream_id = declared.stream_id
+        compared = (terms.compared or {}).get(self._stream_id)
+        self._before = compared if is_tried_again else None
 
-    def made(self, found: StreamDifference) -> Applied:
-        """What became of it. Raises StreamStateError."""
-        while found.step == "continue":
-            found = self._continued()
+    def difference(self) -> StreamDifference:
+        """How it differs now."""
+        return compare(self._controller, self._declared)
+
+    def made(self, found: StreamDifference) -> Applied | UnderWay:
+        """What became of it, or what it waits for. Raises StreamStateError."""
+        if found.step == "continue":
+            return self._continued()
         found = self._as_compared(found)
         if found.step == "refused":
             return Applied(self._stream_id, "refused", "refused", found.reason, found.deployment_id)
         if found.step == "nothing":
-            return Applied(self._stream_id, "nothing", "unchanged", found.reason, found.deployment_id)
+            return self._found_made(found)
         if found.step in ("upgrade", "rescale"):
             return self._upgraded(found)
         if found.step == "deploy":
@@ -282,17 +445,48 @@ class _OneStream:
             return self._resumed(found)
         if found.step == "stop":
             request_id = f"apply-{_digest(self._declared)}-{found.deployment_id}"
-            stop(self._controller, self._stream_id, request_id, self._terms.timeout_seconds)
+            return stopping(self._controller, self._stream_id, request_id, self._terms.timeout_seconds)
         self._set_rules()
         return Applied(self._stream_id, found.step, "done", "", found.deployment_id)
 
-    def _continued(self) -> StreamDifference:
-        """How the stream differs once the upgrade that holds it has ended, also one of another declaration."""
+    def after(self, waits: UnderWay, seen: Mapping[str, Any]) -> Applied | UnderWay:
+        """What became of it now that what it waited for has come. Raises StreamStateError."""
+        if waits.applied is not None:
+            reason = f"it was changed, and is {seen['state']} now: {seen['why']}"
+            self._say(self._stream_id, reason)
+            return replace(waits.applied, result="failed", reason=reason)
+        if waits.condition.wanted == "upgrade":
+            view = self._controller.upgrades.view(self._stream_id, waits.condition.deployment_id)
+            return self.made(self.difference()) if waits.step == "continue" else self._after_upgrade(waits.step, view)
+        if waits.step == "stop":
+            self._set_rules()
+        return Applied(self._stream_id, waits.step, "done", "", waits.deployment_id)
+
+    def _found_made(self, found: StreamDifference) -> Applied | UnderWay:
+        """Of a stream that is as declared: a try before this one may have begun its change since it was compared."""
+        before = self._before
+        if before is None or before.step in ("nothing", "refused"):
+            return Applied(self._stream_id, "nothing", "unchanged", found.reason, found.deployment_id)
+        if before.step in ("deploy", "resume") and found.state in _IS_WAITED_FOR:
+            return self._started(before.step, found.deployment_id)
+        return Applied(self._stream_id, before.step, "done", "", found.deployment_id)
+
+    def _continued(self) -> Applied | UnderWay:
+        """The upgrade that holds the stream, also one of another declaration; then the stream is compared again."""
         view = self._controller.upgrades.under_way(self._stream_id)
-        if view is not None:
-            self._say(self._stream_id, f"{view.upgrade_id} is under way, and is completed first")
-            self._run(view)
-        return compare(self._controller, self._declared)
+        if view is None:
+            return self.made(self.difference())
+        if self._is_own(view):
+            return self._upgrading("upgrade" if self._before is None else self._before.step, view)
+        self._say(self._stream_id, f"{view.upgrade_id} is under way, and is completed first")
+        return self._upgrading("continue", view)
+
+    def _is_own(self, view: UpgradeView) -> bool:
+        """Whether an upgrade is the change that the file declares: a caller before this one began it."""
+        upgrade = view.state.upgrade
+        before = Version.of(self._controller.home.control(self._stream_id).spec(upgrade.old_deployment_id))
+        digest = upgrade_request(self._declared, self._controller.home.home.uri, before).digest
+        return upgrade.request_id.startswith(_id_of_change(digest, ""))
 
     def _as_compared(self, found: StreamDifference) -> StreamDifference:
         """The same, or the refusal of a change that was not compared before: a person approved another one."""
@@ -301,33 +495,34 @@ class _OneStream:
         before = self._terms.compared.get(self._stream_id)
         if before is not None and before.step == "refused":
             return before
-        if before is not None and (before.step, before.fields) == (found.step, found.fields):
+        # A try before this one may have made a part of it.
+        if before is not None and found.step in (before.step, "policy") and set(found.fields) <= set(before.fields):
             return found
         reason = "its file, or what runs, is another one than when it was compared; compare it again"
         return replace(found, kind="refused", step="refused", reason=reason)
 
-    def _run(self, view: UpgradeView) -> UpgradeView:
-        return self._controller.upgrades.run(
-            view.stream_id,
-            view.upgrade_id,
-            self._declared.declaration.upgrade.timeout_seconds,
-            None,
-            lambda line: self._say(self._stream_id, line),
-        )
+    def _upgrading(self, step: Step, view: UpgradeView) -> UnderWay:
+        until_at = self._until_at(self._declared.declaration.upgrade.timeout_seconds)
+        condition = WaitCondition("upgrade", self._stream_id, view.upgrade_id)
+        return UnderWay(step, condition, until_at, view.state.upgrade.old_deployment_id)
 
-    def _upgraded(self, found: StreamDifference) -> Applied:
+    def _upgraded(self, found: StreamDifference) -> Applied | UnderWay:
         control = self._controller.home.control(self._stream_id)
         before = Version.of(control.spec(found.deployment_id))
         request = upgrade_request(self._declared, self._controller.home.home.uri, before)
         request_id, earlier = self._request_id(request.digest, found.deployment_id)
         if earlier is not None:
-            return self._of_upgrade(found, earlier, "the same declaration ended so before; --again tries it again: ")
-        view = self._run(self._controller.upgrades.begin(request, request_id))
+            return self._of_upgrade(
+                found.step, earlier, "the same declaration ended so before; --again tries it again: "
+            )
+        return self._upgrading(found.step, self._controller.upgrades.begin(request, request_id))
+
+    def _after_upgrade(self, step: Step, view: UpgradeView) -> Applied:
         if view.is_what_was_asked:
             self._set_rules()
-        return self._of_upgrade(found, view, "")
+        return self._of_upgrade(step, view, "")
 
-    def _of_upgrade(self, found: StreamDifference, view: UpgradeView, before: str) -> Applied:
+    def _of_upgrade(self, step: Step, view: UpgradeView, before: str) -> Applied:
         result: Result = "failed"
         if view.is_what_was_asked:
             result = "done"
@@ -336,7 +531,7 @@ class _OneStream:
         error = view.as_error()
         reason = "" if error is None else f"{before}{error}"
         deployment_id = self._controller.status(self._stream_id).deployment_id
-        return Applied(self._stream_id, found.step, result, reason, deployment_id, view.upgrade_id)
+        return Applied(self._stream_id, step, result, reason, deployment_id, view.upgrade_id)
 
     def _request_id(self, digest: str, deployment_id: str) -> tuple[str, UpgradeView | None]:
         """The id for this change, and the upgrade that it was before, where that is not to be tried again.
@@ -345,7 +540,7 @@ class _OneStream:
         this very deployment: then another caller has made it since this one compared.
         """
         for number in range(1, _MOST_TRIES):
-            request_id = f"apply-{digest[:24]}-{number}"
+            request_id = _id_of_change(digest, str(number))
             try:
                 view = self._controller.upgrades.view(self._stream_id, upgrade_id_for(request_id))
             except InvalidRequestError:
@@ -357,11 +552,10 @@ class _OneStream:
                 return request_id, view
         raise ConflictError("this change was tried too often", stream_id=self._stream_id, tries=_MOST_TRIES)
 
-    def _deployed(self) -> Applied:
+    def _deployed(self) -> UnderWay:
         request = deploy_request(self._declared, self._controller.home.home.uri, self._deploy_id())
         view = self._controller.deploy(request)
-        self._wait_started(view.deployment_id)
-        return Applied(self._stream_id, "deploy", "done", "", view.deployment_id)
+        return self._started("deploy", view.deployment_id)
 
     def _deploy_id(self) -> str:
         """The same for every try to follow the current deployment by this declaration."""
@@ -374,7 +568,7 @@ class _OneStream:
             return first
         return register.intent.request_id if register.intent.request_id.startswith(f"apply-{digest}-") else first
 
-    def _resumed(self, found: StreamDifference) -> Applied:
+    def _resumed(self, found: StreamDifference) -> UnderWay:
         self._set_rules()
         attempt = self._controller.status(self._stream_id).attempt
         view = self._controller.resume(
@@ -383,12 +577,14 @@ class _OneStream:
             request_id=f"apply-{_digest(self._declared)}-{found.deployment_id}-{attempt}",
             reason=f"declared in {self._declared.path.name}",
         )
-        self._wait_started(view.deployment_id)
-        return Applied(self._stream_id, found.step, "done", "", view.deployment_id)
+        return self._started("resume", view.deployment_id)
 
-    def _wait_started(self, deployment_id: str) -> None:
+    def _started(self, step: Step, deployment_id: str) -> UnderWay:
         condition = WaitCondition("healthy", self._stream_id, deployment_id)
-        self._controller.wait(condition, self._terms.timeout_seconds)
+        return UnderWay(step, condition, self._until_at(self._terms.timeout_seconds), deployment_id)
+
+    def _until_at(self, seconds: float) -> datetime:
+        return self._controller.clock.now() + timedelta(seconds=seconds)
 
     def _set_rules(self) -> None:
         """Make restart policy, alert rules, owner and labels as declared; nothing is started or ended."""
@@ -401,13 +597,49 @@ class _OneStream:
             supervision.change_policy(self._stream_id, wanted)
 
 
-def stop(controller: Controller, stream_id: str, request_id: str, timeout_seconds: float) -> None:
-    """Stop a stream, and wait for its end. Raises as ``Controller.stop`` and ``.wait``."""
+def stopping(controller: Controller, stream_id: str, request_id: str, timeout_seconds: float) -> UnderWay:
+    """Order a stream to stop; it waits for its end. Raises as ``Controller.stop``."""
     order = controller.stop(stream_id, request_id=request_id, reason="as its file says")
-    controller.wait(WaitCondition.of(order), timeout_seconds)
+    until_at = controller.clock.now() + timedelta(seconds=timeout_seconds)
+    return UnderWay("stop", WaitCondition.of(order), until_at, order.deployment_id)
 
 
-def _canaries(declared: Iterable[DeclaredStream], terms: ApplyTerms) -> Set[str]:
+def _ended_by(error: StreamStateError, stream_id: str, last: UnderWay | StreamDifference | None) -> Applied:
+    """What became of a stream whose change, or whose watch, ended with an error."""
+    if isinstance(last, UnderWay) and last.applied is not None:
+        # The time is up, and nothing was wrong; or the home did not answer, so that this is not known.
+        is_well = isinstance(error, DeadlineExceededError) and UNANSWERED not in error.context
+        return last.applied if is_well else replace(last.applied, result="failed", reason=str(error))
+    step: Step = "nothing" if last is None else last.step
+    deployment_id = "" if last is None else last.deployment_id
+    result: Result = "refused" if isinstance(error, ConflictError) else "failed"
+    return Applied(stream_id, step, result, str(error), deployment_id)
+
+
+def _is_to_stop(found: StreamDifference, terms: ApplyTerms) -> bool:
+    if found.step == "nothing" or terms.compared is None:
+        return found.step != "nothing"
+    known = terms.compared.get(found.stream_id)
+    return known is not None and known.step == "stop"
+
+
+def _hold_back(wave: Sequence[Target], reason: str, progress: _Progress) -> None:
+    for one in wave:
+        step: Step = "stop" if isinstance(one, StreamDifference) else "nothing"
+        progress.add(Applied(one.stream_id, step, "not begun", reason))
+
+
+def _held_back_by(target: Target, progress: _Progress) -> str:
+    """Which stream that it depends on is not as declared; "" for none."""
+    for name in () if isinstance(target, StreamDifference) else target.declaration.depends_on:
+        before = progress.by_stream.get(name)
+        if before is not None and not before.is_well:
+            return f"it depends on {name}, which is {before.result}"
+    return ""
+
+
+def _canaries(targets: Iterable[Target], terms: ApplyTerms) -> Set[str]:
+    declared = (one for one in targets if not isinstance(one, StreamDifference))
     return {one.stream_id for one in declared if terms.canary and has_label(one, terms.canary)}
 
 
@@ -421,6 +653,11 @@ def words(found: StreamDifference) -> str:
     names = ", ".join(one.name for one in found.fields)
     parts = [found.step, *([f"({names})"] if names else []), *([f"since {found.reason}"] if found.reason else [])]
     return " ".join(parts)
+
+
+def _id_of_change(digest: str, number: str) -> str:
+    """The request id of the upgrade to a version, by its digest; ``number`` counts the tries."""
+    return f"apply-{digest[:24]}-{number}"
 
 
 def _digest(declared: DeclaredStream) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_streamstate.errors import (
@@ -25,6 +26,10 @@ Say = Callable[[str], None]
 
 STANDSTILL: frozenset[Phase] = frozenset({"stopping", "ended", "unhealthy", "trying", "returning"})
 """Phases in which no version may be running: a task that can act does not leave then."""
+HOLD_SECONDS = 60.0
+"""How long a deferrable task stays in its worker while no version may be running; a wake-up would cost seconds."""
+MIN_RELOOK_SECONDS, MAX_RELOOK_SECONDS = 20.0, 600.0
+"""A worker looks again after this time: a triggerer may be unable to see the driver's process."""
 TASK_ENDED = "the Airflow task that drove it was ended"
 """The cancellation reason that tells a later try of the task to begin anew."""
 
@@ -115,6 +120,11 @@ def advance_upgrade(
 
     found = poll(controller.clock, look, timeout_seconds=hold_seconds, pause_seconds=lambda: pause_seconds)
     return found or controller.upgrades.view(view.stream_id, view.upgrade_id)
+
+
+def relook_seconds(view: UpgradeView, now: datetime) -> float:
+    """How long a deferred task leaves an upgrade to its trigger; the longer, the longer it has waited."""
+    return min(max((now - view.state.last.taken_at).total_seconds(), MIN_RELOOK_SECONDS), MAX_RELOOK_SECONDS)
 
 
 def give_up(

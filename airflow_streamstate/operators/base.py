@@ -64,7 +64,42 @@ def requester_of(context: Context) -> str:
     return f"airflow {ti.dag_id}.{ti.task_id} {ti.run_id}"
 
 
-class StreamStateOperator(BaseOperator):
+class DefersToTrigger:
+    """Of operators whose waits may be left to the triggerer."""
+
+    streamstate_conn_id: str
+    poll_interval_seconds: float
+    defer: Any
+
+    def defer_to_trigger(
+        self,
+        hook: StreamStateHook,
+        watch: WaitCondition,
+        until: str,
+        on_kill_action: str = "leave",
+        *,
+        or_watches: Sequence[WaitCondition] = (),
+        **kwargs: Any,
+    ) -> None:
+        """Wait in the triggerer until that time at most; ``execute_complete`` gets ``kwargs`` beside the event."""
+        from airflow_streamstate.triggers.streamstate import StreamStateTrigger
+
+        self.defer(
+            trigger=StreamStateTrigger(
+                watch=watch.to_json(),
+                streamstate_conn_id=str(self.streamstate_conn_id),
+                deferred_at=hook.deadline_text(0),
+                deadline_at=until,
+                poll_interval_seconds=self.poll_interval_seconds,
+                on_kill_action=on_kill_action,
+                or_watches=[one.to_json() for one in or_watches],
+            ),
+            method_name="execute_complete",
+            kwargs=kwargs or None,
+        )
+
+
+class StreamStateOperator(DefersToTrigger, BaseOperator):
     """Base of the operators; not for use by itself.
 
     :param stream_id: the stream. (templated)
@@ -165,25 +200,6 @@ class StreamStateOperator(BaseOperator):
         if seen.outcome == "pending":
             self.defer_to_trigger(hook, watch, hook.deadline_text(timeout_seconds), on_kill)
         return self.result_from(watch, seen.need_result())
-
-    def defer_to_trigger(
-        self, hook: StreamStateHook, watch: WaitCondition, until: str, on_kill_action: str = "leave", **kwargs: Any
-    ) -> None:
-        """Wait in the triggerer until that time at most; ``execute_complete`` gets ``kwargs`` beside the event."""
-        from airflow_streamstate.triggers.streamstate import StreamStateTrigger
-
-        self.defer(
-            trigger=StreamStateTrigger(
-                watch=watch.to_json(),
-                streamstate_conn_id=str(self.streamstate_conn_id),
-                deferred_at=hook.deadline_text(0),
-                deadline_at=until,
-                poll_interval_seconds=self.poll_interval_seconds,
-                on_kill_action=on_kill_action,
-            ),
-            method_name="execute_complete",
-            kwargs=kwargs or None,
-        )
 
     def hook(self, context: Context | None = None) -> StreamStateHook:
         """The hook of this operator, with the task of ``context`` as the requester."""

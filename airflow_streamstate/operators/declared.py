@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +14,11 @@ from airflow.providers.common.compat.sdk import (
     AirflowFailException,
     AirflowSkipException,
     BaseOperator,
+    conf,
 )
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.hooks import configuration
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import (
     as_seconds,
@@ -24,15 +29,18 @@ from airflow_streamstate.hooks.rendered import (
     yes_or_no,
 )
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.operators.base import RETURN_KEY, requester_of
+from airflow_streamstate.operators.base import RETURN_KEY, DefersToTrigger, requester_of
+from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.rehearsals import DEADLINE_SECONDS
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_streamstate.declarations.applying import Applied
+    from airflow_streamstate.controller.client import Controller
+    from airflow_streamstate.declarations.applying import Applied, ApplyTerms, Begun, Say, Target, UnderWay, Wait
     from airflow_streamstate.declarations.comparing import StreamDifference
     from airflow_streamstate.declarations.reading import DeclaredStream
+    from airflow_streamstate.triggers.events import EventContent
 
 
 class StreamFilesOperator(BaseOperator):
@@ -147,13 +155,14 @@ class CompareStreamsOperator(StreamFilesOperator):
         }
 
 
-class ApplyStreamsOperator(StreamFilesOperator):
+class ApplyStreamsOperator(DefersToTrigger, StreamFilesOperator):
     """Make the streams of one wave as their files say: deploy, upgrade, rescale, resume or stop each of them.
 
     Mapped over the waves of ``CompareStreamsOperator``, one at a time. The waves before are looked at again, which
     changes nothing if they are as declared: a canary that is not well, or too many failures, skip this task. A stream
     that would be changed otherwise than it was compared, because its file or what runs is another one by now, is
-    refused. Idempotent: a retry continues what the try before began.
+    refused. Idempotent: a retry continues what the try before began. A deferred task acts only in workers: it leaves
+    its worker while all its streams wait, and comes back when there is something to do for one of them.
 
     Returns ``{streams}``: of each stream of the wave ``{stream_id, step, result, reason, deployment_id, upgrade_id}``.
     A task with a stream that is not as declared fails, with the same XCom.
@@ -166,6 +175,9 @@ class ApplyStreamsOperator(StreamFilesOperator):
         (templated)
     :param try_again: try again what the same file was refused or given up for. (templated)
     :param timeout_seconds: how long to wait for a deploy or a stop; an upgrade has its own, in its file. (templated)
+    :param deferrable: wait in the triggerer instead of in a worker slot; the result is the same.
+    :param poll_interval_seconds: seconds between two looks while waiting in the triggerer; by default Airflow's option
+        ``[streamstate] poll_interval_seconds``.
     """
 
     template_fields: Sequence[str] = (
@@ -183,9 +195,15 @@ class ApplyStreamsOperator(StreamFilesOperator):
         healthy_for_seconds: float | str = 0.0,
         try_again: bool | str = False,
         timeout_seconds: float | str = 600.0,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        poll_interval_seconds: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.deferrable = deferrable
+        self.poll_interval_seconds = (
+            configuration.poll_interval_seconds() if poll_interval_seconds is None else poll_interval_seconds
+        )
         self.compared = compared
         self.wave = wave
         self.canary = canary
@@ -196,7 +214,24 @@ class ApplyStreamsOperator(StreamFilesOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         with told_to_airflow(self):
-            applied = self._apply(context)
+            applied = self._apply(self.hook(context), None)
+        return self._judged(context, applied)
+
+    def execute_complete(
+        self, context: Context, event: Any = None, begun: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Continue in a worker: a stream of the wave has something to do, or the worker has to look itself."""
+        from airflow_streamstate.declarations.applying import Begun
+        from airflow_streamstate.triggers.events import read_event
+
+        with told_to_airflow(self):
+            content = read_event(event)
+            # ``dag.test()`` drops the kwargs of a deferral: the wave then finds what is under way by itself.
+            known = None if begun is None else Begun.from_json(begun)
+            applied = self._apply(self.hook(context), known, content)
+        return self._judged(context, applied)
+
+    def _judged(self, context: Context, applied: Sequence[Applied]) -> dict[str, Any]:
         result = {"streams": [one.to_json() for one in applied]}
         for one in applied:
             self.log.info("%s: %s %s %s", one.stream_id, one.step, one.result, one.reason)
@@ -211,37 +246,97 @@ class ApplyStreamsOperator(StreamFilesOperator):
             raise AirflowException(said)
         raise AirflowFailException(said)
 
-    def _apply(self, context: Context) -> list[Applied]:
-        from airflow_streamstate.declarations.applying import Applying, ApplyTerms
+    def _apply(self, hook: StreamStateHook, begun: Begun | None, event: EventContent | None = None) -> list[Applied]:
+        from airflow_streamstate.declarations.applying import Applying, wait_for
+
+        known = set() if begun is None else {one.stream_id for one in begun.under_way}
+        wait = _steps_due(known) if self.deferrable else wait_for
+        waves, terms = self._waves()
+        applying = Applying(hook.new_client, hook.clock, self._say, wait)
+        applied, left = applying.apply_waves(waves, terms, int(self.wave["number"]), begun, is_tried_again=True)
+        if left is not None:
+            if event is not None and event.watch in [one.condition for one in left.under_way]:
+                self._need_trigger(event)
+            self._defer(hook, left)
+        return [one for one in applied if one.stream_id in self.wave["streams"]]
+
+    def _waves(self) -> tuple[list[list[Target]], ApplyTerms]:
+        """All waves as they were compared, and how they are applied."""
+        from airflow_streamstate.declarations.applying import ApplyTerms
         from airflow_streamstate.declarations.comparing import StreamDifference
 
-        declared, hook = self.declared(), self.hook(context)
-        differences = [StreamDifference.from_json(one) for one in self.compared["streams"]]
-        by_id = {one.stream_id: one for one in declared}
-        waves, number = [list(one["streams"]) for one in self.compared["waves"]], int(self.wave["number"])
-        is_pruned = {one.stream_id for one in differences if one.kind == "not declared"}
-        if gone := sorted({name for wave in waves for name in wave} - set(by_id) - is_pruned):
+        by_id = {one.stream_id: one for one in self.declared()}
+        compared = {one.stream_id: one for one in map(StreamDifference.from_json, self.compared["streams"])}
+        named = [[str(name) for name in one["streams"]] for one in self.compared["waves"]]
+        pruned = {name: one for name, one in compared.items() if one.kind == "not declared"}
+        if gone := sorted({name for wave in named for name in wave} - set(by_id) - set(pruned)):
             raise InvalidRequestError("no file declares this stream any more", stream_id=gone[0])
-        kept = [[by_id[name] for name in wave] for wave in waves if not is_pruned.issuperset(wave)]
-        healthy_for = optional_text(self.healthy_for_seconds)
+        waves: list[list[Target]] = [[by_id.get(name) or pruned[name] for name in wave] for wave in named]
         terms = ApplyTerms(
             canary=optional_text(self.canary) or "",
-            wave=max(1, len(waves[number])),
+            wave=max(1, len(waves[int(self.wave["number"])])),
             stop_after_failures=optional_whole_number(self.stop_after_failures, "stop_after_failures"),
-            healthy_for_seconds=float(healthy_for or 0.0),
+            healthy_for_seconds=float(optional_text(self.healthy_for_seconds) or 0.0),
             tries_again=yes_or_no(self.try_again, "try_again"),
             timeout_seconds=as_seconds(self.timeout_seconds, "timeout_seconds"),
-            compared={one.stream_id: one for one in differences},
+            compared=compared,
         )
-        applying = Applying(hook.new_client, hook.clock, self._say)
-        last = min(number, len(kept) - 1)
-        applied = applying.apply_waves(kept, terms, last)
-        if number >= len(kept):
-            applied = applying.prune(declared, terms, applied)
-        return [one for one in applied if one.stream_id in waves[number]]
+        return waves, terms
+
+    def _defer(self, hook: StreamStateHook, begun: Begun) -> None:
+        """Leave the worker until something is due for one of the streams."""
+        from airflow_streamstate.hooks.upgrading import relook_seconds
+
+        now = hook.clock.now()
+        until_at = min(one.until_at for one in begun.under_way)
+        for one in begun.under_way:
+            if one.condition.wanted == "upgrade":
+                view = hook.client.upgrades.view(one.stream_id, one.condition.deployment_id)
+                until_at = min(until_at, now + timedelta(seconds=relook_seconds(view, now)))
+        first, *others = [one.condition for one in begun.under_way]
+        self.defer_to_trigger(hook, first, format_time(until_at), or_watches=others, begun=begun.to_json())
+
+    def _need_trigger(self, event: EventContent) -> None:
+        """Raise the error of a triggerer that cannot look at what still waits: it would fire again at once."""
+        if event.outcome == "over":
+            event.need_result()
 
     def _say(self, stream_id: str, line: str) -> None:
         self.log.info("%s: %s", stream_id, line)
+
+
+def _steps_due(known: Set[str]) -> Wait:
+    """Takes the steps of a stream that are due now, and waits only while no version of it may be running.
+
+    Args:
+        known: streams whose steps so far were reported before.
+    """
+    from airflow_streamstate.controller.wait.waiting import PASSING
+    from airflow_streamstate.hooks.upgrading import HOLD_SECONDS, advance_upgrade
+
+    def wait(controller: Controller, waits: UnderWay, say: Say) -> Mapping[str, Any] | None:
+        condition, stream_id = waits.condition, waits.stream_id
+        tell = partial(say, stream_id)
+        left_seconds = (waits.until_at - controller.clock.now()).total_seconds()
+        if condition.wanted == "upgrade":
+            view = controller.upgrades.view(stream_id, condition.deployment_id)
+            hold_seconds = min(max(left_seconds, 0.0), HOLD_SECONDS)
+            told = view.state.last.number if stream_id in known else 0
+            view = advance_upgrade(
+                controller, view, told=told, hold_seconds=hold_seconds, on_step=tell, on_progress=lambda _line: None
+            )
+            if view.is_over:
+                return {}
+        else:
+            with suppress(*PASSING):  # says nothing about the stream: the trigger looks again
+                seen = controller.advance(condition)
+                if seen.outcome != "pending":
+                    return seen.need_result()
+        if left_seconds <= 0:
+            raise controller.out_of_time(condition, format_time(waits.until_at))
+        return None
+
+    return wait
 
 
 def as_markdown(found: Sequence[StreamDifference]) -> str:

@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
 UNDER_WAY_KEY = "upgrade"
 """The XCom that names the upgrade while it is under way: ``{stream_id, upgrade_id}``."""
-HOLD_SECONDS = 60.0
-"""How long a deferrable task stays in its worker while no version may be running; a wake-up would cost seconds."""
-MIN_RELOOK_SECONDS, MAX_RELOOK_SECONDS = 20.0, 600.0
-"""A worker looks again after this time: a triggerer may be unable to see the driver's process."""
 WAKING_SECONDS = 180.0
 """How long a worker may take to start a woken task; after that the task is taken for gone."""
 IF_BUSY = ("refuse", "wait")
@@ -207,7 +203,7 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
     def _brought_to_its_end(
         self, hook: StreamStateHook, view: UpgradeView, deadline_at: datetime, told: int
     ) -> UpgradeView:
-        from airflow_streamstate.hooks.upgrading import advance_upgrade
+        from airflow_streamstate.hooks.upgrading import HOLD_SECONDS, advance_upgrade
 
         upgrades = hook.client.upgrades
         left_seconds = max((deadline_at - hook.clock.now()).total_seconds(), 0.0)
@@ -227,15 +223,15 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
 
     def _defer(self, hook: StreamStateHook, view: UpgradeView, deadline_at: datetime) -> None:
         from airflow_streamstate.controller.wait.condition import WaitCondition
+        from airflow_streamstate.hooks.upgrading import relook_seconds
 
         watch = WaitCondition("upgrade", view.stream_id, deployment_id=view.upgrade_id)
         now = hook.clock.now()
         if now >= deadline_at:
             raise hook.client.out_of_time(watch, format_time(deadline_at))
-        waited_seconds = (now - view.state.last.taken_at).total_seconds()
-        relook_seconds = min(max(waited_seconds, MIN_RELOOK_SECONDS), MAX_RELOOK_SECONDS)
-        hook.client.upgrades.hold(view.stream_id, view.upgrade_id, relook_seconds + WAKING_SECONDS)
-        looks_until = format_time(min(deadline_at, now + timedelta(seconds=relook_seconds)))
+        seconds = relook_seconds(view, now)
+        hook.client.upgrades.hold(view.stream_id, view.upgrade_id, seconds + WAKING_SECONDS)
+        looks_until = format_time(min(deadline_at, now + timedelta(seconds=seconds)))
         self.defer_to_trigger(hook, watch, looks_until, self.after_stop(), deadline_at=format_time(deadline_at))
 
     def _judged(self, context: Context, view: UpgradeView) -> dict[str, Any]:

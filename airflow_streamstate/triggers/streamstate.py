@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -31,7 +31,7 @@ MAX_HEARD_SECONDS = 120.0
 
 
 class StreamStateTrigger(BaseTrigger):
-    """Looks until the condition is met, can no longer be met, or the deadline is over; then fires once.
+    """Looks until a condition is met, can no longer be met, or the deadline is over; then fires once.
 
     It only looks, so a new triggerer may run it again from the start.
 
@@ -42,6 +42,7 @@ class StreamStateTrigger(BaseTrigger):
     :param poll_interval_seconds: seconds between two looks.
     :param on_kill_action: what happens to the deployment when a user ends the task: leave, stop, drain or kill; to an
         upgrade after its stop: leave, finish or rollback.
+    :param or_watches: other conditions of the same home; the first that ends is the event.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class StreamStateTrigger(BaseTrigger):
         poll_interval_seconds: float = 5.0,
         on_kill_action: str = "leave",
         deferred_at: str | None = None,
+        or_watches: Sequence[dict[str, Any]] = (),
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.watch = watch
@@ -61,6 +63,7 @@ class StreamStateTrigger(BaseTrigger):
         self.poll_interval_seconds = poll_interval_seconds
         self.on_kill_action = on_kill_action
         self.deferred_at = deferred_at
+        self.or_watches = list(or_watches)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return (
@@ -72,13 +75,15 @@ class StreamStateTrigger(BaseTrigger):
                 "poll_interval_seconds": self.poll_interval_seconds,
                 "on_kill_action": self.on_kill_action,
                 "deferred_at": self.deferred_at,
+                "or_watches": self.or_watches,
             },
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         # Shielded: asgiref may lose the message of a cancellation, by which alone Airflow tells a user's act from the
         # end of a triggerer.
-        watched = begun(self._watched_long_enough(WaitCondition.from_json(self.watch)))
+        watches = [WaitCondition.from_json(one) for one in (self.watch, *self.or_watches)]
+        watched = begun(self._watched_long_enough(watches))
         try:
             content = await asyncio.shield(watched)
         finally:
@@ -106,17 +111,26 @@ class StreamStateTrigger(BaseTrigger):
         else:
             self.log.info("%s", said)
 
-    async def _watched_long_enough(self, watch: WaitCondition) -> EventContent:
+    async def _watched_long_enough(self, watches: Sequence[WaitCondition]) -> EventContent:
         began_seconds = SYSTEM_CLOCK.monotonic_seconds()
         delay_seconds = 0.0
         if self.deferred_at is not None:
             delay_seconds = max((SYSTEM_CLOCK.now() - parse_time(self.deferred_at)).total_seconds(), 0.0)
-        content = await self._watched(watch)
+        content = await self._first_ended(watches)
         waited_seconds = delay_seconds + SYSTEM_CLOCK.monotonic_seconds() - began_seconds
         left_seconds = seconds_until_heard(delay_seconds) - waited_seconds
         if left_seconds > 0:
             await asyncio.sleep(left_seconds)
         return content
+
+    async def _first_ended(self, watches: Sequence[WaitCondition]) -> EventContent:
+        waits = [begun(self._watched(watch)) for watch in watches]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return next(one for one in waits if one.done()).result()
+        finally:
+            for one in waits:
+                one.cancel()
 
     async def _watched(self, watch: WaitCondition) -> EventContent:
         try:

@@ -282,20 +282,27 @@ def approve(place: Place, run_id: str, dag_id: str = "declared") -> Any:
 
 @pytest.mark.named
 def test_streams_that_files_declare_are_approved_and_survive_a_killed_worker(place: Place) -> None:
-    """A worker is killed while its wave is deployed: the retry goes on. An approval covers only what was compared.
-    (Law 2)"""
+    """A worker is killed while its wave is deployed, and the triggerer while the wave is deferred: the wave goes on. An
+    approval covers only what was compared. (Law 2)"""
     one, two = place.unused("declared-one"), place.unused("declared-two")
     declare(place, one, "proves")
     declare(place, two, "late")
     run_id = place.site.trigger("declared")
     asked = approve(place, run_id)
     assert f"| {one} | new | deploy |" in asked["body"]
-    place.wait_state(two, "launching", "running")
     path = f"/dags/declared/dagRuns/{run_id}/taskInstances/apply/0"
-    pid = eventually(lambda: place.site.call("GET", path)["pid"], "the worker of apply", 60)
-    os.kill(pid, signal.SIGKILL)
+
+    def worker() -> int | None:
+        task = place.site.call("GET", path)
+        return task["pid"] if task["state"] == "running" else None
+
+    os.kill(eventually(worker, "the worker of apply", 120, every=0.05), signal.SIGKILL)
+    place.wait_put_off("declared", run_id, "apply/0")
+    place.site.kill("triggerer")
     place.site.need_success("declared", run_id, 400)
     assert place.site.call("GET", path)["try_number"] == 2
+    results = place.site.call("GET", f"{path.removesuffix('/0')}/xcomEntries/return_value?map_index=0&deserialize=true")
+    assert {each["result"] for each in results["value"]["streams"]} == {"done"}
     statuses = {view.stream_id: view for view in place.home.hook().client.statuses()}
     assert [(statuses[name].deployment_id, str(statuses[name].state)) for name in (one, two)] == [
         ("d-0001", "running"), ("d-0001", "running")

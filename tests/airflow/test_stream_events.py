@@ -1,4 +1,4 @@
-"""What happens to a stream starts DAGs, on a real Airflow. No Spark."""
+"""What happens to a stream starts DAGs, on a real Airflow: without Spark on SQLite, and with Spark on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,11 @@ from support.airflow_home import DAGS_FOLDER
 from support.airflow_place import Place
 from support.airflow_site import AirflowSite, eventually
 from support.airflow_streams import named_home
+from support.drivers import CONF
+from support.flights import JOBS, Flights, counts, counts_of
+from support.postgres import Postgres, postgres
+from support.progress import wait_read
+from support.webhook_receiver import receiving
 
 pytestmark = [pytest.mark.components, pytest.mark.named, pytest.mark.timeout(900)]
 DAG_ID, STREAM = "on_stream_event", "flights"
@@ -61,6 +66,76 @@ def test_a_driver_that_is_killed_starts_a_dag_though_no_task_asks(place: Place) 
     assert any("restarted" in line for line in said), said
 
 
+@pytest.fixture
+def real_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Place, Postgres]]:
+    """The same with drivers of Spark, and an Airflow whose metadata lies in PostgreSQL."""
+    (tmp_path / "dags").mkdir()
+    (tmp_path / "dags" / f"{DAG_ID}.py").write_text((DAGS_FOLDER / f"{DAG_ID}.py").read_text())
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    with postgres() as database, named_home(tmp_path, monkeypatch) as home:
+        environment = {
+            "AIRFLOW_CONN_STREAMSTATE_DEFAULT": home.connection,
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.url.replace("+pg8000", "+psycopg2"),
+        }
+        with AirflowSite(tmp_path / "airflow", tmp_path / "dags", environment) as site:
+            site.wait_for_dags(DAG_ID)
+            site.unpause(DAG_ID)
+            yield Place(site, home, tmp_path), database
+
+
+def test_a_driver_of_spark_that_is_killed_is_told_restarted_and_starts_a_dag(
+    real_place: tuple[Place, Postgres],
+) -> None:
+    """Killed with -9, and nobody asks: the alert, the restart, the event and the run of the downstream DAG come by
+    themselves, and each flight is counted once. (Laws 5, 9)"""
+    place, database = real_place
+    client = place.home.hook().client
+    flights = Flights(place.home.base / "flights", pieces=3)
+    fed = flights.feed()
+    request = DeployRequest(
+        STREAM, JOBS / "count_by_origin.py", arguments=tuple(flights.arguments), master="local[1]", conf=CONF,
+        restart_policy=RESTARTS,
+    )  # fmt: skip
+    client.deploy(request)
+    client.wait(WaitCondition("healthy", STREAM, "d-0001"), timeout_seconds=240)
+    eventually(lambda: _rows(database, "asset_state_store") > 0, "the cursor of the watcher, in PostgreSQL", 120)
+
+    def alerts() -> list[tuple[str, str]]:
+        return [(one["rule"], one["kind"]) for one in receiver.got]
+
+    with receiving() as receiver, _watch(place, "--webhook", receiver.url, "--alert-seconds", "2"):
+        _kill_driver(place, attempt=1)
+        fed += flights.feed()
+        eventually(lambda: ("driver_dead", "raised") in alerts(), "the alert", 120)
+        eventually(lambda: _told(place) == ["failed", "restarted"], "two events of the asset", 180)
+        client.wait(WaitCondition("healthy", STREAM, "d-0001"), timeout_seconds=240)
+        assert client.status(STREAM).attempt == 2
+        eventually(lambda: ("driver_dead", "resolved") in alerts(), "the end of the alert", 120)
+    assert alerts().count(("driver_dead", "raised")) == 1
+    eventually(lambda: place.site.run_ids(DAG_ID), "a run", 120)
+    for run_id in place.site.run_ids(DAG_ID):
+        place.site.need_success(DAG_ID, run_id, 240)
+    said = [line for run_id in place.site.run_ids(DAG_ID) for line in place.site.xcom(DAG_ID, run_id, "say")]
+    assert [line.split()[2].rstrip(":") for line in said] == ["failed", "restarted"], said
+    assert _rows(database, "dag_run") == len(place.site.run_ids(DAG_ID))
+    assert not (place.site.folder / "airflow.db").exists()
+    fed += flights.feed()
+    checkpoint = Path(place.home.home.checkpoints.uri, STREAM, "deployments", "d-0001", "checkpoints", "delays")
+    wait_read(checkpoint, 3, lambda: client.logs(STREAM)[-3000:])
+    drain = client.drain(STREAM)
+    client.wait(WaitCondition.of(drain), timeout_seconds=240)
+    assert counts_of(list(flights.written()), "origin") == counts(fed, "origin")
+
+
+def _rows(database: Postgres, table: str) -> int:
+    """The rows of a table of Airflow's."""
+    with closing(database.connect()) as connection:
+        ((found,),) = connection.run(f"select count(*) from {table}")  # noqa: S608 - our own name
+    return int(found)
+
+
 def _told(place: Place) -> list[str]:
     """The kinds of the asset's events, oldest first.
 
@@ -90,11 +165,11 @@ def _kill_driver(place: Place, attempt: int) -> None:
 
 
 @contextmanager
-def _watch(place: Place) -> Iterator[None]:
+def _watch(place: Place, *words: str) -> Iterator[None]:
     """``streamstate watch`` on the home, as a service runs it."""
     command = [
         sys.executable, "-c", "from airflow_streamstate.cli.main import main; main()",
-        "watch", "--home", place.home.config.home_uri,
+        "watch", "--home", place.home.config.home_uri, *words,
     ]  # fmt: skip
     process = subprocess.Popen(command)
     try:

@@ -34,7 +34,8 @@ class Place:
         found: list[str] = []
 
         def is_so() -> bool:
-            found.append(self.site.task_states(dag_id, run_id)[task_id])
+            path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
+            found.append(str(self.site.call("GET", path)["state"]))
             return found[-1] == state
 
         eventually(is_so, f"{task_id} of {dag_id} is {state}; it was {found[-1:]}", 120)

@@ -215,10 +215,13 @@ class AirflowSite:
     def has_let_go(self, dag_id: str, run_id: str, task_id: str) -> bool:
         """Whether the scheduler has heard that the worker which put off this try of a task has ended.
 
-        What wakes the task before that ends the try: the scheduler takes the end of the worker for the task's own.
+        What wakes the task before that ends the try: the scheduler takes the end of the worker for the task's own. A
+        mapped task is named as ``TASK/INDEX``.
         """
         task = self.call("GET", f"/dags/{dag_id}/dagRuns/{_quoted(run_id)}/taskInstances/{task_id}")
-        key = f"(dag_id='{dag_id}', task_id='{task_id}', run_id='{run_id}', try_number={task['try_number']},"
+        name, _, index = task_id.partition("/")
+        key = f"(dag_id='{dag_id}', task_id='{name}', run_id='{run_id}', try_number={task['try_number']}"
+        key += f", map_index={index or -1}"
         heard = (self.logs / "scheduler.log").read_text(errors="replace")
         return f"Received executor event with state success for task instance TaskInstanceKey{key}" in heard
 

@@ -11,10 +11,13 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
+from airflow_streamstate.operators.declared import ApplyStreamsOperator
 from airflow_streamstate.operators.driving import UpgradeOperatorBase
 from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 from support import scripted_driver
 from support.airflow_streams import NamedHome
+
+Driving = UpgradeOperatorBase | ApplyStreamsOperator
 
 
 class Pushed(dict[str, Any]):
@@ -33,14 +36,14 @@ def run_first_version(home: NamedHome, folder: Path, stream_id: str = "flights",
     hook.client.wait(WaitCondition("healthy", stream_id, "d-0001"), timeout_seconds=30, poll_interval_seconds=0.05)
 
 
-def deferral_of(task: UpgradeOperatorBase, context: Any, event: Any = None, kwargs: Any = None) -> TaskDeferred:
+def deferral_of(task: Driving, context: Any, event: Any = None, kwargs: Any = None) -> TaskDeferred:
     """A worker takes the task, from its beginning or with an event, and lets go of it again."""
     found = turn(task, context, event, kwargs)
     assert isinstance(found, TaskDeferred), found
     return found
 
 
-def turn(task: UpgradeOperatorBase, context: Any, event: Any = None, kwargs: Any = None) -> Any:
+def turn(task: Driving, context: Any, event: Any = None, kwargs: Any = None) -> Any:
     """What a worker brings: a result, or that it was deferred."""
     try:
         if event is None:

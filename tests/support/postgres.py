@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from support.loopback import free_port
@@ -66,11 +67,15 @@ class Postgres:
             process.send_signal(signal.SIGQUIT)
             process.wait(30)
 
-    def _answers(self) -> bool:
+    def connect(self) -> Any:
+        """A connection of ``pg8000.native``."""
         import pg8000.native
 
+        return pg8000.native.Connection("tester", host="127.0.0.1", port=self._port, database="postgres")
+
+    def _answers(self) -> bool:
         try:
-            pg8000.native.Connection("tester", host="127.0.0.1", port=self._port, database="postgres").close()
+            self.connect().close()
         except Exception:
             return False
         return True

@@ -22,7 +22,7 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 
 Wanted = Literal[
     "drained", "cancelled", "stopped", "snapshot", "healthy", "caught_up", "finished", "skipped", "rehearsed",
-    "upgrade", "free", "complete",
+    "upgrade", "free", "complete", "unwell",
 ]  # fmt: skip
 WANTED: tuple[Wanted, ...] = get_args(Wanted)
 _KIND_OF: Mapping[Wanted, str] = {
@@ -51,7 +51,7 @@ class WaitCondition:
     Attributes:
         wanted: the deployment drained, its drain cancelled, the deployment stopped, healthy, caught up or finished, a
             snapshot complete, a batch skipped, a rehearsal over, an action due in an upgrade, the stream free of
-            upgrades, or its results complete up to a moment of event time.
+            upgrades, its results complete up to a moment of event time, or the stream neither running nor finished.
         deployment_id: for ``rehearsed`` the rehearsal, for ``upgrade`` the upgrade, for ``free`` the upgrade that held
             the stream when the wait began.
         command_id: the order, whose own ends count too; None for an order of any client.

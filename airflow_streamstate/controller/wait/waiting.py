@@ -101,7 +101,7 @@ class Waits:
     def add(self, what: str, look: Look) -> None:
         """Register the look of a module that imports this one; it only reads.
 
-        ``what``: ``rehearsed``, ``upgrade``, ``free``, ``complete``, or ``snapshot request``.
+        ``what``: ``rehearsed``, ``upgrade``, ``free``, ``complete``, ``unwell``, or ``snapshot request``.
         """
         self._looks[what] = look
 

@@ -140,6 +140,15 @@ def test_it_fires_at_once_when_it_cannot_come_any_more(named: NamedHome) -> None
     assert "stopped" in str(content.error)
 
 
+def test_of_several_conditions_the_first_that_ends_is_the_event(named: NamedHome) -> None:
+    """One trigger waits for all streams of a wave; the others are not waited for any more."""
+    named.stream().deploy().runs()
+    named.stream("trains").deploy().runs().drained()
+    waiting = trigger(or_watches=[WaitCondition("drained", "trains", "d-0001").to_json()])
+    content = fire(StreamStateTrigger(**json.loads(json.dumps(waiting.serialize()[1]))))
+    assert (content.watch.stream_id, content.outcome) == ("trains", "done")
+
+
 def test_it_gives_up_at_its_deadline_and_says_what_it_saw(named: NamedHome) -> None:
     """The deadline is a moment, not a length: a new triggerer does not wait anew (Law 6)."""
     named.stream().deploy().runs()
