@@ -52,9 +52,7 @@ TAIL = """
 | what | provider |
 |---|---|
 {lacks}
-Most of these have no counterpart for a stream; why there is no task decorator is said [here](airflow.md). The
-connection of this package takes no role to assume, that of amazon does (`role_arn`): a role is refused by name
-(`unit/hooks/test_connection.py::test_a_role_is_refused_by_name_and_not_passed_over`).
+Most of these have no counterpart for a stream; why there is no task decorator is said [here](airflow.md).
 
 ## How it is counted
 
@@ -306,7 +304,10 @@ ROWS = (
         ("airflow/test_provider.py::test_the_test_button_really_writes_with_a_condition_and_cleans_up",)),
     Row("connection types", _connection_fields,
         ("airflow/test_components_ends.py::test_the_form_of_the_connection_has_every_field_and_a_button_that_works",
-         "unit/hooks/test_connection.py::test_every_field_reaches_the_home")),
+         "unit/hooks/test_connection.py::test_each_field_of_the_form_is_read_and_reaches_the_options",
+         "airflow/test_connection_homes.py::test_a_role_on_s3",
+         "airflow/test_connection_homes.py::test_gcs",
+         "airflow/test_connection_homes.py::test_azure")),
     Row("operators and sensors with `template_fields_renderers`",
         lambda one: _of(one.with_member(one.operators, "template_fields_renderers"), one.operators),
         ("unit/operators/test_base.py::test_lists_and_mappings_are_shown_as_what_they_are",)),
