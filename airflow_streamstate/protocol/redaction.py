@@ -15,7 +15,7 @@ MIN_LINE_CHARACTERS = 8
 
 _NAMES_TO_HIDE = (
     r"secret|passw|passphrase|pwd|token|credential|signature|authorization|sasl\.jaas"
-    r"|(?:access|api|private|session|account|shared|encryption|signing|ssh|fernet|master|license)[._-]?key|(?<![a-z])(?:auth|pass|creds?)(?![a-z])"
+    r"|(?:access|api|private|session|account|storage|sas|shared|encryption|signing|ssh|fernet|master|license)[._-]?key|(?<![a-z])(?:auth|pass|creds?)(?![a-z])"
 )
 _SECRET_NAME = re.compile(_NAMES_TO_HIDE, re.IGNORECASE)
 # Bounded: else a word of a megabyte in a traceback costs quadratic time.

@@ -25,6 +25,7 @@ from airflow_streamstate.protocol.redaction import (
         "fs.azure.account.oauth2.client.secret", "spark.authenticate.secret", "--token", "--api-key", "apikey",
         "--db-passwd", "PGPASSWORD", "pwd", "--passphrase", "basic_auth", "Authorization", "--creds", "private_key",
         "X-Amz-Signature", "google.cloud.auth.service.account.private.key", "--pass", "shared-access-key",
+        "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_KEY",
     ],
 )  # fmt: skip
 def test_secret_like_names_are_known(name: str) -> None:
