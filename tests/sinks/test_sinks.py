@@ -9,7 +9,7 @@ import pytest
 from support.sink_results import EXPECTED, Cell, recorded, remember
 from support.sink_runs import QUICK, RUNS, Run, results_of
 
-pytestmark = [pytest.mark.sinks, pytest.mark.spark, pytest.mark.timeout(1000)]
+pytestmark = [pytest.mark.sinks, pytest.mark.spark, pytest.mark.timeout(1000), pytest.mark.usefixtures("quick_jvm")]
 
 
 CHOSEN = RUNS if os.environ.get("STREAMSTATE_SINKS") == "full" else QUICK

@@ -64,6 +64,7 @@ def _write(path: Path, first: int, last: int) -> None:
         file.writelines(f"2026-01-01T00:{n // 60:02d}:{n % 60:02d}Z,{n}\n" for n in range(first, last))
 
 
+@pytest.mark.named
 def test_a_stream_of_parts_is_killed_upgraded_and_drains_itself(tmp_path: Path) -> None:
     """Each line of rotated files and each order of an API that is read ahead comes out once (Laws 5, 9)."""
     logs, api = tmp_path / "logs", Api()

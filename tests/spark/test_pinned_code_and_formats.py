@@ -72,7 +72,7 @@ def test_a_resume_and_a_drain_run_the_bytes_of_the_deploy(desk: Desk) -> None:
     assert rows.found() == rows.expected()
 
 
-@pytest.mark.parametrize("log", ["offsets", "commits"])
+@pytest.mark.parametrize("log", ["offsets", pytest.param("commits", marks=pytest.mark.named)])
 def test_a_checkpoint_of_a_version_to_come_is_refused_and_stays_as_it_is(desk: Desk, log: str) -> None:
     """A later Spark wrote the newest entry: neither a resume nor a deploy starts over it, by name, and no file of the
     checkpoint has changed (Law 10)."""

@@ -94,6 +94,7 @@ def test_a_drain_fires_them_at_the_time_of_the_last_one(tmp_path: Path) -> None:
         assert driver.log.count("when its last timer is due") == 2
 
 
+@pytest.mark.named
 def test_a_drain_of_event_time_leaves_them_and_names_them(tmp_path: Path) -> None:
     """As was asked for: what is left is counted per operator, with the reason (Law 16)."""
     with Deployments(tmp_path) as stream:

@@ -27,6 +27,7 @@ def sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sums]:
             made.end()
 
 
+@pytest.mark.named
 def test_running_sums_are_those_of_a_batch_through_crashes_every_few_seconds(sums: Sums) -> None:
     """Killed in its batches and while it starts, resumed each time, upgraded from the end of a version that was killed:
     each number has its sum once, the one that a batch over all of them gives (1a.6, Laws 5 and 9)."""

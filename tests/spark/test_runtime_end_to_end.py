@@ -126,6 +126,7 @@ def test_a_stream_lives_through_stop_resume_drain_and_new_versions(tmp_path: Pat
         assert len(ids) == 1
 
 
+@pytest.mark.named
 def test_state_made_in_one_time_zone_is_not_restored_in_another(tmp_path: Path) -> None:
     """Spark goes on in silence, and one hour has two keys; refused by name, with no checkpoint, and mendable."""
     with Deployments(tmp_path) as stream:

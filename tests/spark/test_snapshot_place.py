@@ -65,6 +65,7 @@ def test_a_stream_lives_with_its_snapshots_at_another_place(desk: Desk, tmp_path
     assert stream.written() == stream.expected()
 
 
+@pytest.mark.named
 def test_a_stream_that_keeps_no_snapshots_is_stopped_and_upgraded(desk: Desk, tmp_path: Path) -> None:
     """Its end is its own checkpoint, which the next version starts from and which stays as long as that needs it."""
     stream = S3Stream(desk.base)

@@ -36,6 +36,7 @@ def finished(attempt: int) -> bool:
     return (status["state"], status["attempt"]) == ("finished", attempt)
 
 
+@pytest.mark.named
 def test_each_run_is_an_attempt_and_one_run_is_enough_for_an_upgrade(desk: Desk) -> None:
     """From version to version and through a last drain each row is counted once, however many batches were wanted of
     the new version (Laws 2, 5, 9)."""

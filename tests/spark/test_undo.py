@@ -160,9 +160,8 @@ def test_law_14_files_go_back_and_hold_each_row_of_the_good_code_once(tmp_path: 
         assert life.stream.events(QueryStarted)[0].batch_id == at
 
 
-@pytest.mark.parametrize(
-    "act", [pytest.param("_spark_metadata/{entry}", marks=pytest.mark.named), "/part-"], ids=["an-entry", "a-data-file"]
-)
+@pytest.mark.named
+@pytest.mark.parametrize("act", ["_spark_metadata/{entry}", "/part-"], ids=["an-entry", "a-data-file"])
 def test_law_14_a_driver_that_dies_in_the_undo_is_carried_on(tmp_path: Path, spark: SparkSession, act: str) -> None:
     """SIGKILL before an entry of the log goes, or a data file is moved; the next attempt goes on from there (Law 2)."""
     life = Life(tmp_path, INTO_FILES)

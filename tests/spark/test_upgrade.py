@@ -65,6 +65,7 @@ def test_a_good_version_takes_over_warm(soak: Soak) -> None:
     assert_each_row_came_once(soak)
 
 
+@pytest.mark.named
 def test_a_bad_version_is_given_up(soak: Soak) -> None:
     """It passes its rehearsal and fails on its first row; the one before goes on from what it left, warm (Laws 2, 5, 9,
     14)."""

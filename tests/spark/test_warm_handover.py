@@ -116,7 +116,8 @@ def test_the_new_driver_waits_while_the_old_one_runs_and_goes_on_where_that_ends
     wait_until(lambda: not living_processes(str(life.launch_of(view))), life.log, 60)
 
 
-@pytest.mark.parametrize("end", [pytest.param("", marks=pytest.mark.named), "spark.stop()"])
+@pytest.mark.named
+@pytest.mark.parametrize("end", ["", "spark.stop()"])
 def test_a_script_finds_its_second_pass_as_fresh_as_its_first(life: Life, end: str) -> None:
     """Two queries, and a wait for any of them that does not return for those of the rehearsal. Variables, folder,
     settings, temporary views and listeners are as at a first start, whether the script ends Spark or leaves it up."""

@@ -37,7 +37,9 @@ def _java() -> str:
 
 def _archive() -> Path:
     java = Path(_java()).resolve()
-    spark = sorted(path.name for path in (_pyspark() / "jars").glob("spark-core*.jar"))
+    # A JVM takes no archive whose jars have another time of change, and does not say so.
+    jars = (_pyspark() / "jars").glob("spark-core*.jar")
+    spark = sorted((path.name, path.stat().st_mtime_ns) for path in jars)
     facts = (java, java.stat().st_mtime_ns if java.exists() else 0, _pyspark(), spark)
     name = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"streamstate-tests-{os.getuid()}" / f"{name}.jsa"

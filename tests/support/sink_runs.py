@@ -16,6 +16,7 @@ from pathlib import Path
 
 import airflow_streamstate
 from airflow_streamstate.launch.driver_zip import driver_zip_bytes
+from support import quick_jvm
 from support.maven import fetch_jars, pinned
 from support.sparks import IN_FULL, VERSIONS, spark_of
 
@@ -167,7 +168,7 @@ def _environment(run: Run, folder: Path) -> dict[str, str]:
     conf = {
         "spark.driver.memory": "700m",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": quick_jvm.OPTIONS if run.spark == IN_FULL else quick_jvm.PLAIN,
         **run.conf,
     }
     jars = jars_of(run)

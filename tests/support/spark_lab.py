@@ -28,7 +28,7 @@ from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.settings import AgentSettings
-from support import clock_story, spark_story
+from support import clock_story, quick_jvm, spark_story
 from support.drivers import Deployments, wait_until
 from support.file_sink import rows_in
 from support.progress import files_read
@@ -259,7 +259,7 @@ def session(scratch: Path) -> Any:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.log.level": "OFF",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": quick_jvm.PLAIN,
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.streaming.pollingDelay": "50ms",
         "spark.python.authenticate.socketTimeout": "120s",  # a busy machine is not a failure

@@ -62,6 +62,7 @@ def started(stage: YarnStage) -> int:
     return int(path.read_text())
 
 
+@pytest.mark.named
 def test_the_one_of_two_applications_that_lost_its_claim_is_not_the_driver(stage: YarnStage) -> None:
     """Two controllers on two machines submit one key at the same moment: YARN runs both. The one that ends with status
     4 is not told where the other one works; the other one's end is."""
