@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.page.plugin import URL_PREFIX
 from airflow_streamstate.store.local import LocalStore
 from benchmarks.recorded import record, stream_name
 from benchmarks.results import Goal, Result, Side
@@ -119,6 +118,7 @@ def _streams(page: Any, url: str) -> list[dict[str, Any]]:
 def _served(patch: Any) -> Iterator[tuple[str, str]]:
     import uvicorn
 
+    from airflow_streamstate.page.plugin import URL_PREFIX
     from support.page_site import page_site
 
     site, port = page_site(patch), free_port()

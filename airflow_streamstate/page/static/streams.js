@@ -30,6 +30,7 @@ function remembered() {
 export function showStreams(main) {
   const chosen = { text: "", states: [], version: "", owner: "", label: "", sort: "stream", isDown: false, ...remembered() };
   let rows = [];
+  let listed = null;
   let seen = [];
 
   const text = h("input", {
@@ -98,6 +99,8 @@ export function showStreams(main) {
       if (!chip.isConnected) states.append(chip);
     }
     for (const chip of known.values()) chip.remove();
+    if (listed === rows) return; // a key of a filter changes no list
+    listed = rows;
     for (const { name, every, of, node } of choices) {
       const known = [...new Set([...rows.flatMap(of), chosen[name]].filter(Boolean))].sort();
       node.hidden = !known.length;
