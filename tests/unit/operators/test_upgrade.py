@@ -239,7 +239,7 @@ def test_a_try_behind_one_that_failed_for_good_gives_no_version_another_chance(
 ) -> None:
     """Airflow runs one where it takes the end of a worker for the task's own; only a clear is a new order. (Law 2)"""
     script = new(tmp_path, "stalls")
-    tries = {"healthy_deadline_seconds": 1, "retries": 5}
+    tries = {"healthy_deadline_seconds": 4, "retries": 5}  # the old one is healthy in it, too
     for number in (1, 2):
         with pytest.raises(AirflowFailException, match="the old one is back"):
             upgrade(script, **tries).execute(context(xcom_push=pushed.push, try_number=number, max_tries=5))
