@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -226,7 +227,6 @@ class ApplyStreamsOperator(DefersToTrigger, StreamFilesOperator):
 
         with told_to_airflow(self):
             content = read_event(event)
-            # ``dag.test()`` drops the kwargs of a deferral: the wave then finds what is under way by itself.
             known = None if begun is None else Begun.from_json(begun)
             applied = self._apply(self.hook(context), known, content)
         return self._judged(context, applied)
@@ -252,6 +252,9 @@ class ApplyStreamsOperator(DefersToTrigger, StreamFilesOperator):
         known = set() if begun is None else {one.stream_id for one in begun.under_way}
         wait = _steps_due(known) if self.deferrable else wait_for
         waves, terms = self._waves()
+        # ``dag.test()`` drops the kwargs of a deferral: the home tells what is under way, and a watch was the last.
+        if begun is None and event is not None and event.watch.wanted == "unwell":
+            terms = replace(terms, healthy_for_seconds=0.0)
         applying = Applying(hook.new_client, hook.clock, self._say, wait)
         applied, left = applying.apply_waves(waves, terms, int(self.wave["number"]), begun, is_tried_again=True)
         if left is not None:

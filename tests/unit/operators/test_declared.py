@@ -13,7 +13,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.errors import DeadlineExceededError, InvalidRequestError
 from airflow_streamstate.operators.declared import ApplyStreamsOperator, CompareStreamsOperator
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.triggers.events import EventContent
@@ -23,6 +23,7 @@ from support.airflow_streams import NamedHome
 from support.airflow_upgrades import Pushed, deferral_of, event_of, taken_by, turn
 
 US = "airflow dag.apply manual__1"
+TIME_IS_UP = DeadlineExceededError("it did not come in time")
 
 
 @pytest.fixture
@@ -157,6 +158,8 @@ def test_the_streams_of_a_wave_are_watched_by_the_trigger(
     watched = turn(make(), ours)
     while watched.trigger.watch["wanted"] != "unwell":
         watched = turn(make(), ours, event_of(watched), watched.kwargs)
+    deadline = EventContent("deadline", WaitCondition.from_json(watched.trigger.watch), error=TIME_IS_UP).to_json()
+    assert turn(make(), ours, deadline)["streams"][0]["result"] == "done"  # ``dag.test()`` drops the kwargs
     named.hook().client.kill(watched.trigger.watch["stream_id"])
     with pytest.raises(AirflowException, match="it was changed, and is failed now"):
         turn(make(), ours, event_of(watched), watched.kwargs)
