@@ -96,7 +96,7 @@ export function showStreams(main) {
       known.delete(name);
       put(chip, `${name} ${count(counts.get(name))}`);
       putAttribute(chip, "aria-pressed", chosen.states.includes(name));
-      if (!chip.isConnected) states.append(chip);
+      if (!chip.isConnected) states.insertBefore(chip, [...states.children].find((one) => one.dataset.state > name) ?? null);
     }
     for (const chip of known.values()) chip.remove();
     if (listed === rows) return; // a key of a filter changes no list
