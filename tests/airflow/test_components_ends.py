@@ -12,6 +12,7 @@ import pytest
 
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
+from airflow_streamstate.provider_info import get_provider_info
 from support import scripted_driver
 from support.airflow_place import Place
 from support.airflow_site import AirflowSite
@@ -113,14 +114,9 @@ def test_the_form_of_the_connection_has_every_field_and_a_button_that_works(plac
     """As the UI asks for them."""
     hooks = place.site._send("GET", "/ui/connections/hook_meta", None)
     (ours,) = [hook for hook in hooks if hook["connection_type"] == "streamstate"]
-    assert set(ours["extra_fields"]) == {
-        "home_uri",
-        "checkpoints_uri",
-        "work_dir",
-        "region",
-        "endpoint_url",
-        "aws_conn_id",
-    }
+    told = get_provider_info()["connection-types"][0]
+    assert set(ours["extra_fields"]) == set(told["conn-fields"])
+    assert {"home_uri", "role_arn", "gcs_key_path", "azure_secret_key"} <= set(ours["extra_fields"])
     assert ours["standard_fields"]["password"]["title"] == "S3 secret access key"
     body = {
         "connection_id": "tried",

@@ -292,6 +292,7 @@ def test_azure(monkeypatch: pytest.MonkeyPatch, azure_url: str, tmp_path: Path) 
 
 def test_a_service_principal_that_cannot_be_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Told before anything is sent."""
+    pytest.importorskip("azure.identity", reason="needs the extra `azure`")
     principal = {"azure_tenant_id": "no tenant!", "azure_client_id": "c", "azure_client_secret": "hidden-secret"}
     form = azure_form(monkeypatch, "http://127.0.0.1:9", checkpoints_uri=str(tmp_path), **principal)
     form.secrets += ("hidden-secret",)
