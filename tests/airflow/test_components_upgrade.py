@@ -164,6 +164,7 @@ def test_a_driver_that_dies_is_noticed_though_the_triggerer_cannot_see_it(place:
     assert place.home.hook().client.status(stream_id).application == "first.py"
 
 
+@pytest.mark.named
 def test_a_deferred_task_that_is_marked_failed_before_the_stop_has_done_nothing(place: Place) -> None:
     """The stream runs on, and is free."""
     stream_id = place.unused("marked")

@@ -12,10 +12,15 @@ from support.sink_runs import QUICK, RUNS, Run, results_of
 pytestmark = [pytest.mark.sinks, pytest.mark.spark, pytest.mark.timeout(1000), pytest.mark.usefixtures("quick_jvm")]
 
 
+# Of Delta, ``full`` has the drivers of test_drivers.py.
 CHOSEN = RUNS if os.environ.get("STREAMSTATE_SINKS") == "full" else QUICK
 
 
-@pytest.mark.parametrize("run", CHOSEN, ids=lambda run: run.name)
+@pytest.mark.parametrize(
+    "run",
+    [pytest.param(run, marks=[pytest.mark.named] if run.name.startswith("delta") else []) for run in CHOSEN],
+    ids=lambda run: run.name,
+)
 def test_each_sink_does_what_the_page_says(run: Run, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Restored, seeded, begun anew, replayed, cut off before a commit: as expected, as docs/how-to/sinks.md has it."""
     lines = results_of(run, tmp_path_factory.mktemp(run.name))

@@ -37,6 +37,7 @@ def applied(folder: Path) -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.mark.named
 def test_a_stream_lives_by_its_file(desk: Desk) -> None:
     """Each change of the file is one step of the stream, and every flight is counted once (Laws 2, 9 and 14)."""
     flights = Flights(desk.base / "lake", 3)

@@ -34,6 +34,7 @@ SETTINGS = AgentSettings(command_poll_seconds=0.1, heartbeat_seconds=1.0, snapsh
 QUIET_SECONDS = 3.0
 
 
+@pytest.mark.named
 def test_they_come_by_themselves_and_two_of_one_position_are_equal(tmp_path: Path) -> None:
     """Each query at its own committed batch; none where nothing is new; what is asked for at the same position holds
     the same items under the same digest, although Spark has written its state anew; one request is one snapshot; and a

@@ -109,6 +109,7 @@ def plan(desk: Desk, *words: object) -> Answer:
     return shell("plan", "jobs", *words, "--json", "--deadline", 200)
 
 
+@pytest.mark.named
 def test_a_change_is_known_before_anything_is_stopped(desk: Desk) -> None:
     """One that fits, one whose state Spark refuses, one that cannot start: told in words, each with its status. No
     foreachBatch is called, no sink, position or checkpoint touched, and the stream runs on as if nothing were asked."""

@@ -65,6 +65,7 @@ def foreign(desk: Desk, real_url: str) -> Iterator[QueryOnS3]:
     made.kill()
 
 
+@pytest.mark.named
 def test_a_running_query_meets_its_barrier_and_goes_on_in_a_home_on_s3(desk: Desk, foreign: QueryOnS3) -> None:
     """The batch in flight is committed by its own driver, which then ends; the next one is ours. (1a.3 on S3A)"""
     foreign.feed(2)

@@ -114,14 +114,8 @@ def read_on_and_drain(stream: Deployments, rows: Rows, driver: Driver) -> None:
     assert stream.events(Drained), driver.log
 
 
-@pytest.mark.parametrize(
-    "store",
-    [
-        "hdfs",
-        pytest.param("rocksdb-changelogs", marks=pytest.mark.named),
-        pytest.param("rocksdb-format-2", marks=pytest.mark.named),
-    ],
-)
+@pytest.mark.named
+@pytest.mark.parametrize("store", ["hdfs", "rocksdb-changelogs", "rocksdb-format-2"])
 def test_the_rows_of_a_skipped_batch_and_no_others_are_missing(tmp_path: Path, store: str) -> None:
     """Windows that were open stay open, what the failed run left of the state is gone, and ids go on. (Laws 9, 14)"""
     rows = Rows(tmp_path)

@@ -74,6 +74,7 @@ def live_with_kills(sums: Sums, kills: int, until_seconds: float = 0.0) -> int:
     return done
 
 
+@pytest.mark.named
 @pytest.mark.timeout(900)
 def test_running_sums_are_exact_under_watch_through_kills_every_few_seconds(sums: Sums) -> None:
     """Each death of the driver is followed by one attempt, which goes on from the last commit; the watcher ends with

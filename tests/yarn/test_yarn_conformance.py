@@ -7,7 +7,6 @@ import pytest
 from airflow_streamstate.launch.conformance import (
     PROMISES,
     Promise,
-    ends_are_told,
     no_room_is_pending,
     one_key_is_one_driver,
     secrets_are_not_shown,
@@ -16,7 +15,7 @@ from airflow_streamstate.launch.yarn.launcher import YarnLauncher
 from support.yarn_stage import YarnStage
 
 pytestmark = [pytest.mark.timeout(900)]
-ALWAYS = (ends_are_told, no_room_is_pending, one_key_is_one_driver, secrets_are_not_shown)
+ALWAYS = (no_room_is_pending, one_key_is_one_driver, secrets_are_not_shown)
 """What needs a real YARN most; the others run by name."""
 
 
