@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,14 @@ settings.load_profile("house")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tier", choices=tiers.TIERS, help="run one tier alone (docs/project/contributing.md)")
+    parser.addoption("--part", type=_part, metavar="K/N", help="run the K-th of N parts of the tier alone")
+
+
+def _part(text: str) -> tuple[int, int]:
+    number, _, parts = text.partition("/")
+    if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text} is no part; give 1/2 for the first of two")
+    return int(number), int(parts)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,10 +57,17 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The tests of the tier, and what takes long first, so that no worker ends long after the other."""
     if (tier := config.getoption("--tier")) is not None:
-        left = [item for item in items if tier not in tiers.tiers_of_item(item, TESTS)]
-        items[:] = [item for item in items if tier in tiers.tiers_of_item(item, TESTS)]
-        config.hook.pytest_deselected(items=left)
+        _keep(config, items, lambda item: tier in tiers.tiers_of_item(item, TESTS))
+    if (part := config.getoption("--part")) is not None:
+        number, parts = part
+        _keep(config, items, lambda item: tiers.part_of(item.nodeid, parts) == number)
     items.sort(key=lambda item: tiers.rank_of_item(item, TESTS))
+
+
+def _keep(config: pytest.Config, items: list[pytest.Item], is_kept: Callable[[pytest.Item], bool]) -> None:
+    left = [item for item in items if not is_kept(item)]
+    items[:] = [item for item in items if is_kept(item)]
+    config.hook.pytest_deselected(items=left)
 
 
 def _is_worker() -> bool:

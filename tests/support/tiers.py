@@ -6,6 +6,7 @@ A test of ``tests/sim`` belongs to the later tiers, too: each runs more of its c
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,11 @@ def tiers_of(folder: str, marks: set[str]) -> set[str]:
 def tiers_of_item(item: pytest.Item, tests: Path) -> set[str]:
     """The tiers of one collected test; ``tests`` is the folder of all tests."""
     return tiers_of(_folder(item, tests), {mark.name for mark in item.iter_markers()})
+
+
+def part_of(node_id: str, parts: int) -> int:
+    """The part of its tier, from 1 on, in which a test runs where the tier is run in so many parts."""
+    return int(hashlib.sha256(node_id.encode()).hexdigest(), 16) % parts + 1
 
 
 def rank_of_item(item: pytest.Item, tests: Path) -> int:
