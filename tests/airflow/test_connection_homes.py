@@ -23,6 +23,7 @@ from support.google_tokens import point, service_account, tokens
 from support.s3_server import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, StrikingProxy, striking_proxy
 from support.sts_server import ASKER_KEY, ASKER_SECRET, EXTERNAL_ID, ROLE, StsServer, sts_server
 
+pytestmark = pytest.mark.named
 VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST")
 AZURES = f"az://{azurite.CONTAINER}/button"
 OF_ROLE: dict[str, Any] = {
