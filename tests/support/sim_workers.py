@@ -6,7 +6,6 @@ import gc
 import json
 import os
 import signal
-import sys
 import traceback
 import warnings
 from collections.abc import Callable
@@ -15,11 +14,18 @@ LIMIT_SECONDS = 1_800
 """A worker whose parent was killed does not live on."""
 
 
+class DeadForkWarning(UserWarning):
+    """Of what an earlier test left in this process, such as a library whose threads do not live in a fork."""
+
+
 def in_processes(count: int, act: Callable[[int], str | None]) -> list[str]:
     """Do it for 0 to ``count`` - 1, in as many forks of this process as there are processors; what it said, in order.
 
     Args:
         act: says something where something is to be said, and raises nothing.
+
+    A fork that dies before it has told all is a warning, which the test run shows; its share runs in this process, so
+    that each life is judged and one that ends its process is still seen.
     """
     workers = max(1, min(count, len(os.sched_getaffinity(0))))
     # A fork must not end what only its parent may: a client with threads, in a circle of objects of an earlier test.
@@ -28,17 +34,18 @@ def in_processes(count: int, act: Callable[[int], str | None]) -> list[str]:
     shares = [range(worker, count, workers) for worker in range(workers)]
     forks = [(share, *_fork(share, act)) for share in shares]
     said: list[tuple[int, str]] = []
-    for share, reader, pid in forks:
-        with os.fdopen(reader, "rb") as stream:
-            body = stream.read()
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        if body:
-            said += [tuple(one) for one in json.loads(body)]
-            continue
-        # Of what an earlier test left in this process, such as a library whose threads do not live in a fork.
-        print(f"a worker ended with exit status {status} before it had told all: its lives run here", file=sys.stderr)
-        said += [(number, text) for number in share if (text := act(number)) is not None]
-    gc.unfreeze()
+    try:
+        for share, reader, pid in forks:
+            with os.fdopen(reader, "rb") as stream:
+                body = stream.read()
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            if body:
+                said += [tuple(one) for one in json.loads(body)]
+                continue
+            warnings.warn(DeadForkWarning(f"a fork ended with {status} before it had told all"), stacklevel=2)
+            said += [(number, text) for number in share if (text := act(number)) is not None]
+    finally:
+        gc.unfreeze()
     return [text for _, text in sorted(said)]
 
 
