@@ -16,6 +16,8 @@ from airflow_streamstate.protocol.redaction import shortened
 MAX_TEXT_CHARACTERS = 500
 TELL_AGAIN_AFTER = timedelta(minutes=5)
 """A message that is owed for so long is told by the next process that looks."""
+MAX_OWED = 100
+"""So many messages are owed of a stream; the oldest of more are given up."""
 _OWN_FAILURES = frozenset({"upgrade_failed", "drain_failed"})
 
 
@@ -123,7 +125,7 @@ def evaluate(
         alert = Alert(new_id(), one.rule, one.subject, now, text)
         standing.append(alert)
         owed.append(Owed("raised", alert, deployment_id, now, by, now))
-    return replace(_followed(rules, sight, told), standing=tuple(standing), owed=tuple(owed))
+    return replace(_followed(rules, sight, told), standing=tuple(standing), owed=tuple(owed[-MAX_OWED:]))
 
 
 def _is_left(sight: Sight, alert: Alert) -> bool:

@@ -11,6 +11,7 @@ from airflow.providers.common.compat.sdk import BaseNotifier
 from airflow_streamstate.alerts.evaluation import AlertChange
 from airflow_streamstate.alerts.metrics import gauges
 from airflow_streamstate.alerts.watch import AlertWatch
+from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.hooks.stats import count, gauge
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.protocol.alerts import Told
@@ -26,7 +27,8 @@ class StreamNotifier(BaseNotifier):
     however often and by how many DAGs it is called. The templated fields of each notifier may use ``alert``, the JSON
     of the alert (``{{ alert.text }}``, ``{{ alert.kind }}``, ``{{ alert.stream_id }}``, ``{{ alert.rule }}`` …).
 
-    A notifier that raises stops nothing: the others are called, every alert is told, and the errors are logged.
+    A notifier that raises stops nothing: the others are called, and the error is logged. An alert that no notifier has
+    told stays owed: the task fails when all alerts were tried, and its retry, or the next run, tells the alert again.
 
     :param notifiers: of Slack, SMTP, PagerDuty or any other provider; each is called for each alert.
     :param stream_ids: only these streams; None for all streams of the home. (templated)
@@ -57,6 +59,7 @@ class StreamNotifier(BaseNotifier):
 
         Raises:
             StreamStateError: the home does not answer.
+            UnavailableError: no notifier has told some alert.
         """
         self.looked(context)
 
@@ -65,17 +68,23 @@ class StreamNotifier(BaseNotifier):
 
         Raises:
             StreamStateError: the home does not answer.
+            UnavailableError: no notifier has told some alert.
         """
         told: list[AlertChange] = []
+        untold: set[str] = set()
         failures = 0
 
         def tell(change: AlertChange) -> None:
             nonlocal failures
-            told.append(change)
-            failures += self._told(change, context)
+            failed = self._failures(change, context)
+            failures += failed
+            if self.notifiers and failed == len(self.notifiers):
+                untold.add(change.message_id)
+            else:
+                told.append(change)
 
         hook = StreamStateHook(str(self.streamstate_conn_id), requested_by=f"airflow alerts ({self.audience})")
-        watch = AlertWatch(hook.client, self.audience, tell, remembers=False)
+        watch = AlertWatch(hook.client, self.audience, tell, remembers=False, waiting=lambda: untold)
         if self.stream_ids is None:
             watch.look()
         else:
@@ -84,10 +93,18 @@ class StreamNotifier(BaseNotifier):
         for watched in watch.streams.values():
             for name, tags, value in gauges(watched):
                 gauge(name, value, **tags)
+        if untold:
+            watch.settle()
+            raise UnavailableError(
+                "no notifier has told some alerts",
+                alerts=len(untold),
+                told=len(told),
+                next_step="The log of the task has each notifier's error. A retry, or the next run, tells them again.",
+            )
         standing = {stream_id: _rules_of(one.told) for stream_id, one in watch.streams.items() if one.told.standing}
         return {"told": [one.to_json() for one in told], "failed_notifications": failures, "standing": standing}
 
-    def _told(self, change: AlertChange, context: Context) -> int:
+    def _failures(self, change: AlertChange, context: Context) -> int:
         """Call every notifier; how many raised."""
         level = self.log.warning if change.kind == "raised" else self.log.info
         level("%s", change.line)

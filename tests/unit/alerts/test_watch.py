@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from unit.alerts.conftest import Alerted, behind, staged
 
-from airflow_streamstate.alerts.evaluation import TELL_AGAIN_AFTER, AlertChange
+from airflow_streamstate.alerts.evaluation import MAX_OWED, TELL_AGAIN_AFTER, AlertChange
 from airflow_streamstate.alerts.watch import HOME_AWAY_SECONDS, WHOLE_SECONDS, AlertWatch
 from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.controller.client import Controller
@@ -235,6 +235,19 @@ def test_what_has_not_arrived_at_the_end_of_a_process_is_told_by_the_next_one_at
     assert alerted.look(1, alerted.another(remembers=False)) == ["raised driver_dead"]
     assert alerted.changes[0].message_id == alerted.changes[1].message_id
     assert alerted.owed() == []
+
+
+def test_of_messages_that_nothing_takes_the_oldest_are_given_up(alerted: Alerted) -> None:
+    """An alert that comes and goes while a receiver is away for days does not make the record grow without end."""
+    on_its_way: set[str] = set()
+    watch = alerted.another(waiting=lambda: on_its_way)
+    watch._tell = lambda change: (alerted.changes.append(change), on_its_way.add(change.message_id))[0]
+    alerted.stage.end(state="gone")
+    for number in range(MAX_OWED + 3):
+        alerted.rules(off=("driver_dead",) if number % 2 else ())
+        assert alerted.look(1, watch) == [f"{'resolved' if number % 2 else 'raised'} driver_dead"]
+    owed = [(one.alert.alert_id, one.kind) for one in alerted.told().owed]
+    assert owed == [(one.alert.alert_id, one.kind) for one in alerted.changes[3:]]
 
 
 def test_a_home_that_does_not_answer_is_told_after_a_minute_and_once(tmp_path: Path) -> None:

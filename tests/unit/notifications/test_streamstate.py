@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import BaseNotifier
 
+from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.notifications.streamstate import StreamNotifier
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
@@ -73,6 +74,19 @@ def test_a_notifier_that_raises_stops_nothing(failed: NamedHome, context: MakeCo
     assert found["failed_notifications"] == 2
     assert [one["stream_id"] for one in found["told"]] == ["flights", "trains"]
     assert found["standing"] == {"flights": ["driver_dead"], "trains": ["driver_dead"]}
+
+
+def test_an_alert_that_no_notifier_told_fails_the_task_and_is_told_by_the_next_try(
+    failed: NamedHome, context: MakeContext
+) -> None:
+    """Each alert is tried, and what one of several notifiers has told is not repeated."""
+    told: list[str] = []
+    with pytest.raises(UnavailableError, match="no notifier has told some alerts. alerts=2 told=0"):
+        StreamNotifier(notifiers=[Raising()])(context())
+    found = StreamNotifier(notifiers=[Noting(told), Raising()]).looked(context())
+    assert told == ["raised flights driver_dead", "raised trains driver_dead"]
+    assert [one["message_id"] for one in found["told"]] == [f"{one['alert_id']}/raised" for one in found["told"]]
+    assert StreamNotifier(notifiers=[Noting(told)]).looked(context())["told"] == []
 
 
 def test_a_callback_of_a_task_looks_at_its_stream_alone(failed: NamedHome, context: MakeContext) -> None:
