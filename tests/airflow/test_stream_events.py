@@ -16,12 +16,12 @@ from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from support import scripted_driver
 from support.airflow_home import DAGS_FOLDER
-from support.airflow_place import Place
+from support.airflow_place import Place, spark_place
 from support.airflow_site import AirflowSite, eventually
 from support.airflow_streams import named_home
 from support.drivers import CONF
 from support.flights import JOBS, Flights, counts, counts_of
-from support.postgres import Postgres, postgres
+from support.postgres import Postgres
 from support.progress import wait_read
 from support.webhook_receiver import receiving
 
@@ -69,20 +69,10 @@ def test_a_driver_that_is_killed_starts_a_dag_though_no_task_asks(place: Place) 
 @pytest.fixture
 def real_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Place, Postgres]]:
     """The same with drivers of Spark, and an Airflow whose metadata lies in PostgreSQL."""
-    (tmp_path / "dags").mkdir()
-    (tmp_path / "dags" / f"{DAG_ID}.py").write_text((DAGS_FOLDER / f"{DAG_ID}.py").read_text())
-    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    with postgres() as database, named_home(tmp_path, monkeypatch) as home:
-        environment = {
-            "AIRFLOW_CONN_STREAMSTATE_DEFAULT": home.connection,
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.url.replace("+pg8000", "+psycopg2"),
-        }
-        with AirflowSite(tmp_path / "airflow", tmp_path / "dags", environment) as site:
-            site.wait_for_dags(DAG_ID)
-            site.unpause(DAG_ID)
-            yield Place(site, home, tmp_path), database
+    with spark_place(
+        tmp_path, monkeypatch, {f"{DAG_ID}.py": (DAGS_FOLDER / f"{DAG_ID}.py").read_text()}, DAG_ID
+    ) as found:
+        yield found
 
 
 def test_a_driver_of_spark_that_is_killed_is_told_restarted_and_starts_a_dag(

@@ -1,14 +1,21 @@
-"""A real Airflow and its home, with drivers that need no Spark, for tests of its components."""
+"""A real Airflow and its home, for tests of its components: with drivers that need no Spark, or with Spark's."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from airflow_streamstate.plan.recorded import recorded_plans
 from support import scripted_driver
 from support.airflow_site import AirflowSite, eventually
-from support.airflow_streams import NamedHome
+from support.airflow_streams import NamedHome, named_home
+from support.postgres import Postgres, postgres
 
 
 class Place:
@@ -76,3 +83,31 @@ class Place:
         """As a user does."""
         body = {"dry_run": False, "dag_run_id": run_id, "only_failed": False, "task_ids": [task_id]}
         self.site.call("POST", f"/dags/{dag_id}/clearTaskInstances", body)
+
+
+@contextmanager
+def spark_place(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, dags: Mapping[str, str], *dag_ids: str
+) -> Iterator[tuple[Place, Postgres]]:
+    """An Airflow whose streams run on Spark and whose metadata lies in PostgreSQL.
+
+    Args:
+        dags: text by file name.
+        dag_ids: of the DAGs in them; each is active.
+    """
+    (folder / "dags").mkdir()
+    for name, text in dags.items():
+        (folder / "dags" / name).write_text(text)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    with postgres() as database, named_home(folder, monkeypatch) as home:
+        environment = {
+            "AIRFLOW_CONN_STREAMSTATE_DEFAULT": home.connection,
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.url.replace("+pg8000", "+psycopg2"),
+        }
+        with AirflowSite(folder / "airflow", folder / "dags", environment) as site:
+            site.wait_for_dags(*dag_ids)
+            for dag_id in dag_ids:
+                site.unpause(dag_id)
+            yield Place(site, home, folder), database

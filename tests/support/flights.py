@@ -28,11 +28,15 @@ class Flights:
     Args:
         folder: of this test; ``incoming`` and ``delays`` below it.
         pieces: into how many files the flights are cut.
+
+    Attributes:
+        total: how many flights there are.
     """
 
     def __init__(self, folder: Path, pieces: int) -> None:
         self.folder = folder
         lines = lines_of_flights()
+        self.total = len(lines)
         self._pieces = [lines[n * len(lines) // pieces : (n + 1) * len(lines) // pieces] for n in range(pieces)]
         self._fed = 0
         (folder / "incoming").mkdir(parents=True)
