@@ -9,6 +9,7 @@ from typing import Literal
 
 from airflow_streamstate.alerts.conditions import Condition, Sight, conditions, growth, sampled
 from airflow_streamstate.controller.observe.views import StreamStatus
+from airflow_streamstate.controller.wait.waiting import is_healthy
 from airflow_streamstate.protocol.alerts import Alert, AlertRules, Owed, Told
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.redaction import shortened
@@ -134,6 +135,8 @@ def _is_left(sight: Sight, alert: Alert) -> bool:
         return True
     if alert.rule == "upgrade_failed":
         return bool(sight.status.upgrade)  # another one is under way: its end says
+    if alert.rule == "driver_dead" and sight.status.state in ("launching", "running") and not is_healthy(sight.seen):
+        return True  # a driver that was started may fail like the one before
     return sight.is_changing and alert.rule not in _OWN_FAILURES
 
 

@@ -303,11 +303,7 @@ def lineage(console: Console, row: Row) -> None:
     _sources_and_repeats(console, row)
     for sentence in row["unread"]:
         console.print(shown(f"not read: {sentence}", "bold red"))
-    for one in row["downtimes"]:
-        unknown = "down for a time that is not known" if one["has_ended"] else "no commit since"
-        took = unknown if one["seconds"] is None else f"{one['seconds']} s down"
-        between = f"from the last commit of {one['from_deployment_id']} to the first of {one['to_deployment_id']}"
-        console.print(shown(f"query {one['query']}: {took}, {between}"))
+    downtimes(console, row["downtimes"])
     for period in row["not_running"]:
         most = "at most " if period["at_most"] else ""
         ends = f"{most}{period['seconds']} s until {period['before']}" if period["before"] else "until now"
@@ -318,6 +314,21 @@ def lineage(console: Console, row: Row) -> None:
         but = f", as far as logs reach back ({recorded} by records alone)" if recorded else ""
         but += ", but for what was accepted by name" if any(row[key] for key in _BREAKS) else ""
         console.print(f"every deployment began exactly where its predecessor ended{but}", style="green")
+
+
+def downtimes(console: Console, rows: Sequence[Row]) -> None:
+    """From commit to commit over each handover, one line for each query."""
+    for row in rows:
+        console.print(shown(f"query {row['query']}: {_downtime(row)}"))
+
+
+def _downtime(row: Row) -> str:
+    before, after = row["from_deployment_id"], row["to_deployment_id"]
+    if row["seconds"] is None:
+        known = "has committed, at a time that is not known" if row["has_ended"] else "has committed nothing yet"
+        return f"{after} {known}, after the last commit of {before}"
+    idle = f", {row['idle_seconds']} s of it with nothing to commit" if row["idle_seconds"] else ""
+    return f"{row['seconds']} s from the last commit of {before} to the first of {after}{idle}"
 
 
 def _settled_and_rewritten(console: Console, row: Row) -> None:

@@ -18,6 +18,7 @@ from airflow_streamstate.control.objects import Remembered
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal, UpgradeState
 from airflow_streamstate.controller.context import ControllerContext
+from airflow_streamstate.controller.lineage.not_running import last_beats, last_sign
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.wait.waiting import is_healthy
 from airflow_streamstate.controller.wait.watching import redacted
@@ -149,15 +150,18 @@ class _Reader:
     def _left_silently(self, seen: Observation) -> Iterator[StreamEvent]:
         """The end of an attempt that has a successor and said nothing of its end."""
         if self.cursor.attempt and not self.cursor.has_ended:
-            yield from self._once(seen, self.cursor.attempt, "failed", "its driver has ended without a last word")
+            attempt = self.cursor.attempt
+            yield from self._once(
+                seen, attempt, "failed", "its driver has ended without a last word", _ended_at(seen, attempt)
+            )
 
     def _of_state(self) -> Iterator[StreamEvent]:
         """What no journal says, of the current attempt."""
         seen, restarts = self.seen, self.seen.register.restarts
         if is_healthy(seen) and seen.state != "finished":
-            yield from self._once(seen, seen.attempt, "healthy", "each query has committed a batch")
+            yield from self._once(seen, seen.attempt, "healthy", "each query has committed a batch", seen.observed_at)
         if seen.state == "failed" and seen.terminal is None:
-            yield from self._once(seen, seen.attempt, "failed", seen.why)
+            yield from self._once(seen, seen.attempt, "failed", seen.why, _ended_at(seen, seen.attempt))
         if (
             restarts is not None
             and restarts.gave_up
@@ -167,7 +171,7 @@ class _Reader:
                 seen.attempt,
             )
         ):
-            yield from self._once(seen, seen.attempt, "gave_up", restarts.gave_up)
+            yield from self._once(seen, seen.attempt, "gave_up", restarts.gave_up, seen.observed_at)
 
     def _of_alerts(self) -> Iterator[StreamEvent]:
         """What the alert rules of the stream say, once for each time that one is raised, whichever audience is told."""
@@ -191,14 +195,15 @@ class _Reader:
                     {"attempt": seen.attempt, "rule": alert.rule, "subject": alert.subject},
                 )  # fmt: skip
 
-    def _once(self, seen: Observation, attempt: int, kind: StreamEventKind, text: str) -> Iterator[StreamEvent]:
+    def _once(
+        self, seen: Observation, attempt: int, kind: StreamEventKind, text: str, at: datetime
+    ) -> Iterator[StreamEvent]:
         event_id = f"{seen.stream_id}/{seen.deployment_id}/a{attempt}/{kind}"
         if event_id in self.cursor.told:
             return
         self.cursor = replace(self.cursor, told=(*self.cursor.told, event_id))
         yield StreamEvent(
-            event_id, kind, seen.stream_id, seen.deployment_id, seen.observed_at, redacted(seen, text),
-            {"attempt": attempt},
+            event_id, kind, seen.stream_id, seen.deployment_id, at, redacted(seen, text), {"attempt": attempt}
         )  # fmt: skip
 
     def _of_upgrades(self) -> Iterator[StreamEvent]:
@@ -242,6 +247,16 @@ class _Reader:
                 f"{upgrade.stream_id}/{upgrade.upgrade_id}/{kind}", kind, upgrade.stream_id, deployment_id,
                 state.phase_since, redacted(self.seen, text), facts,
             )  # fmt: skip
+
+
+def _ended_at(seen: Observation, attempt: int) -> datetime:
+    """The last sign of life of an attempt that ended without a last word."""
+    events = [entry.event for entry in seen.events if entry.event is not None]
+    said = [event for event in events if event.attempt == attempt]
+    if not said:
+        return seen.silent_since_at
+    signs = {} if seen.heartbeat is None else {seen.deployment_id: seen.heartbeat}
+    return last_sign(said, last_beats(events, signs))
 
 
 def _told_by(event: Event) -> Iterator[tuple[StreamEventKind, str, dict[str, Any]]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from airflow_streamstate.controller.lineage.not_running import last_beats, last_sign
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
 from airflow_streamstate.protocol.event import Event
@@ -34,6 +35,7 @@ MARKED: Mapping[type[Event], str] = {
     Repositioned: "offsets set",
 }
 """Events that are shown as a mark, and the word for each."""
+SILENT = "its driver has ended without a last word"
 
 
 def timeline(
@@ -55,36 +57,47 @@ def timeline(
     lanes, marks = [], []
     for spec in specs:
         said = list(events.get(spec.deployment_id, ()))
-        runs_now = is_alive and spec.deployment_id == current_id
-        lanes.append(_lane(spec, said, beats.get(spec.deployment_id), now if runs_now else None))
+        signs = {name: beat for name, beat in beats.items() if name == spec.deployment_id}
+        is_current = spec.deployment_id == current_id
+        attempts = _attempts(said, last_beats(said, signs), is_current, now if is_alive and is_current else None)
+        lanes.append(_lane(spec, attempts))
         marks += [mark for event in said if (mark := _mark(event)) is not None]
+        marks += [_silent_end(spec, one) for one in attempts if one["why"] == SILENT]
     return {"now": format_time(now), "deployments": lanes, "marks": sorted(marks, key=lambda mark: str(mark["at"]))}
 
 
-def _lane(
-    spec: DeploymentSpec, said: Sequence[Event], beat: Heartbeat | None, until_now: datetime | None
-) -> dict[str, Any]:
+def _attempts(
+    said: Sequence[Event],
+    beats: Mapping[tuple[str, int], datetime],
+    is_current: bool,
+    until_now: datetime | None,
+) -> list[dict[str, Any]]:
+    """The attempts of a deployment; that which runs ends at ``until_now``."""
     numbers = sorted({event.attempt for event in said if event.attempt > 0})
-    attempts = []
+    found = []
     for number in numbers:
         own = [event for event in said if event.attempt == number]
         end = next((event for event in own if isinstance(event, TERMINAL_EVENTS)), None)
-        last_at = own[-1].at if end is None else end.at
-        if end is None and beat is not None and beat.attempt == number:
-            last_at = max(last_at, beat.at)
-        runs_now = until_now is not None and number == numbers[-1] and end is None
+        is_last = is_current and number == numbers[-1]
+        runs_now = is_last and end is None and until_now is not None
+        is_silent = end is None and not is_last
+        until_at = last_sign(own, beats) if end is None else end.at
         claimed = next((event for event in own if isinstance(event, Claimed)), None)
-        attempts.append(
+        found.append(
             {
                 "attempt": number,
                 "from_at": format_time(own[0].at),
-                "until_at": format_time(until_now if runs_now and until_now is not None else last_at),
+                "until_at": format_time(until_now if runs_now and until_now is not None else until_at),
                 "is_running": runs_now,
-                "end": None if end is None else end.kind.lower(),
-                "why": end.error if isinstance(end, Failed) else "",
+                "end": "failed" if is_silent else None if end is None else end.kind.lower(),
+                "why": SILENT if is_silent else end.error if isinstance(end, Failed) else "",
                 "reason": "" if claimed is None else claimed.reason,
             }
         )
+    return found
+
+
+def _lane(spec: DeploymentSpec, attempts: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "deployment_id": spec.deployment_id,
         "version": spec.version_label or spec.application.name,
@@ -96,6 +109,11 @@ def _lane(
         "reason": spec.reason,
         "attempts": attempts,
     }
+
+
+def _silent_end(spec: DeploymentSpec, attempt: Mapping[str, Any]) -> dict[str, Any]:
+    text = f"attempt {attempt['attempt']}: {SILENT}"
+    return {"at": attempt["until_at"], "word": "failed", "deployment_id": spec.deployment_id, "text": text}
 
 
 def _mark(event: Event) -> dict[str, Any] | None:

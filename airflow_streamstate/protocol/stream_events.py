@@ -22,7 +22,8 @@ class StreamEvent:
 
     Attributes:
         event_id: unique in the home, and the same in every process that reads the event.
-        at: when; of what a driver did not say itself, when a reader saw it.
+        at: when; of an end without a last word, the last sign of life; of ``healthy`` and ``gave_up``, when a reader
+            saw it.
         text: for people, one line, secrets hidden.
         facts: plain JSON, for programs.
     """

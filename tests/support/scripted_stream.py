@@ -174,7 +174,9 @@ class ScriptedAttempt:
                 claimed_at=self.clock.now(),
             )
         )
-        self.say(Claimed, host="scripted", pid=self.pid, fencing_token=1)
+        beat = self.control.heartbeat(self.deployment_id)
+        earlier = {} if beat is None else {"earlier_attempt": beat.attempt, "earlier_beat_at": beat.at}
+        self.say(Claimed, host="scripted", pid=self.pid, fencing_token=1, **earlier)
         return self
 
     def started(self, trigger: str = "default", *, restores: bool = False) -> ScriptedAttempt:

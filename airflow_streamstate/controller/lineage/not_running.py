@@ -25,8 +25,8 @@ class NotRunning:
     """A period in which no query of the stream ran.
 
     Attributes:
-        after, before: the attempts around it that ran a query, or a flush, as ``d-0001 attempt 1 (drained)``;
-            ``before`` is "" while the period lasts.
+        after, before: the attempts around it that ran a query, or a flush: ``d-0001 attempt 1 (drained)`` with its
+            end, and ``d-0002 attempt 1``; ``before`` is "" while the period lasts.
         from_at: the end of the last query of ``after``; where unknown, its terminal event or its last sign of life.
         until_at: the first query of ``before``, or its flush; None while the period lasts.
         at_most: ``after`` has no terminal event, so it may have run longer.
@@ -60,7 +60,7 @@ def not_running(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list
         events: of all deployments of a stream.
         signs: the last heartbeat of each deployment; that of an earlier attempt is in the ``Claimed`` of the next one.
     """
-    beats = _beats(events, signs)
+    beats = last_beats(events, signs)
     attempts: dict[tuple[str, int], list[Event]] = {}
     for event in sorted(events, key=lambda event: event.at):
         attempts.setdefault((event.deployment_id, event.attempt), []).append(event)
@@ -69,13 +69,13 @@ def not_running(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list
     for said in attempts.values():
         first = next((event for event in said if isinstance(event, QueryStarted | Draining)), None)
         if first is not None and after:
-            last_at = _last_at(after, beats)
-            if last_at < first.at:
+            ended_at = _last_at(after, beats)
+            if ended_at < first.at:
                 found.append(
                     NotRunning(
-                        _named(after),
+                        _with_end(after),
                         _named(said),
-                        last_at,
+                        ended_at,
                         first.at,
                         not _has_ended(after),
                         between_runs=has_run_to_its_end(after),
@@ -85,8 +85,8 @@ def not_running(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list
         if first is not None or flushed or (not after and _has_ended(said)):
             after = said
     if after and _has_ended(after):
-        last_at = _last_at(after, beats)
-        found.append(NotRunning(_named(after), "", last_at, None, between_runs=has_run_to_its_end(after)))
+        ended_at = _last_at(after, beats)
+        found.append(NotRunning(_with_end(after), "", ended_at, None, between_runs=has_run_to_its_end(after)))
     return found
 
 
@@ -102,8 +102,8 @@ def has_run_to_its_end(said: Sequence[Event], query_name: str | None = None) -> 
     return isinstance(end, Finished) and bool(asked) and all(start.ends_by_itself for start in asked)
 
 
-def _beats(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> Mapping[tuple[str, int], datetime]:
-    """The last heartbeat of each attempt, as far as known: the next attempt overwrites it."""
+def last_beats(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> Mapping[tuple[str, int], datetime]:
+    """The last heartbeat of each attempt, by deployment and number, as far as known: the next attempt overwrites it."""
     told = {(beat.deployment_id, beat.attempt): beat.at for beat in signs.values()}
     for event in events:
         if isinstance(event, Claimed) and event.earlier_attempt is not None and event.earlier_beat_at is not None:
@@ -114,15 +114,22 @@ def _beats(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> Mapping[t
 def _last_at(said: Sequence[Event], beats: Mapping[tuple[str, int], datetime]) -> datetime:
     """When the last query of an attempt ended, as far as known.
 
-    Events behind the terminal one (copies at a mirror, late orders) are not of a query. A deploy may write ``Ignored``
-    for a dead attempt long after its end.
+    Events behind the terminal one (copies at a mirror, late orders) are not of a query.
     """
     last_word = next((event for event in said if isinstance(event, TERMINAL_EVENTS)), None)
-    if last_word is not None:
-        ends = getattr(last_word, "ends", {}).values()
-        seen = [end.last_at for end in ends if end.last_at is not None]
-        return max(seen) if seen else last_word.at
-    last = next(event for event in reversed(said) if not isinstance(event, Ignored))
+    if last_word is None:
+        return last_sign(said, beats)
+    ends = getattr(last_word, "ends", {}).values()
+    seen = [end.last_at for end in ends if end.last_at is not None]
+    return max(seen) if seen else last_word.at
+
+
+def last_sign(said: Sequence[Event], beats: Mapping[tuple[str, int], datetime]) -> datetime:
+    """The last sign of life of an attempt without a last word, by its events, oldest first, and ``last_beats``.
+
+    A deploy may write ``Ignored`` for a dead attempt long after its end.
+    """
+    last = next((event for event in reversed(said) if not isinstance(event, Ignored)), said[-1])
     return max(last.at, beats.get((last.deployment_id, last.attempt), last.at))
 
 
@@ -131,5 +138,9 @@ def _has_ended(said: Sequence[Event]) -> bool:
 
 
 def _named(said: Sequence[Event]) -> str:
+    return f"{said[-1].deployment_id} attempt {said[-1].attempt}"
+
+
+def _with_end(said: Sequence[Event]) -> str:
     end = next((event.kind.lower() for event in reversed(said) if isinstance(event, TERMINAL_EVENTS)), "no last word")
-    return f"{said[-1].deployment_id} attempt {said[-1].attempt} ({end})"
+    return f"{_named(said)} ({end})"

@@ -22,7 +22,9 @@ def test_a_driver_that_dies_is_told_once_and_its_successor_resolves_it(alerted: 
     assert alerted.text.startswith("attempt 1 is failed: the driver has ended without a last word")
     assert alerted.look(600) == []
     alerted.stage.controller.resume(STREAM)
+    assert alerted.look(5) == []  # what was started may fail at once
     alerted.stage.come_to_life(attempt=2, queries=("counts",))
+    assert alerted.look(5) == []
     alerted.beat(attempt=2)
     assert alerted.look(5) == ["resolved driver_dead"]
     assert alerted.changes[0].alert == alerted.changes[1].alert

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from airflow_streamstate.cli.render import downtimes
 from airflow_streamstate.cli.upgrade import steps_of, waterfall
+from airflow_streamstate.controller.lineage.downtimes import downtime_json
 from airflow_streamstate.protocol.downtimes import PHASES, Downtime, Mark
 from support.fake_clock import FakeClock
 from support.shell import printed
@@ -66,3 +68,18 @@ def test_a_phase_of_a_newer_release_is_shown_by_its_name() -> None:
         downtime("counts", last_commit=0.0), marks=(*downtime("counts", last_commit=0.0).marks, later), seconds=2.0
     )
     assert any(line.startswith("aligned (driver's clock)") for line in read(known))
+
+
+def test_one_line_says_from_commit_to_commit_and_how_much_of_it_had_nothing_to_commit() -> None:
+    """A stream without input commits nothing, and is not down for that."""
+    idle = downtime("counts", barrier_certain=812.0, last_commit=0.0, first_commit=813.25)
+    busy = downtime("raw", barrier_certain=-2.0, last_commit=0.0, first_commit=1.5)
+    waits = replace(busy, until_at=None, seconds=None)
+    rows = [downtime_json(one) for one in (idle, busy, waits, replace(waits, has_ended=True))]
+    assert printed(downtimes, rows).splitlines() == [
+        "query counts: 813.25 s from the last commit of d-0001 to the first of d-0002, "
+        "812.0 s of it with nothing to commit",
+        "query raw: 1.5 s from the last commit of d-0001 to the first of d-0002",
+        "query raw: d-0002 has committed nothing yet, after the last commit of d-0001",
+        "query raw: d-0002 has committed, at a time that is not known, after the last commit of d-0001",
+    ]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.page.plans import graph, plan_graphs
 from airflow_streamstate.page.stream import Asked, replay_part, upgrades_part
+from airflow_streamstate.page.timeline import SILENT
 from airflow_streamstate.plan.model import PlanNode
+from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 from support.airflow_streams import NamedHome
 from support.built_plans import plan, without_state
@@ -140,6 +144,26 @@ def test_stream_events_are_of_all_deployments(site: PageSite, named: NamedHome) 
         ("failed", "d-0001", False),
     ]
     assert "boom" in found[-1]["text"]
+
+
+def test_an_end_without_a_last_word_is_where_the_last_sign_of_life_was(site: PageSite, named: NamedHome) -> None:
+    """On the timeline and among the events, though the next attempt has replaced its heartbeat."""
+    stream = named.stream()
+    died = stream.deploy().runs()
+    died.beat(died.clock.now() + timedelta(milliseconds=1))
+    beat = stream.control.heartbeat("d-0001")
+    assert beat is not None
+    last_at = format_time(beat.at)
+    stream.resume().runs()
+    (lane,) = site.read("timeline")["deployments"]
+    first, second = lane["attempts"]
+    assert (first["until_at"], first["end"], first["why"]) == (last_at, "failed", SILENT)
+    assert second["end"] is None
+    (mark,) = [one for one in site.read("timeline")["marks"] if one["word"] == "failed"]
+    assert (mark["at"], mark["text"]) == (last_at, f"attempt 1: {SILENT}")
+    told = {one["kind"]: one["at"] for one in site.read("stream_events")["events"]}
+    assert told["failed"] == last_at
+    assert list(told) == ["healthy", "restarted", "failed"]
 
 
 def test_snapshots_are_listed_newest_first_with_what_keeps_them(site: PageSite, named: NamedHome) -> None:

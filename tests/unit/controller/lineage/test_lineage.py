@@ -66,7 +66,7 @@ def test_an_exact_chain_is_whole(stage: Stage) -> None:
     assert first["queries"]["counts"] == {"began_behind": None, "ended_with": 3, "evidence": "logs"}
     assert second["queries"]["counts"] == {"began_behind": 3, "ended_with": 6, "evidence": "logs"}
     (still,) = found.not_running
-    assert (still.after, still.before) == ("d-0001 attempt 1 (stopped)", "d-0002 attempt 1 (no last word)")
+    assert (still.after, still.before) == ("d-0001 attempt 1 (stopped)", "d-0002 attempt 1")
     assert still.until_at - still.from_at >= timedelta(seconds=12)
 
 
