@@ -104,8 +104,17 @@ def _told(_request: Request, error: Exception) -> Response:
 
 def _told_by_fastapi(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - for its type
-    words = {401: "you are not signed in", 403: "you may not see this", 404: "there is nothing at this address"}
-    steps = {401: "Sign in to Airflow, and open the page again.", 403: "Ask an administrator of Airflow for the right."}
+    words = {
+        401: "you are not signed in",
+        403: "you may not see this",
+        404: "there is nothing at this address",
+        405: "this address can only be read",
+    }
+    steps = {
+        401: "Sign in to Airflow, and open the page again.",
+        403: "Ask an administrator of Airflow for the right.",
+        405: "Use GET; to act on a stream, trigger its DAG by Airflow's API.",
+    }
     message = words.get(error.status_code, "this request is wrong")
     told = {"type": "Refused", "message": message, "context": {}, "next_step": steps.get(error.status_code, "")}
     return JSONResponse({"error": told}, error.status_code, dict(error.headers or {}))
