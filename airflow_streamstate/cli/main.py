@@ -78,7 +78,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("upgrade", "rescale", "restart", "rollback", "continue", "approve", "reject"), _UPGRADED),
     **dict.fromkeys(("status", "list", "events", "logs", "audit", "validate", "diff", "home doctor"), _LOOKED),
     **dict.fromkeys((f"snapshot {verb}" for verb in ("list", "inspect", "verify", "diff")), _LOOKED),
-    **dict.fromkeys((f"snapshot {verb}" for verb in ("prune", "pin", "unpin", "export")), _AGAIN),
+    **dict.fromkeys((f"snapshot {verb}" for verb in ("retention", "prune", "pin", "unpin", "export")), _AGAIN),
     **dict.fromkeys(
         ("home mirror", "home restore", "retire", "policy", "alerts", "label", "watch", "apply", "export"), _AGAIN
     ),

@@ -15,6 +15,7 @@ from airflow_streamstate.connectors.moving import describe
 from airflow_streamstate.protocol.causes import cause_of, cause_of_failure, without_query_report
 from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.redaction import printable
+from airflow_streamstate.protocol.retention import RetentionPolicy
 
 Row = Mapping[str, Any]
 COLOURS = {
@@ -35,6 +36,7 @@ _STARTS = {
     "seed": "is seeded with the offsets of snapshot",
     "fresh": "starts fresh, with nothing",
 }
+_POLICY_SOURCES = {"given": "by the options", "recorded": "recorded with the stream", "default": "the default"}
 _BREAKS = ("gaps", "overlaps", "undone", "backwards")
 _MAX_CHARACTERS = 100
 _MOST_COLUMNS = 4
@@ -168,6 +170,7 @@ def status(console: Console, row: Row) -> None:
         "on failure": row.get("restarts"),
         "owner": row.get("owner"),
         "labels": " ".join(labels_of(row)),
+        "retention": retention_words(row.get("retention")),
         "deploying": row.get("intent"),
         "upgrade": row.get("upgrade"),
         "rows": row.get("repeats"),
@@ -193,6 +196,11 @@ def status(console: Console, row: Row) -> None:
 def labels_of(row: Row) -> list[str]:
     """The labels of a stream as ``NAME=VALUE``."""
     return [f"{name}={value}" for name, value in (row.get("labels") or {}).items()]
+
+
+def retention_words(row: Row | None) -> str:
+    """A retention in one line; "" for none."""
+    return "" if row is None else RetentionPolicy(row["keep"], row["older_than_seconds"], row["at_mirrors"]).words
 
 
 def full_disk_words(folders: Sequence[str]) -> str:
@@ -543,6 +551,8 @@ def _kept_for(row: Row) -> str:
 def pruned(console: Console, row: Row) -> None:
     """After ``snapshot prune``: what is removed and kept, and why."""
     verb = "would be removed" if row["dry_run"] else "removed"
+    policy = row["policy"]
+    console.print(shown(f"policy, {_POLICY_SOURCES[policy['source']]}: {retention_words(policy)}"))
     for one in row["removed"]:
         console.print(shown(f"{one['snapshot_id']} {verb}, {one['freed_bytes']:,} bytes: {'; '.join(one['why'])}"))
     for one in row["leftovers"]:
@@ -600,3 +610,9 @@ def ownership(console: Console, row: Row) -> None:
     console.print(shown(f"owner: {row['owner'] or 'none'}"))
     for name, value in row["labels"].items():
         console.print(shown(f"{name}={value}"))
+
+
+def retention(console: Console, row: Row) -> None:
+    """After ``snapshot retention``."""
+    words = retention_words(row["retention"]) or "has no retention: nothing is pruned without being asked"
+    console.print(shown(f"{row['stream_id']} {words}"))

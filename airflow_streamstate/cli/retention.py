@@ -1,33 +1,73 @@
-"""``snapshot pin``, ``unpin`` and ``prune``, and ``retire``."""
+"""``snapshot pin``, ``unpin``, ``retention`` and ``prune``, and ``retire``."""
 
 from __future__ import annotations
+
+from dataclasses import asdict
 
 import click
 
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.options import Ordering, OrderVerb, Seconds, Verb, option, pass_session, stream_argument
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.controller.retention.deciding import KEPT_SNAPSHOTS, RetentionPolicy
+from airflow_streamstate.protocol.retention import MAX_AGE_SECONDS, RetentionPolicy
 
-MAX_AGE_SECONDS = 100 * 365 * 86_400.0
-
-
-@click.command(cls=Verb)
-@stream_argument
-@option(
+keep_option = option(
     "--keep",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"Keep so many of the newest at any age; by default {KEPT_SNAPSHOTS} without --older-than, else 0.",
+    help="Keep so many of the newest at any age; 0 if left out beside --older-than.",
 )
-@option(
+older_than_option = option(
     "--older-than",
     "older_than_seconds",
     type=Seconds(0, MAX_AGE_SECONDS),
     metavar="SECONDS",
     help="Only remove snapshots taken, and last read, longer ago than this.",
 )
-@option("--at-mirrors", is_flag=True, help="Also remove copies at its mirrors that newer snapshots have replaced.")
+at_mirrors_option = option(
+    "--at-mirrors", is_flag=True, help="Also remove copies at its mirrors that newer snapshots have replaced."
+)
+
+
+@click.command(cls=Verb)
+@stream_argument
+@keep_option
+@older_than_option
+@at_mirrors_option
+@option("--none", "removes", is_flag=True, help="Record no retention: the stream is pruned only when that is asked.")
+@pass_session
+def retention(
+    session: ShellSession,
+    /,
+    stream_id: str,
+    keep: int | None,
+    older_than_seconds: float | None,
+    at_mirrors: bool,
+    removes: bool,
+) -> None:
+    """Show which snapshots of STREAM stay when it is pruned, or change it.
+
+    Without options it only shows the retention. With options they are all of it. `streamstate watch` prunes a stream
+    that has one, and `snapshot prune` without options goes by it.
+    """
+    given = {"keep": keep, "older_than_seconds": older_than_seconds, "at_mirrors": at_mirrors}
+    is_given = keep is not None or older_than_seconds is not None or at_mirrors
+    if removes and is_given:
+        raise click.UsageError("--none records no retention: leave out the other options.")
+    details = session.controller().details
+    if removes or is_given:
+        found = details.change_retention(stream_id, None if removes else RetentionPolicy.of(given))
+    else:
+        found = details.retention(stream_id)
+    result = {"stream_id": stream_id, "retention": None if found is None else asdict(found)}
+    session.emit(result, lambda console: render.retention(console, result))
+
+
+@click.command(cls=Verb)
+@stream_argument
+@keep_option
+@older_than_option
+@at_mirrors_option
 @option("--dry-run", is_flag=True, help="Only show what would be removed, and why.")
 @pass_session
 def prune(
@@ -41,12 +81,17 @@ def prune(
 ) -> None:
     """Remove the snapshots of STREAM that are no longer needed, and the leftovers of its deployments.
 
+    Without --keep and --older-than the retention of the stream decides, which `snapshot retention` shows; where it has
+    none, the newest 10 stay.
+
     Pinned and leased snapshots, the last known good one, and each that a start, a rollback or an undo may need are
     always kept. Age counts from the last use. Pruning may run at any time, beside any other command.
     """
-    policy = RetentionPolicy(keep, older_than_seconds)
+    policy = None if keep is None and older_than_seconds is None else RetentionPolicy(keep, older_than_seconds)
     with session.progress(f"pruning {stream_id}"):
-        pruned = session.controller().retention.prune(stream_id, policy, is_dry=dry_run, at_mirrors=at_mirrors)
+        pruned = session.controller().retention.prune(
+            stream_id, policy, is_dry=dry_run, at_mirrors=True if at_mirrors else None
+        )
         result = pruned.to_json()
     session.emit(result, lambda console: render.pruned(console, result))
 

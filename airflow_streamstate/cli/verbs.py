@@ -42,6 +42,7 @@ SNAPSHOT_VERBS = {
     "unpin": Entry("Allow the pruning of a snapshot again.", "retention", "unpin"),
     "export": Entry("Write the state in a snapshot as tables.", "state", "export"),
     "diff": Entry("Compare the state in two snapshots.", "state", "diff"),
+    "retention": Entry("Show or change which snapshots of a stream stay.", "retention", "retention"),
     "prune": Entry("Remove snapshots that are no longer needed, and leftovers.", "retention", "prune"),
 }
 HOME_VERBS = {
@@ -96,7 +97,9 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "audit": Entry("Check that each deployment began exactly where the last one ended.", "look", "audit"),
     },
     "Groups": {
-        "snapshot": Entry("create, list, inspect, verify, pin, unpin, export, diff, prune.", verbs=SNAPSHOT_VERBS),
+        "snapshot": Entry(
+            "create, list, inspect, verify, pin, unpin, export, diff, retention, prune.", verbs=SNAPSHOT_VERBS
+        ),
         "home": Entry("doctor, restore, mirror.", verbs=HOME_VERBS),
     },
 }

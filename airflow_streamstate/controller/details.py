@@ -1,4 +1,4 @@
-"""What people record of a stream beside its versions: whose it is, and when it is alerted about."""
+"""What people record of a stream beside its versions: whose it is, when it is alerted about, and what of it stays."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.retention import RetentionPolicy
 
 
 class StreamDetails:
-    """Owner, labels and alert rules of the streams of one home; a change starts and ends nothing."""
+    """Owner, labels, alert rules and retention of the streams of one home; a change starts and ends nothing."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
@@ -75,6 +76,20 @@ class StreamDetails:
             InvalidRequestError: a value is unknown or out of its range.
         """
         return AlertBook(self._existing(stream_id), self._context.requested_by).change_rules(given)
+
+    def retention(self, stream_id: str) -> RetentionPolicy | None:
+        """Which snapshots stay when it is pruned; None where nothing is recorded. Raises StreamNotFoundError."""
+        return self._existing(stream_id).need_register().value.retention
+
+    def change_retention(self, stream_id: str, policy: RetentionPolicy | None) -> RetentionPolicy | None:
+        """Record which snapshots stay, in place of what was recorded; None: nothing is.
+
+        Raises:
+            StreamNotFoundError: there is no such stream.
+        """
+        control = self._existing(stream_id)
+        changed = self._context.update_register(control, lambda register: replace(register, retention=policy))
+        return changed.value.retention
 
     def _existing(self, stream_id: str) -> StreamControl:
         control = self._context.home.need_stream(stream_id)

@@ -33,6 +33,7 @@ from airflow_streamstate.declarations.versions import (
     deploy_request,
     ownership_of,
     policy_of,
+    retention_of,
     upgrade_request,
 )
 from airflow_streamstate.errors import (
@@ -587,11 +588,14 @@ class _OneStream:
         return self._controller.clock.now() + timedelta(seconds=seconds)
 
     def _set_rules(self) -> None:
-        """Make restart policy, alert rules, owner and labels as declared; nothing is started or ended."""
+        """Make restart policy, alert rules, owner, labels and retention as declared; nothing is started or ended."""
         details, owned = self._controller.details, ownership_of(self._declared)
         details.change_alert_rules(self._stream_id, alert_rules_of(self._declared))
         if details.ownership(self._stream_id) != owned:
             details.change_ownership(self._stream_id, owned.owner, owned.labels)
+        kept = retention_of(self._declared)
+        if details.retention(self._stream_id) != kept:
+            details.change_retention(self._stream_id, kept)
         wanted, supervision = policy_of(self._declared), self._controller.supervision
         if vars(supervision.policy(self._stream_id)) != wanted:
             supervision.change_policy(self._stream_id, wanted)

@@ -21,6 +21,7 @@ from airflow_streamstate.declarations.versions import (
     deploy_request,
     ownership_of,
     policy_of,
+    retention_of,
     rewrite_of,
     upgrade_request,
 )
@@ -30,6 +31,7 @@ from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.records import Artifact
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.retention import RetentionPolicy
 
 Step = Literal["deploy", "upgrade", "rescale", "resume", "stop", "policy", "continue", "nothing", "refused"]
 Kind = Literal["new", "changed", "unchanged", "not declared", "refused"]
@@ -41,7 +43,7 @@ _OF_CODE = ("application", "modules", "py_files", "files")
 _SHOWN = ("arguments", "packages", "mirrors")
 _PLAIN = ("master", "spark_conn_id", "attaches", "version_label", "snapshots", "on_query_failure", "working_folder")
 _DIGEST_CHARACTERS = 12
-_OF_NO_VERSION = frozenset({"restart", "alerts", "owner", "labels"})
+_OF_NO_VERSION = frozenset({"restart", "alerts", "owner", "labels", "retention"})
 """Changed without another version, and without a restart."""
 
 
@@ -62,7 +64,7 @@ class StreamDifference:
         step: what ``apply`` would do.
         state, deployment_id: of the stream now; "" where it is new.
         fields: what differs of the version; of its restart policy as ``restart.NAME``, of its alert rules as
-            ``alerts.NAME``, of its labels as ``labels.NAME``, and ``owner``.
+            ``alerts.NAME``, of its labels as ``labels.NAME``, of its retention as ``retention.NAME``, and ``owner``.
         reason: why nothing can be done, or what is under way; "" for nothing to say.
         verdict: of the plan; "" where none was made.
     """
@@ -199,7 +201,8 @@ def _compared(controller: Controller, declared: DeclaredStream) -> StreamDiffere
     version = as_follower(resolve_request(request.change.as_deploy_request()).version, before, request.change.rewrite)
     alerts = _of_alerts(declared, AlertBook(controller.home.control(stream_id)).rules())
     owned = _of_ownership(register.ownership, ownership_of(declared))
-    found = (*differences(before, version), *_of_policy(declared, register), *alerts, *owned)
+    kept = _of_retention(register.retention, retention_of(declared))
+    found = (*differences(before, version), *_of_policy(declared, register), *alerts, *owned, *kept)
     step, reason = _step(declared, status, register, found, has_rewrite=rewrite_of(declared, before) is not None)
     is_changed = any(one.name != "version_label" for one in found)
     kind = "changed" if is_changed and _KINDS[step] == "unchanged" else _KINDS[step]
@@ -298,6 +301,11 @@ def _of_ownership(before: Ownership, after: Ownership) -> Iterator[FieldDifferen
         old, new = (one.labels.get(name) for one in (before, after))
         if old != new:  # a label may be there without a value
             yield FieldDifference(f"labels.{name}", *('""' if one == "" else one or "" for one in (old, new)))
+
+
+def _of_retention(before: RetentionPolicy | None, after: RetentionPolicy | None) -> Iterator[FieldDifference]:
+    both = ({} if one is None else {name: _text(value) for name, value in vars(one).items()} for one in (before, after))
+    yield from _of_mapping("retention", *both)
 
 
 def _step(

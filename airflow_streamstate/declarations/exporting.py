@@ -87,6 +87,7 @@ def _values(
     arguments, of_arguments = _arguments(spec.arguments)
     conf, of_conf = _without_secrets("conf", spec.conf)
     environment, of_environment = _without_secrets("environment", spec.environment)
+    retention, of_retention = _retention(register, spec)
     found: dict[str, Any] = {
         "id": spec.stream_id,
         "application": f"{code.name}/{spec.application.name}",
@@ -110,10 +111,22 @@ def _values(
         "settings": _changed(asdict(spec.settings), asdict(default_settings(home_uri)), SettingsPart.model_fields),
         "snapshots": _given({"every_seconds": spec.settings.snapshot_every_seconds, "place": spec.snapshots}),
         "mirrors": list(spec.mirrors),
+        "retention": retention,
         "owner": register.ownership.owner,
         "labels": dict(register.ownership.labels),
     }
-    return _given(found), (*of_arguments, *of_conf, *of_environment)
+    return _given(found), (*of_arguments, *of_conf, *of_environment, *of_retention)
+
+
+def _retention(register: StreamRegister, spec: DeploymentSpec) -> tuple[dict[str, Any] | None, list[str]]:
+    """The retention; a file has ``at_mirrors`` only beside mirrors: a sentence where that is left out."""
+    if register.retention is None:
+        return None, []
+    kept = {name: value for name, value in asdict(register.retention).items() if value is not None}
+    if not kept["at_mirrors"] or spec.mirrors:
+        return {name: value for name, value in kept.items() if value is not False}, []
+    del kept["at_mirrors"]
+    return kept, ["retention.at_mirrors is left out, since the stream has no mirrors"]
 
 
 def _launcher(launcher: LauncherChoice | None, code: Path) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.records import OnQueryFailure, StartMode, StateStoreName
 from airflow_streamstate.protocol.restarts import OnFailure
+from airflow_streamstate.protocol.retention import MAX_AGE_SECONDS, RetentionPolicy
 from airflow_streamstate.protocol.upgrades import UpgradeMode
 
 DesiredState = Literal["running", "stopped"]
@@ -132,7 +133,7 @@ class AlertsPart(_Part):
 
 def _refused(error_type: str, error: InvalidRequestError) -> PydanticCustomError:
     facts = " ".join(str(fact) for fact in error.context.values())
-    text = f"{error.message} ({facts}); {error.next_step[:1].lower()}{error.next_step[1:]}"
+    text = f"{error.message}{f' ({facts})' if facts else ''}; {error.next_step[:1].lower()}{error.next_step[1:]}"
     return PydanticCustomError(error_type, "{text}", {"text": text})
 
 
@@ -159,6 +160,26 @@ class SnapshotsPart(_Part):
         default=None, description="how often the driver takes one; none by itself if left out"
     )
     place: str = Field(default="", description="the URI where they are kept; `none` for no snapshots while it runs")
+
+
+class RetentionPart(_Part):
+    """Which snapshots stay. The others go when the stream is pruned, unless something needs them."""
+
+    keep: int | None = Field(default=None, ge=0, description="so many of the newest snapshots stay at any age")
+    older_than_seconds: float | None = Field(
+        default=None, ge=0, le=MAX_AGE_SECONDS, description="what was taken, or read, in the last seconds stays"
+    )
+    at_mirrors: bool = Field(
+        default=False, description="copies at its mirrors that newer snapshots have replaced go, too"
+    )
+
+    @model_validator(mode="after")
+    def _can_be_recorded(self) -> RetentionPart:
+        try:
+            RetentionPolicy.of(self.model_dump())
+        except InvalidRequestError as error:
+            raise _refused("retention", error) from None
+        return self
 
 
 class StreamDeclaration(_Part):
@@ -195,6 +216,9 @@ class StreamDeclaration(_Part):
     settings: SettingsPart = Field(default=SettingsPart(), description="of the agent in the driver")
     snapshots: SnapshotsPart = Field(default=SnapshotsPart(), description="while the stream runs")
     mirrors: Texts = Field(default=(), description="URIs of places that snapshots are copied to")
+    retention: RetentionPart | None = Field(
+        default=None, description="which snapshots stay when it is pruned, by watchers too"
+    )
     owner: str = Field(default="", description="a person or team; alerts, `status` and the page name it")
     labels: dict[str, str] = Field(default={}, description="for --canary, `list --label`, the page and metrics")
     depends_on: Texts = Field(default=(), description="streams of this folder that are applied before")
@@ -206,4 +230,11 @@ class StreamDeclaration(_Part):
             Ownership().changed(**{str(info.field_name): value})
         except InvalidRequestError as error:
             raise _refused("ownership", error) from None
+        return value
+
+    @field_validator("retention")
+    @classmethod
+    def _has_the_mirrors(cls, value: RetentionPart | None, info: ValidationInfo) -> RetentionPart | None:
+        if value is not None and value.at_mirrors and info.data.get("mirrors") == ():
+            raise PydanticCustomError("retention", "at_mirrors is for a stream with mirrors; give mirrors, too")
         return value

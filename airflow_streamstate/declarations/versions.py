@@ -21,6 +21,7 @@ from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.records import LauncherChoice, StateRewrite
 from airflow_streamstate.protocol.rehearsals import REHEARSED_BATCHES, REHEARSED_ROWS
 from airflow_streamstate.protocol.restarts import RestartPolicy
+from airflow_streamstate.protocol.retention import RetentionPolicy
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
 from airflow_streamstate.protocol.upgrades import HealthyWhen
 from airflow_streamstate.store.open import open_store
@@ -63,6 +64,7 @@ def deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | No
         alert_rules=alert_rules_of(declared),
         owner=one.owner,
         labels=one.labels,
+        retention=_retention_values(declared),
         reason=f"declared in {declared.path.name}",
         request_id=request_id,
     )
@@ -88,6 +90,7 @@ def upgrade_request(declared: DeclaredStream, home_uri: str, before: Version) ->
         alert_rules={},
         owner=None,
         labels=None,
+        retention=None,
     )
     return UpgradeRequest(
         change=WholeVersion(request),
@@ -130,6 +133,16 @@ def alert_rules_of(declared: DeclaredStream) -> dict[str, Any]:
 def ownership_of(declared: DeclaredStream) -> Ownership:
     """Its owner and labels."""
     return Ownership().changed(declared.declaration.owner, declared.declaration.labels)
+
+
+def retention_of(declared: DeclaredStream) -> RetentionPolicy | None:
+    """Which of its snapshots stay; None where the file does not say."""
+    return RetentionPolicy.of(_retention_values(declared))
+
+
+def _retention_values(declared: DeclaredStream) -> dict[str, Any]:
+    part = declared.declaration.retention
+    return {} if part is None else part.model_dump()
 
 
 def settings_of(declared: DeclaredStream, home_uri: str) -> AgentSettings:

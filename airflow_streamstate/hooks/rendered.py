@@ -76,6 +76,19 @@ def alert_rules(value: object, field: str) -> dict[str, Any]:
     return alert_values({str(name): one for name, one in found.items()})
 
 
+def retention(value: object, field: str) -> dict[str, Any] | None:
+    """All values of a retention by name, or JSON of them; None for none given. The request refuses what it does not
+    know."""
+    found = _parsed(value, field, "{") if isinstance(value, str) else value
+    if found is None:
+        return None
+    if not isinstance(found, Mapping):
+        raise InvalidRequestError("this field is no mapping", field=field, next_step=_NATIVE)
+    parsers = {"keep": optional_whole_number, "older_than_seconds": optional_factor, "at_mirrors": yes_or_no}
+    given = {str(name): one for name, one in found.items()}
+    return {name: parsers[name](one, f"{field}.{name}") if name in parsers else one for name, one in given.items()}
+
+
 def launcher_choice(name: object, options: object, conn_id: object, pod_template: object) -> LauncherChoice | None:
     """The launcher of the four fields; None for none. ``local`` by name is one, too: a stream moves back to it."""
     found = _parsed(options, "launcher_options", "{") if isinstance(options, str) else options

@@ -16,6 +16,7 @@ from airflow_streamstate.hooks.rendered import (
     optional_seconds,
     optional_text,
     restart_policy,
+    retention,
     text_mapping,
     texts,
     texts_by_name,
@@ -93,6 +94,9 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     :param stream_owner: a person or a team that alerts, ``streamstate status`` and the page name; "" for none. By
         default the stream keeps its owner. ``owner`` is the owner of the task. (templated)
     :param stream_labels: all labels of the stream, values by name; by default it keeps those that it has. (templated)
+    :param stream_retention: which snapshots of the stream stay when it is pruned, by ``PruneSnapshotsOperator`` and by
+        ``streamstate watch``, as values by name: ``keep``, ``older_than_seconds``, ``at_mirrors``; ``{}`` for no such
+        policy. By default the stream keeps the one that it has. (templated)
     :param attaches: the script calls ``attach()`` and is submitted itself. (templated)
     :param spark_conn_id: an Airflow connection of type ``spark`` through which the driver is started. (templated)
     :param launcher: what starts the drivers: ``kubernetes``, ``yarn``, ``ssh``, ``emr-serverless``, ``emr-eks``, or
@@ -139,6 +143,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         "alert_rules",
         "stream_owner",
         "stream_labels",
+        "stream_retention",
         "attaches",
         "spark_conn_id",
         "launcher",
@@ -153,6 +158,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         "restart_policy": "json",
         "alert_rules": "json",
         "stream_labels": "json",
+        "stream_retention": "json",
     }
 
     def __init__(
@@ -188,6 +194,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         alert_rules: Mapping[str, Any] | str | None = None,
         stream_owner: str | None = None,
         stream_labels: Mapping[str, str] | str | None = None,
+        stream_retention: Mapping[str, Any] | str | None = None,
         modules: Sequence[str] | str | None = None,
         working_folder: str | Path | None = None,
         launcher: str | None = None,
@@ -231,6 +238,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         self.alert_rules = alert_rules
         self.stream_owner = stream_owner
         self.stream_labels = stream_labels
+        self.stream_retention = stream_retention
         self.modules = modules
         self.working_folder = None if working_folder is None else str(working_folder)
         self._built = True
@@ -293,6 +301,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
             alert_rules=alert_rules(self.alert_rules, "alert_rules"),
             owner=_owner(self.stream_owner),
             labels=_labels(self.stream_labels),
+            retention=retention(self.stream_retention, "stream_retention"),
         )
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.restarts import RestartPolicy, Restarts
+from airflow_streamstate.protocol.retention import RetentionPolicy
 
 AttemptMode = Literal["run", "drain"]
 
@@ -61,6 +62,8 @@ class StreamRegister(Message):
         restart_policy: what watchers do when a driver of the stream fails; kept over all its deployments.
         restarts: what watchers have recorded of the failures since a person started the stream; None for nothing.
         ownership: whose the stream is, for people; kept over all its deployments.
+        retention: which snapshots stay when it is pruned, by watchers too; kept over all its deployments. None for no
+            policy: then only a caller prunes it.
     """
 
     stream_id: str
@@ -78,6 +81,7 @@ class StreamRegister(Message):
     restart_policy: RestartPolicy = field(default_factory=RestartPolicy)
     restarts: Restarts | None = None
     ownership: Ownership = field(default_factory=Ownership)
+    retention: RetentionPolicy | None = None
 
     @property
     def oldest_stopped_attempt(self) -> int:

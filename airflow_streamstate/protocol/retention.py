@@ -1,16 +1,117 @@
-"""The register of what is kept of a stream, changed by compare-and-swap.
+"""Which snapshots a stream keeps: its policy, and the register of what is kept, changed by compare-and-swap.
 
 That a snapshot is taken, read, pinned or removed is decided in this one object, so that two changes have an order.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from difflib import get_close_matches
+from typing import Any
 
+from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.manifest import SnapshotSlot
+
+KEPT_SNAPSHOTS = 10
+"""The number of snapshots kept by default."""
+MAX_AGE_SECONDS = 100 * 365 * 86_400.0
+
+
+@dataclass(frozen=True)
+class RetentionPolicy:
+    """How many snapshots to keep, and for how long.
+
+    Attributes:
+        keep: this many of the newest snapshots stay; None: only their age counts, or the default number.
+        older_than_seconds: only snapshots taken and last read longer ago than this go; None: no minimum age.
+        at_mirrors: copies at the mirrors that newer snapshots of the home have replaced go, too.
+
+    Raises:
+        InvalidRequestError: a value is out of its range.
+    """
+
+    keep: int | None = None
+    older_than_seconds: float | None = None
+    at_mirrors: bool = False
+
+    def __post_init__(self) -> None:
+        if self.keep is not None and not (_is_number(self.keep, int) and self.keep >= 0):
+            raise _out_of_range("keep", self.keep, "Give a whole number from 0 on.")
+        age = self.older_than_seconds
+        if age is not None and not (_is_number(age, int | float) and 0 <= age <= MAX_AGE_SECONDS):
+            raise _out_of_range(
+                "older_than_seconds", age, f"Give a number of seconds from 0 to {MAX_AGE_SECONDS:.0f}, or leave it out."
+            )
+        if not isinstance(self.at_mirrors, bool):
+            raise _out_of_range("at_mirrors", self.at_mirrors, "Give true or false.")
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> RetentionPolicy | None:
+        """The policy to record with a stream, of values by name; None of no values: no policy.
+
+        Raises:
+            InvalidRequestError: there is no such value, one is out of its range, or no value says what stays.
+        """
+        if not given:
+            return None
+        known = list(asdict(cls()))
+        for name in sorted(set(given) - set(known)):
+            near = get_close_matches(name, known, 1)
+            hint = f"Did you mean {near[0]}? " if near else ""
+            raise InvalidRequestError(
+                "the retention has no such value", name=name[:60], next_step=f"{hint}There are {', '.join(known)}."
+            )
+        policy = cls(**given)
+        if policy.keep is None and policy.older_than_seconds is None:
+            raise InvalidRequestError(
+                "the retention does not say which snapshots stay",
+                next_step="Give keep, older_than_seconds or both.",
+            )
+        return policy
+
+    @property
+    def kept_count(self) -> int:
+        """How many of the newest stay at any age."""
+        if self.keep is not None:
+            return self.keep
+        return KEPT_SNAPSHOTS if self.older_than_seconds is None else 0
+
+    @property
+    def words(self) -> str:
+        """The policy in one line, for people."""
+        stays = [f"the newest {self.kept_count:,}"] if self.kept_count else []
+        if self.older_than_seconds is not None:
+            stays.append(f"what was used in the last {self.older_than_seconds:,.0f} s")
+        found = f"keeps {' and '.join(stays)}" if stays else "keeps nothing but what is needed"
+        return f"{found}; at its mirrors, too" if self.at_mirrors else found
+
+
+def _is_number(value: object, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _out_of_range(name: str, value: object, next_step: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "this value of the retention is out of its range", name=name, value=str(value)[:60], next_step=next_step
+    )
+
+
+@dataclass(frozen=True)
+class LastPrune:
+    """The last prune by the policy that is recorded with the stream.
+
+    Attributes:
+        policy: that policy, as it was.
+        newest_snapshot_id: the newest snapshot that the prune knew.
+    """
+
+    at: datetime
+    policy: RetentionPolicy
+    newest_snapshot_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +203,7 @@ class RetentionRegister(Message):
         known_good: None where none has been healthy yet.
         settled: of beginnings whose evidence is gone; None for none.
         places: URIs at which data of snapshots may lie, beside the store of the checkpoints.
+        last_prune: by the recorded policy; None for none. A driver of an earlier release drops it.
     """
 
     stream_id: str
@@ -120,6 +222,7 @@ class RetentionRegister(Message):
     known_good: KnownGood | None = None
     settled: SettledCustody | None = None
     places: tuple[str, ...] = ()
+    last_prune: LastPrune | None = None
 
 
 @message

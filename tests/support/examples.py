@@ -79,9 +79,11 @@ from airflow_streamstate.protocol.restarts import BatchFailure, RestartPolicy, R
 from airflow_streamstate.protocol.retention import (
     AbandonedSnapshot,
     KnownGood,
+    LastPrune,
     LeaseRecord,
     PendingDeletion,
     Pin,
+    RetentionPolicy,
     RetentionRegister,
     SettledCustody,
     SnapshotInProgress,
@@ -316,6 +318,7 @@ EXAMPLES: tuple[Message, ...] = (
             BatchFailure("delays", 4711, "ValueError: boom", 3), "batch 4711 fails", is_told=True,
         ),
         ownership=Ownership("payments team", {"cost-centre": "4711", "tier": "canary"}),
+        retention=RetentionPolicy(5, 604_800.0, at_mirrors=True),
     ),
     RetentionRegister(
         "orders", WRITE_ID, AT, "shell:ada", 7, "d-0003-stopped-000002",
@@ -329,6 +332,7 @@ EXAMPLES: tuple[Message, ...] = (
         KnownGood("d-0002", AT),
         SettledCustody("d-0001", is_whole=True, audited_at=AT),
         ("s3://second/streams",),
+        LastPrune(LATER, RetentionPolicy(5, 604_800.0, at_mirrors=True), "d-0003-stopped-000002"),
     ),
     AlertRegister(
         "orders", WRITE_ID, AT, "shell:ada",

@@ -17,6 +17,7 @@ import airflow_streamstate.plan.model
 import airflow_streamstate.protocol
 from airflow_streamstate.clock import whole_milliseconds
 from airflow_streamstate.protocol.codec import Message
+from airflow_streamstate.protocol.retention import MAX_AGE_SECONDS, RetentionPolicy
 from airflow_streamstate.protocol.settings import AgentSettings
 
 for _module in pkgutil.iter_modules(airflow_streamstate.protocol.__path__):
@@ -54,6 +55,9 @@ _PLAIN: dict[object, st.SearchStrategy[typing.Any]] = {
 @functools.cache
 def messages_of(cls: type) -> st.SearchStrategy[typing.Any]:
     """Any instance of a message class, or of a dataclass inside one."""
+    if cls is RetentionPolicy:
+        ages = st.floats(0, MAX_AGE_SECONDS)
+        return st.builds(RetentionPolicy, st.none() | st.integers(0, 2**40), st.none() | ages, st.booleans())
     if cls is AgentSettings:
         return st.builds(
             AgentSettings,

@@ -61,6 +61,7 @@ from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec, RequestRecord, StartPlan
 from airflow_streamstate.protocol.register import Intent, StreamRegister
+from airflow_streamstate.protocol.retention import RetentionPolicy
 from airflow_streamstate.protocol.settings import default_settings
 from airflow_streamstate.snapshot.verify import check_before_start
 
@@ -252,12 +253,17 @@ class Deploying:
             retirement=None,
             restart_policy=stored.value.restart_policy.changed(self._request.restart_policy),
             ownership=stored.value.ownership.changed(self._request.owner, self._request.labels),
+            retention=self._retention_after(stored.value),
             restarts=None,
         )
         if predecessor is not None:
             retire_commands(self._control, predecessor.deployment_id)
         self._context.drivers.start(self._control, spec, 1, self._resolved.rehearsal_id)
         return self._attempts.view(spec.stream_id, spec.deployment_id, start.notes)
+
+    def _retention_after(self, register: StreamRegister) -> RetentionPolicy | None:
+        asked = self._request.retention
+        return register.retention if asked is None else RetentionPolicy.of(asked)
 
     def _observe_predecessor(self, stored: Stored[StreamRegister] | None) -> Observation | None:
         if stored is None or stored.value.deployment_id is None:

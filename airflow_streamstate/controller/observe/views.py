@@ -19,6 +19,7 @@ from airflow_streamstate.protocol.heartbeat import SourceLag
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.protocol.retention import RetentionPolicy
 
 OutcomeKind = Literal[
     "drained", "stopped", "finished", "failed", "fenced", "expired", "rejected", "ignored", "drain_failed",
@@ -209,6 +210,7 @@ class StreamStatus:
         attempt_reason: why the attempt was asked for, by deploy, resume, drain or skip; "" for no reason given.
         restarts: the restart policy, and what watchers have done by it; "" where it is ``nothing``.
         owner, labels: whose the stream is, as people recorded it; "" and none in a list for ``unreadable``.
+        retention: which snapshots stay when it is pruned; None where nothing is recorded.
         upgrade: the upgrade that holds the stream, its progress and its owner; "" for none.
         moves: skipped batches and repositioned queries of this deployment: named gaps, and input that was read again.
         orders: orders to this deployment that have not ended.
@@ -256,6 +258,7 @@ class StreamStatus:
     links: Mapping[str, str] = field(default_factory=dict)
     owner: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    retention: RetentionPolicy | None = None
 
     def to_json(self) -> dict[str, object]:
         """Everything, times as RFC 3339, the last event with its number."""
@@ -274,6 +277,7 @@ class StreamStatus:
             "unreadable": dict(self.unreadable),
             "links": dict(self.links),
             "labels": dict(self.labels),
+            "retention": None if self.retention is None else asdict(self.retention),
             "may_be_doubled": [one.to_json() for one in self.repeats if one.may_be_doubled],
             "repeats": describe_repeats(self.stream_id, self.repeats),
             "remarks": {name: list(said) for name, said in self.remarks.items()},

@@ -26,6 +26,7 @@ from airflow_streamstate.protocol.records import (
 )
 from airflow_streamstate.protocol.references import is_reference, split_argument
 from airflow_streamstate.protocol.restarts import RestartPolicy
+from airflow_streamstate.protocol.retention import RetentionPolicy
 from airflow_streamstate.protocol.settings import AgentSettings
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -75,6 +76,7 @@ class DeployRequest:
         restart_policy: values of the stream's ``RestartPolicy`` to change; the others stay as they are.
         alert_rules: the same of its ``AlertRules``.
         owner, labels: of the stream; ``labels`` are all of them. None: as they are.
+        retention: all values of the stream's ``RetentionPolicy``; none: no policy. None: as it is.
 
     Raises:
         InvalidRequestError: a value is malformed, or two of them contradict each other.
@@ -119,6 +121,7 @@ class DeployRequest:
     alert_rules: Mapping[str, Any] = field(default_factory=dict)
     owner: str | None = None
     labels: Mapping[str, str] | None = None
+    retention: Mapping[str, Any] | None = None
 
     @property
     def begins_elsewhere(self) -> bool:
@@ -136,6 +139,7 @@ class DeployRequest:
         RestartPolicy().changed(self.restart_policy)
         AlertRules().changed(self.alert_rules)
         Ownership().changed(self.owner, self.labels)
+        RetentionPolicy.of(self.retention or {})
         if self.working_folder is not None and not self.working_folder.is_absolute():
             raise InvalidRequestError(
                 "the working folder must be an absolute path",

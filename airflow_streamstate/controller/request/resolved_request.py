@@ -234,6 +234,7 @@ def _asked_of_the_stream(request: DeployRequest) -> dict[str, object]:
         "alert_rules": dict(request.alert_rules),
         "owner": request.owner,
         "labels": dict(request.labels or {}),
+        "retention": dict(request.retention or {}),
     }
     return {name: value for name, value in asked.items() if value}
 

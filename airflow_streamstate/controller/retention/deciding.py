@@ -6,48 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.retention import RetentionRegister
+from airflow_streamstate.protocol.retention import RetentionPolicy, RetentionRegister
 from airflow_streamstate.snapshot.deletion import held_in
-
-KEPT_SNAPSHOTS = 10
-"""The number of snapshots kept by default."""
-
-
-@dataclass(frozen=True)
-class RetentionPolicy:
-    """How many snapshots to keep, and for how long.
-
-    Attributes:
-        keep: this many of the newest snapshots stay; None: only their age counts, or the default number.
-        older_than_seconds: only snapshots taken and last read longer ago than this go; None: no minimum age.
-
-    Raises:
-        InvalidRequestError: a number is out of range.
-    """
-
-    keep: int | None = None
-    older_than_seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.keep is not None and self.keep < 0:
-            raise InvalidRequestError(
-                "the number of snapshots to keep is negative", keep=self.keep, next_step="Give a number from 0 on."
-            )
-        if self.older_than_seconds is not None and not 0 <= self.older_than_seconds < float("inf"):
-            raise InvalidRequestError(
-                "the age is out of range",
-                older_than_seconds=self.older_than_seconds,
-                next_step="Give a number of seconds from 0 on.",
-            )
-
-    @property
-    def kept_count(self) -> int:
-        """How many of the newest stay at any age."""
-        if self.keep is not None:
-            return self.keep
-        return KEPT_SNAPSHOTS if self.older_than_seconds is None else 0
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from airflow_streamstate.control.retention import Retention, is_held
 from airflow_streamstate.control.stream import StreamControl
@@ -17,7 +18,7 @@ from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.controller.mirrors import Mirrors, no_mirrors
 from airflow_streamstate.controller.observe.views import CommandView
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
-from airflow_streamstate.controller.retention.deciding import Fate, RetentionPolicy, decide_fates, last_use
+from airflow_streamstate.controller.retention.deciding import Fate, decide_fates, last_use
 from airflow_streamstate.controller.retention.leftovers import Leftover, Leftovers, SameStream
 from airflow_streamstate.controller.retention.needs import Needs, needs_of
 from airflow_streamstate.controller.retention.retiring import Retired, Retiring
@@ -30,7 +31,7 @@ from airflow_streamstate.protocol.ids import order_of, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS, DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.retention import RetentionRegister, SettledCustody
+from airflow_streamstate.protocol.retention import LastPrune, RetentionPolicy, RetentionRegister, SettledCustody
 from airflow_streamstate.snapshot.deletion import Removed, Remover
 from airflow_streamstate.snapshot.mirror import refuse_left_behind, refuse_same
 from airflow_streamstate.snapshot.partial_copies import close_copies, delete_partial_copies
@@ -213,11 +214,16 @@ class KeptSnapshot:
     used_at: str
 
 
+PolicySource = Literal["given", "recorded", "default"]
+
+
 @dataclass(frozen=True)
 class Pruned:
     """What a prune did, or would do.
 
     Attributes:
+        policy: by which it was decided.
+        policy_source: ``given`` by the caller, ``recorded`` with the stream, or the ``default``.
         removed, kept: by snapshot, why it goes or stays.
         freed: by removed snapshot, the bytes that no other snapshot has.
         leftovers: what else was removed.
@@ -228,6 +234,8 @@ class Pruned:
 
     stream_id: str
     is_dry: bool
+    policy: RetentionPolicy
+    policy_source: PolicySource
     removed: dict[str, tuple[str, ...]]
     freed: dict[str, int]
     kept: dict[str, tuple[str, ...]]
@@ -238,10 +246,12 @@ class Pruned:
     mirrors: tuple[PrunedMirror, ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        """``stream_id dry_run removed[] kept[] leftovers[] abandoned[] files temporary_files notes[] mirrors[]``."""
+        """``stream_id dry_run policy{} removed[] kept[] leftovers[] abandoned[] files temporary_files notes[]
+        mirrors[]``."""
         return {
             "stream_id": self.stream_id,
             "dry_run": self.is_dry,
+            "policy": {**vars(self.policy), "keep": self.policy.kept_count, "source": self.policy_source},
             "removed": _removed_json(self.removed, self.freed),
             "kept": [{"snapshot_id": one, "why": list(why)} for one, why in self.kept.items()],
             "leftovers": [one.to_json() for one in self.leftovers],
@@ -286,13 +296,20 @@ class Retaining:
         self._home = context.home
 
     def prune(
-        self, stream_id: str, policy: RetentionPolicy, *, is_dry: bool = False, at_mirrors: bool = False
+        self,
+        stream_id: str,
+        policy: RetentionPolicy | None = None,
+        *,
+        is_dry: bool = False,
+        at_mirrors: bool | None = None,
     ) -> Pruned:
         """Remove unneeded snapshots and what old deployments left; the next call finishes one that was cut short.
 
         Args:
+            policy: None: the one that is recorded with the stream, or the default.
             is_dry: only report what would be removed, and why.
-            at_mirrors: prune the stream's mirrors as well; one that does not answer does not stop the others.
+            at_mirrors: prune the stream's mirrors as well; one that does not answer does not stop the others. None: as
+                the policy says.
 
         Raises:
             StreamNotFoundError: there is no such stream.
@@ -302,10 +319,29 @@ class Retaining:
         """
         control = self._home.need_stream(stream_id)
         register = control.need_register().value
+        source: PolicySource = "given"
+        if policy is None:
+            source = "default" if register.retention is None else "recorded"
+            policy = register.retention or RetentionPolicy()
+        if at_mirrors is not None:
+            policy = replace(policy, at_mirrors=at_mirrors)
         spec = control.spec(str(register.deployment_id))
         self._home.check_place(spec)
         if at_mirrors and not spec.mirrors:
             raise no_mirrors(stream_id)
+        return self._prune(control, register, spec, policy, source, is_dry=is_dry)
+
+    def _prune(
+        self,
+        control: StreamControl,
+        register: StreamRegister,
+        spec: DeploymentSpec,
+        policy: RetentionPolicy,
+        source: PolicySource,
+        *,
+        is_dry: bool,
+    ) -> Pruned:
+        stream_id = control.stream_id
         same = SameStream(control, spec)
         remover = Remover(control, self._home.places, self._context.requested_by, same.check)
         if not is_dry:
@@ -350,12 +386,34 @@ class Retaining:
         temporaries = sum(clear_left(store, stream_id, now, is_dry=is_dry) for store in stores)
         kept = {one: fate.why for one, fate in fates.items() if one not in removed}
         mirrors: tuple[PrunedMirror, ...] = ()
-        if at_mirrors:
+        if policy.at_mirrors and spec.mirrors:
             ids = {*control.snapshot_ids()} - {*removed, *retention.read().condemned}
             view = HomeView(spec, ids, stays, unreadable, needs.snapshots, kept_register)
             copies = Copies(self._context, control, policy, is_dry=is_dry)
             mirrors = tuple(copies.prune(uri, view) for uri in spec.mirrors)
-        return Pruned(stream_id, is_dry, removed, freed, kept, tuple(leftovers), swept, temporaries, notes, mirrors)
+        if policy.at_mirrors and not spec.mirrors:
+            notes = (*notes, "the policy is for its mirrors, too, and it has none")
+        if policy == register.retention and not is_dry:
+            self._record_prune(retention, policy, kept_register.newest_snapshot_id)
+        return Pruned(
+            stream_id,
+            is_dry,
+            policy,
+            source,
+            removed,
+            freed,
+            kept,
+            tuple(leftovers),
+            swept,
+            temporaries,
+            notes,
+            mirrors,
+        )
+
+    def _record_prune(self, retention: Retention, policy: RetentionPolicy, newest_snapshot_id: str | None) -> None:
+        """Record a prune by the policy of the stream: watchers need not prune it again so soon."""
+        last = LastPrune(self._context.clock.now(), policy, newest_snapshot_id)
+        retention.change(lambda register: replace(register, last_prune=last))
 
     def _condemned(
         self,

@@ -224,6 +224,7 @@ class Watching:
             remarks=_remarks(seen),
             owner=seen.register.ownership.owner,
             labels=seen.register.ownership.labels,
+            retention=seen.register.retention,
         )
 
     def status_again(self, seen: Observation, before: StreamStatus, before_at: datetime) -> StreamStatus:

@@ -15,7 +15,6 @@ from random import Random
 
 import pytest
 
-from airflow_streamstate.controller.retention.deciding import RetentionPolicy
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol import layout
@@ -25,6 +24,7 @@ from airflow_streamstate.protocol.events import Rejected, Stopped
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import Claim
+from airflow_streamstate.protocol.retention import RetentionPolicy
 from airflow_streamstate.store.memory import MemoryStore
 from support.hostile import hostile_bytes
 from support.sim_stage import STREAM, Stage

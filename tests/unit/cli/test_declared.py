@@ -243,7 +243,7 @@ def test_an_exported_stream_differs_in_nothing(desk: Desk) -> None:
         desk, STREAM, "proves", conf={"spark.x": "010"}, py_files=["../library.py"], files=["../library.py"],
         settings={"heartbeat_seconds": 5}, snapshots={"every_seconds": 60}, restart={"on_failure": "restart"},
         version_label="v1", alerts={"lag_over": 9, "off": "query_died"},
-        owner="ada", labels={"tier": "canary", "eu": ""},
+        owner="ada", labels={"tier": "canary", "eu": ""}, retention={"keep": 0},
         arguments=["--a", "~"], jars=["../classes.jar", "s3a://bucket/other.jar"],
     )  # fmt: skip
     assert applied(folder)[0].status == 0
@@ -321,6 +321,38 @@ def test_owner_and_labels_restart_nothing(desk: Desk) -> None:
     assert shell("label", STREAM, "--json").json["labels"] == {}
     declare(desk, STREAM, "proves", owner="bob", desired_state="stopped")
     assert applied(folder)[1][STREAM]["step"] == "policy"
+    assert diffed(folder)[STREAM]["kind"] == "unchanged"
+
+
+def test_a_retention_restarts_nothing(desk: Desk) -> None:
+    """It is recorded in the home, where a prune finds it; a change by hand is seen and undone, and without one in the
+    file there is none."""
+    folder = declare(desk, STREAM, "proves", retention={"keep": 0, "older_than_seconds": 3600})
+    answer = shell("deploy", STREAM, "--spec", folder / "flights.yaml", "--timeout", 60, "--json")
+    assert answer.status == 0, answer
+    declared = {"keep": 0, "older_than_seconds": 3600.0, "at_mirrors": False}
+    assert shell("status", STREAM, "--json").json["retention"] == declared
+    pruned = shell("snapshot", "prune", STREAM, "--dry-run", "--json").json
+    assert pruned["policy"] == {**declared, "source": "recorded"}
+    assert shell("snapshot", "retention", STREAM, "--keep", 7, "--json").json["retention"]["keep"] == 7
+    difference = diffed(folder)[STREAM]
+    fields = {one["name"]: (one["before"], one["after"]) for one in difference["fields"]}
+    assert (difference["kind"], difference["step"]) == ("changed", "policy")
+    assert fields == {"retention.keep": ("7", "0"), "retention.older_than_seconds": ("", "3600.0")}
+    answer, found = applied(folder)
+    assert (answer.status, found[STREAM]["step"], found[STREAM]["deployment_id"]) == (0, "policy", "d-0001")
+    assert shell("snapshot", "retention", STREAM, "--json").json == {"stream_id": STREAM, "retention": declared}
+    assert shell("export", STREAM, desk.base / "exported").status == 0
+    exported = yaml.safe_load((desk.base / "exported" / "flights.yaml").read_text())
+    assert exported["retention"] == {"keep": 0, "older_than_seconds": 3600.0}
+    assert diffed(desk.base / "exported")[STREAM]["kind"] == "unchanged"
+    declare(desk, STREAM, "proves")
+    difference = diffed(folder)[STREAM]
+    assert {one["name"] for one in difference["fields"]} == {
+        "retention.keep", "retention.older_than_seconds", "retention.at_mirrors",
+    }  # fmt: skip
+    assert applied(folder)[1][STREAM]["deployment_id"] == "d-0001"
+    assert shell("snapshot", "retention", STREAM, "--json").json["retention"] is None
     assert diffed(folder)[STREAM]["kind"] == "unchanged"
 
 

@@ -15,7 +15,7 @@ from support.shell import VERBS, Desk, command_of, shell
 VERBS_OF_STREAMS = [
     "status", "events", "logs", "snapshot list", "audit", "stop", "drain", "snapshot create", "kill", "resume",
     "restart", "rollback", "snapshot prune", "retire", "home mirror", "snapshot inspect", "plan", "cancel",
-    "continue", "approve", "reject", "replay", "alerts", "label",
+    "continue", "approve", "reject", "replay", "alerts", "label", "snapshot retention",
 ]  # fmt: skip
 
 

@@ -44,8 +44,8 @@ def test_a_prune_says_what_goes_what_stays_and_why(desk: Desk) -> None:
     desk.stream().deploy().runs().stopped()
     dry = shell("snapshot", "prune", "flights", "--keep", "0", "--dry-run", "--json")
     assert set(dry.json) == {
-        "stream_id", "dry_run", "removed", "kept", "leftovers", "abandoned", "files", "temporary_files", "notes",
-        "mirrors",
+        "stream_id", "dry_run", "policy", "removed", "kept", "leftovers", "abandoned", "files", "temporary_files",
+        "notes", "mirrors",
     }  # fmt: skip
     assert dry.json["dry_run"] is True
     assert [set(one) for one in dry.json["kept"]] == [{"snapshot_id", "why"}]
@@ -69,6 +69,34 @@ def test_a_prune_at_mirrors_tells_of_each(desk: Desk) -> None:
     human = shell("snapshot", "prune", "flights", "--at-mirrors")
     assert f"at {second}: d-0001-stopped-000001 is kept: the home has it" in human.out
     assert f"at {third}: {there['problem']}" in human.out
+
+
+def test_the_retention_of_a_stream_is_shown_and_changed(desk: Desk) -> None:
+    """The options are all of it; a prune without options goes by it and says so, one with options does not."""
+    desk.stream().deploy().runs().stopped()
+    assert "has no retention" in shell("snapshot", "retention", "flights").out
+    assert "policy, the default: keeps the newest 10" in shell("snapshot", "prune", "flights", "--dry-run").out
+    changed = shell("snapshot", "retention", "flights", "--keep", "0", "--older-than", "60")
+    assert changed.out.splitlines() == ["flights keeps what was used in the last 60 s"]
+    human = shell("snapshot", "prune", "flights", "--dry-run").out
+    assert "policy, recorded with the stream: keeps what was used in the last 60 s" in human
+    assert "policy, by the options: keeps the newest 3" in shell("snapshot", "prune", "flights", "--keep", 3).out
+    assert "  retention  keeps what was used in the last 60 s" in shell("status", "flights").out
+    again = shell("snapshot", "retention", "flights", "--keep", "0", "--json").json["retention"]
+    assert again == {"keep": 0, "older_than_seconds": None, "at_mirrors": False}
+    assert shell("snapshot", "retention", "flights", "--none", "--json").json["retention"] is None
+    assert "retention" not in shell("status", "flights").out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--keep", "-1"), ("--keep", "x"), ("--older-than", "nan"), ("--at-mirrors",), ("--none", "--keep", "0")],
+)
+def test_a_retention_that_makes_no_sense_is_refused(desk: Desk, words: tuple[str, ...]) -> None:
+    """Exit status 2, and nothing is recorded."""
+    desk.stream().deploy()
+    assert shell("snapshot", "retention", "flights", *words, "--json").status == 2
+    assert shell("snapshot", "retention", "flights", "--json").json["retention"] is None
 
 
 @pytest.mark.parametrize("words", [("--keep", "-1"), ("--keep", "x"), ("--older-than", "nan"), ("--older-than", "-1")])

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.control.retention import Retention
-from airflow_streamstate.controller.retention.deciding import RetentionPolicy
 from airflow_streamstate.errors import SnapshotNotFoundError, StreamNotFoundError, UnavailableError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.retention import RetentionPolicy
 from support.sim_stage import STREAM, Stage
 
 

@@ -54,6 +54,33 @@ def said(path: Path) -> list[str]:
         ),
         (f"{WHOLE}labels: {{te am: x}}\n", ":3: labels: this cannot be the name of a label (te am); use 1 to 63 "),
         (f"{WHOLE}owner: {'x' * 101}\n", ":3: owner: this owner or label cannot be recorded (owner xxx"),
+        (
+            f"{WHOLE}retention: {{keep: -1}}\n",
+            ":3: retention.keep: input should be greater than or equal to 0",
+        ),
+        (f"{WHOLE}retention: {{keep: few}}\n", ":3: retention.keep: input should be a valid integer"),
+        (f"{WHOLE}retention: {{keep: 1.5}}\n", ":3: retention.keep: input should be a valid integer"),
+        (
+            f"{WHOLE}retention: {{older_than_seconds: a week}}\n",
+            ":3: retention.older_than_seconds: input should be a valid number",
+        ),
+        (
+            f"{WHOLE}retention: {{older_than_seconds: 1e12}}\n",
+            ":3: retention.older_than_seconds: input should be less than or equal to 3153600000",
+        ),
+        (f"{WHOLE}retention: {{kep: 3}}\n", ":3: retention.kep: there is no such field; did you mean keep?"),
+        (
+            f"{WHOLE}retention: {{}}\n",
+            ":3: retention: the retention does not say which snapshots stay; give keep, older_than_seconds or both.",
+        ),
+        (
+            f"{WHOLE}mirrors: [/mnt/b]\nretention:\n  at_mirrors: true\n",
+            ":4: retention: the retention does not say which snapshots stay; give keep, older_than_seconds or both.",
+        ),
+        (
+            f"{WHOLE}retention: {{keep: 3, at_mirrors: true}}\n",
+            ":3: retention: at_mirrors is for a stream with mirrors; give mirrors, too",
+        ),
         (f"{WHOLE}state: {{partitions: 0}}\n", ":3: state.partitions: input should be greater than or equal to 1"),
         (f"{WHOLE}conf:\n\tspark.x: 1\n", ":4: a tab is here, and YAML takes blanks alone"),
         (f"{WHOLE}conf:\n  spark.x: 1\n  spark.x: 2\n", ":5: conf.spark.x: this field is given twice, first in line 4"),

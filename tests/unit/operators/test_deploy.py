@@ -13,6 +13,7 @@ from airflow_streamstate.operators.deploy import DeployStreamOperator
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.restarts import RestartPolicy
+from airflow_streamstate.protocol.retention import RetentionPolicy
 from support import scripted_driver
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
@@ -90,6 +91,26 @@ def test_alert_rules_owner_and_labels_are_the_streams(named: NamedHome, context:
     ):
         with pytest.raises(AirflowFailException, match=said):
             deploy(script, **wrong).execute(context())
+
+
+def test_the_retention_is_the_streams(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+    """As values or as rendered text; not given it stays, an empty mapping removes it."""
+    script = scripted_driver.script(tmp_path, "finishes")
+    found = []
+    for number, given in enumerate(('{"keep": "5", "at_mirrors": "false"}', "None", {"older_than_seconds": "60"}, {})):
+        operator = deploy(script, wait_until="finished", arguments=[str(number)], stream_retention=given)
+        operator.execute(context())
+        found.append(named.stream().control.need_register().value.retention)
+    assert found == [RetentionPolicy(5), RetentionPolicy(5), RetentionPolicy(None, 60.0), None]
+    for wrong, said in (
+        ({"kep": 5}, "Did you mean keep"),
+        ({"keep": "few"}, "stream_retention.keep"),
+        ({"keep": -1}, "out of its range"),
+        ({"at_mirrors": True}, "does not say which snapshots stay"),
+        ([5], "no mapping"),
+    ):
+        with pytest.raises(AirflowFailException, match=said):
+            deploy(script, stream_retention=wrong).execute(context())
 
 
 def test_a_retry_finds_the_deployment_that_it_began(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:

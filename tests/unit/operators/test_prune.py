@@ -9,6 +9,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.operators.prune import PruneSnapshotsOperator
+from airflow_streamstate.protocol.retention import RetentionPolicy
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 
@@ -39,6 +40,16 @@ def test_at_mirrors_too(named: NamedHome, context: MakeContext, tmp_path: Path) 
     assert [one["snapshot_id"] for one in here["kept"]] == ["d-0001-stopped-000001"]
     assert str(third) in there["problem"]
     assert operator().execute(context())["mirrors"] == []
+
+
+def test_without_numbers_the_recorded_retention_decides(named: NamedHome, context: MakeContext) -> None:
+    """With either of them it does not count."""
+    named.stream().deploy().runs().stopped()
+    named.hook().client.details.change_retention("flights", RetentionPolicy(3, 60.0))
+    recorded = {"keep": 3, "older_than_seconds": 60.0, "at_mirrors": False, "source": "recorded"}
+    assert operator(keep="None", at_mirrors="None").execute(context())["policy"] == recorded
+    given = operator(keep=0, older_than_seconds=0, report_only=True).execute(context())["policy"]
+    assert given == {"keep": 0, "older_than_seconds": 0.0, "at_mirrors": False, "source": "given"}
 
 
 @pytest.mark.parametrize("given", [{"keep": "few"}, {"keep": -1}, {"older_than_seconds": "old"}])

@@ -12,10 +12,10 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.restore_home import Restoring
-from airflow_streamstate.controller.retention.deciding import RetentionPolicy
 from airflow_streamstate.controller.retention.pruning import PrunedMirror
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.retention import RetentionPolicy
 from airflow_streamstate.snapshot.mirror import carry_records
 from airflow_streamstate.snapshot.places import key_of
 from airflow_streamstate.snapshot.verify import verify
@@ -261,3 +261,22 @@ def test_a_home_that_was_gone_on_from_elsewhere_removes_nothing(
         copy(stage, mirror)
     assert mirror.get(half) is not None
     assert whole_at(mirror, stage) == LIVES
+
+
+def test_a_recorded_retention_prunes_the_mirrors_where_it_says_so(stage: Stage, mirror: LocalStore) -> None:
+    """A caller may say otherwise."""
+    retention, details = stage.controller.retention, stage.controller.details
+    details.change_retention(STREAM, RetentionPolicy(2, at_mirrors=True))
+    (would,) = retention.prune(STREAM, is_dry=True).mirrors
+    assert (would.uri, sorted(would.removed), sorted(would.kept)) == (mirror.uri, LIVES[:3], LIVES[3:])
+    assert retention.prune(STREAM, is_dry=True, at_mirrors=False).mirrors == ()
+    assert retention.prune(STREAM, RetentionPolicy(2), is_dry=True).mirrors == ()
+
+
+def test_a_recorded_retention_is_for_mirrors_that_the_stream_has(stage: Stage) -> None:
+    """Where its deployment has none, that is a note and no failure."""
+    stage.deploy(retention={"keep": 2, "at_mirrors": True})
+    stage.stopped()
+    pruned = stage.controller.retention.prune(STREAM)
+    assert (pruned.mirrors, pruned.policy.at_mirrors) == ((), True)
+    assert "the policy is for its mirrors, too, and it has none" in pruned.notes

@@ -9,15 +9,20 @@ import pytest
 
 from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.controller.retention.deciding import (
-    KEPT_SNAPSHOTS,
     Fate,
-    RetentionPolicy,
     decide_fates,
     last_use,
 )
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.retention import LeaseRecord, Pin, RetentionRegister, SnapshotInProgress
+from airflow_streamstate.protocol.retention import (
+    KEPT_SNAPSHOTS,
+    LeaseRecord,
+    Pin,
+    RetentionPolicy,
+    RetentionRegister,
+    SnapshotInProgress,
+)
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 NOW = AT + timedelta(days=10)

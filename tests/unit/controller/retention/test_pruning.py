@@ -16,7 +16,6 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.controller.observe.views import CommandView
-from airflow_streamstate.controller.retention.deciding import RetentionPolicy
 from airflow_streamstate.controller.retention.leftovers import (
     KEPT_DEPLOYMENTS,
     UNUSED_SECONDS,
@@ -34,6 +33,7 @@ from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLa
 from airflow_streamstate.protocol.ids import deployment_id_for, reading_id_for
 from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.register import Intent
+from airflow_streamstate.protocol.retention import LastPrune, RetentionPolicy
 from airflow_streamstate.snapshot.deletion import PARTIAL_SECONDS, Removed, Remover
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
@@ -399,17 +399,57 @@ def test_a_pin_whose_snapshot_is_gone_can_be_taken_away(stage: Stage) -> None:
         retention.unpin(STREAM, "d-0001-live-000009")
 
 
+def test_without_a_policy_the_recorded_one_decides_and_a_given_one_wins(stage: Stage) -> None:
+    """A stream without one is pruned by the default. The prune says which it was; a dry one records nothing."""
+    retention, details = stage.controller.retention, stage.controller.details
+    grow(stage, 5)
+    mark(stage, "d-0005")
+    usual = retention.prune(STREAM)
+    assert (usual.policy_source, usual.policy, usual.removed) == ("default", RetentionPolicy(), {})
+    assert Retention(stage.control).read().last_prune is None
+    assert details.change_retention(STREAM, RetentionPolicy(1)) == details.retention(STREAM) == RetentionPolicy(1)
+    given = retention.prune(STREAM, RetentionPolicy(9), is_dry=True)
+    assert (given.policy_source, given.policy.keep, given.removed) == ("given", 9, {})
+    would = retention.prune(STREAM, is_dry=True)
+    assert (would.policy_source, would.policy, len(would.removed)) == ("recorded", RetentionPolicy(1), 2)
+    assert Retention(stage.control).read().last_prune is None
+    newest = Retention(stage.control).read().newest_snapshot_id
+    did = retention.prune(STREAM)
+    assert (did.policy_source, did.removed.keys()) == ("recorded", would.removed.keys())
+    assert Retention(stage.control).read().last_prune == LastPrune(stage.clock.now(), RetentionPolicy(1), newest)
+    assert details.change_retention(STREAM, None) is None
+    assert retention.prune(STREAM, is_dry=True).policy_source == "default"
+
+
+def test_a_deploy_records_the_retention_and_the_next_one_keeps_it(stage: Stage) -> None:
+    """Unless it says another one, or none."""
+    for number, (asked, found) in enumerate(
+        [
+            ({"keep": 3}, RetentionPolicy(3)),
+            (None, RetentionPolicy(3)),
+            ({"older_than_seconds": 60.0}, RetentionPolicy(None, 60.0)),
+            ({}, None),
+        ],
+        1,
+    ):
+        stage.deploy(f"print({number})\n", retention=asked)
+        assert stage.controller.status(STREAM).retention == found
+        stage.stopped(1, deployment_id_for(number))
+
+
 def test_a_prune_is_told_in_json() -> None:
     """Snapshots with their reasons and bytes, and all else that went."""
     leftover = Leftover("launch", "d-0001-a0001", "old")
     mirror = PrunedMirror("/mirror", {}, {}, {}, 3, "away")
     pruned = Pruned(
-        STREAM, True, {"s-1": ("old",), "s-0": ("older", "oldest")}, {"s-1": 17}, {"s-2": ("pinned",)}, (leftover,),
+        STREAM, True, RetentionPolicy(older_than_seconds=60.0), "recorded",
+        {"s-1": ("old",), "s-0": ("older", "oldest")}, {"s-1": 17}, {"s-2": ("pinned",)}, (leftover,),
         Removed(7, ["s-3"], ["a problem"]), 2, ("a note",), (mirror,),
     )  # fmt: skip
     assert pruned.to_json() == {
         "stream_id": STREAM,
         "dry_run": True,
+        "policy": {"keep": 0, "older_than_seconds": 60.0, "at_mirrors": False, "source": "recorded"},
         "removed": [
             {"snapshot_id": "s-1", "why": ["old"], "freed_bytes": 17},
             {"snapshot_id": "s-0", "why": ["older", "oldest"], "freed_bytes": 0},

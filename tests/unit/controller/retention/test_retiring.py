@@ -11,7 +11,6 @@ import pytest
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.decide import INTENT_SECONDS
 from airflow_streamstate.controller.home import Home, HomeConfig
-from airflow_streamstate.controller.retention.deciding import RetentionPolicy
 from airflow_streamstate.controller.retention.retiring import Retired, Retiring
 from airflow_streamstate.controller.retired import refuse_retired
 from airflow_streamstate.errors import (
@@ -26,6 +25,7 @@ from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.register import Intent, Retirement, StreamRegister
 from airflow_streamstate.protocol.rehearsals import Rehearsal
+from airflow_streamstate.protocol.retention import RetentionPolicy
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import HookedStore
