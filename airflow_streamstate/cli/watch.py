@@ -62,7 +62,7 @@ class Ending:
 
 
 @click.command(cls=Verb)
-@option("--once", is_flag=True, help="Look at every stream once, restart what is due, and end: for cron.")
+@option("--once", is_flag=True, help="Look at every stream once, restart and prune what is due, and end: for cron.")
 @option("--alerts", is_flag=True, help="Print a line for each alert, and for each that is resolved.")
 @option(
     "--webhook",
@@ -88,7 +88,7 @@ class Ending:
 )
 @pass_session
 def watch(session: ShellSession, /, once: bool, **asked: Any) -> int:
-    """Watch every stream of the home, and restart those that fail as their policies say.
+    """Watch every stream of the home, restart those that fail, and prune them, as their policies say.
 
     Prints one line for each stream, and one for each change; with --json each line is one JSON object. Any number of
     these processes may watch one home. It restarts drivers of this machine, and those elsewhere whose cluster it
@@ -111,6 +111,7 @@ def watch(session: ShellSession, /, once: bool, **asked: Any) -> int:
             watcher.run(lambda: ending.is_asked)
             return status_of_findings(is_well=True)
         watcher.tick(lambda: ending.is_asked)
+        watcher.prune_once(lambda: ending.is_asked)
         has_alert = looks()
     return status_of_findings(is_well=_NOT_WELL.isdisjoint(watcher.sights.values()) and not has_alert)
 

@@ -204,7 +204,7 @@ class Controller:
 
     def watcher(self, say: Callable[[Line], None], *, host: str | None = None, trusts_clocks: bool = False) -> Watcher:
         """A watcher of the streams of this home; arguments as ``Watcher``."""
-        return Watcher(self._context, self.supervision, say, host=host, trusts_clocks=trusts_clocks)
+        return Watcher(self._context, self.supervision, self.retention, say, host=host, trusts_clocks=trusts_clocks)
 
     # commands
 

@@ -331,6 +331,16 @@ class Retaining:
             raise no_mirrors(stream_id)
         return self._prune(control, register, spec, policy, source, is_dry=is_dry)
 
+    def prune_as_recorded(self, stream_id: str) -> Pruned | None:
+        """As ``prune``, by the recorded policy alone; None where none is recorded, or the stream is retired."""
+        control = self._home.need_stream(stream_id)
+        register = control.need_register().value
+        if register.retention is None or register.retirement is not None or register.deployment_id is None:
+            return None
+        spec = control.spec(register.deployment_id)
+        self._home.check_place(spec)
+        return self._prune(control, register, spec, register.retention, "recorded", is_dry=False)
+
     def _prune(
         self,
         control: StreamControl,
@@ -393,7 +403,7 @@ class Retaining:
             mirrors = tuple(copies.prune(uri, view) for uri in spec.mirrors)
         if policy.at_mirrors and not spec.mirrors:
             notes = (*notes, "the policy is for its mirrors, too, and it has none")
-        if policy == register.retention and not is_dry:
+        if policy == register.retention and not is_dry and not needs.is_moving:
             self._record_prune(retention, policy, kept_register.newest_snapshot_id)
         return Pruned(
             stream_id,

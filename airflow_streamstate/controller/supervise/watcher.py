@@ -7,6 +7,7 @@ that has ended, by more.
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.home import is_stream_id
+from airflow_streamstate.controller.retention.automatic import AutomaticPruning
+from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.controller.supervise.reconcile import Leave, Sight, one_line
 from airflow_streamstate.controller.supervise.supervision import Supervision
 from airflow_streamstate.errors import StreamStateError
@@ -33,6 +36,7 @@ RUNNING_SECONDS = 300.0
 WHOLE_SECONDS = 900.0
 """How often such a stream is looked at as a whole: whether a query of it has failed, for one."""
 SOON_SECONDS = 2.0
+PRUNER_SECONDS_AT_THE_END = 10.0
 PROCESSES_PER_SECOND = 250
 """For so many streams the launcher is asked in a second; where there are more, each is asked less often."""
 _SOON: frozenset[Sight] = frozenset({"launching", "restarting", "recorded"})
@@ -77,12 +81,14 @@ class Watcher:
         say: gets each line.
         only: watch this stream alone; "" for all.
         trusts_clocks: a backoff is over by this machine's clock: for single passes, which remember nothing.
+        retaining: prunes the streams whose retention is recorded.
     """
 
     def __init__(
         self,
         context: ControllerContext,
         supervision: Supervision,
+        retaining: Retaining,
         say: Callable[[Line], None],
         *,
         host: str | None = None,
@@ -98,20 +104,42 @@ class Watcher:
         self._streams: dict[str, _Watched] = {}
         self._listed_at: float | None = None
         self._is_away = False
+        self._pruning = AutomaticPruning(context, retaining, self._tell_of_prune)
+        self._pruner: threading.Thread | None = None
 
     def run(self, is_over: Callable[[], bool], tick_seconds: float = TICK_SECONDS) -> None:
-        """Watch until ``is_over``, which is asked between two acts."""
-        errors = 0
-        while not is_over():
-            try:
-                self.tick(is_over)
-            except StreamStateError as error:
-                errors += 1
-                self._away(error)
-                self._sleep(_pause_after(errors), is_over)
-                continue
-            errors = 0
-            self._sleep(tick_seconds, is_over)
+        """Watch until ``is_over``, which is asked between two acts; streams are pruned in a thread of their own."""
+        errors, has_ended = 0, threading.Event()
+        try:
+            while not is_over():
+                try:
+                    self.tick(is_over)
+                except StreamStateError as error:
+                    errors += 1
+                    self._away(error)
+                    self._sleep(_pause_after(errors), is_over)
+                    continue
+                errors = 0
+                self._prune_on(lambda: is_over() or has_ended.is_set())
+                self._sleep(tick_seconds, is_over)
+        finally:
+            has_ended.set()
+            if self._pruner is not None:
+                self._pruner.join(PRUNER_SECONDS_AT_THE_END)  # cut short, the next prune goes on
+
+    def prune_once(self, is_over: Callable[[], bool] = lambda: False) -> None:
+        """After a ``tick``: prune streams whose retention is recorded, where that is due."""
+        self._pruning.once(is_over)
+
+    def _prune_on(self, is_over: Callable[[], bool]) -> None:
+        if self._pruner is None and self._pruning.has_streams:
+            self._pruner = threading.Thread(
+                target=self._pruning.run, args=(is_over,), name="streamstate-pruning", daemon=True
+            )
+            self._pruner.start()
+
+    def _tell_of_prune(self, stream_id: str, sight: str, text: str) -> None:
+        self._say(Line(self._clock.now(), stream_id, sight, text))
 
     def tick(self, is_over: Callable[[], bool] = lambda: False) -> None:
         """Look at every stream that is due.
@@ -145,6 +173,7 @@ class Watcher:
             self._home.presence.need()
         for name in sorted(set(self._streams) - set(names)):
             del self._streams[name]
+            self._pruning.forget(name)
         for name in names:
             if name not in self._streams:
                 self._streams[name] = _Watched(self._home.control(name))
@@ -190,6 +219,7 @@ class Watcher:
         stored = watched.control.register_or_lost()
         if stored is None or stored.value.deployment_id is None:
             return None
+        self._pruning.notice(watched.control.stream_id, stored.value)
         is_same = stored.version == watched.version
         if not is_same:
             watched.version, watched.version_since, watched.handle = stored.version, now, None

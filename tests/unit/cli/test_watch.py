@@ -58,6 +58,38 @@ def settled_pass(*words: str) -> Answer:
     return found[-1]
 
 
+def kept(desk: Desk) -> list[str]:
+    return [one["snapshot_id"] for one in shell("snapshot", "list", "flights", "--json").json["snapshots"]]
+
+
+def test_a_pass_prunes_what_has_a_recorded_retention(desk: Desk) -> None:
+    """Once: what another pass, or a person, has pruned by it just now is left for an hour."""
+    running = desk.stream().deploy().runs()
+    taken = [running.snapshot("live", number) for number in range(1, 4)]
+    assert "pruned" not in shell("watch", "--once").out
+    assert kept(desk) == taken
+    assert shell("snapshot", "retention", "flights", "--keep", 1).status == 0
+    answer = shell("watch", "--once")
+    assert ("flights", "pruned") in lines_of(answer.out)
+    assert kept(desk) == taken[2:]
+    running.snapshot("live", 4)
+    assert "pruned" not in shell("watch", "--once").out
+    assert len(kept(desk)) == 2
+    assert shell("snapshot", "prune", "flights").status == 0
+    assert len(kept(desk)) == 1
+
+
+def test_a_process_prunes_what_has_a_recorded_retention(desk: Desk) -> None:
+    """Beside its other work, and it ends with it."""
+    running = desk.stream().deploy().runs()
+    taken = [running.snapshot("live", number) for number in range(1, 4)]
+    assert shell("snapshot", "retention", "flights", "--keep", 1).status == 0
+    with watching(desk.base / "watch.out") as watch:
+        watch.wait_for("pruned")
+        assert watch.end(signal.SIGTERM) == 0
+    assert kept(desk) == taken[2:]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_process_restarts_drivers_that_outlive_it(desk: Desk, number: signal.Signals) -> None:
     """It ends with status 0 when it is asked to; the driver that it started runs on, and obeys."""

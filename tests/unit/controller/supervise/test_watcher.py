@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.supervise.watcher import LIST_SECONDS, RUNNING_SECONDS, Line
 from airflow_streamstate.errors import HomeNotFoundError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.retention import RetentionPolicy
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import HookedStore
 from support.faulty_store import FaultPlan, FaultyStore
@@ -171,3 +174,58 @@ def test_an_end_that_is_asked_for_comes_between_two_streams(stage: Stage) -> Non
 
     supervised.watcher.run(is_over)
     assert len(supervised.lines) == 1
+
+
+def test_a_watcher_prunes_what_has_a_recorded_retention_and_nothing_else(stage: Stage) -> None:
+    """A restart waits for no prune: the ticks read nothing more than without one."""
+    supervised = Supervised(stage)
+    for number in range(1, 4):
+        stage.keep("live", attempt=number)
+    plan = FaultPlan()
+    home = Home.of(FaultyStore(stage.store, plan), stage.store, stage.folder, stage.clock)
+    watcher = Controller(home, stage.launcher, stage.clock, "watcher").watcher(supervised.lines.append)
+    supervised.watch(5.0, watcher)
+    watcher.prune_once()
+    assert len(stage.control.snapshot_ids()) == 3
+    stage.controller.details.change_retention(STREAM, RetentionPolicy(1))
+    plan.calls.clear()
+    supervised.watch(RUNNING_SECONDS, watcher)
+    assert layout.retention_key(STREAM) not in {call.key for call in plan.calls}
+    watcher.prune_once()
+    assert [one for one in stage.control.snapshot_ids() if stage.control.manifest(one)] == ["d-0001-live-000003"]
+    assert supervised.said == ["up", "pruned"]
+
+
+def test_a_watch_prunes_in_a_thread_of_its_own_until_it_is_over(stage: Stage) -> None:
+    """The watch of the others goes on beside it."""
+    supervised = Supervised(stage, {"retention": {"keep": 1}})
+    for number in range(1, 4):
+        stage.keep("live", attempt=number)
+    is_pruned, names = threading.Event(), set()
+    asked = itertools.count()
+
+    def say(line: Line) -> None:
+        supervised.lines.append(line)
+        if line.sight == "pruned":
+            names.add(threading.current_thread().name)
+            is_pruned.set()
+
+    watcher = supervised.stage.another_controller("watcher").watcher(say)
+    watcher.run(lambda: is_pruned.wait(0.01) or next(asked) > 3_000)
+    assert supervised.said == ["up", "pruned"]
+    assert names == {"streamstate-pruning"}
+    assert "streamstate-pruning" not in {one.name for one in threading.enumerate()}
+
+
+def test_a_watch_of_streams_without_a_retention_has_no_such_thread(supervised: Supervised) -> None:
+    """It works as it did before there was one."""
+    names: list[str] = []
+
+    def is_over() -> bool:
+        names.extend(one.name for one in threading.enumerate())
+        return supervised.stage.clock.monotonic_seconds() > until
+
+    until = supervised.stage.clock.monotonic_seconds() + 60
+    supervised.watcher.run(is_over)
+    assert supervised.said == ["up"]
+    assert "streamstate-pruning" not in names
