@@ -1,7 +1,8 @@
 """### Every week a snapshot that is known to be good, at two places, and its state as tables
 
 The snapshot is read byte for byte, loaded by Spark, copied to another place, and exported as tables. Then snapshots
-that are no longer needed are removed. No task touches the stream, and each can be retried.
+that are no longer needed are removed, by the retention of the stream. No task touches the stream, and each can be
+retried.
 """
 
 import os
@@ -50,7 +51,7 @@ def kept_snapshots():
         deadline_seconds=3600,
     )
 
-    pruned = PruneSnapshotsOperator(task_id="pruned", stream_id="flights", keep=10)
+    pruned = PruneSnapshotsOperator(task_id="pruned", stream_id="flights")
 
     taken >> verified >> [mirrored, exported] >> pruned
 

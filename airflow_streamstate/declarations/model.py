@@ -167,7 +167,7 @@ class RetentionPart(_Part):
 
     keep: int | None = Field(default=None, ge=0, description="so many of the newest snapshots stay at any age")
     older_than_seconds: float | None = Field(
-        default=None, ge=0, le=MAX_AGE_SECONDS, description="what was taken, or read, in the last seconds stays"
+        default=None, ge=0, le=MAX_AGE_SECONDS, description="what was taken or read within so many seconds stays"
     )
     at_mirrors: bool = Field(
         default=False, description="copies at its mirrors that newer snapshots have replaced go, too"

@@ -23,6 +23,7 @@ class Years(Ascent):
     """One life with many upgrades.
 
     Attributes:
+        policy: recorded before the first prune; each prune goes by what is recorded.
         rooms: after each prune, how many objects lie in which room of the home, but for files of state: a simulated
             query never writes its state anew, so these are as many as its batches.
     """
@@ -34,7 +35,9 @@ class Years(Ascent):
     def grow(self, controller: Controller, request_id: str) -> None:
         super().grow(controller, request_id)
         controller.clock.sleep(BETWEEN_SECONDS)
-        self.pruned.append(controller.retention.prune(STREAM, self.policy))
+        if not self.pruned:
+            controller.details.change_retention(STREAM, self.policy)
+        self.pruned.append(controller.retention.prune(STREAM))
         keys = [info.key for info in self.world.store.list_objects(f"{STREAM}/") if "/state/" not in info.key]
         self.rooms.append(Counter(key.split("/")[1] for key in keys))
 

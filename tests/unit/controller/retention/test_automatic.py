@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +27,8 @@ from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.register import Intent, StreamRegister
 from airflow_streamstate.protocol.retention import LastPrune, RetentionPolicy, RetentionRegister
-from support.faulty_store import FaultPlan, FaultyStore
+from airflow_streamstate.snapshot.verify import verify
+from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
 
 KEEP_TWO = {"keep": 2}
@@ -212,6 +215,34 @@ def test_a_home_that_is_away_is_not_told_of_for_each_stream(pruned: Pruned) -> N
     pruned.stage.clock.advance(AWAY_SECONDS)
     pruned.look()
     assert len(pruned.snapshots) == 2
+
+
+def test_what_a_watcher_leaves_that_dies_is_finished_by_the_next_one(tmp_path: Path) -> None:
+    """At any write: no manifest names what is gone, and nothing that stays is touched. (Laws 1, 2 and 3)"""
+
+    def begun(number: int) -> Pruned:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found = Pruned(Stage(folder), retention=KEEP_TWO)
+        found.take(4)
+        return found
+
+    counted = begun(0)
+    counted.look()
+    writes = sum(call.writes for call in counted.plan.calls)
+    assert writes > 2
+    for number, fault in itertools.product(range(1, writes + 1), (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)):
+        dying = begun(len(list(tmp_path.iterdir())))
+        dying.plan.at_write = {number: fault}
+        with pytest.raises(SimulatedCrash):
+            dying.look()
+        stage = dying.stage
+        assert all(verify(stage.control, stage.store, one) == [] for one in dying.snapshots)
+        dying.plan = FaultPlan()
+        stage.clock.advance(LOOK_SECONDS)
+        dying.look(dying.another())
+        assert dying.snapshots == counted.snapshots
+        assert all(verify(stage.control, stage.store, one) == [] for one in dying.snapshots)
 
 
 def test_streams_come_one_after_the_other(pruned: Pruned) -> None:
