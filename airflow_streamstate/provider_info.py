@@ -81,7 +81,7 @@ _OPTIONS = {
         "default": "32",
     },
     "restart_in_triggerer": {
-        "description": "Whether triggerers restart what fails and prune, by each stream's policies, while anything waits there.",
+        "description": "Whether triggerers restart and prune, by each stream's policies, while anything waits there.",
         "version_added": "0.1.0",
         "type": "boolean",
         "example": "True",
