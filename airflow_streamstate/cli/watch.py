@@ -109,6 +109,7 @@ def watch(session: ShellSession, /, once: bool, **asked: Any) -> int:
     with Ending().on_signals() as ending, _alerting(session, say, once=once, **asked) as looks:
         if not once:
             watcher.run(lambda: ending.is_asked)
+            watcher.finish_prune()
             return status_of_findings(is_well=True)
         watcher.tick(lambda: ending.is_asked)
         watcher.prune_once(lambda: ending.is_asked)

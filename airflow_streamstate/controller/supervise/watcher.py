@@ -120,19 +120,23 @@ class Watcher:
                     self._sleep(_pause_after(errors), is_over)
                     continue
                 errors = 0
-                self._prune_on(lambda: is_over() or has_ended.is_set())
+                self._prune_on(has_ended.is_set)  # not by ``is_over``, which a triggerer may take back
                 self._sleep(tick_seconds, is_over)
         finally:
             has_ended.set()
-            if self._pruner is not None:
-                self._pruner.join(PRUNER_SECONDS_AT_THE_END)  # cut short, the next prune goes on
+
+    def finish_prune(self, at_most_seconds: float = PRUNER_SECONDS_AT_THE_END) -> None:
+        """After ``run``: wait for the prune that has begun; what is cut short then, the next prune finishes."""
+        if self._pruner is not None:
+            self._pruner.join(at_most_seconds)
 
     def prune_once(self, is_over: Callable[[], bool] = lambda: False) -> None:
         """After a ``tick``: prune streams whose retention is recorded, where that is due."""
         self._pruning.once(is_over)
 
     def _prune_on(self, is_over: Callable[[], bool]) -> None:
-        if self._pruner is None and self._pruning.has_streams:
+        is_on = self._pruner is not None and self._pruner.is_alive()
+        if not is_on and self._pruning.has_streams:
             self._pruner = threading.Thread(
                 target=self._pruning.run, args=(is_over,), name="streamstate-pruning", daemon=True
             )

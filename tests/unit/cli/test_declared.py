@@ -346,10 +346,14 @@ def test_a_retention_restarts_nothing(desk: Desk) -> None:
     exported = yaml.safe_load((desk.base / "exported" / "flights.yaml").read_text())
     assert exported["retention"] == {"keep": 0, "older_than_seconds": 3600.0}
     assert diffed(desk.base / "exported")[STREAM]["kind"] == "unchanged"
+    assert shell("snapshot", "retention", STREAM, "--keep", 1, "--at-mirrors").status == 0
+    notes = shell("export", STREAM, desk.base / "again", "--json").json["notes"]
+    assert notes == ["retention.at_mirrors is left out, since the stream has no mirrors"]
+    assert yaml.safe_load((desk.base / "again" / "flights.yaml").read_text())["retention"] == {"keep": 1}
     declare(desk, STREAM, "proves")
     difference = diffed(folder)[STREAM]
     assert {one["name"] for one in difference["fields"]} == {
-        "retention.keep", "retention.older_than_seconds", "retention.at_mirrors",
+        "retention.keep", "retention.at_mirrors",
     }  # fmt: skip
     assert applied(folder)[1][STREAM]["deployment_id"] == "d-0001"
     assert shell("snapshot", "retention", STREAM, "--json").json["retention"] is None

@@ -212,6 +212,7 @@ def test_a_watch_prunes_in_a_thread_of_its_own_until_it_is_over(stage: Stage) ->
 
     watcher = supervised.stage.another_controller("watcher").watcher(say)
     watcher.run(lambda: is_pruned.wait(0.01) or next(asked) > 3_000)
+    watcher.finish_prune()
     assert supervised.said == ["up", "pruned"]
     assert names == {"streamstate-pruning"}
     assert "streamstate-pruning" not in {one.name for one in threading.enumerate()}
