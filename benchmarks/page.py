@@ -1,5 +1,5 @@
 """The page of 1,000 streams beside that of ten, in Chromium: first paint, also of a server that has read none of them
-yet, and how long a filter takes.
+yet, and how long a filter takes, by a key and by a label.
 
 The page's app is served on loopback behind Airflow's simple auth manager, over a home on disk. Needs Chromium and
 Playwright, so it runs by name alone.
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.store.local import LocalStore
 from benchmarks.recorded import record, stream_name
 from benchmarks.results import Goal, Result, Side
@@ -41,6 +42,18 @@ _FILTERED = """(words) => new Promise((done) => {
 })"""
 
 
+_CHOSEN = """(number) => new Promise((done) => {
+    document.querySelector('[aria-controls="choice-label"]').click();
+    const boxes = [...document.querySelectorAll('#choice-label input[type="checkbox"]')];
+    const began = performance.now();
+    const box = boxes[number % boxes.length];
+    box.click();
+    document.querySelector('tbody').getBoundingClientRect();
+    requestAnimationFrame(() => { done(performance.now() - began); box.click(); });
+})"""
+TEAMS, TIERS, REGIONS = 40, 3, 5
+
+
 def run(session: Session) -> list[Result]:
     """Both homes, each by its own server and window."""
     rounds = QUICK_ROUNDS if session.quick else ROUNDS
@@ -52,6 +65,7 @@ def run(session: Session) -> list[Result]:
         ),
         _result("first paint", many["paint"], few["paint"], PAINT_SECONDS, f"first look {many['look'][0]:.2f} s"),
         _result("filter", many["filter"], few["filter"], FILTER_SECONDS, "from the key to the frame"),
+        _result("filter by a label", many["choice"], few["choice"], FILTER_SECONDS, "of three that each stream has"),
     ]
 
 
@@ -82,7 +96,7 @@ def _measured(folder: Path, streams: int, rounds: int) -> dict[str, list[float]]
         home = folder / "home"
         home.mkdir(parents=True)
         for number in range(streams):
-            record(LocalStore(home), home, stream_name(number), driver.pid)
+            record(LocalStore(home), home, stream_name(number), driver.pid, _ownership(number))
         with pytest.MonkeyPatch.context() as patch, named_home(folder, patch), _served(patch) as (url, token):
             return _in_browser(url, token, rounds)
     finally:
@@ -90,10 +104,16 @@ def _measured(folder: Path, streams: int, rounds: int) -> dict[str, list[float]]
         driver.wait()
 
 
+def _ownership(number: int) -> Ownership:
+    team = f"team-{number % TEAMS:02d}"
+    labels = {"team": team, "tier": f"{number % TIERS + 1}", "region": f"region-{number % REGIONS}"}
+    return Ownership(team, labels)
+
+
 def _in_browser(url: str, token: str, rounds: int) -> dict[str, list[float]]:
     from support.browser import chromium, opened
 
-    found: dict[str, list[float]] = {"look": [], "new": [], "paint": [], "filter": []}
+    found: dict[str, list[float]] = {"look": [], "new": [], "paint": [], "filter": [], "choice": []}
     with chromium() as browser, opened(browser, url, token) as page:
         page.goto(f"{url}static/page.css")  # the browser itself is warm
         began = SYSTEM_CLOCK.monotonic_seconds()
@@ -106,6 +126,7 @@ def _in_browser(url: str, token: str, rounds: int) -> dict[str, list[float]]:
             page.goto(url, wait_until="commit")
             found["paint"].append(page.evaluate(_PAINTED) / 1_000)
             found["filter"].append(page.evaluate(_FILTERED, f"{number % 10}") / 1_000)
+            found["choice"].append(page.evaluate(_CHOSEN, number) / 1_000)
     return found
 
 

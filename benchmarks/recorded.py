@@ -13,6 +13,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Claimed, Started
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.protocol.ids import deployment_id_for, launch_key_for
+from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.records import Artifact, Claim, DeploymentSpec, LaunchRecord, StartPlan
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.restarts import RestartPolicy
@@ -21,6 +22,7 @@ from airflow_streamstate.store.base import Store
 from benchmarks.results import BenchmarkError
 
 DEPLOYMENT_ID = deployment_id_for(1)
+UNOWNED = Ownership()
 _KEY = launch_key_for(DEPLOYMENT_ID, 1)
 
 
@@ -29,7 +31,7 @@ def stream_name(number: int) -> str:
     return f"stream-{number:04d}"
 
 
-def record(store: Store, launches: Path, stream_id: str, pid: int) -> None:
+def record(store: Store, launches: Path, stream_id: str, pid: int, ownership: Ownership = UNOWNED) -> None:
     """Record the stream.
 
     Args:
@@ -54,6 +56,7 @@ def record(store: Store, launches: Path, stream_id: str, pid: int) -> None:
             now,
             "a benchmark",
             restart_policy=RestartPolicy("restart"),
+            ownership=ownership,
         )
     )
     control.create_spec(

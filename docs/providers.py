@@ -287,7 +287,7 @@ ROWS = (
         ("airflow/test_provider.py::test_the_command_of_airflow_has_the_credentials_of_the_connection",)),
     Row("plugins: pages or links in Airflow's interface", lambda one: _count(len(one.extending("AirflowPlugin"))),
         ("unit/page/test_plugin.py::test_each_view_and_app_is_one_that_airflow_shows",
-         "airflow/test_page.py::test_the_page_is_in_airflows_menu_and_frame")),
+         "airflow/test_page.py::test_the_page_is_a_view_of_airflows")),
     Row("operators and sensors that tell OpenLineage",
         lambda one: _of(one.with_member(one.operators, "get_openlineage_facets_on_.*"), one.operators),
         ("airflow/test_openlineage.py::test_airflows_provider_takes_what_an_operator_tells",

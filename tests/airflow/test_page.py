@@ -20,11 +20,14 @@ from support.page_story import PageStory, all_beat, beats, deployed, lived, page
 pytestmark = [pytest.mark.named, pytest.mark.components, pytest.mark.timeout(1800)]
 ASSETS = Path(__file__).resolve().parents[2] / "docs" / "assets"
 MOST_BYTES = 150_000
-UNNAMED = """() => [...document.querySelectorAll(
-    'button, a, input, select, [role=img], [role=region], [tabindex="0"]')]
+UNNAMED = """(page) => [...page.querySelectorAll('button, a, input, select, [role=img], [role=region], [tabindex="0"]')]
     .filter((one) => one.checkVisibility() && !(one.getAttribute('aria-label') || one.labels?.length
         || one.getAttribute('aria-labelledby') || one.textContent.trim()))
     .map((one) => one.outerHTML.slice(0, 200))"""
+SWITCHED_TO_LIGHT = """() => {  // as Airflow hears of it from another window
+    localStorage.setItem("theme", "light");
+    window.dispatchEvent(new StorageEvent("storage", { key: "theme", newValue: "light" }));
+}"""
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 
 
@@ -79,55 +82,105 @@ def runs_of(story: PageStory, dag_id: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_page_is_in_airflows_menu_and_frame(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
-    """A viewer finds it under Browse, sees every stream, and comes from there to the page of one."""
+def chosen_streams(page: Any) -> list[str]:
+    names: list[str] = page.locator("tbody tr a").all_inner_texts()
+    return names
+
+
+def test_the_page_is_a_view_of_airflows(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
+    """A viewer finds it under Browse, sees every stream, comes from there to the page of one, and back; in no frame."""
     with opened(browser, story.site.url, tokens["viewer"]) as page:
         page.goto(story.site.url)
+        page.evaluate("window.wasNotLoadedAgain = true")
         page.get_by_text("Browse", exact=True).first.click()
         page.get_by_role("menuitem", name="Streams", exact=True).click()
-        frame = page.frame_locator("iframe")
-        frame.get_by_role("link", name="weather").wait_for()
-        frame.get_by_text("10 of 10").wait_for()  # each of them is read
-        assert frame.locator("tbody tr").count() == 10
+        page.get_by_role("link", name="weather").wait_for()
+        page.get_by_text("10 of 10").wait_for()  # each of them is read
+        assert page.locator("tbody tr").count() == 10
+        assert page.locator("iframe").count() == 0
         shot(page, "streams")
-        frame.get_by_role("link", name="flights").click()
-        frame.get_by_role("heading", name="flights").wait_for()
-        page.wait_for_url("**/plugin/streamstate/streamstate/streams/streamstate_default/flights*")
+        page.get_by_role("link", name="flights").click()
+        page.get_by_role("heading", name="flights").wait_for()
+        page.wait_for_url("**/plugin/streamstate/streamstate/streams/streamstate_default/flights#overview")
+        assert page.title() == "flights · Streams"
+        page.get_by_role("tab", name="Events", exact=True).click()
         address = page.url
+        page.go_back()
+        page.get_by_text("10 of 10").wait_for()
+        page.go_forward()
+        page.get_by_role("heading", name="flights").wait_for()
+        page.get_by_role("link", name="Streams", exact=True).click()
+        page.get_by_text("10 of 10").wait_for()
+        page.get_by_role("link", name="Dags").first.click()
+        page.get_by_role("link", name="streamstate_stop").first.wait_for()
+        assert page.evaluate("window.wasNotLoadedAgain")
     with opened(browser, story.site.url, tokens["viewer"]) as page:  # the address leads there again
         page.goto(address)
-        page.frame_locator("iframe").get_by_role("heading", name="flights").wait_for()
+        page.get_by_role("heading", name="flights").wait_for()
+        assert page.get_by_role("tab", selected=True).inner_text() == "Events"
+
+
+def test_neither_the_styles_nor_the_keys_of_airflow_and_the_page_meet(
+    story: PageStory, browser: Any, tokens: dict[str, str]
+) -> None:
+    """Airflow's own buttons look as before; what is typed into a field of the page is no command to Airflow."""
+    look = "(one) => JSON.stringify([getComputedStyle(one).border, getComputedStyle(one).font])"
+    with opened(browser, story.site.url, tokens["editor"]) as page:
+        page.goto(story.site.url)
+        before = page.get_by_role("button", name="User").evaluate(look)
+        page.goto(story.shown_stream("flights"))
+        page.locator('button[data-act="drain"][aria-disabled="false"]').click()
+        assert page.get_by_role("button", name="User", include_hidden=True).evaluate(look) == before
+        pressed = page.evaluate_handle(
+            "() => { const keys = []; document.addEventListener('keydown', ({ key }) => keys.push(key)); return keys; }"
+        )
+        page.get_by_label("Why").press_sequentially("g? ok")
+        assert page.get_by_label("Why").input_value() == "g? ok"
+        assert pressed.json_value() == []
+        page.keyboard.press("Escape")
+        page.get_by_role("dialog").wait_for(state="detached")
+
+
+def test_in_a_frame_it_is_the_same_page(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
+    """As a version of Airflow shows it whose views are frames: a link to a run leads the window around it."""
+    frame = '<iframe sandbox="allow-scripts allow-same-origin allow-forms" src="/streamstate/" width=900 height=600>'
+    with opened(browser, story.site.url, tokens["viewer"]) as page:
+        page.route(f"{story.site.url}/around", lambda route: route.fulfill(content_type="text/html", body=frame))
+        page.goto(f"{story.site.url}/around")
+        inside = page.frame_locator("iframe")
+        inside.get_by_role("link", name="flights").click()
+        inside.get_by_role("heading", name="flights").wait_for()
+        assert page.url.endswith("/around")
+        inside.locator(".view").evaluate(
+            "(view) => { const link = document.createElement('a'); link.href = '/dags/x'; link.textContent = 'its run';"
+            "view.append(link); }"
+        )
+        inside.get_by_role("link", name="its run").click()
+        assert page.url == f"{story.site.url}/dags/x"
 
 
 def test_the_table_is_filtered_sorted_and_refreshed(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
-    """By text, state, version, label and owner; from the keyboard; without a new element at a refresh."""
+    """By text, state and version; from the keyboard; without a new element at a refresh."""
     with opened(browser, story.site.url, tokens["viewer"]) as page:
         page.goto(story.streams)
         page.get_by_role("link", name="flights").wait_for()
         page.keyboard.press("/")
         page.keyboard.type("clicks")
-        assert page.locator("tbody tr a").all_inner_texts() == ["clicks-eu", "clicks-us"]
+        assert chosen_streams(page) == ["clicks-eu", "clicks-us"]
         page.keyboard.press("Control+a")
         page.keyboard.type("boom that no stream has")
         page.get_by_role("button", name="Show all").click()
         page.get_by_role("button", name="failed 1").click()
-        assert page.locator("tbody tr a").all_inner_texts() == ["sessions"]
+        assert chosen_streams(page) == ["sessions"]
         page.get_by_role("button", name="failed 1").click()
-        page.get_by_label("Filter by version").select_option("v2")
-        assert page.locator("tbody tr a").all_inner_texts() == ["flights"]
-        page.get_by_label("Filter by version").select_option("")
-        page.get_by_label("Filter by label").select_option("tier=1")
-        assert page.locator("tbody tr a").all_inner_texts() == ["flights", "ledger"]
-        page.get_by_label("Filter by owner").select_option("payments")
-        assert page.locator("tbody tr a").all_inner_texts() == ["ledger"]
-        page.get_by_label("Filter by owner").select_option("operations")
-        page.get_by_role("button", name="failed 1").click()
-        page.get_by_role("button", name="Show all").click()  # of every filter
-        assert page.locator("tbody tr").count() == 10
-        assert [page.get_by_label(f"Filter by {name}").input_value() for name in ("label", "owner")] == ["", ""]
+        page.get_by_role("button", name="Filter by version").click()
+        page.get_by_role("checkbox", name="v2").check()
+        assert chosen_streams(page) == ["flights"]
+        page.get_by_role("checkbox", name="v2").uncheck()
+        page.keyboard.press("Escape")
         page.get_by_role("button", name="Lag").click()
         page.get_by_role("button", name="Lag").click()
-        assert page.locator("tbody tr a").all_inner_texts()[0] == "flights"
+        assert chosen_streams(page)[0] == "flights"
         assert page.locator('[aria-sort="descending"]').inner_text() == "Lag"
         page.locator("tbody tr a").first.focus()
         page.keyboard.press("ArrowDown")
@@ -137,6 +190,59 @@ def test_the_table_is_filtered_sorted_and_refreshed(story: PageStory, browser: A
         page.get_by_text("5,400 rows").wait_for(state="detached")
         assert page.evaluate("[...document.querySelectorAll('tbody tr')].some((row) => row.kept)")
         beats(story.home, "flights")
+
+
+def test_the_table_is_filtered_by_several_labels_and_owners(
+    story: PageStory, browser: Any, tokens: dict[str, str]
+) -> None:
+    """One value of each label's name, and one of the owners; by the keyboard alone; all of it is in the address."""
+    with opened(browser, story.site.url, tokens["viewer"]) as page:
+        page.goto(story.shown)
+        page.get_by_text("10 of 10").wait_for()
+        button = page.get_by_role("button", name="Filter by label")
+        button.focus()
+        page.keyboard.press("Enter")
+        assert button.get_attribute("aria-expanded") == "true"
+        page.keyboard.press("Space")  # the first box has the focus
+        assert chosen_streams(page) == ["clicks-eu"]
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Space")
+        assert chosen_streams(page) == ["clicks-eu", "clicks-us"]  # of one name each value is enough
+        page.get_by_role("checkbox", name="region=us").uncheck()
+        page.get_by_role("checkbox", name="team=web").check()
+        assert chosen_streams(page) == ["clicks-eu"]  # of each name one
+        page.get_by_role("checkbox", name="team=payments").check()
+        page.get_by_role("checkbox", name="region=eu").uncheck()
+        assert chosen_streams(page) == ["clicks-eu", "clicks-us", "ledger"]
+        page.keyboard.press("Escape")
+        assert page.get_by_role("checkbox").count() == 0
+        assert page.evaluate("(name) => document.activeElement.shadowRoot.activeElement.ariaLabel") == (
+            "Filter by label: team=web, team=payments"
+        )
+        page.get_by_role("button", name="Filter by owner").click()
+        page.get_by_role("checkbox", name="payments").check()
+        page.get_by_role("checkbox", name="operations").check()
+        assert chosen_streams(page) == ["ledger"]
+        page.get_by_role("searchbox", name="Filter by text").click()  # the list closes where the focus leaves it
+        assert page.get_by_role("checkbox").count() == 0
+        page.get_by_role("button", name="drained 1").click()
+        page.wait_for_url("**/plugin/streamstate?state=drained&owner=payments&owner=operations&label=team*")
+        address = page.url
+    with opened(browser, story.site.url, tokens["viewer"]) as page:  # for another user
+        page.goto(address)
+        page.get_by_text("1 of 10").wait_for()
+        assert chosen_streams(page) == ["ledger"]
+        assert page.get_by_role("button", name="drained 1").get_attribute("aria-pressed") == "true"
+        page.get_by_role("link", name="ledger").click()
+        page.get_by_role("heading", name="ledger").wait_for()
+        page.go_back()
+        page.get_by_text("1 of 10").wait_for()
+        page.get_by_role("button", name="failed 1").click()
+        page.get_by_role("button", name="drained 1").click()
+        page.get_by_role("button", name="Show all").click()  # of every filter
+        page.get_by_text("10 of 10").wait_for()
+        page.wait_for_url("**/plugin/streamstate")
+        assert page.get_by_role("button", name="Filter by owner", exact=True).inner_text() == "Owner"
 
 
 def test_each_part_of_a_stream_is_shown(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
@@ -153,7 +259,7 @@ def test_each_part_of_a_stream_is_shown(story: PageStory, browser: Any, tokens: 
         "Journal": "QueryStarted",
     }
     with opened(browser, story.site.url, tokens["viewer"]) as page:
-        page.goto(story.stream("flights"))
+        page.goto(story.shown_stream("flights"))
         page.get_by_text("owner operations", exact=True).wait_for()
         assert page.locator(".owned .label").all_inner_texts() == ["team=operations", "tier=1"]
         for tab, words in seen.items():
@@ -177,33 +283,44 @@ def test_each_part_of_a_stream_is_shown(story: PageStory, browser: Any, tokens: 
 def test_it_is_dark_and_narrow_where_the_user_is(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
     """As the system says or Airflow's own switch; nothing is wider than a narrow window."""
     with opened(browser, story.site.url, tokens["viewer"], theme="dark", narrow=True) as page:
-        for address, name in ((story.streams, "narrow"), (story.stream("flights"), "narrow-stream")):
+        for address, name in ((story.shown, "narrow"), (story.shown_stream("flights"), "narrow-stream")):
             page.goto(address)
             page.get_by_text("flights").first.wait_for()
             page.wait_for_timeout(500)
-            assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-            assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+            shown = page.locator(".page")
+            assert shown.get_attribute("data-theme") == "dark"
+            assert shown.evaluate("(one) => one.scrollWidth <= one.clientWidth")
             shot(page, name)
-        page.evaluate("localStorage.setItem('theme', 'light')")
-        page.reload()
+        page.evaluate(SWITCHED_TO_LIGHT)
+        page.locator('.page[data-theme="light"]').wait_for()
+        page.goto(story.streams)  # in a window of its own
         assert page.evaluate("document.documentElement.dataset.theme") == "light"
+        page.evaluate("localStorage.setItem('theme', 'dark')")
+        page.reload()
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        page.get_by_role("link", name="flights").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     with opened(browser, story.site.url, tokens["viewer"], theme="dark") as page:
-        page.goto(story.stream("flights") + "#upgrades")
+        page.goto(story.shown_stream("flights") + "#upgrades")
         page.get_by_text("the new version is healthy").wait_for()
         shot(page, "dark")
 
 
 def test_every_control_has_a_name_for_a_screen_reader(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
-    """On both pages and in each part."""
+    """On both pages, in each part, and in the lists of the filters."""
     with opened(browser, story.site.url, tokens["editor"]) as page:
-        page.goto(story.streams)
+        page.goto(story.shown)
         page.get_by_role("link", name="flights").wait_for()
-        assert page.evaluate(UNNAMED) == []
-        page.goto(story.stream("flights"))
+        assert page.locator(".page").evaluate(UNNAMED) == []
+        for name in ("version", "owner", "label"):
+            page.get_by_role("button", name=f"Filter by {name}").click()
+            page.get_by_role("group", name=f"Filter by {name}").wait_for()
+            assert page.locator(".page").evaluate(UNNAMED) == []
+        page.goto(story.shown_stream("flights"))
         for tab in page.get_by_role("tab").all():
             tab.click()
             page.wait_for_timeout(400)
-            assert page.evaluate(UNNAMED) == []
+            assert page.locator(".page").evaluate(UNNAMED) == []
 
 
 def test_nothing_that_a_stream_says_is_a_part_of_the_page(
@@ -213,14 +330,14 @@ def test_nothing_that_a_stream_says_is_a_part_of_the_page(
     hostile = story.home.stream("hostile")
     hostile.deploy().runs().failed(HOSTILE)
     with opened(browser, story.site.url, tokens["viewer"]) as page:
-        page.goto(story.streams)
+        page.goto(story.shown)
         page.get_by_role("link", name="hostile").wait_for()
         for part in ("overview", "events", "upgrades", "plan", "custody", "log"):
-            page.goto(f"{story.stream('hostile')}#{part}")
+            page.goto(f"{story.shown_stream('hostile')}#{part}")
             page.reload()
             page.locator(".note", has_text="<script>").first.wait_for()
             assert page.evaluate("window.hacked") is None
-            assert page.locator("main img, main script").count() == 0
+            assert page.locator(".page img, .page script").count() == 0
 
 
 def test_ids_that_are_wrong_are_told_in_a_sentence(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
@@ -276,7 +393,7 @@ def test_an_editor_acts_by_runs_of_dags_as_the_user(story: PageStory, browser: A
     """Snapshot, roll back, stop, resume, drain: each says what will happen, runs as the user, and does it."""
     client = story.home.hook().client
     with opened(browser, story.site.url, tokens["editor"]) as page:
-        page.goto(story.stream("flights"))
+        page.goto(story.shown_stream("flights"))
         assert "The stream runs on" in ask(page, "snapshot", "Take a snapshot")
         assert any(
             one.snapshot_kind == "live" and one.deployment_id == "d-0002" for one in client.snapshots.all("flights")
@@ -321,7 +438,7 @@ def test_an_upgrade_is_approved_on_the_page(story: PageStory, browser: Any, toke
                 return client.upgrades.advance("trips", one).state.phase == "planned"
 
             eventually(is_planned, "the plan", 120)
-            page.goto(story.stream("trips"))
+            page.goto(story.shown_stream("trips"))
             assert "verdict is same" in ask(page, "answer", button)
             view = client.upgrades.run("trips", upgrade_id, 120)
             assert view.outcome == outcome
@@ -334,7 +451,7 @@ def test_what_is_refused_is_told(story: PageStory, browser: Any, tokens: dict[st
     stream.deploy().runs().stopped()
     with opened(browser, story.site.url, tokens["editor"]) as page:
         page.route("**/dags/streamstate_drain", lambda route: route.fulfill(status=404, json={"detail": "no such DAG"}))
-        page.goto(story.stream("refused"))
+        page.goto(story.shown_stream("refused"))
         page.locator('button[data-act="drain"][aria-disabled="false"]').click()
         page.get_by_role("dialog").get_by_role("button", name="Drain the stream").click()
         page.get_by_text("put act_on_stream.py in its folder of DAGs").wait_for()
@@ -345,11 +462,18 @@ def test_what_is_refused_is_told(story: PageStory, browser: Any, tokens: dict[st
 
 
 def test_a_task_shows_its_stream(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
-    """The tab of a task instance leads to the stream that it acts on."""
+    """The tab of a task instance shows the stream that it acts on."""
     home = story.home
     deployed(home, "taxis")
     run_id = story.site.trigger("streamstate_snapshot", {"stream_id": "taxis"})
     assert story.site.wait_for_run("streamstate_snapshot", run_id, 180) == "success"
     with opened(browser, story.site.url, tokens["viewer"]) as page:
         page.goto(f"{story.site.url}/dags/streamstate_snapshot/runs/{run_id}/tasks/snapshot/plugin/streamstate_task")
-        page.frame_locator("iframe").get_by_role("heading", name="taxis").wait_for()
+        page.get_by_role("heading", name="taxis").wait_for()
+        shot(page, "task")
+        page.get_by_role("tab", name="Snapshots", exact=True).click()
+        page.get_by_text("d-0001-live-000001").first.wait_for()
+        page.get_by_role("link", name="Streams", exact=True).click()
+        page.get_by_role("link", name="weather").wait_for()
+        page.goto(f"{story.streams}task?dag_id=streamstate_snapshot&run_id={run_id}&task_id=snapshot&map_index=-1")
+        page.get_by_role("heading", name="taxis").wait_for()  # in a window of its own

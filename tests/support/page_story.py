@@ -40,17 +40,21 @@ class PageStory:
     home: NamedHome
 
     @property
-    def framed(self) -> str:
-        """The page as Airflow shows it, in its frame."""
+    def shown(self) -> str:
+        """The page among Airflow's own."""
         return f"{self.site.url}/plugin/streamstate"
+
+    def shown_stream(self, stream_id: str) -> str:
+        """The page of a stream among Airflow's own."""
+        return f"{self.shown}/streamstate/streams/streamstate_default/{stream_id}"
 
     @property
     def streams(self) -> str:
-        """The page itself."""
+        """The page in a window of its own."""
         return f"{self.site.url}/streamstate/"
 
     def stream(self, stream_id: str) -> str:
-        """The page of a stream."""
+        """The page of a stream in a window of its own."""
         return f"{self.streams}streams/streamstate_default/{stream_id}"
 
 

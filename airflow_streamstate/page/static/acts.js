@@ -1,7 +1,7 @@
 // What can be done: each act is a run of a DAG of the signed-in user, by Airflow's public API. There is no other way.
 
-import { airflow, airflowPage, follow, read } from "./api.js";
-import { h, problem, put, say } from "./dom.js";
+import { airflow, airflowPage, read } from "./api.js";
+import { h, problem, put } from "./dom.js";
 import { age, bytes, count, duration } from "./format.js";
 
 const RUNS = ["running", "launching", "degraded"];
@@ -77,12 +77,12 @@ export const ACTS = {
 
 const awaiting = (known) => known.upgrades?.upgrades.find((one) => one.awaits_approval);
 
-export async function actButtons(connId, streamId, known, me, refresh) {
+export async function actButtons(place, connId, streamId, known, me, refresh) {
   let rights = {};
   try { rights = (await me).acts; } catch { /* the buttons say that it is not allowed */ }
   return Object.entries(ACTS).map(([name, act]) => {
     const button = h("button", { type: "button", class: act.isGrave ? "grave" : "", "data-act": name, onclick: () => {
-      if (button.getAttribute("aria-disabled") === "true") say(button.title);
+      if (button.getAttribute("aria-disabled") === "true") place.say(button.title);
       else void ask(name, act);
     } }, act.title);
     const show = async () => {
@@ -113,7 +113,7 @@ export async function actButtons(connId, streamId, known, me, refresh) {
       h("ul", {}, act.happens(known).map((words) => h("li", {}, words))),
       h("p", { class: "quiet" }, "Runs the DAG ", h("code", {}, dagId), " as you."),
       h("label", { for: "reason" }, "Why (kept with the record)"), reason, told, h("div", { class: "buttons" }, close, buttons));
-    document.body.append(dialog);
+    place.page.append(dialog);
     dialog.showModal();
 
     async function run(more) {
@@ -135,7 +135,7 @@ export async function actButtons(connId, streamId, known, me, refresh) {
 
     async function watch(runId, isPaused) {
       const place = `dags/${dagId}/runs/${encodeURIComponent(runId)}`;
-      const link = h("a", { href: airflowPage(place), onclick: follow }, "its run");
+      const link = h("a", { href: airflowPage(place) }, "its run");
       const words = h("span", {}, "queued");
       told.replaceChildren(h("p", { class: "note" }, words, " · ", link), isPaused ? h("p", { class: "note bad" }, `The DAG ${dagId} is paused: the run begins when somebody unpauses it.`) : "");
       for (;;) {
@@ -145,7 +145,7 @@ export async function actButtons(connId, streamId, known, me, refresh) {
         refresh();
         if (["success", "failed"].includes(state)) {
           if (state === "failed") told.append(h("p", { class: "note bad" }, await whyFailed(dagId, runId)));
-          say(words.textContent);
+          place.say(words.textContent);
           return;
         }
         if (!dialog.isConnected) return;

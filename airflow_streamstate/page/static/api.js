@@ -43,27 +43,19 @@ export const airflow = (method, path, body) => answered(new URL(`api/v2/${path}`
 /** The address of a page of Airflow. */
 export const airflowPage = (path) => new URL(path, AIRFLOW).href;
 
-/** Follow a link to a page of Airflow from within its frame, which may not be navigated from here. */
-export function follow(event) {
-  if (window.parent === window || event.ctrlKey || event.metaKey || event.shiftKey) return;
-  event.preventDefault();
-  window.parent.history.pushState(null, "", event.currentTarget.href);
-  window.parent.dispatchEvent(new PopStateEvent("popstate"));
-}
-
-export const streamPage = (connId, streamId) =>
-  new URL(`streams/${encodeURIComponent(connId)}/${encodeURIComponent(streamId)}`, ROOT).href;
-
 /** Call again every so often while the page is seen; once at a time. */
-export function refresh(act, seconds) {
+export function refresh(act, seconds, signal) {
   let isBusy = false;
+  let hasEnded = signal.aborted;
   const once = async () => {
-    if (isBusy || document.hidden) return;
+    if (isBusy || hasEnded || document.hidden) return;
     isBusy = true;
     try { await act(); } finally { isBusy = false; }
   };
   const timer = setInterval(once, seconds * 1000);
+  const end = () => { hasEnded = true; clearInterval(timer); document.removeEventListener("visibilitychange", once); };
   document.addEventListener("visibilitychange", once);
+  signal.addEventListener("abort", end);
   void once();
-  return { now: once, end: () => { clearInterval(timer); document.removeEventListener("visibilitychange", once); } };
+  return { now: once, end };
 }

@@ -12,6 +12,7 @@ export function sparkPoints(values, width, height) {
 const SIGNS = { snapshot: "●", drain: "▽", drained: "▼", "drain failed": "✕", stopped: "■", "query failed": "✕", "batch skipped": "»", "offsets set": "»" };
 const LANE = 30;
 const LEFT = 96;
+const HALF_TICK = 34; // of the widest words of a tick, which end within the picture
 
 /** The life of a stream: a lane for each deployment, the downtime of each handover to scale, and zoom. */
 export function timelineChart() {
@@ -63,7 +64,7 @@ export function timelineChart() {
     const parts = [s("defs", {}, s("clipPath", { id: "inside" }, s("rect", { x: LEFT, y: 0, width: wide - LEFT, height: high })))];
     for (const tick of ticks(from, until, Math.max(2, Math.floor((wide - LEFT) / 130)))) {
       parts.push(s("line", { class: "tick", x1: x(tick), x2: x(tick), y1: 20, y2: high }),
-        s("text", { class: "tick", x: x(tick), y: 14, "text-anchor": "middle" }, tickText(tick, until - from)));
+        s("text", { class: "tick", x: Math.min(x(tick), wide - HALF_TICK), y: 14, "text-anchor": "middle" }, tickText(tick, until - from)));
     }
     const inside = s("g", { "clip-path": "url(#inside)" });
     for (const down of data.downtimes) {

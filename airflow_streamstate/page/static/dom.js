@@ -27,9 +27,6 @@ export function putAttribute(node, name, value) {
   else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, String(value));
 }
 
-/** Tell a screen reader. */
-export const say = (text) => put(document.getElementById("said"), text);
-
 export function table(caption, columns, rows) {
   const head = h("tr", {}, columns.map((column) => h("th", { scope: "col", class: column.number ? "number" : null }, column.title)));
   const body = rows.map((row) => h("tr", {}, columns.map((column) => {

@@ -1,29 +1,35 @@
-// Which view an address asks for.
+// Which part of the page is shown.
 
-import { ROOT, airflow, read, streamPage } from "./api.js";
+import { airflow, read, refresh } from "./api.js";
 import { h, problem } from "./dom.js";
 import { showStream } from "./stream.js";
 import { showStreams } from "./streams.js";
 
-const main = document.getElementById("main");
-const path = window.location.pathname.slice(ROOT.pathname.length);
+const TASK_SECONDS = 5;
 
-async function showStreamOfTask() {
-  const asked = new URLSearchParams(window.location.search);
-  const part = (name) => encodeURIComponent(asked.get(name) ?? "");
-  main.replaceChildren(h("p", { class: "quiet" }, "Looking for the stream of this task…"));
-  try {
-    const index = /^\d+$/.test(asked.get("map_index") ?? "") ? `/${asked.get("map_index")}` : "";
-    const task = await airflow("GET", `dags/${part("dag_id")}/dagRuns/${part("run_id")}/taskInstances/${part("task_id")}${index}`);
-    const { stream_id: streamId, streamstate_conn_id: connId } = task.rendered_fields ?? {};
-    if (typeof streamId === "string" && typeof connId === "string") window.location.replace(streamPage(connId, streamId));
-    else main.replaceChildren(h("p", { class: "quiet" }, "This task acts on no stream, or has not begun yet."));
-  } catch (error) {
-    main.replaceChildren(problem(error));
-  }
+/** What the address asks for: the table, or a stream. */
+export function showPage(place) {
+  const stream = /^streams\/([^/]+)\/(.+)$/.exec(place.path);
+  if (stream) showStream(place, decodeURIComponent(stream[1]), decodeURIComponent(stream[2]), read("me"));
+  else showStreams(place);
 }
 
-const stream = /^streams\/([^/]+)\/(.+)$/.exec(path);
-if (path === "task") void showStreamOfTask();
-else if (stream) showStream(main, decodeURIComponent(stream[1]), decodeURIComponent(stream[2]), read("me"));
-else showStreams(main);
+/** The stream that a task instance acts on, as soon as the task has begun. */
+export function showStreamOfTask(place, { dagId, runId, taskId, mapIndex }) {
+  const part = (name) => encodeURIComponent(name ?? "");
+  const index = /^\d+$/.test(mapIndex ?? "") ? `/${mapIndex}` : "";
+  const told = (...words) => place.view.replaceChildren(h("p", { class: "empty" }, ...words));
+  told("Looking for the stream of this task…");
+  const looked = refresh(async () => {
+    try {
+      const task = await airflow("GET", `dags/${part(dagId)}/dagRuns/${part(runId)}/taskInstances/${part(taskId)}${index}`);
+      const { stream_id: streamId, streamstate_conn_id: connId } = task.rendered_fields ?? {};
+      if (typeof streamId === "string" && typeof connId === "string") {
+        looked.end();
+        showStream(place, connId, streamId, read("me"));
+      } else told("This task acts on no stream, or has not begun yet.");
+    } catch (error) {
+      place.view.replaceChildren(problem(error));
+    }
+  }, TASK_SECONDS, place.signal);
+}

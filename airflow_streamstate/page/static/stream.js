@@ -1,16 +1,16 @@
 // The page of one stream: what it is doing, its life, and what can be done with it.
 
-import { ROOT, read, refresh } from "./api.js";
+import { read, refresh } from "./api.js";
 import { actButtons } from "./acts.js";
 import { custodyChart, handoverWaterfall, planChart, timelineChart, waterfall } from "./charts.js";
-import { badge, h, problem, put, putAttribute, say, table } from "./dom.js";
+import { badge, h, problem, put, putAttribute, table } from "./dom.js";
 import { age, ageOf, bytes, count, duration, lag, rate, time } from "./format.js";
 
 const REFRESH_SECONDS = 5;
 const yes = (is) => (is ? "yes" : "");
 
-export function showStream(main, connId, streamId, me) {
-  document.title = `${streamId} · Streams`;
+export function showStream(place, connId, streamId, me) {
+  place.name(`${streamId} · Streams`);
   const asked = { conn_id: connId, stream_id: streamId };
   const known = { status: null, timeline: null, upgrades: null, snapshots: null };
 
@@ -20,8 +20,8 @@ export function showStream(main, connId, streamId, me) {
   const acts = h("div", { class: "acts", role: "group", "aria-label": "Act on this stream" });
   const notes = h("div", { class: "notes" });
   const tiles = h("dl", { class: "tiles" });
-  const back = h("a", { href: ROOT.href }, "Streams");
-  main.replaceChildren(h("nav", { "aria-label": "Place" }, back), h("header", { class: "top" }, h("h1", {}, streamId), state, version, owned, acts), notes, tiles);
+  const back = h("a", { href: place.streams }, "Streams");
+  place.view.replaceChildren(h("nav", { "aria-label": "Place" }, back), h("header", { class: "top" }, h("h1", {}, streamId), state, version, owned, acts), notes, tiles);
 
   const tabs = [];
   const list = h("div", { class: "tabs", role: "tablist", "aria-label": "Parts of this stream" });
@@ -35,7 +35,7 @@ export function showStream(main, connId, streamId, me) {
   }
   const shown = () => tabs.find((one) => one.id === window.location.hash.slice(1)) ?? tabs[0];
   function choose(id, focuses = false) {
-    window.history.replaceState(null, "", `#${id}`);
+    place.keep({ hash: id });
     for (const one of tabs) {
       const is = one === shown();
       one.panel.hidden = !is;
@@ -140,7 +140,7 @@ export function showStream(main, connId, streamId, me) {
     { title: "Event", isHead: true, cell: (one) => one.kind },
     { title: "Facts", cell: (one) => Object.entries(one.facts).map(([name, value]) => h("span", { class: "fact" }, h("b", {}, `${name} `), value)) },
   ], found.events) : h("p", { class: "empty" }, "No events yet.")], "events"));
-  main.append(list, panels);
+  place.view.append(list, panels);
 
   const refreshed = refresh(async () => {
     try {
@@ -152,18 +152,19 @@ export function showStream(main, connId, streamId, me) {
       showOwned(status);
       showNotes(status);
       showTiles(status);
-      if (!acts.childElementCount) acts.replaceChildren(...await actButtons(connId, streamId, known, me, () => { void refreshed.now(); }));
+      if (!acts.childElementCount) acts.replaceChildren(...await actButtons(place, connId, streamId, known, me, () => { void refreshed.now(); }));
       acts.dispatchEvent(new CustomEvent("known"));
       for (const button of acts.children) button.dispatchEvent(new CustomEvent("known"));
       list.hidden = panels.hidden = false;
       await lookAtTab();
     } catch (error) {
-      notes.replaceChildren(problem(error), error.status === 404 || error.status === 400 ? h("p", {}, h("a", { href: ROOT.href }, "All streams")) : "");
+      notes.replaceChildren(problem(error), error.status === 404 || error.status === 400 ? h("p", {}, h("a", { href: place.streams }, "All streams")) : "");
       notes.dataset.of = "";
-      say(error.message);
+      place.say(error.message);
       if (!known.status) list.hidden = panels.hidden = true;
     }
-  }, REFRESH_SECONDS);
+  }, REFRESH_SECONDS, place.signal);
+  place.moved(() => choose(shown().id));
   list.hidden = panels.hidden = true;
   choose(shown().id);
 

@@ -1,13 +1,16 @@
 // The table of streams. Only the rows in sight are elements, so that a thousand streams stay quick.
 
-import { read, refresh, streamPage } from "./api.js";
-import { h, problem, put, putAttribute, s, say } from "./dom.js";
+import { read, refresh } from "./api.js";
+import { choice } from "./choice.js";
+import { h, problem, put, putAttribute, s } from "./dom.js";
+import { everything, fromQuery, labelParts, passing, toQuery } from "./filter.js";
 import { age, count, duration, lag } from "./format.js";
 import { sparkPoints } from "./charts.js";
 
 const ROW_PIXELS = 36;
 const SPARE_ROWS = 8;
 const REFRESH_SECONDS = 5;
+const KEEP_MILLIS = 250;
 const BAD = ["degraded", "failed", "lost", "unreadable"];
 const total = (lags) => (lags ? Object.values(lags).reduce((sum, value) => sum + value, 0) : null);
 
@@ -24,11 +27,12 @@ const COLUMNS = [
 ];
 
 function remembered() {
-  try { return JSON.parse(sessionStorage.getItem("streamstate.filter")) ?? {}; } catch { return {}; }
+  try { return sessionStorage.getItem("streamstate.filter") ?? ""; } catch { return ""; }
 }
 
-export function showStreams(main) {
-  const chosen = { text: "", states: [], version: "", owner: "", label: "", sort: "stream", isDown: false, ...remembered() };
+export function showStreams(place) {
+  place.name("Streams");
+  const chosen = fromQuery(window.location.search) ?? fromQuery(remembered()) ?? everything();
   let rows = [];
   let listed = null;
   let seen = [];
@@ -37,11 +41,10 @@ export function showStreams(main) {
     type: "search", id: "text", placeholder: "Filter by name, version, error…", "aria-label": "Filter by text", autocomplete: "off",
     "aria-keyshortcuts": "/", oninput: () => { chosen.text = text.value; show(); },
   });
-  text.value = chosen.text;
-  const choices = [["version", "Every version", (row) => [row.version]], ["owner", "Every owner", (row) => [row.owner]], ["label", "Every label", (row) => row.labelled]]
-    .map(([name, every, of]) => ({
-      name, every, of,
-      node: h("select", { id: name, "aria-label": `Filter by ${name}`, onchange: (event) => { chosen[name] = event.currentTarget.value; show(); } }),
+  const choices = [["versions", "version", (row) => [row.version]], ["owners", "owner", (row) => [row.owner]], ["labels", "label", (row) => row.labelled]]
+    .map(([key, name, of]) => ({
+      key, of,
+      ...choice(place, { name, groupOf: name === "label" ? labelParts : null, change: (values) => { chosen[key] = values; show(); } }),
     }));
   const states = h("div", { class: "chips", role: "group", "aria-label": "Filter by state" });
   const told = h("p", { class: "quiet", id: "told" });
@@ -54,18 +57,28 @@ export function showStreams(main) {
   const grid = h("table", { class: "streams", "aria-label": "Streams" }, h("thead", {}, h("tr", {}, heads)), body);
   const scroller = h("div", { class: "scroller", onscroll: () => draw() }, above, grid, below);
   const empty = h("div", { class: "empty", hidden: true });
-  main.replaceChildren(h("header", { class: "top" }, h("h1", {}, "Streams"), told), problems,
+  place.view.replaceChildren(h("header", { class: "top" }, h("h1", {}, "Streams"), told), problems,
     h("div", { class: "filters", role: "search" }, text, choices.map((one) => one.node), states), scroller, empty);
 
-  const passes = (row, words) => (!chosen.states.length || chosen.states.includes(row.state))
-    && choices.every(({ name, of }) => !chosen[name] || of(row).includes(chosen[name])) && words.every((word) => row.found.includes(word));
+  function showChosen() {
+    text.value = chosen.text;
+    for (const one of choices) one.mark(chosen[one.key]);
+  }
+
+  let keeping = null;
+  function keep() {
+    const query = toQuery(chosen);
+    try { sessionStorage.setItem("streamstate.filter", query); } catch { /* not kept */ }
+    clearTimeout(keeping);
+    keeping = setTimeout(() => { if (!place.signal.aborted) place.keep({ search: query }); }, KEEP_MILLIS);
+  }
 
   function show() {
-    try { sessionStorage.setItem("streamstate.filter", JSON.stringify(chosen)); } catch { /* not kept */ }
-    const words = chosen.text.toLowerCase().split(/\s+/).filter(Boolean);
+    keep();
+    const passes = passing(chosen);
     const column = COLUMNS.find((one) => one.key === chosen.sort) ?? COLUMNS[0];
     const order = column.order ?? column.of;
-    seen = rows.filter((row) => passes(row, words)).map((row) => [order(row), row]);
+    seen = rows.filter(passes).map((row) => [order(row), row]);
     const sign = chosen.isDown ? -1 : 1;
     seen.sort(([one, first], [other, second]) => {
       if (one === other) return first.stream_id < second.stream_id ? -1 : 1;
@@ -101,13 +114,10 @@ export function showStreams(main) {
     for (const chip of known.values()) chip.remove();
     if (listed === rows) return; // a key of a filter changes no list
     listed = rows;
-    for (const { name, every, of, node } of choices) {
-      const known = [...new Set([...rows.flatMap(of), chosen[name]].filter(Boolean))].sort();
-      node.hidden = !known.length;
-      if (known.join("\n") === node.dataset.of) continue;
-      node.dataset.of = known.join("\n");
-      node.replaceChildren(h("option", { value: "" }, every), ...known.map((one) => h("option", { value: one }, one)));
-      node.value = chosen[name];
+    for (const { of, fill } of choices) {
+      const counts = new Map();
+      for (const row of rows) for (const value of of(row)) if (value) counts.set(value, (counts.get(value) ?? 0) + 1);
+      fill(counts);
     }
   }
 
@@ -117,7 +127,7 @@ export function showStreams(main) {
     empty.hidden = !isEmpty;
     if (!isEmpty) return;
     empty.replaceChildren(rows.length
-      ? h("p", {}, "No stream passes this filter. ", h("button", { type: "button", class: "link", onclick: () => { Object.assign(chosen, { text: "", states: [], version: "", owner: "", label: "" }); text.value = ""; for (const one of choices) one.node.value = ""; show(); } }, "Show all"))
+      ? h("p", {}, "No stream passes this filter. ", h("button", { type: "button", class: "link", onclick: () => { Object.assign(chosen, everything(), { sort: chosen.sort, isDown: chosen.isDown }); showChosen(); show(); } }, "Show all"))
       : h("p", {}, "There is no stream in the home yet. ", h("code", {}, "streamstate deploy STREAM --app job.py"), " deploys one, or a DAG with DeployStreamOperator."));
   }
 
@@ -139,7 +149,7 @@ export function showStreams(main) {
   function fill(one, row, at) {
     putAttribute(one.node, "aria-rowindex", at + 2);
     put(one.link, row.stream_id);
-    putAttribute(one.link, "href", streamPage(row.conn_id, row.stream_id));
+    putAttribute(one.link, "href", place.stream(row.conn_id, row.stream_id));
     const said = [row.hasManyHomes && `in ${row.conn_id}`, row.owner && `owner ${row.owner}`, row.labelled.join(" ")].filter(Boolean);
     putAttribute(one.link, "title", said.length ? said.join("; ") : null);
     put(one.state, row.upgrade ? `${row.state}, upgrading` : row.state || "…");
@@ -186,17 +196,23 @@ export function showStreams(main) {
       if (isFirst || homes.some((home) => home.is_looking && home.looked_at === null)) setTimeout(() => polled.now(), 500);
     } catch (error) {
       problems.replaceChildren(problem(error));
-      say(error.message);
+      place.say(error.message);
     }
   }
-  const polled = refresh(look, REFRESH_SECONDS);
+  showChosen();
+  const polled = refresh(look, REFRESH_SECONDS, place.signal);
 
-  window.addEventListener("resize", draw);
+  place.moved(() => { Object.assign(chosen, fromQuery(window.location.search) ?? everything()); showChosen(); show(); });
+  new ResizeObserver(draw).observe(scroller);
   document.addEventListener("keydown", (event) => {
-    if (event.key === "/" && document.activeElement !== text) { event.preventDefault(); text.focus(); }
-    if (!["ArrowDown", "ArrowUp"].includes(event.key) || !body.contains(document.activeElement)) return;
+    if (event.key !== "/" || place.isTyping(event)) return;
+    event.preventDefault();
+    text.focus();
+  }, { signal: place.signal });
+  body.addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     const used = pool.filter((one) => one.node.isConnected);
-    const next = used[used.findIndex((one) => one.link === document.activeElement) + (event.key === "ArrowDown" ? 1 : -1)];
+    const next = step && used[used.findIndex((one) => one.link === place.focused) + step];
     if (next) { event.preventDefault(); next.link.focus(); }
   });
 }

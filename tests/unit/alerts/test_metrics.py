@@ -23,10 +23,11 @@ from support.sim_stage import STREAM, Stage
 DOCS = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 DASHBOARD = files("airflow_streamstate.alerts") / "grafana.json"
 OF_PROMQL = {
-    "sum", "max", "min", "by", "rate", "changes", "topk", "time", "clamp_min", "on", "group_left", "without", "and", "or"
+    "sum", "max", "min", "by", "rate", "changes", "topk", "time", "clamp_min", "on", "group_left", "without", "and",
+    "or",
 }  # fmt: skip
 EVERY_STREAM = re.compile(r'^(?:owner=~"\$owner"|name=~"\$label", value=~"\$value")$')
-"""Of a metric without this label: each stream where a variable is All, whose ``.*`` takes the empty value, and else none."""
+"""Of a metric without these labels: every stream where the variable is All, whose ``.*`` takes "" too; else none."""
 OF_THE_SCRAPE = {"job", "instance"}
 
 
