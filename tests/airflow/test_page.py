@@ -472,7 +472,7 @@ def test_a_task_shows_its_stream(story: PageStory, browser: Any, tokens: dict[st
         page.get_by_role("heading", name="taxis").wait_for()
         shot(page, "task")
         page.get_by_role("tab", name="Snapshots", exact=True).click()
-        page.get_by_text("d-0001-live-000001").first.wait_for()
+        page.locator("section:not([hidden])").get_by_text("d-0001-live-000001").first.wait_for()
         page.get_by_role("link", name="Streams", exact=True).click()
         page.get_by_role("link", name="weather").wait_for()
         page.goto(f"{story.streams}task?dag_id=streamstate_snapshot&run_id={run_id}&task_id=snapshot&map_index=-1")

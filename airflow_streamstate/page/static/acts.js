@@ -134,8 +134,8 @@ export async function actButtons(place, connId, streamId, known, me, refresh) {
     }
 
     async function watch(runId, isPaused) {
-      const place = `dags/${dagId}/runs/${encodeURIComponent(runId)}`;
-      const link = h("a", { href: airflowPage(place) }, "its run");
+      const runPage = `dags/${dagId}/runs/${encodeURIComponent(runId)}`;
+      const link = h("a", { href: airflowPage(runPage) }, "its run");
       const words = h("span", {}, "queued");
       told.replaceChildren(h("p", { class: "note" }, words, " · ", link), isPaused ? h("p", { class: "note bad" }, `The DAG ${dagId} is paused: the run begins when somebody unpauses it.`) : "");
       for (;;) {
