@@ -30,7 +30,7 @@ ROUTES = [
     "",
     "task",
     f"streams/{CONN_ID}/flights",
-    "static/page.js",
+    "static/window.js",
     "api/me",
     "api/streams",
     *(f"api/{name}" for name in PARTS),
@@ -270,9 +270,9 @@ def test_pages_of_odd_addresses_hold_nothing_of_the_address(site: PageSite) -> N
         answer = site.get(path)
         assert answer.status_code == status, path
         assert "<script>" not in answer.text
-    assert '"./static/page.js"' in site.get("").text
-    assert '"../../static/page.js"' in site.get("streams/x/flights").text
-    assert '"../../static/page.js"' in site.get("streams/x/..%2f..%2fetc").text  # one part of the path, for a browser
+    assert '"./static/window.js"' in site.get("").text
+    assert '"../../static/window.js"' in site.get("streams/x/flights").text
+    assert '"../../static/window.js"' in site.get("streams/x/..%2f..%2fetc").text  # one part of the path, for a browser
 
 
 def test_only_the_pages_own_files_are_served(site: PageSite) -> None:
