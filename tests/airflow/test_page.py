@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -475,5 +476,6 @@ def test_a_task_shows_its_stream(story: PageStory, browser: Any, tokens: dict[st
         page.locator("section:not([hidden])").get_by_text("d-0001-live-000001").first.wait_for()
         page.get_by_role("link", name="Streams", exact=True).click()
         page.get_by_role("link", name="weather").wait_for()
-        page.goto(f"{story.streams}task?dag_id=streamstate_snapshot&run_id={run_id}&task_id=snapshot&map_index=-1")
+        task = f"dag_id=streamstate_snapshot&run_id={quote(run_id, safe='')}&task_id=snapshot&map_index=-1"
+        page.goto(f"{story.streams}task?{task}")
         page.get_by_role("heading", name="taxis").wait_for()  # in a window of its own
