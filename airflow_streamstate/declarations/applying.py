@@ -51,7 +51,6 @@ Say = Callable[[str, str], None]
 """Told a stream and one line about it."""
 Result = Literal["done", "unchanged", "refused", "failed", "not begun"]
 _MOST_TRIES = 1_000
-_IS_WAITED_FOR: Set[str] = frozenset({"launching", "running"})
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,8 @@ class UnderWay:
     """A stream whose change has begun, and waits.
 
     Attributes:
-        step: ``continue``: of an upgrade that another declaration, or a person, began.
+        step: ``continue``: of an upgrade that another declaration, or a person, began, and of a driver that another
+            call has launched.
         condition: what it waits for; ``unwell`` for a changed stream that is watched.
         until_at: the end of the wait.
         deployment_id: the deployment that is changed, or begun.
@@ -463,24 +463,32 @@ class _OneStream:
             self._set_rules()
         return Applied(self._stream_id, waits.step, "done", "", waits.deployment_id)
 
-    def _found_made(self, found: StreamDifference) -> Applied | UnderWay:
+    def _found_made(self, found: StreamDifference) -> Applied:
         """Of a stream that is as declared: a try before this one may have begun its change since it was compared."""
         before = self._before
         if before is None or before.step in ("nothing", "refused"):
             return Applied(self._stream_id, "nothing", "unchanged", found.reason, found.deployment_id)
-        if before.step in ("deploy", "resume") and found.state in _IS_WAITED_FOR:
-            return self._started(before.step, found.deployment_id)
         return Applied(self._stream_id, before.step, "done", "", found.deployment_id)
 
     def _continued(self) -> Applied | UnderWay:
-        """The upgrade that holds the stream, also one of another declaration; then the stream is compared again."""
+        """The upgrade that holds the stream, also one of another declaration; then the stream is compared again.
+
+        Without an upgrade it is a driver that a caller before this one has launched.
+        """
         view = self._controller.upgrades.under_way(self._stream_id)
         if view is None:
-            return self.made(self.difference())
+            found = self.difference()
+            return self._launched(found) if found.step == "continue" else self.made(found)
         if self._is_own(view):
             return self._upgrading("upgrade" if self._before is None else self._before.step, view)
         self._say(self._stream_id, f"{view.upgrade_id} is under way, and is completed first")
         return self._upgrading("continue", view)
+
+    def _launched(self, found: StreamDifference) -> UnderWay:
+        self._set_rules()
+        before = self._before
+        step = before.step if before is not None and before.step in ("deploy", "resume") else "continue"
+        return self._started(step, found.deployment_id)
 
     def _is_own(self, view: UpgradeView) -> bool:
         """Whether an upgrade is the change that the file declares: a caller before this one began it."""
@@ -572,6 +580,8 @@ class _OneStream:
     def _resumed(self, found: StreamDifference) -> UnderWay:
         self._set_rules()
         attempt = self._controller.status(self._stream_id).attempt
+        # One that was recorded and not launched is the attempt that follows.
+        attempt -= found.state == "launching"
         view = self._controller.resume(
             self._stream_id,
             # Two calls at once resume it once.

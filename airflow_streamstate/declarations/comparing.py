@@ -10,11 +10,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.observe.observation import ALIVE
+from airflow_streamstate.controller.observe.observation import ALIVE, Observation
 from airflow_streamstate.controller.observe.views import StreamStatus
 from airflow_streamstate.controller.request.resolved_request import resolve_request
 from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.request.whole_version import as_follower
+from airflow_streamstate.controller.wait.waiting import is_healthy
 from airflow_streamstate.declarations.reading import DeclaredStream
 from airflow_streamstate.declarations.versions import (
     alert_rules_of,
@@ -61,7 +62,8 @@ class StreamDifference:
     """How a stream differs from its declaration.
 
     Attributes:
-        step: what ``apply`` would do.
+        step: what ``apply`` would do. ``continue``: it completes an upgrade that is under way, or waits for a driver
+            that has been launched, and has not committed anything yet.
         state, deployment_id: of the stream now; "" where it is new.
         fields: what differs of the version; of its restart policy as ``restart.NAME``, of its alert rules as
             ``alerts.NAME``, of its labels as ``labels.NAME``, of its retention as ``retention.NAME``, and ``owner``.
@@ -195,7 +197,9 @@ def _compared(controller: Controller, declared: DeclaredStream) -> StreamDiffere
     register = controller.home.need_stream(stream_id).need_register().value
     if register.deployment_id is None:
         raise controller.home.control(stream_id).not_found()
-    status = controller.status(stream_id)
+    seen, status = controller.observed(stream_id)
+    if seen is None:
+        return StreamDifference(stream_id, "refused", "refused", str(status.state), reason=status.error)
     before = Version.of(controller.home.control(stream_id).spec(register.deployment_id))
     request = upgrade_request(declared, controller.home.home.uri, before)
     version = as_follower(resolve_request(request.change.as_deploy_request()).version, before, request.change.rewrite)
@@ -203,10 +207,11 @@ def _compared(controller: Controller, declared: DeclaredStream) -> StreamDiffere
     owned = _of_ownership(register.ownership, ownership_of(declared))
     kept = _of_retention(register.retention, retention_of(declared))
     found = (*differences(before, version), *_of_policy(declared, register), *alerts, *owned, *kept)
-    step, reason = _step(declared, status, register, found, has_rewrite=rewrite_of(declared, before) is not None)
+    has_rewrite = rewrite_of(declared, before) is not None
+    step, reason = _step(declared, seen, status, found, has_rewrite=has_rewrite)
     is_changed = any(one.name != "version_label" for one in found)
     kind = "changed" if is_changed and _KINDS[step] == "unchanged" else _KINDS[step]
-    if step == "deploy":
+    if step == "deploy" or (step == "continue" and not status.upgrade):
         kind = "changed" if found else "unchanged"
     return StreamDifference(stream_id, kind, step, str(status.state), status.deployment_id, found, reason)
 
@@ -310,14 +315,14 @@ def _of_retention(before: RetentionPolicy | None, after: RetentionPolicy | None)
 
 def _step(
     declared: DeclaredStream,
+    seen: Observation,
     status: StreamStatus,
-    register: StreamRegister,
     found: Sequence[FieldDifference],
     *,
     has_rewrite: bool,
 ) -> tuple[Step, str]:
     """What makes the stream as declared, and why it is that, where that needs a word."""
-    if register.retirement is not None:
+    if seen.register.retirement is not None:
         return "refused", "the stream is retired; `streamstate deploy --revive` starts it again"
     if status.upgrade:
         return "continue", status.upgrade
@@ -331,7 +336,8 @@ def _step(
     if status.state == "lost":
         return "refused", f"its driver is lost: {status.why}"
     if is_alive:
-        return _step_of_running(names, has_rewrite=has_rewrite), ""
+        step = _step_of_running(names, has_rewrite=has_rewrite)
+        return _step_of_starting(seen) or (step, "") if step in ("nothing", "policy") else (step, "")
     return _step_of_ended(str(status.state), names, has_rewrite=has_rewrite)
 
 
@@ -340,6 +346,15 @@ def _step_of_running(names: Set[str], *, has_rewrite: bool) -> Step:
     if not of_version:
         return "policy" if names else "nothing"
     return "rescale" if has_rewrite and of_version == {"conf"} else "upgrade"
+
+
+def _step_of_starting(seen: Observation) -> tuple[Step, str] | None:
+    """Of a driver that has yet to show that it runs what is declared; None for one that has."""
+    if seen.state == "launching" and seen.is_unlaunched:
+        return "resume", "no driver was started for it yet"
+    if seen.state == "launching" or (seen.state == "running" and not is_healthy(seen)):
+        return "continue", "its driver has not committed anything yet"
+    return None
 
 
 def _step_of_ended(state: str, names: Set[str], *, has_rewrite: bool) -> tuple[Step, str]:

@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
+from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.protocol.alerts import AlertRules
 from support.scripted_driver import script
-from support.shell import Answer, Desk, shell
+from support.scripted_stream import ScriptedAttempt
+from support.shell import Answer, Desk, meanwhile, shell
 
 STREAM = "flights"
 
@@ -134,6 +137,50 @@ def test_two_applies_at_once_are_one_change(desk: Desk) -> None:
         assert [process.returncode for process in shells] == [0, 0], said
         assert {one["deployment_id"] for (one,) in said} == {f"d-{number:04d}"}
     assert shell("status", STREAM, "--json").json["deployment_id"] == "d-0002"
+
+
+def test_a_driver_that_was_launched_is_waited_for(desk: Desk) -> None:
+    """An ``apply`` that was interrupted left it: the next one waits for it as the first would have, and fails with it."""
+    folder = declare(desk, STREAM, "hangs")
+    first, found = applied(folder, "--timeout", 1)
+    assert (first.status, found[STREAM]["result"]) == (1, "failed")
+    difference = diffed(folder)[STREAM]
+    assert (difference["kind"], difference["step"]) == ("unchanged", "continue")
+    answer, found = applied(folder, "--timeout", 1)
+    assert (answer.status, found[STREAM]["step"], found[STREAM]["result"]) == (1, "continue", "failed")
+    assert "did not come in time" in found[STREAM]["reason"]
+    controller = ShellSession.of(os.environ, as_json=True).controller()
+    with meanwhile(lambda: controller.kill(STREAM)):
+        answer, found = applied(folder)
+    assert (answer.status, found[STREAM]["step"], found[STREAM]["result"]) == (1, "continue", "failed")
+    assert "the deployment failed" in found[STREAM]["reason"]
+
+
+def test_a_driver_that_becomes_well_is_the_end_of_an_interrupted_apply(desk: Desk) -> None:
+    """With what was left of the file: its rules. Nothing is launched twice (Law 2)."""
+    folder = declare(desk, STREAM, "hangs")
+    assert applied(folder, "--timeout", 1)[0].status == 1
+    declare(desk, STREAM, "hangs", owner="ada")
+    driver = ScriptedAttempt(desk.stream().control, "d-0001", 1, SYSTEM_CLOCK)
+    with meanwhile(lambda: driver.proves(1)):
+        answer, found = applied(folder)
+    assert (answer.status, found[STREAM]["step"], found[STREAM]["result"]) == (0, "continue", "done")
+    status = shell("status", STREAM, "--json").json
+    assert (status["deployment_id"], status["attempt"], status["owner"]) == ("d-0001", 1, "ada")
+    assert applied(folder)[1][STREAM]["result"] == "unchanged"
+
+
+def test_an_attempt_that_was_recorded_and_not_launched_is_launched(desk: Desk) -> None:
+    """Its caller ended between the two: ``apply`` starts the driver, once (Law 2)."""
+    folder = declare(desk, STREAM, "proves")
+    assert applied(folder)[0].status == 0
+    assert shell("stop", STREAM).status == 0
+    desk.stream().resume()
+    assert diffed(folder)[STREAM]["step"] == "resume"
+    answer, found = applied(folder)
+    assert (answer.status, found[STREAM]["step"], found[STREAM]["result"]) == (0, "resume", "done")
+    status = shell("status", STREAM, "--json").json
+    assert (status["state"], status["attempt"]) == ("running", 2)
 
 
 def test_an_upgrade_under_way_is_completed_first(desk: Desk) -> None:

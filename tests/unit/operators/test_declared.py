@@ -99,6 +99,20 @@ def test_a_wave_leaves_its_worker_while_its_streams_start(named: NamedHome, fold
     ]  # fmt: skip
 
 
+def test_the_next_run_waits_for_a_driver_that_was_launched(
+    named: NamedHome, folder: Path, wave: Any, ours: Any
+) -> None:
+    """What an ended run has launched is in a wave again, and fails it if it does not become well."""
+    declare(folder, "a", "hangs")
+    deferral_of(wave()(), ours)  # its run ends here
+    make = wave()
+    deferred = deferral_of(make(), ours)
+    assert (deferred.trigger.watch["wanted"], deferred.trigger.watch["stream_id"]) == ("healthy", "a")
+    named.hook().client.kill("a")
+    with pytest.raises(AirflowException, match="a: failed: the deployment failed"):
+        turn(make(), ours, event_of(deferred), json.loads(json.dumps(deferred.kwargs)))
+
+
 def test_an_upgrade_is_stepped_in_workers_and_found_again_by_a_retry(
     named: NamedHome, folder: Path, wave: Any, ours: Any
 ) -> None:
