@@ -14,7 +14,7 @@ from airflow.providers.standard.operators.python import ShortCircuitOperator
 
 from airflow_streamstate.declarations.reading import read_streams
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.operators.declared import ApplyStreamsOperator, CompareStreamsOperator
+from airflow_streamstate.operators.declared import ApplyStreamsOperator, CompareStreamsOperator, pruned_beside
 
 _BODY = "{{ ti.xcom_pull('compare')['text'] }}"
 
@@ -40,7 +40,7 @@ class StreamsDag(DAG):
     :param wave: how many streams are changed at a time.
     :param healthy_for_seconds: how long the streams of a wave have to be well before the next one.
     :param stop_after_failures: after so many failures no other stream is begun.
-    :param prune: stop what no file declares; its state stays.
+    :param prune: stop what no file declares; its state stays. Of a whole folder alone.
     :param deferrable: a wave waits in the triggerer. On Airflow 3.1 it waits in its worker: a deferred task does not
         count there, so that the next wave would begin beside it.
 
@@ -67,6 +67,8 @@ class StreamsDag(DAG):
         **kwargs: Any,
     ) -> None:
         caller = sys._getframe(1).f_code.co_filename  # as Airflow finds the file of a DAG
+        if prune and only:
+            raise pruned_beside(only)
         super().__init__(
             dag_id, schedule=schedule, **{"catchup": False, "max_active_runs": 1, "tags": {"streamstate"}, **kwargs}
         )
@@ -103,7 +105,8 @@ class StreamsDag(DAG):
         file has a problem has a DAG, too, whose first task says the problem.
 
         Raises:
-            InvalidRequestError: a path is not there, cannot be read, or a folder has no file of a stream.
+            InvalidRequestError: a path is not there, cannot be read, or a folder has no file of a stream; or ``prune``
+                is given.
         """
         caller = sys._getframe(1).f_code.co_filename
         read = read_streams([Path(caller).parent / streams])

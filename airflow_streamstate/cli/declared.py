@@ -19,7 +19,7 @@ from airflow_streamstate.declarations.applying import Applied, Applying, ApplyTe
 from airflow_streamstate.declarations.comparing import StreamDifference, compare_all
 from airflow_streamstate.declarations.exporting import export_stream
 from airflow_streamstate.declarations.model import StreamDeclaration
-from airflow_streamstate.declarations.reading import read_streams
+from airflow_streamstate.declarations.reading import are_folders, need_folders, read_streams
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.rehearsals import DEADLINE_SECONDS
 
@@ -75,11 +75,12 @@ def schema() -> dict[str, Any]:
 def diff(session: ShellSession, /, paths: tuple[Path, ...], plans: bool, deadline_seconds: float) -> int:
     """Show what `apply` with the same files would do: new, changed, unchanged, no longer declared.
 
-    Changes nothing. Exit status 1 if a stream could not be made as its file says.
+    Of a folder, the streams of the home that none of its files declares are shown, too. Changes nothing. Exit status 1 if a stream could not be made as its file says.
     """
     declared = read_streams(paths).need_all()
     with session.progress("diff") as report:
-        found = compare_all(session.controller(), declared, deadline_seconds if plans else None, report)
+        deadline = deadline_seconds if plans else None
+        found = compare_all(session.controller(), declared, deadline, report, are_all=are_folders(paths))
     session.emit({"streams": [one.to_json() for one in found]}, lambda console: _print_differences(console, found))
     return status_of_findings(is_well=all(one.kind != "refused" for one in found))
 
@@ -87,9 +88,10 @@ def diff(session: ShellSession, /, paths: tuple[Path, ...], plans: bool, deadlin
 def _print_differences(console: Console, found: Sequence[StreamDifference]) -> None:
     table = plain_table("stream", "is", "apply would", "now", "plan")
     for one in found:
+        is_pruned = one.kind == "not declared" and one.step == "stop"
         table.add_row(
-            shown(one.stream_id), Text(one.kind, _COLOURS.get(one.kind, "")), shown(one.step), shown(one.state),
-            shown(one.verdict),
+            shown(one.stream_id), Text(one.kind, _COLOURS.get(one.kind, "")),
+            shown("stop, with --prune" if is_pruned else one.step), shown(one.state), shown(one.verdict),
         )  # fmt: skip
     console.print(table)
     for one in found:
@@ -107,7 +109,10 @@ def _cut(text: str) -> str:
 @click.command(cls=Verb)
 @paths_argument
 @option(
-    "--prune", "prunes", is_flag=True, help="Stop the streams of the home that no file declares; their state stays."
+    "--prune",
+    "prunes",
+    is_flag=True,
+    help="Stop the streams of the home that no file of the folder declares; their state stays.",
 )
 @option("--canary", default="", metavar="LABEL", help="Streams with this label (NAME or NAME=VALUE) come first; unless"
         " all of them become well, nothing else is touched.")  # fmt: skip
@@ -148,6 +153,8 @@ def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path
     declared. A stream that is refused holds back no other, but those that depend on it. Exit status 1 if a stream is
     not as declared then, 4 if all of those were refused.
     """
+    if given["prunes"]:
+        need_folders(paths)
     declared = read_streams(paths).need_all()
 
     def say(stream_id: str, line: str) -> None:

@@ -63,7 +63,8 @@ class StreamDifference:
 
     Attributes:
         step: what ``apply`` would do. ``continue``: it completes an upgrade that is under way, or waits for a driver
-            that has been launched, and has not committed anything yet.
+            that has been launched, and has not committed anything yet. ``stop`` of a stream that is not declared:
+            only where it prunes.
         state, deployment_id: of the stream now; "" where it is new.
         fields: what differs of the version; of its restart policy as ``restart.NAME``, of its alert rules as
             ``alerts.NAME``, of its labels as ``labels.NAME``, of its retention as ``retention.NAME``, and ``owner``.
@@ -114,10 +115,13 @@ def compare_all(
     declared: Sequence[DeclaredStream],
     plan_deadline_seconds: float | None,
     report: Callable[[str], None] = lambda _: None,
+    *,
+    are_all: bool = True,
 ) -> list[StreamDifference]:
     """How all of them differ, and what no file declares.
 
     Args:
+        are_all: other streams are not declared; false: nothing is known of them.
         plan_deadline_seconds: each changed version is rehearsed, for so long at most; None: none is.
         report: told each stream before it is compared.
 
@@ -131,7 +135,7 @@ def compare_all(
         if plan_deadline_seconds is not None and difference.step in ("upgrade", "rescale"):
             difference = _with_plan(controller, one, difference, plan_deadline_seconds)
         found.append(difference)
-    return [*found, *undeclared(controller, declared)]
+    return [*found, *(undeclared(controller, declared) if are_all else ())]
 
 
 def undeclared(controller: Controller, declared: Sequence[DeclaredStream]) -> list[StreamDifference]:

@@ -123,6 +123,22 @@ def read_streams(paths: Sequence[Path]) -> ReadFiles:
     return ReadFiles(*_without_conflicts(found, problems))
 
 
+def are_folders(paths: Sequence[Path]) -> bool:
+    """Whether a stream that no file of these declares is declared nowhere: other files may lie beside a single one."""
+    return all(path.is_dir() for path in paths)
+
+
+def need_folders(paths: Sequence[Path]) -> None:
+    """Refuse to prune by single files. Raises InvalidRequestError."""
+    if not are_folders(paths):
+        single = next(path for path in paths if not path.is_dir())
+        raise InvalidRequestError(
+            "which streams no file declares is known of folders alone, and this is none",
+            path=str(single),
+            next_step="To prune, give the folder with the files of all streams.",
+        )
+
+
 def read_stream(path: Path) -> DeclaredStream | list[Problem]:
     """The stream of one file, or what is wrong with it."""
     try:

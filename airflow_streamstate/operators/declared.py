@@ -68,13 +68,17 @@ class StreamFilesOperator(BaseOperator):
         self.only = only
         self.streamstate_conn_id = streamstate_conn_id
 
+    def paths(self) -> list[Path]:
+        """The files and folders. Raises InvalidRequestError."""
+        paths = [self.streams] if isinstance(self.streams, str) and not self.streams.startswith("[") else self.streams
+        return [Path(one) for one in texts(paths, "streams")]
+
     def declared(self) -> list[DeclaredStream]:
         """The streams of the files. Raises InvalidRequestError."""
         from airflow_streamstate.declarations.reading import read_streams
 
-        paths = [self.streams] if isinstance(self.streams, str) and not self.streams.startswith("[") else self.streams
         only = texts(self.only, "only")
-        read = read_streams([Path(one) for one in texts(paths, "streams")])
+        read = read_streams(self.paths())
         if not only:
             return list(read.need_all())
         found = [one for one in read.streams if one.stream_id in only]
@@ -101,7 +105,8 @@ class CompareStreamsOperator(StreamFilesOperator):
     :param rehearsal_deadline_seconds: seconds until a rehearsal is ended. (templated)
     :param canary: a label, ``NAME`` or ``NAME=VALUE``: the streams that have it come first. (templated)
     :param wave: how many streams are changed at a time. (templated)
-    :param prune: streams that no file declares are stopped, in the last wave. (templated)
+    :param prune: streams that no file declares are stopped, in the last wave; refused unless ``streams`` are folders
+        and ``only`` is empty. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -133,20 +138,21 @@ class CompareStreamsOperator(StreamFilesOperator):
         from airflow_streamstate.declarations.applying import ApplyTerms, waves_of
         from airflow_streamstate.declarations.comparing import compare_all
 
+        prunes = yes_or_no(self.prune, "prune")
+        if prunes:
+            self._need_all_streams()
         declared, hook = self.declared(), self.hook(context)
         terms = ApplyTerms(canary=optional_text(self.canary) or "", wave=whole_number(self.wave, "wave"))
         all_waves = waves_of(declared, terms)
         is_rehearsed = yes_or_no(self.rehearse, "rehearse")
         deadline = as_seconds(self.rehearsal_deadline_seconds, "rehearsal_deadline_seconds") if is_rehearsed else None
-        found = compare_all(hook.client, declared, deadline, lambda stream_id: self.log.info("%s", stream_id))
+        found = compare_all(
+            hook.client, declared, deadline, lambda stream_id: self.log.info("%s", stream_id), are_all=prunes
+        )
         changed = {one.stream_id for one in found if one.step != "nothing" and one.kind != "not declared"}
         waves = [ids for wave in all_waves if (ids := [one.stream_id for one in wave if one.stream_id in changed])]
-        # Of single streams the others are not known to be undeclared.
-        if yes_or_no(self.prune, "prune") and not texts(self.only, "only"):
-            pruned = [one.stream_id for one in found if one.kind == "not declared" and one.step != "nothing"]
-            waves += [pruned] if pruned else []
-        else:
-            found = [one for one in found if one.kind != "not declared"]
+        pruned = [one.stream_id for one in found if one.kind == "not declared" and one.step != "nothing"]
+        waves += [pruned] if pruned else []
         text = as_markdown(found)
         self.log.info("%s", text)
         return {
@@ -154,6 +160,14 @@ class CompareStreamsOperator(StreamFilesOperator):
             "waves": [{"number": number, "streams": ids} for number, ids in enumerate(waves)],
             "text": text,
         }
+
+
+    def _need_all_streams(self) -> None:
+        from airflow_streamstate.declarations.reading import need_folders
+
+        need_folders(self.paths())
+        if only := texts(self.only, "only"):
+            raise pruned_beside(only)
 
 
 class ApplyStreamsOperator(DefersToTrigger, StreamFilesOperator):
@@ -340,6 +354,15 @@ def _steps_due(known: Set[str]) -> Wait:
         return None
 
     return wait
+
+
+def pruned_beside(only: Sequence[str]) -> InvalidRequestError:
+    """The refusal to prune beside single streams."""
+    return InvalidRequestError(
+        "which streams no file declares is not known where only some are looked at",
+        only=list(only),
+        next_step="To prune, leave out `only`; one DAG of a folder prunes, not one of each file.",
+    )
 
 
 def as_markdown(found: Sequence[StreamDifference]) -> str:

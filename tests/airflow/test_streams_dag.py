@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_streamstate.declarations.comparing import FieldDifference, StreamDifference
-from airflow_streamstate.operators.declared import as_markdown
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.operators.declared import CompareStreamsOperator, as_markdown
+from airflow_streamstate.streams_dag import StreamsDag
 from support.airflow_names import DagBag, DagSerialization
 
 pytestmark = pytest.mark.fast
@@ -36,6 +39,17 @@ def test_a_folder_is_one_dag_or_one_for_each_file(tmp_path: Path) -> None:
     assert one.task_dict["compare"].streams == str(tmp_path / "streams")
     assert one.task_dict["apply"].upstream_task_ids == {"approve", "compare", "waves"}
     assert DagSerialization.deserialize_dag(DagSerialization.serialize_dag(one)).max_active_runs == 1
+
+
+def test_only_a_whole_folder_prunes(tmp_path: Path) -> None:
+    """One DAG for each file would stop the streams of the others; so would a single file."""
+    (tmp_path / "streams").mkdir()
+    (tmp_path / "streams" / "a.yaml").write_text("id: a\napplication: ../job.py\n")
+    with pytest.raises(InvalidRequestError, match="only some are looked at"):
+        StreamsDag.of_each(str(tmp_path / "streams"), prune=True)
+    single = CompareStreamsOperator(task_id="compare", streams=str(tmp_path / "streams" / "a.yaml"), prune=True)
+    with pytest.raises(AirflowFailException, match="folders alone"):
+        single.execute({})
 
 
 def test_a_person_reads_each_difference_and_verdict() -> None:

@@ -282,6 +282,33 @@ def test_streams_that_no_file_declares_are_stopped_only_if_asked(desk: Desk) -> 
     assert "gone" not in applied(folder, "--prune")[1]
 
 
+def test_a_single_file_says_nothing_of_other_streams(desk: Desk) -> None:
+    """Files beside it may declare them: --prune with it is refused and touches nothing, and ``diff`` names it alone."""
+    folder = declare(desk, STREAM, "proves")
+    declare(desk, "trains", "proves")
+    assert applied(folder)[0].status == 0
+    single = folder / f"{STREAM}.yaml"
+    assert set(diffed(single)) == {STREAM}
+    declare(desk, STREAM, "proves", owner="ada")
+    before = desk.texts()
+    for words in ((single,), (folder, single)):
+        refused = shell("apply", *words, "--prune", "--json")
+        assert (refused.status, refused.error["context"]["path"]) == (2, str(single))
+        assert "folders alone" in refused.error["message"]
+    assert desk.texts() == before
+    assert state("trains") == "running"
+
+
+def test_diff_says_that_only_prune_stops_what_is_not_declared(desk: Desk) -> None:
+    """People read it; programs find the step and the kind."""
+    folder = declare(desk, STREAM, "proves")
+    declare(desk, "gone", "proves")
+    assert applied(folder)[0].status == 0
+    (folder / "gone.yaml").unlink()
+    assert "stop, with --prune" in shell("diff", folder).out
+    assert (diffed(folder)["gone"]["kind"], diffed(folder)["gone"]["step"]) == ("not declared", "stop")
+
+
 def test_an_exported_stream_differs_in_nothing(desk: Desk) -> None:
     """Its file, with its code beside it; a secret in the home is left out, and named."""
     (desk.base / "library.py").write_text("x = 1\n")
