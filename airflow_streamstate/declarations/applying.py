@@ -26,7 +26,7 @@ from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.controller.wait.condition import UNANSWERED, WaitCondition
-from airflow_streamstate.declarations.comparing import Step, StreamDifference, compare, undeclared
+from airflow_streamstate.declarations.comparing import Step, StreamDifference, compare, in_one_line, undeclared
 from airflow_streamstate.declarations.reading import DeclaredStream
 from airflow_streamstate.declarations.versions import (
     alert_rules_of,
@@ -427,7 +427,7 @@ class _OneStream:
 
     def difference(self) -> StreamDifference:
         """How it differs now."""
-        return compare(self._controller, self._declared)
+        return compare(self._controller, self._declared, tries_again=self._terms.tries_again)
 
     def made(self, found: StreamDifference) -> Applied | UnderWay:
         """What became of it, or what it waits for. Raises StreamStateError."""
@@ -435,7 +435,9 @@ class _OneStream:
             return self._continued()
         found = self._as_compared(found)
         if found.step == "refused":
-            return Applied(self._stream_id, "refused", "refused", found.reason, found.deployment_id)
+            # One that has failed does not run on as before.
+            result: Result = "failed" if found.state == "failed" else "refused"
+            return Applied(self._stream_id, "refused", result, found.reason, found.deployment_id)
         if found.step == "nothing":
             return self._found_made(found)
         if found.step in ("upgrade", "rescale"):
@@ -503,7 +505,10 @@ class _OneStream:
             return found
         before = self._terms.compared.get(self._stream_id)
         if before is not None and before.step == "refused":
-            return before
+            is_again = self._terms.tries_again and found == replace(
+                before, kind=found.kind, step="resume", reason=found.reason
+            )
+            return found if is_again else before
         # A try before this one may have made a part of it.
         if before is not None and found.step in (before.step, "policy") and set(found.fields) <= set(before.fields):
             return found
@@ -538,7 +543,7 @@ class _OneStream:
         elif view.outcome == "refused":
             result = "refused"
         error = view.as_error()
-        reason = "" if error is None else f"{before}{error}"
+        reason = "" if error is None else f"{before}{in_one_line(error)}"
         deployment_id = self._controller.status(self._stream_id).deployment_id
         return Applied(self._stream_id, step, result, reason, deployment_id, view.upgrade_id)
 
@@ -623,11 +628,11 @@ def _ended_by(error: StreamStateError, stream_id: str, last: UnderWay | StreamDi
     if isinstance(last, UnderWay) and last.applied is not None:
         # The time is up, and nothing was wrong; or the home did not answer, so that this is not known.
         is_well = isinstance(error, DeadlineExceededError) and UNANSWERED not in error.context
-        return last.applied if is_well else replace(last.applied, result="failed", reason=str(error))
+        return last.applied if is_well else replace(last.applied, result="failed", reason=in_one_line(error))
     step: Step = "nothing" if last is None else last.step
     deployment_id = "" if last is None else last.deployment_id
     result: Result = "refused" if isinstance(error, ConflictError) else "failed"
-    return Applied(stream_id, step, result, str(error), deployment_id)
+    return Applied(stream_id, step, result, in_one_line(error), deployment_id)
 
 
 def _is_to_stop(found: StreamDifference, terms: ApplyTerms) -> bool:

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.deploy.takeover import has_committed
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation
 from airflow_streamstate.controller.observe.views import StreamStatus
 from airflow_streamstate.controller.request.resolved_request import resolve_request
@@ -44,6 +45,7 @@ _OF_CODE = ("application", "modules", "py_files", "files")
 _SHOWN = ("arguments", "packages", "mirrors")
 _PLAIN = ("master", "spark_conn_id", "attaches", "version_label", "snapshots", "on_query_failure", "working_folder")
 _DIGEST_CHARACTERS = 12
+_LONG_FACTS = ("traceback", "log_tail")
 _OF_NO_VERSION = frozenset({"restart", "alerts", "owner", "labels", "retention"})
 """Changed without another version, and without a restart."""
 
@@ -99,15 +101,30 @@ class StreamDifference:
 _DIFFERENCE = TypeAdapter(StreamDifference)
 
 
-def compare(controller: Controller, declared: DeclaredStream) -> StreamDifference:
-    """Compare a declared stream with what the home runs. Never raises for a stream that cannot be compared."""
+def compare(controller: Controller, declared: DeclaredStream, *, tries_again: bool = False) -> StreamDifference:
+    """Compare a declared stream with what the home runs. Never raises for a stream that cannot be compared.
+
+    Args:
+        tries_again: a driver that has failed before it had committed anything is to be tried again as it is.
+    """
     stream_id = declared.stream_id
     try:
-        return _compared(controller, declared) if controller.home.is_there() else _new(controller, declared)
+        return _compared(controller, declared, tries_again=tries_again) if controller.home.is_there() else _new(controller, declared)
     except StreamNotFoundError:
         return _new(controller, declared)
     except StreamStateError as error:
-        return StreamDifference(stream_id, "refused", "refused", reason=str(error))
+        return StreamDifference(stream_id, "refused", "refused", reason=in_one_line(error))
+
+
+def in_one_line(error: StreamStateError) -> str:
+    """The error for a list of streams: without traceback and log, which ``streamstate status`` and ``logs`` show."""
+    lines = {name: str(fact).strip().splitlines() for name, fact in error.context.items() if fact is not None}
+    kept = {
+        name: lines[name][0] if len(lines[name]) > 1 else fact
+        for name, fact in error.context.items()
+        if lines.get(name) and name not in _LONG_FACTS
+    }
+    return " ".join(str(type(error)(error.message, next_step=error.next_step, **kept)).split())
 
 
 def compare_all(
@@ -172,7 +189,7 @@ def _with_plan(
             controller.plans.give_up(found.stream_id, view.rehearsal_id)
             raise
     except StreamStateError as error:
-        return replace(found, kind="refused", step="refused", reason=str(error))
+        return replace(found, kind="refused", step="refused", reason=in_one_line(error))
     verdict = report.verdict or ""
     is_drained = verdict == "needs-drain" and (request.allow_drain or request.mode == "drain")
     if report.outcome == "fits" or is_drained:
@@ -192,11 +209,11 @@ def _new(controller: Controller, declared: DeclaredStream) -> StreamDifference:
     try:
         resolve_request(deploy_request(declared, controller.home.home.uri))
     except StreamStateError as error:
-        return StreamDifference(stream_id, "refused", "refused", reason=str(error))
+        return StreamDifference(stream_id, "refused", "refused", reason=in_one_line(error))
     return StreamDifference(stream_id, "new", "deploy")
 
 
-def _compared(controller: Controller, declared: DeclaredStream) -> StreamDifference:
+def _compared(controller: Controller, declared: DeclaredStream, *, tries_again: bool) -> StreamDifference:
     stream_id = declared.stream_id
     register = controller.home.need_stream(stream_id).need_register().value
     if register.deployment_id is None:
@@ -213,11 +230,21 @@ def _compared(controller: Controller, declared: DeclaredStream) -> StreamDiffere
     found = (*differences(before, version), *_of_policy(declared, register), *alerts, *owned, *kept)
     has_rewrite = rewrite_of(declared, before) is not None
     step, reason = _step(declared, seen, status, found, has_rewrite=has_rewrite)
+    if step == "resume" and seen.state == "failed" and not found and not tries_again:
+        step, reason = _step_of_failed(controller, seen, status)
     is_changed = any(one.name != "version_label" for one in found)
     kind = "changed" if is_changed and _KINDS[step] == "unchanged" else _KINDS[step]
     if step == "deploy" or (step == "continue" and not status.upgrade):
         kind = "changed" if found else "unchanged"
     return StreamDifference(stream_id, kind, step, str(status.state), status.deployment_id, found, reason)
+
+
+def _step_of_failed(controller: Controller, seen: Observation, status: StreamStatus) -> tuple[Step, str]:
+    """Of a version that the same file declares: one that has run is resumed, one that never did would fail again."""
+    if has_committed(controller.home, controller.home.control(seen.stream_id), seen):
+        return "resume", "it is failed"
+    error = (status.error or status.why).strip().splitlines()
+    return "refused", f"its driver failed before it had committed anything; --again tries it again: {error[0]}"
 
 
 def differences(before: Version, after: Version) -> tuple[FieldDifference, ...]:

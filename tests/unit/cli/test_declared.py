@@ -117,6 +117,39 @@ def test_what_was_refused_is_not_tried_again_by_itself(desk: Desk) -> None:
     assert diffed(folder)[STREAM]["kind"] == "unchanged"
 
 
+def test_a_version_that_never_ran_is_not_tried_again_by_itself(desk: Desk) -> None:
+    """Its driver would fail again: it is said what for, until --again or another file (Law 2)."""
+    folder = declare(desk, STREAM, "crashes")
+    declare(desk, "trains", "proves")
+    answer, found = applied(folder)
+    assert (answer.status, found[STREAM]["step"], found[STREAM]["result"]) == (1, "deploy", "failed")
+    assert "\n" not in found[STREAM]["reason"]
+    assert "boom" in found[STREAM]["reason"]
+    assert "log_tail" not in found[STREAM]["reason"]
+    difference = diffed(folder)[STREAM]
+    assert (difference["kind"], difference["step"]) == ("refused", "refused")
+    compared = desk.base / "compared.json"
+    compared.write_text(shell("diff", folder, "--json", "--no-plan").out)
+    answer, found = applied(folder)
+    assert (answer.status, found[STREAM]["result"], found["trains"]["result"]) == (1, "failed", "unchanged")
+    assert "--again tries it again: ValueError: boom" in found[STREAM]["reason"]
+    assert shell("status", STREAM, "--json").json["attempt"] == 1
+    assert applied(folder, "--again", "--compared", compared)[1][STREAM]["step"] == "resume"
+    assert shell("status", STREAM, "--json").json["attempt"] == 2
+    declare(desk, STREAM, "proves")
+    assert applied(folder)[0].status == 0
+
+
+def test_a_version_that_has_run_is_resumed(desk: Desk) -> None:
+    """``running`` says so, whatever watchers would do."""
+    folder = declare(desk, STREAM, "proves")
+    assert applied(folder)[0].status == 0
+    assert shell("kill", STREAM).status == 0
+    assert state() == "failed"
+    answer, found = applied(folder)
+    assert (answer.status, found[STREAM]["step"], found[STREAM]["result"]) == (0, "resume", "done")
+
+
 def test_the_same_change_comes_again_after_it_was_taken_back(desk: Desk) -> None:
     """A to B, back to A, to B once more: each is a change of its own."""
     folder = declare(desk, STREAM, "proves")
@@ -162,7 +195,7 @@ def test_a_driver_that_becomes_well_is_the_end_of_an_interrupted_apply(desk: Des
     assert applied(folder, "--timeout", 1)[0].status == 1
     declare(desk, STREAM, "hangs", owner="ada")
     driver = ScriptedAttempt(desk.stream().control, "d-0001", 1, SYSTEM_CLOCK)
-    with meanwhile(lambda: driver.proves(1)):
+    with meanwhile(lambda: not driver.proves(1)):  # the driver that hangs says less, at any time
         answer, found = applied(folder)
     assert (answer.status, found[STREAM]["step"], found[STREAM]["result"]) == (0, "continue", "done")
     status = shell("status", STREAM, "--json").json
