@@ -16,6 +16,7 @@ from airflow_streamstate.cli.options import Seconds, Verb, deadline_option, opti
 from airflow_streamstate.cli.render import plain_table, shown
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.declarations.applying import Applied, Applying, ApplyTerms
+from airflow_streamstate.declarations.checking import checked
 from airflow_streamstate.declarations.comparing import StreamDifference, compare_all
 from airflow_streamstate.declarations.exporting import export_stream
 from airflow_streamstate.declarations.model import StreamDeclaration
@@ -43,7 +44,7 @@ def validate(session: ShellSession, /, paths: tuple[Path, ...], shows_schema: bo
         return DONE
     if not paths:
         raise click.UsageError("Name a file or a folder; --schema prints the schema.")
-    read = read_streams(paths)
+    read = checked(read_streams(paths))
     result: dict[str, object] = {
         "streams": [one.stream_id for one in read.streams],
         "problems": [

@@ -20,6 +20,7 @@ from airflow_streamstate.controller.wait.waiting import is_healthy
 from airflow_streamstate.declarations.reading import DeclaredStream
 from airflow_streamstate.declarations.versions import (
     alert_rules_of,
+    check_script,
     deploy_request,
     ownership_of,
     policy_of,
@@ -208,6 +209,7 @@ def _new(controller: Controller, declared: DeclaredStream) -> StreamDifference:
         return StreamDifference(stream_id, "unchanged", "nothing", reason="it was never deployed, and is not to run")
     try:
         resolve_request(deploy_request(declared, controller.home.home.uri))
+        check_script(declared)
     except StreamStateError as error:
         return StreamDifference(stream_id, "refused", "refused", reason=in_one_line(error))
     return StreamDifference(stream_id, "new", "deploy")
@@ -232,6 +234,8 @@ def _compared(controller: Controller, declared: DeclaredStream, *, tries_again: 
     step, reason = _step(declared, seen, status, found, has_rewrite=has_rewrite)
     if step == "resume" and seen.state == "failed" and not found and not tries_again:
         step, reason = _step_of_failed(controller, seen, status)
+    if any(one.name == "application" for one in found):
+        check_script(declared)
     is_changed = any(one.name != "version_label" for one in found)
     kind = "changed" if is_changed and _KINDS[step] == "unchanged" else _KINDS[step]
     if step == "deploy" or (step == "continue" and not status.upgrade):

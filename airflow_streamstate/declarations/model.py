@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.records import OnQueryFailure, StartMode, StateStoreName
@@ -18,6 +18,7 @@ from airflow_streamstate.protocol.restarts import OnFailure
 from airflow_streamstate.protocol.retention import MAX_AGE_SECONDS, RetentionPolicy
 from airflow_streamstate.protocol.upgrades import UpgradeMode
 
+_TOLD_BY_PLACE = ("names", "stream_id")
 DesiredState = Literal["running", "stopped"]
 
 
@@ -131,10 +132,17 @@ class AlertsPart(_Part):
         return self
 
 
-def _refused(error_type: str, error: InvalidRequestError) -> PydanticCustomError:
-    facts = " ".join(str(fact) for fact in error.context.values())
-    text = f"{error.message}{f' ({facts})' if facts else ''}; {error.next_step[:1].lower()}{error.next_step[1:]}"
-    return PydanticCustomError(error_type, "{text}", {"text": text})
+def _refused(error_type: str, error: StreamStateError) -> PydanticCustomError:
+    return PydanticCustomError(error_type, "{text}", {"text": reason_of(error)})
+
+
+def reason_of(error: StreamStateError) -> str:
+    """Why a value is refused, in one lower-case sentence: the facts, and what to write instead."""
+    facts = " ".join(
+        str(fact) for name, fact in error.context.items() if fact not in (None, "") and name not in _TOLD_BY_PLACE
+    )
+    next_step = f"{error.next_step[:1].lower()}{error.next_step[1:]}"
+    return f"{error.message}{f' ({facts})' if facts else ''}{f'; {next_step}' if next_step else ''}"
 
 
 class SettingsPart(_Part):

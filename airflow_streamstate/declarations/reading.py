@@ -90,11 +90,15 @@ class ReadFiles:
 
 
 @dataclass
-class _Lines:
-    """Values of a file's nodes, and the lines of their keys."""
+class Lines:
+    """The lines of a file's fields and of the values of its lists."""
 
     by_path: dict[tuple[str, ...], int] = field(default_factory=dict)
     nodes: int = 0
+
+    def of(self, at: tuple[str, ...]) -> int:
+        """The line of a field, or of the nearest one around it that the file has; 0 for none."""
+        return next((self.by_path[at[:size]] for size in range(len(at), 0, -1) if at[:size] in self.by_path), 0)
 
 
 class _UnreadableError(Exception):
@@ -152,7 +156,7 @@ def read_stream(path: Path) -> DeclaredStream | list[Problem]:
     try:
         check_stream_id(declaration.id)
     except InvalidRequestError as error:
-        return [Problem(path, lines.by_path.get(("id",), 0), "id", error.message)]
+        return [Problem(path, lines.of(("id",)), "id", error.message)]
     return DeclaredStream(path.absolute(), declaration)
 
 
@@ -246,7 +250,24 @@ def _inside(folder: Path) -> Iterator[Path]:
             yield entry
 
 
-def _values(path: Path) -> tuple[dict[str, Any], _Lines]:
+def values_of(path: Path) -> tuple[dict[str, Any], Lines]:
+    """The content of a file that was read as texts, lists and objects, and their lines.
+
+    Raises:
+        InvalidRequestError: it is another one by now, and cannot be read.
+    """
+    try:
+        return _values(path)
+    except _UnreadableError as error:
+        raise InvalidRequestError(
+            "this file was changed while it was read",
+            path=str(path),
+            reason=error.reason,
+            next_step="Run the same command again.",
+        ) from None
+
+
+def _values(path: Path) -> tuple[dict[str, Any], Lines]:
     """The content of a file as texts, lists and objects."""
     try:
         body = path.read_bytes()
@@ -269,14 +290,14 @@ def _values(path: Path) -> tuple[dict[str, Any], _Lines]:
         raise _UnreadableError(0, "it is nested too deeply") from None
 
 
-def _parsed(text: str, kind: Callable[[str], yaml.SafeLoader]) -> tuple[dict[str, Any], _Lines]:
+def _parsed(text: str, kind: Callable[[str], yaml.SafeLoader]) -> tuple[dict[str, Any], Lines]:
     """Raises also YAMLError and RecursionError."""
     loader = kind(text)
     try:
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
             raise _UnreadableError(1, "it declares no stream: give an object with id and application")
-        lines = _Lines()
+        lines = Lines()
         return _object(loader, node, (), lines), lines
     finally:
         loader.dispose()
@@ -290,7 +311,7 @@ def _yaml_problem(error: yaml.YAMLError) -> _UnreadableError:
     return _UnreadableError(mark.line + 1 if mark is not None else 0, text)
 
 
-def _object(loader: yaml.SafeLoader, node: yaml.MappingNode, at: tuple[str, ...], lines: _Lines) -> dict[str, Any]:
+def _object(loader: yaml.SafeLoader, node: yaml.MappingNode, at: tuple[str, ...], lines: Lines) -> dict[str, Any]:
     _refuse_repeated(node, at)
     loader.flatten_mapping(node)  # <<: merges
     found: dict[str, Any] = {}
@@ -314,13 +335,14 @@ def _refuse_repeated(node: yaml.MappingNode, at: tuple[str, ...]) -> None:
         seen[name] = line
 
 
-def _value(loader: yaml.SafeLoader, node: yaml.Node, at: tuple[str, ...], lines: _Lines) -> Any:
+def _value(loader: yaml.SafeLoader, node: yaml.Node, at: tuple[str, ...], lines: Lines) -> Any:
     lines.nodes += 1
     if lines.nodes > MOST_NODES:
         raise _UnreadableError(node.start_mark.line + 1, f"it has more than {MOST_NODES:,} values", ".".join(at))
     if isinstance(node, yaml.MappingNode):
         return _object(loader, node, at, lines)
     if isinstance(node, yaml.SequenceNode):
+        lines.by_path |= {(*at, str(number)): one.start_mark.line + 1 for number, one in enumerate(node.value)}
         return [_value(loader, one, (*at, str(number)), lines) for number, one in enumerate(node.value)]
     if at[:2] == _TYPED:
         return loader.construct_object(node)
@@ -328,10 +350,9 @@ def _value(loader: yaml.SafeLoader, node: yaml.Node, at: tuple[str, ...], lines:
     return None if is_plain and node.value in _NOTHING else str(node.value)
 
 
-def _problem_of(path: Path, lines: _Lines, error: Mapping[str, Any]) -> Problem:
+def _problem_of(path: Path, lines: Lines, error: Mapping[str, Any]) -> Problem:
     at = tuple(str(part) for part in error["loc"])
-    line = next((lines.by_path[at[:size]] for size in range(len(at), 0, -1) if at[:size] in lines.by_path), 0)
-    return Problem(path, line, ".".join(at), _reason(error, at))
+    return Problem(path, lines.of(at), ".".join(at), _reason(error, at))
 
 
 def _reason(error: Mapping[str, Any], at: tuple[str, ...]) -> str:

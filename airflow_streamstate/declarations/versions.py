@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from airflow_streamstate.controller.request.literal_secrets import CONSENT
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.rewrites import check_rewrite, conf_of
 from airflow_streamstate.controller.request.version import Version
@@ -15,6 +17,7 @@ from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.declarations.model import StatePart
 from airflow_streamstate.declarations.reading import DeclaredStream
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.launch.interface import LOCAL
 from airflow_streamstate.launch.options import plain_options
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ownership import Ownership
@@ -33,6 +36,14 @@ def deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | No
     Raises:
         InvalidRequestError: a value is malformed, or two contradict each other.
     """
+    try:
+        return _deploy_request(declared, home_uri, request_id)
+    except InvalidRequestError as error:
+        error.next_step = error.next_step.replace(CONSENT, "")  # a file has no such field
+        raise
+
+
+def _deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | None) -> DeployRequest:
     one, folder = declared.declaration, declared.path.parent
     launcher = one.launcher
     return DeployRequest(
@@ -68,6 +79,31 @@ def deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | No
         reason=f"declared in {declared.path.name}",
         request_id=request_id,
     )
+
+
+def check_script(declared: DeclaredStream) -> None:
+    """Compile the script, where its driver has this machine's Python: the error then comes before any driver.
+
+    Raises:
+        InvalidRequestError: it has a syntax error; with its line.
+    """
+    one = declared.declaration
+    if one.spark_conn_id is not None or (one.launcher is not None and one.launcher.name != LOCAL):
+        return
+    path = _path(declared.path.parent, one.application)
+    try:
+        with warnings.catch_warnings(action="ignore"):  # an invalid escape is the script's own matter
+            compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        place = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else str(path)
+        raise InvalidRequestError(
+            "the script has a syntax error",
+            place=place,
+            error=error.msg if isinstance(error, SyntaxError) else str(error),
+            next_step="Mend the script.",
+        ) from None
+    except OSError:
+        pass  # said by the read of its version
 
 
 def upgrade_request(declared: DeclaredStream, home_uri: str, before: Version) -> UpgradeRequest:

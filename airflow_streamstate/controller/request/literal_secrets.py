@@ -46,6 +46,9 @@ _SHOWN_VARIABLES = frozenset(
 _FILE_LIKE = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*):/+")
 _INSTEAD = "secret://airflow-connection/ID#password, secret://airflow-variable/KEY or env://NAME"
 
+CONSENT = ", or allow it: allow_literal_secrets, --allow-literal-secrets"
+"""Of the next step, where the caller has such a consent to give."""
+
 
 def check_secrets(
     conf: Mapping[str, str], arguments: Sequence[str], environment: Mapping[str, str], *, may_be_literal: bool
@@ -70,8 +73,7 @@ def check_secrets(
         raise InvalidRequestError(
             "these look like secrets and would be recorded in the home as they are",
             names=sorted(names),
-            next_step=f"Give references instead ({_INSTEAD}), or allow it: allow_literal_secrets,"
-            " --allow-literal-secrets.",
+            next_step=f"Give references instead ({_INSTEAD}){CONSENT}.",
         )
 
 

@@ -538,6 +538,29 @@ def test_files_that_are_wrong_touch_nothing(desk: Desk) -> None:
     assert not desk.home.exists()
 
 
+def test_what_a_deploy_would_refuse_is_told_before_any_driver(desk: Desk) -> None:
+    """By ``validate``, and by ``diff`` and ``apply`` of that stream alone; the hint is one for an author of files."""
+    folder = declare(desk, STREAM, "proves")
+    declare(desk, "secret", "proves", environment={"DB_PASSWORD": "hunter2"})
+    declare(desk, "broken", "proves")
+    (desk.base / "broken-proves.py").write_text("x = = 2\n")
+    answer = shell("validate", folder)
+    assert (answer.status, "broken-proves.py:1 invalid syntax" in answer.out) == (1, True)
+    assert "env://NAME" in answer.out
+    assert "hunter2" not in answer.out
+    found = diffed(folder)
+    assert {name: one["step"] for name, one in found.items()} == {
+        STREAM: "deploy", "secret": "refused", "broken": "refused"
+    }  # fmt: skip
+    assert "allow" not in answer.out + found["secret"]["reason"]
+    answer, made = applied(folder)
+    assert {name: one["result"] for name, one in made.items()} == {
+        STREAM: "done", "secret": "refused", "broken": "refused"
+    }  # fmt: skip
+    (desk.base / "flights-proves.py").write_text("x = = 2\n")
+    assert "syntax error" in diffed(folder)[STREAM]["reason"]
+
+
 def test_the_schema_is_json_with_every_field_described() -> None:
     """For editors; unknown fields are wrong in it, too."""
     schema = json.loads(shell("validate", "--schema").out)

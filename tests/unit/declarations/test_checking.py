@@ -1,0 +1,63 @@
+"""What a deploy would refuse, by the line of the file: without a home, and without a second set of checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.declarations.checking import checked
+from airflow_streamstate.declarations.reading import read_streams
+
+
+def said(folder: Path, text: str, script: str = "x = 1\n") -> list[str]:
+    """What is wrong with a file, without its path."""
+    (folder / "job.py").write_text(script)
+    path = folder / "flights.yaml"
+    path.write_text(text)
+    return [str(one).removeprefix(str(path)) for one in checked(read_streams([path])).problems]
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ("py_files: [nope.zip]\n", ":3: py_files.0: "),
+        ("files:\n- job.py\n- nope.csv\n", ":5: files.1: "),
+        ("snapshots:\n  every_seconds: 0\n", ":4: snapshots.every_seconds: "),
+        ("environment:\n  A: b\n  DB_PASSWORD: hunter2\n", ":5: environment.DB_PASSWORD: these look like secrets"),
+        ("conf: {spark.hadoop.fs.s3a.secret.key: abc}\n", ":3: conf.spark.hadoop.fs.s3a.secret.key: these look like"),
+        ("arguments:\n- --password\n- hunter2\n", ":4: arguments.0: these look like secrets"),
+        ("environment: {X: env://}\n", ":3: environment.X: "),
+        ("working_folder: here\n", ":3: working_folder: the working folder must be an absolute path (here); give the"),
+        ("state: {store: rocksdb}\nconf: {spark.sql.streaming.stateStore.providerClass: x}\n", ":3: state.store: "),
+    ],
+)
+def test_what_a_deploy_would_refuse_has_its_line(tmp_path: Path, more: str, problem: str) -> None:
+    """The field is the one without which it would not be refused."""
+    (found,) = said(tmp_path, f"id: flights\napplication: job.py\n{more}")
+    assert found.startswith(problem)
+    assert "hunter2" not in found
+    assert "allow" not in found
+
+
+def test_the_application_is_looked_at(tmp_path: Path) -> None:
+    """One that is not there, is a folder or no Python; a syntax error has its place in the script."""
+    assert said(tmp_path, "id: flights\napplication: nope.py\n")[0].startswith(":2: application: ")
+    assert said(tmp_path, "id: flights\napplication: .\n")[0].startswith(":2: application: ")
+    wrong = said(tmp_path, "id: flights\napplication: job.py\n", "x = 1\nx = = 2\n")
+    assert wrong == [f":2: application: the script has a syntax error ({tmp_path}/job.py:2 invalid syntax); mend the script."]
+    elsewhere = "id: flights\napplication: job.py\nlauncher: {name: yarn}\n"
+    assert said(tmp_path, elsewhere, "x = = 2\n") == []  # its Python may be another one
+
+
+def test_every_refusal_of_a_file_is_told(tmp_path: Path) -> None:
+    """Each once, those of one kind too; a file without any is a stream."""
+    text = "id: flights\napplication: job.py\nenvironment:\n  A_PASSWORD: x1\n  B_TOKEN: x2\npy_files: nope.zip\n"
+    assert [one.split(": ")[:2] for one in said(tmp_path, text)] == [
+        [":4", "environment.A_PASSWORD"],
+        [":5", "environment.B_TOKEN"],
+        [":6", "py_files"],
+    ]
+    path = tmp_path / "flights.yaml"
+    path.write_text("id: flights\napplication: job.py\n")
+    assert [one.stream_id for one in checked(read_streams([path])).streams] == ["flights"]
