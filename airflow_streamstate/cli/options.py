@@ -325,7 +325,7 @@ def _name_of(one: click.Option) -> str:
 
 def runs_script(command: click.Command) -> bool:
     """Whether the words after ``--`` are the script's."""
-    return any(isinstance(one, click.Argument) and one.nargs == -1 for one in command.params)
+    return any(isinstance(one, click.Argument) and one.name == "arguments" for one in command.params)
 
 
 def is_given(name: str) -> bool:

@@ -153,6 +153,8 @@ def test_an_option_of_the_script_is_pointed_behind_the_two_dashes() -> None:
     """Where the verb runs a script, and nowhere else."""
     assert "-- --input" in shell("deploy", "flights", "--app", "job.py", "--input", "/in", "--async").err
     assert "-- --input" not in shell("stop", "flights", "--input", "/in", "--async").err
+    for verb in ("label", "validate", "apply"):  # which take several words that are no script's
+        assert "script's arguments" not in shell(verb, "flights", "--set", "team=x").err
 
 
 @pytest.mark.parametrize("verb", ["deploy", "plan", "upgrade", "adopt"])
