@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from airflow_streamstate.cli.exits import DONE, status_of_applied, status_of_fin
 from airflow_streamstate.cli.options import Seconds, Verb, deadline_option, option, pass_session, stream_argument
 from airflow_streamstate.cli.render import plain_table, shown
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.declarations.applying import Applied, Applying, ApplyTerms
+from airflow_streamstate.declarations.applying import Applied, Applying, ApplyTerms, wait_for
 from airflow_streamstate.declarations.checking import checked
 from airflow_streamstate.declarations.comparing import StreamDifference, compare_all
 from airflow_streamstate.declarations.exporting import export_stream
@@ -151,7 +152,8 @@ def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path
     """Make the streams of the home as their files say: deploy, upgrade, rescale, resume or stop each of them.
 
     Each change has its journal. The same command again continues what was interrupted, and changes nothing that is as
-    declared. A stream that is refused holds back no other, but those that depend on it. Exit status 1 if a stream is
+    declared. A stream that is refused holds back no other, but those that depend on it. Ctrl-C waits for what is under
+    way and begins nothing more; a second one leaves, and what was begun goes on where it needs no caller. Exit status 1 if a stream is
     not as declared then, 4 if all of those were refused.
     """
     if given["prunes"]:
@@ -161,9 +163,17 @@ def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path
     def say(stream_id: str, line: str) -> None:
         session.say(lambda console: console.print(shown(f"{stream_id}: {line}")))
 
-    applying = Applying(session.controller, session.clock, say)
+    def interrupted(stream_ids: Sequence[str]) -> None:
+        names = ", ".join(stream_ids) or "no stream"
+        line = f"interrupted; nothing more is begun, and what is under way is waited for ({names}). Ctrl-C again leaves."
+        session.say(lambda console: console.print(shown(line)))
+        session.call(line)
+
     compared = None if compared_path is None else _compared(compared_path)
-    found = applying.apply(declared, ApplyTerms(**given, compared=compared))
+    with session.progress("apply") as report:
+        wait = partial(wait_for, report=lambda stream_id, line: report(f"{stream_id}: {line}"))
+        applying = Applying(session.controller, session.clock, say, wait, interrupted)
+        found = applying.apply(declared, ApplyTerms(**given, compared=compared))
     session.emit({"streams": [one.to_json() for one in found]}, lambda console: _print_applied(console, found))
     return status_of_applied(one.result for one in found if not one.is_well)
 

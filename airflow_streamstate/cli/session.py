@@ -114,7 +114,7 @@ class ShellSession:
             _print(human, stderr=True)
 
     def call(self, line: str) -> None:
-        """With --json, which shows no progress: say on stderr that the command waits for a person."""
+        """With --json, which shows no progress: say on stderr what a person has to know while the command waits."""
         if self.as_json:
             click.echo(printable(line), err=True)
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -26,6 +27,7 @@ from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.controller.wait.condition import UNANSWERED, WaitCondition
+from airflow_streamstate.controller.wait.progress import only_news
 from airflow_streamstate.declarations.comparing import Step, StreamDifference, compare, in_one_line, undeclared
 from airflow_streamstate.declarations.reading import DeclaredStream
 from airflow_streamstate.declarations.versions import (
@@ -145,13 +147,22 @@ Wait = Callable[[Controller, UnderWay, Say], Mapping[str, Any] | None]
 DeadlineExceededError after its ``until_at``, and the error of a condition that cannot be met any more."""
 
 
-def wait_for(controller: Controller, waits: UnderWay, say: Say) -> Mapping[str, Any]:
-    """Wait in this thread; an upgrade is brought to its end."""
+def wait_for(
+    controller: Controller, waits: UnderWay, say: Say, report: Say = lambda _id, _line: None
+) -> Mapping[str, Any]:
+    """Wait in this thread; an upgrade is brought to its end.
+
+    Args:
+        report: told what is waited for, whenever there is news.
+    """
     condition, stream_id = waits.condition, waits.stream_id
     left_seconds = max((waits.until_at - controller.clock.now()).total_seconds(), 0.0)
+    on_progress = only_news(lambda line: report(stream_id, line), controller.clock)
     if condition.wanted != "upgrade":
-        return controller.wait(condition, left_seconds).need_result()
-    controller.upgrades.run(stream_id, condition.deployment_id, left_seconds, None, lambda line: say(stream_id, line))
+        return controller.wait(condition, left_seconds, on_progress).need_result()
+    controller.upgrades.run(
+        stream_id, condition.deployment_id, left_seconds, on_progress, lambda line: say(stream_id, line)
+    )
     return {}
 
 
@@ -208,6 +219,7 @@ class Applying:
         new_controller: a controller of the home, one for each thread.
         say: told each step in one line.
         wait: waits for what has begun.
+        interrupted: told the streams that are still under way when this is interrupted, before it waits for them.
     """
 
     def __init__(
@@ -216,11 +228,13 @@ class Applying:
         clock: Clock,
         say: Say = lambda _id, _line: None,
         wait: Wait = wait_for,
+        interrupted: Callable[[Sequence[str]], None] = lambda _ids: None,
     ) -> None:
         self._new_controller = new_controller
         self._clock = clock
         self._say = say
         self._wait = wait
+        self._interrupted = interrupted
 
     def apply(self, declared: Sequence[DeclaredStream], terms: ApplyTerms) -> list[Applied]:
         """Make the streams as declared, and wait for it; what became of each, in the order in which they were begun.
@@ -297,14 +311,46 @@ class Applying:
         waiting = []
         # Watches begin and end together.
         workers = len(left) if any(one.is_watched for one in waits) else min(terms.wave, len(left))
-        with ThreadPoolExecutor(max(1, workers), thread_name_prefix="apply") as pool:
-            found = pool.map(lambda each: self._apply_one(each, terms, progress, known), left)
-            for one in found:
-                if isinstance(one, UnderWay):
-                    waiting.append(one)
-                else:
-                    progress.add(one)
+        for one in self._in_threads(left, workers, lambda each: self._apply_one(each, terms, progress, known)):
+            if isinstance(one, UnderWay):
+                waiting.append(one)
+            else:
+                progress.add(one)
         return waiting
+
+    def _in_threads(
+        self, targets: Sequence[Target], workers: int, act: Callable[[Target], Applied | UnderWay]
+    ) -> Iterator[Applied | UnderWay]:
+        """What ``act`` gives for each, in their order; after an interruption nothing more is begun."""
+        todo = deque((target, Future[Applied | UnderWay]()) for target in targets)
+        futures = {target.stream_id: future for target, future in todo}
+
+        def work() -> None:
+            while True:
+                try:
+                    target, future = todo.popleft()
+                except IndexError:
+                    return
+                future.set_running_or_notify_cancel()
+                try:
+                    future.set_result(act(target))
+                except BaseException as error:  # noqa: BLE001 - raised where its result is wanted
+                    future.set_exception(error)
+
+        # Daemons: the end of the process waits for none of them, so that a second interruption leaves at once.
+        threads = [threading.Thread(target=work, name=f"apply-{number}", daemon=True) for number in range(workers)]
+        for thread in threads:
+            thread.start()
+        try:
+            for future in futures.values():
+                yield future.result()
+        except BaseException as error:
+            todo.clear()
+            if isinstance(error, KeyboardInterrupt):
+                self._interrupted([name for name, future in futures.items() if future.running()])
+            for thread in threads:
+                thread.join()
+            raise
 
     def _apply_one(
         self, target: Target, terms: ApplyTerms, progress: _Progress, known: Mapping[str, UnderWay]

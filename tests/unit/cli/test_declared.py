@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -187,6 +188,26 @@ def test_a_driver_that_was_launched_is_waited_for(desk: Desk) -> None:
         answer, found = applied(folder)
     assert (answer.status, found[STREAM]["step"], found[STREAM]["result"]) == (1, "continue", "failed")
     assert "the deployment failed" in found[STREAM]["reason"]
+
+
+def test_an_interruption_says_what_it_waits_for(desk: Desk) -> None:
+    """At once, and begins nothing more; the second one leaves. What is waited for was shown before."""
+    folder = declare(desk, STREAM, "hangs")
+    declare(desk, "trains", "proves")
+    words = [sys.executable, "-c", "from airflow_streamstate.cli.main import main; main()", "apply", str(folder)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    assert process.stderr is not None
+    said = iter(process.stderr.readline, "")
+    assert next(line for line in said if line.startswith("apply: flights: launching"))
+    process.send_signal(signal.SIGINT)
+    line = next(line for line in said if "interrupted" in line)
+    assert "nothing more is begun, and what is under way is waited for (flights). Ctrl-C again leaves." in line
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "interrupted; what was done stays" in rest
+    assert "Traceback" not in rest
+    assert shell("status", "trains").status == 2
 
 
 def test_a_driver_that_becomes_well_is_the_end_of_an_interrupted_apply(desk: Desk) -> None:
