@@ -56,8 +56,9 @@ def validate(session: ShellSession, /, paths: tuple[Path, ...], shows_schema: bo
     def human(console: Console) -> None:
         for problem in read.problems:
             console.print(shown(str(problem)))
-        count = len(read.streams)
-        console.print(f"{count:,} stream{'' if count == 1 else 's'} without a problem, {len(read.problems):,} problems")
+        count, wrong = len(read.streams), len(read.problems)
+        streams, problems = ("stream" if count == 1 else "streams"), ("problem" if wrong == 1 else "problems")
+        console.print(f"{count:,} {streams} without a problem, {wrong:,} {problems}")
 
     session.emit(result, human)
     return status_of_findings(is_well=not read.problems)
@@ -77,7 +78,8 @@ def schema() -> dict[str, Any]:
 def diff(session: ShellSession, /, paths: tuple[Path, ...], plans: bool, deadline_seconds: float) -> int:
     """Show what `apply` with the same files would do: new, changed, unchanged, no longer declared.
 
-    Of a folder, the streams of the home that none of its files declares are shown, too. Changes nothing. Exit status 1 if a stream could not be made as its file says.
+    Of a folder, the streams of the home that none of its files declares are shown, too. Changes nothing. Exit status
+    1 if a stream could not be made as its file says.
     """
     declared = read_streams(paths).need_all()
     with session.progress("diff") as report:
@@ -153,7 +155,8 @@ def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path
 
     Each change has its journal. The same command again continues what was interrupted, and changes nothing that is as
     declared. A stream that is refused holds back no other, but those that depend on it. Ctrl-C waits for what is under
-    way and begins nothing more; a second one leaves, and what was begun goes on where it needs no caller. Exit status 1 if a stream is
+    way and begins nothing more; a second one leaves, and what was begun goes on where it needs no caller. Exit status 1 if a
+    stream is
     not as declared then, 4 if all of those were refused.
     """
     if given["prunes"]:
@@ -165,7 +168,9 @@ def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path
 
     def interrupted(stream_ids: Sequence[str]) -> None:
         names = ", ".join(stream_ids) or "no stream"
-        line = f"interrupted; nothing more is begun, and what is under way is waited for ({names}). Ctrl-C again leaves."
+        line = (
+            f"interrupted; nothing more is begun, and what is under way is waited for ({names}). Ctrl-C again leaves."
+        )
         session.say(lambda console: console.print(shown(line)))
         session.call(line)
 

@@ -19,7 +19,7 @@ from airflow_streamstate.connectors.moving import describe
 from airflow_streamstate.controller.observe.full_disks import full_disks
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import to_json
-from airflow_streamstate.protocol.ownership import Ownership
+from airflow_streamstate.protocol.ownership import Ownership, check_label
 from airflow_streamstate.protocol.positions import SourceMove
 
 if TYPE_CHECKING:
@@ -110,6 +110,8 @@ def list_(session: ShellSession, /, labels: tuple[str, ...], owner: str | None) 
     Exit status 1 if one of them is degraded, failed or lost, or cannot be read. A stream that cannot be read is listed
     whatever the labels: its own are unknown.
     """
+    for label in labels:
+        check_label(label)
     rows = [
         status.to_json()
         for status in session.controller().statuses()

@@ -597,11 +597,11 @@ def retired(console: Console, row: Row) -> None:
 
 def values(console: Console, row: Row) -> None:
     """A restart policy or alert rules, a line for each value."""
-    table = plain_table("value", "name")
+    table = plain_table("name", "value")
     for name, value in row.items():
         if name != "stream_id":
             text = " ".join(map(str, value)) if isinstance(value, list) else value
-            table.add_row(shown("none" if text in (None, "") else str(text)), shown(name))
+            table.add_row(shown(name), shown("none" if text in (None, "") else str(text)))
     console.print(table)
 
 

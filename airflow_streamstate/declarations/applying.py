@@ -334,7 +334,7 @@ class Applying:
                 future.set_running_or_notify_cancel()
                 try:
                     future.set_result(act(target))
-                except BaseException as error:  # noqa: BLE001 - raised where its result is wanted
+                except BaseException as error:
                     future.set_exception(error)
 
         # Daemons: the end of the process waits for none of them, so that a second interruption leaves at once.

@@ -110,7 +110,11 @@ def compare(controller: Controller, declared: DeclaredStream, *, tries_again: bo
     """
     stream_id = declared.stream_id
     try:
-        return _compared(controller, declared, tries_again=tries_again) if controller.home.is_there() else _new(controller, declared)
+        return (
+            _compared(controller, declared, tries_again=tries_again)
+            if controller.home.is_there()
+            else _new(controller, declared)
+        )
     except StreamNotFoundError:
         return _new(controller, declared)
     except StreamStateError as error:

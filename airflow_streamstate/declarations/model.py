@@ -18,7 +18,7 @@ from airflow_streamstate.protocol.restarts import OnFailure
 from airflow_streamstate.protocol.retention import MAX_AGE_SECONDS, RetentionPolicy
 from airflow_streamstate.protocol.upgrades import UpgradeMode
 
-_TOLD_BY_PLACE = ("names", "stream_id")
+_TOLD_BY_PLACE = ("names",)
 DesiredState = Literal["running", "stopped"]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from airflow_streamstate.declarations.model import StreamDeclaration
+from airflow_streamstate.declarations.model import StreamDeclaration, reason_of
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.ids import check_stream_id
 
@@ -26,6 +26,7 @@ MOST_NODES = 100_000
 """Aliases make a small file large."""
 _TYPED = ("launcher", "options")
 _QuickLoader: Callable[[str], yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NO_MAPPING = ("dict_type", "model_type", "model_attributes_type")
 _NOTHING = ("", "~", "null", "Null", "NULL")
 
 
@@ -68,10 +69,15 @@ class DeclaredStream:
 
 @dataclass(frozen=True)
 class ReadFiles:
-    """What was read of files: the streams without a problem, in order of their ids, and the problems of the others."""
+    """What was read of files: the streams without a problem, in order of their ids, and the problems of the others, in
+    order of files and lines."""
 
     streams: tuple[DeclaredStream, ...] = ()
     problems: tuple[Problem, ...] = ()
+
+    def __post_init__(self) -> None:
+        in_order = sorted(self.problems, key=lambda one: (str(one.path), one.line))
+        object.__setattr__(self, "problems", tuple(in_order))
 
     def need_all(self) -> tuple[DeclaredStream, ...]:
         """The streams.
@@ -156,7 +162,7 @@ def read_stream(path: Path) -> DeclaredStream | list[Problem]:
     try:
         check_stream_id(declaration.id)
     except InvalidRequestError as error:
-        return [Problem(path, lines.of(("id",)), "id", error.message)]
+        return [Problem(path, lines.of(("id",)), "id", reason_of(error))]
     return DeclaredStream(path.absolute(), declaration)
 
 
@@ -306,6 +312,8 @@ def _parsed(text: str, kind: Callable[[str], yaml.SafeLoader]) -> tuple[dict[str
 def _yaml_problem(error: yaml.YAMLError) -> _UnreadableError:
     mark = getattr(error, "problem_mark", None)
     text = str(getattr(error, "problem", None) or "it is no YAML").replace("\n", " ")
+    if text == "but found another document":
+        text = "another document begins here, and a file declares one stream"
     if "'\\t'" in text:
         text = "a tab is here, and YAML takes blanks alone"
     return _UnreadableError(mark.line + 1 if mark is not None else 0, text)
@@ -364,6 +372,8 @@ def _reason(error: Mapping[str, Any], at: tuple[str, ...]) -> str:
         return f"there is no such field; did you mean {near[0]}?" if near else (
             f"there is no such field; there are {', '.join(known)}"
         )  # fmt: skip
+    if error["type"] in _NO_MAPPING:
+        return "give a mapping here, each line as `name: value`"
     text = str(error["msg"])
     return text[:1].lower() + text[1:]
 

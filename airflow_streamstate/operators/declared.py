@@ -161,7 +161,6 @@ class CompareStreamsOperator(StreamFilesOperator):
             "text": text,
         }
 
-
     def _need_all_streams(self) -> None:
         from airflow_streamstate.declarations.reading import need_folders
 

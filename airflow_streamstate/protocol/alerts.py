@@ -106,12 +106,14 @@ class AlertRules:
         for name, (least, most) in _RANGES.items():
             value = getattr(self, name)
             is_whole = name in _WHOLE
-            if value is not None and not (_is_number(value, whole=is_whole) and least <= value <= most):
+            is_number = _is_number(value, whole=is_whole)
+            if value is not None and not (is_number and least <= value <= most):
+                kind = "whole number" if is_whole else "number"
                 raise InvalidRequestError(
-                    "this value of the alert rules is out of its range",
+                    f"this value of the alert rules is {'out of its range' if is_number else f'no {kind}'}",
                     name=name,
                     value=str(value)[:60],
-                    next_step=f"Use a {'whole ' if is_whole else ''}number from {least:g} to {most:g}.",
+                    next_step=f"Use a {kind} from {least:.0f} to {most:.0f}.",
                 )
 
 

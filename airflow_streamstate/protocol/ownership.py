@@ -53,13 +53,23 @@ class Ownership:
                 next_step=f"Give {MAX_LABELS} labels at most.",
             )
         for name, value in self.labels.items():
-            if not isinstance(name, str) or not _NAME.fullmatch(name):
-                raise InvalidRequestError(
-                    "this cannot be the name of a label",
-                    name=str(name)[:MAX_CHARACTERS],
-                    next_step="Use 1 to 63 letters, digits and . _ / - with a letter or digit at both ends.",
-                )
+            _check_name(name)
             _check_text(f"labels.{name}", value)
+
+
+def check_label(label: str) -> str:
+    """The same label, ``NAME`` or ``NAME=VALUE``. Raises InvalidRequestError: no stream can have such a label."""
+    _check_name(label.partition("=")[0])
+    return label
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidRequestError(
+            "this cannot be the name of a label",
+            name=_shown(name),
+            next_step="Use 1 to 63 letters, digits and . _ / - with a letter or digit at both ends.",
+        )
 
 
 def _check_text(name: str, value: object) -> None:
@@ -67,6 +77,11 @@ def _check_text(name: str, value: object) -> None:
         raise InvalidRequestError(
             "this owner or label cannot be recorded",
             name=name,
-            value=str(value)[:MAX_CHARACTERS],
+            value=_shown(value),
             next_step=f"Use one line of at most {MAX_CHARACTERS} characters.",
         )
+
+
+def _shown(value: object) -> str:
+    text = str(value)[:MAX_CHARACTERS]
+    return text if text.isprintable() else repr(text)

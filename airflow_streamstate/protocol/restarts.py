@@ -78,7 +78,7 @@ class RestartPolicy:
                     "this value of the restart policy is out of its range",
                     name=name,
                     value=str(value)[:60],
-                    next_step=f"Use a {'whole ' if name == 'max_restarts' else ''}number from {least:g} to {most:g}.",
+                    next_step=f"Use a {'whole ' if name == 'max_restarts' else ''}number from {least:g} to {most:.0f}.",
                 )
         if self.max_backoff_seconds < self.initial_backoff_seconds:
             raise InvalidRequestError(

@@ -174,7 +174,7 @@ def test_two_applies_at_once_are_one_change(desk: Desk) -> None:
 
 
 def test_a_driver_that_was_launched_is_waited_for(desk: Desk) -> None:
-    """An ``apply`` that was interrupted left it: the next one waits for it as the first would have, and fails with it."""
+    """An interrupted ``apply`` left it: the next one waits for it as the first would have, and fails with it."""
     folder = declare(desk, STREAM, "hangs")
     first, found = applied(folder, "--timeout", 1)
     assert (first.status, found[STREAM]["result"]) == (1, "failed")
@@ -553,6 +553,7 @@ def test_files_that_are_wrong_touch_nothing(desk: Desk) -> None:
     answer = shell("validate", folder)
     assert answer.status == 1
     assert "upgade: there is no such field; did you mean upgrade?" in answer.out
+    assert "0 streams without a problem, 1 problem\n" in answer.out
     for verb in ("diff", "apply"):
         refused = shell(verb, folder, "--json")
         assert (refused.status, refused.error["message"]) == (2, "files of streams are wrong")

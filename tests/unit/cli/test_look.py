@@ -421,3 +421,9 @@ def test_follow_goes_on_until_the_driver_has_ended(desk: Desk) -> None:
     answer = shell("logs", "flights", "--follow")
     assert answer.status == 0
     assert answer.out == "scripted driver: finishes\n"
+
+
+def test_a_label_that_no_stream_can_have_is_refused(running: Desk) -> None:
+    """A slip of the pen is no empty list."""
+    refused = shell("list", "--label", "a b", "--json")
+    assert (refused.status, refused.error["message"]) == (2, "this cannot be the name of a label")

@@ -103,3 +103,15 @@ def test_what_cannot_be_told_or_served_is_refused_before_anything_is_watched(des
     assert (refused.status, "nothing can listen for Prometheus here" in refused.err) == (2, True)
     assert shell("watch", "--once", "--metrics-port", 70_000).status == 2
     assert shell("watch", "--once", "--alerts", "--alert-seconds", "nan").status == 2
+
+
+def test_the_rules_are_a_table_of_names_and_values(desk: Desk) -> None:
+    """And a threshold that is no number is said to be none."""
+    desk.stream().deploy().runs()
+    assert [line.split() for line in shell("alerts", "flights").out.splitlines()[:2]] == [
+        ["name", "value"],
+        ["no_commit_seconds", "900.0"],
+    ]
+    refused = shell("alerts", "flights", "--set", "no_commit_seconds=abc", "--json").error
+    assert refused["message"] == "this value of the alert rules is no number"
+    assert refused["next_step"] == "Use a number from 1 to 315360000."

@@ -50,7 +50,8 @@ def said(path: Path) -> list[str]:
         ),
         (
             f"{WHOLE}alerts: {{no_commit_seconds: -1}}\n",
-            ":3: alerts: this value of the alert rules is out of its range (no_commit_seconds -1.0); use a number from",
+            ":3: alerts: this value of the alert rules is out of its range (no_commit_seconds -1.0); use a number from"
+            " 1 to 315360000.",
         ),
         (f"{WHOLE}labels: {{te am: x}}\n", ":3: labels: this cannot be the name of a label (te am); use 1 to 63 "),
         (f"{WHOLE}owner: {'x' * 101}\n", ":3: owner: this owner or label cannot be recorded (owner xxx"),
@@ -86,11 +87,17 @@ def said(path: Path) -> list[str]:
         (f"{WHOLE}conf:\n  spark.x: 1\n  spark.x: 2\n", ":5: conf.spark.x: this field is given twice, first in line 4"),
         ("- id: flights\n", ":1: it declares no stream: give an object with id and application"),
         ("", ":1: it declares no stream: give an object with id and application"),
-        ("id: Flights!\napplication: x.py\n", ":1: id: "),
+        (
+            "id: Flights!\napplication: x.py\n",
+            ":1: id: this is not a valid stream id ('Flights!'); use 1 to 63 characters of a-z",
+        ),
+        (f"{WHOLE}conf: x\n", ":3: conf: give a mapping here, each line as `name: value`"),
+        (f"{WHOLE}upgrade: x\n", ":3: upgrade: give a mapping here, each line as `name: value`"),
+        (f'{WHOLE}owner: "a\\nb"\n', ":3: owner: this owner or label cannot be recorded (owner 'a\\nb'); use one line"),
         ("id: ../../etc\napplication: x.py\n", ":1: id: "),
         (f"{WHOLE}arguments: {'[' * 3000}\n", ": it is nested too deeply"),
         (f"{WHOLE}conf: {{a: *nothing}}\n", ":3: found undefined alias"),
-        ("id: a\n---\nid: b\n", ":2: but found another document"),
+        ("id: a\n---\nid: b\n", ":2: another document begins here, and a file declares one stream"),
     ],
 )
 def test_each_problem_has_its_line_and_the_nearest_name(tmp_path: Path, text: str, problem: str) -> None:
@@ -102,6 +109,12 @@ def test_all_problems_of_a_file_are_told_at_once(tmp_path: Path) -> None:
     """One run of `validate` is enough to mend a file."""
     found = said(written(tmp_path, "id: flights\nupgrade: {warm: perhaps}\nowner: [a]\n"))
     assert len(found) == 3
+
+
+def test_problems_are_in_the_order_of_their_lines(tmp_path: Path) -> None:
+    """Whatever found them."""
+    written(tmp_path, f"zzzz: 1\n{WHOLE}owner: {'x' * 101}\nconf: x\n")
+    assert [one.line for one in read_streams([tmp_path]).problems] == [1, 4, 5]
 
 
 def test_values_are_the_words_of_the_file(tmp_path: Path) -> None:
