@@ -154,10 +154,9 @@ def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path
     """Make the streams of the home as their files say: deploy, upgrade, rescale, resume or stop each of them.
 
     Each change has its journal. The same command again continues what was interrupted, and changes nothing that is as
-    declared. A stream that is refused holds back no other, but those that depend on it. Ctrl-C waits for what is under
-    way and begins nothing more; a second one leaves, and what was begun goes on where it needs no caller. Exit status 1 if a
-    stream is
-    not as declared then, 4 if all of those were refused.
+    declared. A stream that is refused holds back no other, but those that depend on it. Ctrl-C begins nothing more and
+    waits for what is under way, a second one leaves. Exit status 1 if a stream is not as declared then, 4 if all of
+    those were refused.
     """
     if given["prunes"]:
         need_folders(paths)
