@@ -428,6 +428,10 @@ class Controller:
         """The error of a wait that ended at its deadline, with what was last seen (Law 6)."""
         return self._waits.out_of_time(condition, deadline_at=deadline_at)
 
+    def time_to_look(self, condition: WaitCondition, looks_until: str) -> DeadlineExceededError:
+        """The word of a triggerer whose part of a wait is over: a worker looks, and the wait goes on."""
+        return self._waits.time_to_look(condition, looks_until)
+
     def _look_at_rehearsal(self, condition: WaitCondition) -> WaitResult:
         if not self.plans.is_over(condition.stream_id, condition.deployment_id):
             return WaitResult("pending", last_seen="the rehearsal is not over")

@@ -146,11 +146,16 @@ class StreamStateTrigger(BaseTrigger):
                         return EventContent(seen.outcome, watch, seen.result, seen.error)
                     left_seconds = self._left_seconds()
                     if left_seconds <= 0:
-                        error = await in_pool(controller.out_of_time, watch, self.deadline_at)
-                        return EventContent("deadline", watch, error=error)
+                        # Of an upgrade a worker looks now and then itself, and knows when the task's own time is over.
+                        says = controller.time_to_look if self._goes_on else controller.out_of_time
+                        return EventContent("deadline", watch, error=await in_pool(says, watch, self.deadline_at))
                     await turn.pause(left_seconds)
         except StreamStateError as error:
             return EventContent("over", watch, error=error)
+
+    @property
+    def _goes_on(self) -> bool:
+        return any(one["wanted"] == "upgrade" for one in (self.watch, *self.or_watches))
 
     def _left_seconds(self) -> float:
         if self.deadline_at is None:

@@ -184,18 +184,35 @@ class Waits:
         ``limit``: ``timeout_seconds`` or ``deadline_at``.
         """
         wanted = condition.wanted.replace("_", " ")
-        message = f"what was waited for ({wanted}) did not come in time; the work goes on"
+        return self._ended_by_time(
+            condition,
+            limit,
+            f"what was waited for ({wanted}) did not come in time; the work goes on",
+            f"the home did not answer in time, so whether it came ({wanted}) is not known",
+            f"`streamstate status {condition.stream_id}` shows where it stands; wait again, or longer.",
+        )
+
+    def time_to_look(self, condition: WaitCondition, looks_until: str) -> DeadlineExceededError:
+        """As ``out_of_time``, of the part of a wait that a triggerer has: a worker goes on with it."""
+        goes_on = "a worker looks now, and the wait goes on"
+        return self._ended_by_time(
+            condition,
+            {"looked_until": looks_until},
+            f"nothing was due so far; {goes_on}",
+            f"the home did not answer, so whether anything is due is not known; {goes_on}",
+            "Nothing needs to be done.",
+        )
+
+    def _ended_by_time(
+        self, condition: WaitCondition, limit: Mapping[str, object], message: str, unanswered: str, next_step: str
+    ) -> DeadlineExceededError:
         facts: dict[str, object] = {"stream_id": condition.stream_id, "deployment_id": condition.deployment_id, **limit}
         try:
             facts["last_seen"] = self.look(condition).last_seen
         except StreamStateError as error:
-            message = f"the home did not answer in time, so whether it came ({wanted}) is not known"
+            message = unanswered
             facts[UNANSWERED] = str(error)
-        return DeadlineExceededError(
-            message,
-            **facts,
-            next_step=f"`streamstate status {condition.stream_id}` shows where it stands; wait again, or longer.",
-        )
+        return DeadlineExceededError(message, **facts, next_step=next_step)
 
     # looks
 

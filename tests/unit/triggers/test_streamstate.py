@@ -15,7 +15,9 @@ import pytest
 from airflow.providers.common.compat.connection import get_async_connection
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import DeadlineExceededError, UnavailableError
 from airflow_streamstate.protocol.codec import format_time
@@ -33,6 +35,7 @@ from airflow_streamstate.triggers.triggerer import controller_of
 from support import scripted_driver
 from support.airflow_site import eventually
 from support.airflow_streams import CONN_ID, NamedHome
+from support.airflow_upgrades import run_first_version
 from support.fake_clock import FakeClock
 
 WATCH = WaitCondition("drained", "flights", "d-0001")
@@ -156,6 +159,25 @@ def test_it_gives_up_at_its_deadline_and_says_what_it_saw(named: NamedHome) -> N
     assert content.outcome == "deadline"
     assert isinstance(content.error, DeadlineExceededError)
     assert "delays at batch 0" in str(content.error)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_its_part_of_a_wait_for_an_upgrade_ends_as_no_failure(
+    named: NamedHome, tmp_path: Path, *, is_first: bool
+) -> None:
+    """A worker looks then, and the wait goes on: what Airflow logs of the event must not read as a failure."""
+    run_first_version(named, tmp_path)
+    client = named.hook().client
+    change = ChangeRequest("flights", application=scripted_driver.script(tmp_path, "hangs", name="hangs.py"))
+    view = client.upgrades.begin(UpgradeRequest(change, warm=False), "asked")
+    watch = WaitCondition("upgrade", "flights", deployment_id=view.upgrade_id)
+    client.upgrades.advance("flights", view.upgrade_id)
+    other = WaitCondition("drained", "flights", "d-0001")
+    first, second = (watch, other) if is_first else (other, watch)
+    content = fire(trigger(first, seconds=-1.0, or_watches=[second.to_json()]))
+    assert content.outcome == "deadline"
+    assert "a worker looks now, and the wait goes on" in str(content.error)
+    assert "in time" not in str(content.error)
 
 
 def test_what_is_not_there_is_an_event_and_no_crash(named: NamedHome) -> None:
