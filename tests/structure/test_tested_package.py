@@ -38,7 +38,16 @@ def test_demo_and_benchmarks_run_beside_the_wheel() -> None:
     """Their folder is put last on the path, so that the package is the wheel's: ``python -m`` would put it first."""
     tox = configparser.ConfigParser(interpolation=None)
     tox.read(ROOT / "tox.ini", encoding="utf-8")
-    for name in ("demo", "bench"):
+    for name in ("demo", "airflow-up", "bench"):
         assert tox[f"testenv:{name}"]["commands"].startswith("{[beside]python}"), name
     assert tox["beside"]["python"].startswith("python -P ")
     assert "sys.path.append" in tox["beside"]["python"]
+
+
+def test_an_interrupt_leaves_every_environment_the_time_to_end_what_it_started() -> None:
+    """By its defaults tox kills within a second what would end drivers and servers, and signals it a second time."""
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini", encoding="utf-8")
+    for name, least_seconds in (("suicide_timeout", 30), ("interrupt_timeout", 60), ("terminate_timeout", 10)):
+        assert tox["testenv"].getfloat(name) >= least_seconds
+        assert [section for section in tox.sections() if name in tox[section]] == ["testenv"]
