@@ -6,7 +6,9 @@ import json
 import shutil
 import signal
 import threading
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,10 +23,21 @@ from demo.feed import Feed
 from demo.life import JOBS, RECORDING, airflow_site, end_drivers
 from demo.place import place
 
+
+@dataclass(frozen=True)
+class Version:
+    """What a stream runs: its script, where its results lie below the folder, and Spark's master."""
+
+    job: str
+    results: str
+    master: str = "local[1]"
+
+
 STREAMS = {
-    "flights": "count_by_origin.py",
-    "flights-by-route": "count_by_route.py",
-    "flights-mean": "mean_by_origin.py",
+    # As the example DAGs have it by default, so that each of them can be triggered as it is.
+    "flights": Version("count_by_origin.py", "delays", "local[2]"),
+    "flights-by-route": Version("count_by_route.py", "results/flights-by-route"),
+    "flights-mean": Version("mean_by_origin.py", "results/flights-mean"),
 }
 ROWS_PER_FILE = 50
 SECONDS_BETWEEN_FILES = 5.0
@@ -54,10 +67,10 @@ def show(out: Path, console: Console, *, on_s3: bool) -> None:
         feed.let_arrive(1.0)
         feed.start()
         console.rule("three streams")
-        for stream_id, job in STREAMS.items():
+        for stream_id in STREAMS:
             if ended.is_set():
                 return
-            _deploy(console, stream_id, job, out, where.conf)
+            _deploy(console, stream_id, out, where.conf)
         for dag_id in UNPAUSED:
             airflow.unpause(dag_id)
         watching = threading.Thread(target=_watch, args=(console, controller, ended), daemon=True)
@@ -76,13 +89,17 @@ def _end_on_signals(ended: threading.Event) -> None:
     signal.signal(signal.SIGTERM, end)
 
 
-def _deploy(console: Console, stream_id: str, job: str, out: Path, conf: dict[str, str]) -> None:
+def arguments_of(stream_id: str, out: Path) -> list[str]:
+    """What the script of a stream is told."""
+    return ["--input", f"{out}/incoming", "--output", f"{out}/{STREAMS[stream_id].results}"]
+
+
+def _deploy(console: Console, stream_id: str, out: Path, conf: Mapping[str, str]) -> None:
+    version = STREAMS[stream_id]
     acts.shell(
-        console, "deploy", stream_id, "--app", str(JOBS / job), "--master", "local[1]", "--on-failure", "restart",
-        *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
-        "--timeout", WAIT_SECONDS,
-        "--", "--input", str(out / "incoming"), "--output", str(out / "results" / stream_id),
-        "--max-files-per-trigger", "2",
+        console, "deploy", stream_id, "--app", str(JOBS / version.job), "--master", version.master,
+        "--on-failure", "restart", *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
+        "--timeout", WAIT_SECONDS, "--", *arguments_of(stream_id, out),
     )  # fmt: skip
 
 

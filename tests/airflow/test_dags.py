@@ -133,6 +133,23 @@ def test_every_version_of_the_flights_writes_to_one_folder(bag: DagBag) -> None:
     assert len(set(outputs.values())) == 1, outputs
 
 
+def test_airflow_up_deploys_what_the_defaults_change(bag: DagBag, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger triggers a DAG as it is: another folder of results would be refused (``sink-replaced``)."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(DAGS_FOLDER.parent)])
+    from demo.site import STREAMS, arguments_of
+
+    deployed = arguments_of("flights", Path("/srv/flights"))
+    asked = {
+        dag_id: list(dag.params["arguments"])
+        for dag_id, dag in bag.dags.items()
+        if dag.params.get("stream_id") == "flights" and dag.params.get("arguments")
+    }
+    assert {"upgrade_in_one_task", "planned_upgrade", "approved_upgrade", "upgrade_stream"} <= asked.keys()
+    assert asked == dict.fromkeys(asked, deployed)
+    scheduled = bag.dags["scheduled_upgrade"].task_dict["deploy"]
+    assert (list(scheduled.arguments), scheduled.master) == (deployed, STREAMS["flights"].master)
+
+
 def test_the_parts_that_the_pages_quote_are_marked(bag: DagBag) -> None:
     """A how-to page quotes what runs here."""
     for dag_id in DAG_IDS:
