@@ -10,7 +10,10 @@ from rich.console import Console
 
 from demo import life, rescale, site
 from demo.acts import LifeError
+from demo.ending import Ending
+from support.run_folder import FolderError, run_folder
 
+INTERRUPTED = 130
 CHAPTERS = {"life": life.live, "rescale": rescale.live}
 
 
@@ -32,15 +35,31 @@ def main() -> int:
     parser.add_argument("--site", action="store_true", help="instead: Airflow with three streams, until Ctrl-C")
     options = parser.parse_args()
     console = Console(soft_wrap=True)
+    ending = Ending()
+    ending.on_signals()
     try:
-        if options.site:
-            site.show(options.out.resolve(), console, on_s3=options.s3)
-            return 0
-        live = CHAPTERS[options.chapter]
-        exact = live(options.out.resolve(), console, checkpoints_on_s3=options.s3)
-    except LifeError as error:
-        console.print(f"[red]{error}[/]")
+        return _run(options, console)
+    except (KeyboardInterrupt, LifeError, FolderError) as error:
+        if ending.is_asked:
+            return 0 if options.site else INTERRUPTED
+        console.print(f"[red]{error}[/]", highlight=False)
         return 1
+    except Exception as error:
+        if not ending.is_asked:
+            raise
+        console.print(f"[red]while it ended: {error}[/]", highlight=False)
+        return 1
+
+
+def _run(options: argparse.Namespace, console: Console) -> int:
+    out = options.out.resolve()
+    with run_folder(out) as ended:
+        if ended:
+            console.print(f"ended what a run before had left in {out}: pids {', '.join(map(str, ended))}")
+        if options.site:
+            site.show(out, console, on_s3=options.s3)
+            return 0
+        exact = CHAPTERS[options.chapter](out, console, checkpoints_on_s3=options.s3)
     console.print("[green]nothing lost, nothing doubled[/]" if exact else "[red]rows differ[/]")
     return 0 if exact else 1
 

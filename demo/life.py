@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -42,8 +41,6 @@ UPGRADE_WAIT_SECONDS = "600"
 def live(out: Path, console: Console, *, checkpoints_on_s3: bool) -> bool:
     """Run the whole life below ``out``; True if every row in is a row out."""
     began = SYSTEM_CLOCK.monotonic_seconds()
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
     with ExitStack() as running:
         where = running.enter_context(place(out, checkpoints_on_s3=checkpoints_on_s3))
         console.print(f"the home: {where.words}", highlight=False)

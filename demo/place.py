@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,7 +43,6 @@ class Place:
 @contextmanager
 def place(out: Path, *, checkpoints_on_s3: bool) -> Iterator[Place]:
     """A running S3 server on loopback with the home in it; the environment then names the home for every command."""
-    sys.path.insert(0, str(ROOT / "tests"))
     from support import s3_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # no line per request

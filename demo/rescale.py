@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -50,8 +49,6 @@ STORY = (
 def live(out: Path, console: Console, *, checkpoints_on_s3: bool) -> bool:
     """Run the chapter below ``out``; True if every row in is a row out."""
     began = SYSTEM_CLOCK.monotonic_seconds()
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
     with ExitStack() as running:
         where = running.enter_context(place(out, checkpoints_on_s3=checkpoints_on_s3))
         console.print(f"the home: {where.words}", highlight=False)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
-import signal
 import threading
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -48,45 +45,36 @@ UNPAUSED = ("on_stream_event",)
 
 def show(out: Path, console: Console, *, on_s3: bool) -> None:
     """Start everything below ``out``, print the address, and run until the person ends it."""
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    ended = threading.Event()
-    _end_on_signals(ended)
     with ExitStack() as running:
-        where = running.enter_context(place(out, checkpoints_on_s3=on_s3))
-        console.print(f"the home: {where.words}", highlight=False)
-        controller = Controller.local(Home(where.config), clock=SYSTEM_CLOCK, requested_by="the demo")
-        running.callback(end_drivers, controller)
-        console.rule("a real Airflow on loopback")
-        airflow = running.enter_context(airflow_site(out, where))
-        feed = Feed(
-            RECORDING, out / "incoming", SYSTEM_CLOCK, rows_per_file=ROWS_PER_FILE,
-            seconds_between_files=SECONDS_BETWEEN_FILES,
-        )  # fmt: skip
-        running.callback(feed.stop)
-        feed.let_arrive(1.0)
-        feed.start()
-        console.rule("three streams")
-        for stream_id in STREAMS:
-            if ended.is_set():
-                return
-            _deploy(console, stream_id, out, where.conf)
-        for dag_id in UNPAUSED:
-            airflow.unpause(dag_id)
-        watching = threading.Thread(target=_watch, args=(console, controller, ended), daemon=True)
-        watching.start()
-        _tell(console, airflow, out)
-        ended.wait()
-        console.rule("ending")
-        watching.join(30)
+        running.callback(console.rule, "everything has ended")
+        try:
+            _begin(running, out, console, on_s3=on_s3)
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            console.rule("ending")
 
 
-def _end_on_signals(ended: threading.Event) -> None:
-    def end(_number: int, _frame: FrameType | None) -> None:
-        ended.set()
-
-    signal.signal(signal.SIGINT, end)
-    signal.signal(signal.SIGTERM, end)
+def _begin(running: ExitStack, out: Path, console: Console, *, on_s3: bool) -> None:
+    where = running.enter_context(place(out, checkpoints_on_s3=on_s3))
+    console.print(f"the home: {where.words}", highlight=False)
+    controller = Controller.local(Home(where.config), clock=SYSTEM_CLOCK, requested_by="the demo")
+    running.callback(end_drivers, controller)
+    console.rule("a real Airflow on loopback")
+    airflow = running.enter_context(airflow_site(out, where))
+    feed = Feed(
+        RECORDING, out / "incoming", SYSTEM_CLOCK, rows_per_file=ROWS_PER_FILE,
+        seconds_between_files=SECONDS_BETWEEN_FILES,
+    )  # fmt: skip
+    running.callback(feed.stop)
+    feed.let_arrive(1.0)
+    feed.start()
+    console.rule("three streams")
+    for stream_id in STREAMS:
+        _deploy(console, stream_id, out, where.conf)
+    for dag_id in UNPAUSED:
+        airflow.unpause(dag_id)
+    _tell(console, airflow, out)
+    running.enter_context(_looked_after(console, controller))
 
 
 def arguments_of(stream_id: str, out: Path) -> list[str]:
@@ -103,8 +91,20 @@ def _deploy(console: Console, stream_id: str, out: Path, conf: Mapping[str, str]
     )  # fmt: skip
 
 
+@contextmanager
+def _looked_after(console: Console, controller: Controller) -> Iterator[None]:
+    """Within this a driver that is killed is started again, as by ``streamstate watch``."""
+    ended = threading.Event()
+    watching = threading.Thread(target=_watch, args=(console, controller, ended), daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watching.join(30)
+
+
 def _watch(console: Console, controller: Controller, ended: threading.Event) -> None:
-    """What ``streamstate watch`` does: a driver that is killed is started again."""
     controller.watcher(
         lambda line: console.print(f"{line.stream_id} {line.sight}: {line.text}", highlight=False, markup=False)
     ).run(ended.is_set)

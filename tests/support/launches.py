@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchRequest, LaunchStatus
-from airflow_streamstate.launch.processes import ProcessStat, all_processes, has_in_environment, read_stat
+from airflow_streamstate.launch.processes import (
+    ProcessStat,
+    all_processes,
+    has_in_environment,
+    read_stat,
+    send_signal,
+)
 from airflow_streamstate.launch.session import MARKER
 
 KEY = "d-0001-a0001"
@@ -83,17 +89,23 @@ def living_processes(folder: str) -> list[ProcessStat]:
 
 
 def end_processes(folder: str) -> None:
-    """End every process of this launch, those that are being forked meanwhile too, and wait until they are gone.
+    """End every process of this launch, and wait until they are gone."""
+    end_all(lambda: living_processes(folder))
 
-    One that is just ending has no environment any more, by which it would be found, and still counts as alive.
+
+def end_all(find: Callable[[], list[ProcessStat]]) -> list[int]:
+    """End every process that ``find`` finds, those that are being forked meanwhile too, and wait until they are gone.
+
+    One that is just ending has no environment any more, by which it would be found, and still counts as alive. Gives
+    their pids.
     """
     killed: dict[int, ProcessStat] = {}
-    while processes := living_processes(folder):
+    while processes := find():
         killed.update((process.pid, process) for process in processes)
         for process in processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
+            send_signal(process, signal.SIGKILL)
     wait_until(lambda: not any(map(_lives, killed.values())), f"the end of {sorted(killed)}")
+    return sorted(killed)
 
 
 def _lives(process: ProcessStat) -> bool:
