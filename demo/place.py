@@ -26,6 +26,7 @@ class Place:
     """Where things lie.
 
     Attributes:
+        environment: by which every command finds and reaches it.
         conf: what Spark must be told to reach it.
         written: keys below a folder of the checkpoints, and when each was written.
         commit_note: what is to be known of the times of commits; "" for nothing.
@@ -34,6 +35,7 @@ class Place:
 
     config: HomeConfig
     words: str
+    environment: dict[str, str]
     conf: dict[str, str]
     written: Callable[[str], Written]
     commit_note: str = ""
@@ -48,25 +50,28 @@ def place(out: Path, *, checkpoints_on_s3: bool) -> Iterator[Place]:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # no line per request
     serving = s3_server.real_s3_server if checkpoints_on_s3 else s3_server.s3_server
     with serving() as endpoint_url:
-        os.environ.update(
-            AWS_ENDPOINT_URL_S3=endpoint_url,
-            AWS_REGION=s3_server.REGION,
-            AWS_ACCESS_KEY_ID=s3_server.ACCESS_KEY,
-            AWS_SECRET_ACCESS_KEY=s3_server.SECRET_KEY,
-            AWS_EC2_METADATA_DISABLED="true",
-        )
-        home_uri = f"s3://{s3_server.BUCKET}/home"
-        os.environ["STREAMSTATE_HOME"] = home_uri
+        environment = {
+            "AWS_ENDPOINT_URL_S3": endpoint_url,
+            "AWS_REGION": s3_server.REGION,
+            "AWS_ACCESS_KEY_ID": s3_server.ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": s3_server.SECRET_KEY,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "STREAMSTATE_HOME": f"s3://{s3_server.BUCKET}/home",
+        }
+        os.environ.update(environment)
         if checkpoints_on_s3:
             server = "versitygw" if "versitygw" in s3_server.used else "moto"
-            yield _on_s3(home_uri, s3_server.BUCKET, server, out)
+            there = _on_s3(environment, s3_server.BUCKET, server, out)
         else:
-            yield _on_disk(home_uri, out)
+            there = _on_disk(environment, out)
+        for name in ("STREAMSTATE_CHECKPOINTS", "STREAMSTATE_WORK_DIR"):
+            os.environ.pop(name, None)
+        os.environ.update(there.environment)
+        yield there
 
 
-def _on_disk(home_uri: str, out: Path) -> Place:
+def _on_disk(environment: dict[str, str], out: Path) -> Place:
     checkpoints = out / "checkpoints"
-    os.environ["STREAMSTATE_CHECKPOINTS"] = str(checkpoints)
 
     def written(folder: str) -> Written:
         for path in (checkpoints / folder).rglob("*"):
@@ -74,19 +79,18 @@ def _on_disk(home_uri: str, out: Path) -> Place:
                 yield str(path.relative_to(checkpoints)), datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
     return Place(
-        HomeConfig(home_uri, str(checkpoints)),
+        HomeConfig(environment["STREAMSTATE_HOME"], str(checkpoints)),
         "an S3 server on loopback (drain notifications are objects there); checkpoints on local disk",
+        {**environment, "STREAMSTATE_CHECKPOINTS": str(checkpoints)},
         {},
         written,
     )
 
 
-def _on_s3(home_uri: str, bucket: str, server: str, out: Path) -> Place:
+def _on_s3(environment: dict[str, str], bucket: str, server: str, out: Path) -> Place:
     import boto3
 
     launches = out / "launches"
-    os.environ["STREAMSTATE_WORK_DIR"] = str(launches)
-    os.environ.pop("STREAMSTATE_CHECKPOINTS", None)
     client = boto3.client("s3")
 
     def written(folder: str) -> Written:
@@ -99,8 +103,9 @@ def _on_s3(home_uri: str, bucket: str, server: str, out: Path) -> Place:
         "moto": "moto's S3 server on loopback (no Go here to build versitygw, the real one)",
     }[server]
     return Place(
-        HomeConfig(home_uri, work_dir=str(launches)),
+        HomeConfig(environment["STREAMSTATE_HOME"], work_dir=str(launches)),
         f"{named}: drain notifications, checkpoints through S3A, and snapshots are objects there",
+        {**environment, "STREAMSTATE_WORK_DIR": str(launches)},
         MOTO_CONF if server == "moto" else {},
         written,
         "S3 tells the time of a commit to the second.",
