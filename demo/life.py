@@ -204,6 +204,8 @@ def airflow_site(out: Path, where: Place) -> Iterator[Any]:
 
 def end_drivers(controller: Controller) -> None:
     # Nothing that was started stays behind.
+    if not controller.home.is_there():
+        return  # ended before the first deploy
     for status in controller.statuses():
         if status.state in ("launching", "running", "draining", "stopping"):
             controller.kill(status.stream_id, grace_seconds=5)

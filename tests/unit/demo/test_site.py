@@ -1,4 +1,4 @@
-"""What ``airflow-up`` leaves for other shells."""
+"""What ``airflow-up`` leaves for other shells, and how it ends before its first stream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.home import Home, HomeConfig
 from demo import site
+from demo.life import end_drivers
 
 
 def test_a_shell_that_sources_the_file_reaches_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,3 +34,8 @@ def test_a_shell_that_sources_the_file_reaches_the_home(tmp_path: Path, monkeypa
         "127.0.0.1",
         f"{Path(sys.executable).parent}:/usr/bin:/bin",
     ]
+
+
+def test_a_run_that_is_ended_before_its_first_deploy_has_no_driver_to_end(tmp_path: Path) -> None:
+    """There is no home yet, which is no error."""
+    end_drivers(Controller.local(Home(HomeConfig(str(tmp_path / "home"))), clock=SYSTEM_CLOCK, requested_by="test"))
