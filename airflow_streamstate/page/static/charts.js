@@ -9,7 +9,7 @@ export function sparkPoints(values, width, height) {
   return values.map((value, at) => `${((at * (width - 2)) / (values.length - 1) + 1).toFixed(1)},${(height - 2 - (value / most) * (height - 4)).toFixed(1)}`).join(" ");
 }
 
-const SIGNS = { snapshot: "●", drain: "▽", drained: "▼", "drain failed": "✕", stopped: "■", "query failed": "✕", "batch skipped": "»", "offsets set": "»" };
+const SIGNS = { snapshot: "●", drain: "▽", drained: "▼", failed: "✕", "drain failed": "✕", stopped: "■", "query failed": "✕", "batch skipped": "»", "offsets set": "»" };
 const LANE = 30;
 const LEFT = 96;
 const HALF_TICK = 34; // of the widest words of a tick, which end within the picture
