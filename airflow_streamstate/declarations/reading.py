@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,8 @@ class ReadFiles:
     problems: tuple[Problem, ...] = ()
 
     def __post_init__(self) -> None:
-        in_order = sorted(self.problems, key=lambda one: (str(one.path), one.line))
+        named = (replace(one, path=_from_here(one.path)) for one in self.problems)
+        in_order = sorted(named, key=lambda one: (str(one.path), one.line))
         object.__setattr__(self, "problems", tuple(in_order))
 
     def need_all(self) -> tuple[DeclaredStream, ...]:
@@ -147,6 +148,12 @@ def need_folders(paths: Sequence[Path]) -> None:
             path=str(single),
             next_step="To prune, give the folder with the files of all streams.",
         )
+
+
+def _from_here(path: Path) -> Path:
+    """As people name a file: from the current folder, where it lies below."""
+    whole, here = path.absolute(), Path.cwd()
+    return whole.relative_to(here) if whole.is_relative_to(here) else whole
 
 
 def read_stream(path: Path) -> DeclaredStream | list[Problem]:

@@ -63,3 +63,16 @@ def test_every_refusal_of_a_file_is_told(tmp_path: Path) -> None:
     path = tmp_path / "flights.yaml"
     path.write_text("id: flights\napplication: job.py\n")
     assert [one.stream_id for one in checked(read_streams([path])).streams] == ["flights"]
+
+
+def test_problems_name_their_files_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever found them, and however the folder was named."""
+    streams = tmp_path / "streams"
+    streams.mkdir()
+    (streams / "a.yaml").write_text("id: a\napplication: nope.py\n")
+    (streams / "b.yaml").write_text("id: b\napplication: nope.py\nretention: {keep: -1}\n")
+    (streams / "c.yaml").write_text("id: c\napplication: nope.py\ndepends_on: d\n")
+    monkeypatch.chdir(tmp_path)
+    for named in (Path("streams"), streams):
+        places = [str(one).split(": ")[0] for one in checked(read_streams([named])).problems]
+        assert places == ["streams/a.yaml:2", "streams/b.yaml:3", "streams/c.yaml"]
