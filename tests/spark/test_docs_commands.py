@@ -78,6 +78,8 @@ LIFE = (
     "snapshot diff flights d-0001-live-000004 d-0001-stopped-000001",
     "snapshot prune flights --keep 5 --dry-run",
     "snapshot prune flights --keep 5 --older-than 604800",
+    "snapshot retention flights",
+    "snapshot retention flights --none",
     "kill flights --grace 5",
     "logs flights --attempt 1 --follow",
     "resume flights",
