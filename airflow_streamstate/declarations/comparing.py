@@ -251,8 +251,8 @@ def _step_of_failed(controller: Controller, seen: Observation, status: StreamSta
     """Of a version that the same file declares: one that has run is resumed, one that never did would fail again."""
     if has_committed(controller.home, controller.home.control(seen.stream_id), seen):
         return "resume", "it is failed"
-    error = (status.error or status.why).strip().splitlines()
-    return "refused", f"its driver failed before it had committed anything; --again tries it again: {error[0]}"
+    error = (status.error or status.why).strip().partition("\n")[0]
+    return "refused", f"its driver failed before it had committed anything; --again tries it again: {error}"
 
 
 def differences(before: Version, after: Version) -> tuple[FieldDifference, ...]:

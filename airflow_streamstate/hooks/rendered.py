@@ -45,11 +45,7 @@ def texts(value: object, field: str) -> tuple[str, ...]:
 
 def text_mapping(value: object, field: str) -> dict[str, str]:
     """A mapping of texts, or one as JSON; an error shows no value, which may be a secret."""
-    found = _parsed(value, field, "{") if isinstance(value, str) else value
-    if found is None:
-        return {}
-    if not isinstance(found, Mapping):
-        raise InvalidRequestError("this field is no mapping", field=field, next_step=_NATIVE)
+    found = _mapping(value, field) or {}
     return {str(name): _as_spark_writes_it(item) for name, item in found.items()}
 
 
@@ -68,22 +64,16 @@ def restart_policy(value: object, field: str) -> dict[str, Any]:
 
 def alert_rules(value: object, field: str) -> dict[str, Any]:
     """Values of alert rules by name, or JSON of them; the request refuses what it does not know."""
-    found = _parsed(value, field, "{") if isinstance(value, str) else value
-    if found is None:
-        return {}
-    if not isinstance(found, Mapping):
-        raise InvalidRequestError("this field is no mapping", field=field, next_step=_NATIVE)
+    found = _mapping(value, field) or {}
     return alert_values({str(name): one for name, one in found.items()})
 
 
 def retention(value: object, field: str) -> dict[str, Any] | None:
     """All values of a retention by name, or JSON of them; None for none given. The request refuses what it does not
     know."""
-    found = _parsed(value, field, "{") if isinstance(value, str) else value
+    found = _mapping(value, field)
     if found is None:
         return None
-    if not isinstance(found, Mapping):
-        raise InvalidRequestError("this field is no mapping", field=field, next_step=_NATIVE)
     parsers = {"keep": optional_whole_number, "older_than_seconds": optional_factor, "at_mirrors": yes_or_no}
     given = {str(name): one for name, one in found.items()}
     return {name: parsers[name](one, f"{field}.{name}") if name in parsers else one for name, one in given.items()}
@@ -91,11 +81,9 @@ def retention(value: object, field: str) -> dict[str, Any] | None:
 
 def launcher_choice(name: object, options: object, conn_id: object, pod_template: object) -> LauncherChoice | None:
     """The launcher of the four fields; None for none. ``local`` by name is one, too: a stream moves back to it."""
-    found = _parsed(options, "launcher_options", "{") if isinstance(options, str) else options
-    if found is not None and not isinstance(found, Mapping):
-        raise InvalidRequestError("this field is no mapping", field="launcher_options", next_step=_NATIVE)
+    found = _mapping(options, "launcher_options") or {}
     # An option that renders to nothing was not given.
-    given = {key: value for key, value in (found or {}).items() if value is not None and value != "None"}
+    given = {key: value for key, value in found.items() if value is not None and value != "None"}
     if pod_template is not None and str(pod_template).strip() not in ("", "None", "{}"):
         given["pod_template"] = pod_template
     chosen = LauncherChoice(optional_text(name) or "", plain_options(given), optional_text(conn_id) or "")
@@ -159,11 +147,7 @@ def optional_factor(value: object, field: str) -> float | None:
 
 def texts_by_name(value: object, field: str) -> dict[str, tuple[str, ...]]:
     """Lists of texts by name, or JSON of them."""
-    found = _parsed(value, field, "{") if isinstance(value, str) else value
-    if found is None:
-        return {}
-    if not isinstance(found, Mapping):
-        raise InvalidRequestError("this field is no mapping", field=field, next_step=_NATIVE)
+    found = _mapping(value, field) or {}
     return {str(name): texts(lines, field) for name, lines in found.items()}
 
 
@@ -188,6 +172,14 @@ def one_of(value: Any, allowed: Sequence[T], field: str) -> T:
             "this field has a value that is not known", field=field, value=str(value)[:60], next_step=f"Use {known}."
         )
     return allowed[allowed.index(value)]
+
+
+def _mapping(value: object, field: str) -> Mapping[Any, Any] | None:
+    """A mapping, or one as JSON; None for none given."""
+    found = _parsed(value, field, "{") if isinstance(value, str) else value
+    if found is None or isinstance(found, Mapping):
+        return found
+    raise InvalidRequestError("this field is no mapping", field=field, next_step=_NATIVE)
 
 
 def _parsed(text: str, field: str, opening: str) -> object:

@@ -30,15 +30,20 @@ def run_folder(folder: Path) -> Iterator[list[int]]:
     """An empty folder for this run; whatever was started for it has ended afterwards.
 
     Args:
-        folder: absolute; made, or emptied once the processes of a run that was killed have been ended.
+        folder: absolute; made, or emptied once the processes of a run that was killed have been ended. One with files
+            and no trace of a run is refused.
 
     Gives the pids of those.
 
     Raises:
-        FolderError: another run has it, or it cannot be written.
+        FolderError: another run has it, it is not a run's, or it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()) and not (folder / OWNER).exists():
+            raise FolderError(
+                f"{folder} has files, and not of a run, which would remove them; name another folder, or remove it"
+            )
         owner = (folder / OWNER).open("a+")
     except OSError as error:
         raise FolderError(f"{folder} cannot be the folder of a run: {error.strerror}; name another one") from None

@@ -100,3 +100,11 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(FolderError, match="name another one"):
         run_folder(tmp_path / "file").__enter__()
+
+
+def test_a_folder_with_files_of_somebody_is_left_as_it_is(tmp_path: Path) -> None:
+    """A run would remove them."""
+    (tmp_path / "thesis.md").write_text("two years")
+    with pytest.raises(FolderError, match="has files, and not of a run"):
+        run_folder(tmp_path).__enter__()
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.md"]
