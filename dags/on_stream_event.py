@@ -23,7 +23,7 @@ trouble = Asset(
 )
 
 
-@dag(schedule=[trouble], catchup=False, max_active_runs=1, doc_md=__doc__, tags=["streamstate"])
+@dag(schedule=[trouble], catchup=False, doc_md=__doc__, tags=["streamstate"])
 def on_stream_event():
     @task
     def say(triggering_asset_events=None) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.errors import InvalidRequestError, StreamNotFoundError, StreamStateError
 from airflow_streamstate.protocol.stream_events import STREAM_EVENT_KINDS, StreamCursor, StreamEvent
@@ -15,6 +17,8 @@ from airflow_streamstate.triggers.triggerer import controller_of, in_pool, watch
 
 _CURSOR = "streamstate_cursor"
 _BEGINNING = StreamCursor("", 0, 0, has_ended=False)
+SCHEDULER_SECONDS = 5.0
+"""A scheduler has begun the run of an event by then."""
 
 
 class StreamEventTrigger(BaseEventTrigger):
@@ -23,6 +27,9 @@ class StreamEventTrigger(BaseEventTrigger):
     Airflow 3.3 keeps the cursor with the asset, so that a triggerer that was away goes on where it was. Where it was
     killed within seconds after an event, that event comes once more, with the same ``event_id``. Before Airflow 3.3 a
     triggerer that starts begins with what happens then.
+
+    The last of several events that are seen at once comes some seconds after the others. Airflow up to 3.3 begins a run
+    with the first of them, and leaves those that come before that to the run of a later event (its issue 56050).
 
     A stream that is not there yet is waited for; its events come from its first deployment on.
 
@@ -67,6 +74,7 @@ class StreamEventTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         controller = await controller_of(self.streamstate_conn_id)
         kept = cursor = await self._kept()
+        said_at: float | None = None
         with watcher_of(controller).turn(self.stream_id, self.poll_interval_seconds) as turn:
             while True:
                 # The events before this cursor were handed over a pause ago: the triggerer has recorded them.
@@ -75,10 +83,17 @@ class StreamEventTrigger(BaseEventTrigger):
                     kept = cursor
                 turn.begin_look()
                 found, cursor = await self._look(controller, cursor)
-                for event in found:
-                    if self.kinds is None or event.kind in self.kinds:
-                        yield TriggerEvent(event.to_json())  # type: ignore[no-untyped-call]
+                asked = [one for one in found if self.kinds is None or one.kind in self.kinds]
+                for event in asked:
+                    if event is asked[-1] and said_at is not None:
+                        await self._let_runs_begin(said_at + SCHEDULER_SECONDS)
+                    yield TriggerEvent(event.to_json())  # type: ignore[no-untyped-call]
+                    said_at = SYSTEM_CLOCK.monotonic_seconds()
                 await turn.pause(math.inf)
+
+    async def _let_runs_begin(self, until_seconds: float) -> None:
+        """Pause until this monotonic second."""
+        await asyncio.sleep(max(until_seconds - SYSTEM_CLOCK.monotonic_seconds(), 0.0))
 
     async def _look(
         self, controller: Controller, cursor: StreamCursor | None

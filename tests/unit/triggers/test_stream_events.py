@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.stream_events import StreamCursor
 from airflow_streamstate.triggers.stream_events import StreamEventTrigger
 from support.airflow_streams import CONN_ID, NamedHome
 
@@ -81,6 +82,22 @@ def test_only_the_kinds_that_were_asked_for(named: NamedHome) -> None:
         attempt.failed("RuntimeError: no")
 
     assert told(trigger(AssetState(), kinds=["failed"]), 1, happens) == ["failed"]
+
+
+def test_the_last_of_several_events_comes_when_airflow_has_begun_the_run_of_the_others(named: NamedHome) -> None:
+    """It begins a run with the first one, and leaves what comes before that to a later event."""
+    stream, state, said = named.stream(), AssetState(), list[str]()
+    stream.deploy().runs().failed("RuntimeError: no")
+    stream.resume().runs().stopped()
+    asyncio.run(state.aset("streamstate_cursor", StreamCursor("d-0001", 0, 0, has_ended=False).to_json()))
+    one = trigger(state)
+
+    async def pauses(_until_seconds: float) -> None:
+        said.append("pause")
+
+    one._let_runs_begin = pauses  # type: ignore[method-assign]
+    asyncio.run(asyncio.wait_for(_read(one, 4, said), 60))
+    assert said == ["failed", "restarted", "pause", "stopped"]
 
 
 def test_a_triggerer_that_was_away_goes_on_where_it_was(named: NamedHome) -> None:
