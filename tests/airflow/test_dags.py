@@ -66,7 +66,8 @@ def test_two_runs_never_move_a_stream_at_once_and_no_past_is_caught_up(bag: DagB
     """Last week's upgrade is not made up for."""
     dag = bag.dags[dag_id]
     # The acts are for any stream, and one's must not wait for another's; of one stream the controller refuses a second.
-    assert (dag.max_active_runs == 1) is (dag_id not in ACT_DAG_IDS)
+    # What says events moves no stream, and a run that is held back would leave events to a later one.
+    assert (dag.max_active_runs == 1) is (dag_id not in (*ACT_DAG_IDS, "on_stream_event"))
     assert dag.catchup is False
 
 
