@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Protocol
 
 
@@ -35,7 +35,7 @@ class SystemClock:
     """The clock of the machine."""
 
     def now(self) -> datetime:
-        return whole_milliseconds(datetime.now(UTC))
+        return whole_milliseconds(datetime.now(timezone.utc))
 
     def monotonic_seconds(self) -> float:
         return time.monotonic()

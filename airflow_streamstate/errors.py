@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import json
 import math
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 
 class Remedy(enum.Enum):
@@ -90,7 +90,7 @@ def _plain(value: object) -> object:
 
 def _time(moment: datetime) -> str:
     """As on the wire: RFC 3339 with a Z."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class InvalidRequestError(StreamStateError):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.processes import ProcessStat, all_processes, send_signal
@@ -19,6 +19,9 @@ from airflow_streamstate.launch.spark_home import own_spark_submit, python_envir
 from benchmarks.cpu import CpuSample, python_of_session, sample
 from benchmarks.results import BenchmarkError
 from benchmarks.streams import CONF, JOBS, MASTER, POLL_SECONDS
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class PlainJob(Protocol):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -22,6 +22,8 @@ from benchmarks.results import BenchmarkError
 from benchmarks.streams import CONF, JOBS, MASTER, POLL_SECONDS, Drivers
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from support.kube_cluster import KubernetesCluster
     from support.kube_stage import KubernetesStage
 

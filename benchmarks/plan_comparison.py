@@ -6,7 +6,7 @@ Compared with reading the two plans from their records, which every comparison h
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from statistics import median
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
@@ -105,5 +105,5 @@ _EMPTY = QueryPlan(
 
 
 def _record(plan: QueryPlan) -> bytes:
-    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    moment = datetime(2026, 1, 1, tzinfo=timezone.utc)
     return to_bytes(RecordedPlan("orders", "d-1", "counts", 1, 1, plan, "", moment))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.spark_home import own_spark_submit
@@ -21,6 +21,8 @@ from benchmarks.results import BenchmarkError
 from benchmarks.streams import CONF, JOBS, POLL_SECONDS, Drivers
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from support.yarn_cluster import YarnCluster
 
 SUBMIT_SECONDS = 120.0

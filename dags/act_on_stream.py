@@ -4,7 +4,7 @@ What the buttons of the page *Streams* run, each a DAG of its own, so that Airfl
 Each takes a stream, the connection of its home, and a reason, and can be triggered like any other DAG.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from airflow.sdk import DAG, Param, task
 
@@ -25,7 +25,7 @@ PARAMS = {
 }
 EVERY = {
     "schedule": None,
-    "start_date": datetime(2026, 1, 1, tzinfo=UTC),
+    "start_date": datetime(2026, 1, 1, tzinfo=timezone.utc),
     "catchup": False,
     "default_args": {"retries": 1, "retry_delay": timedelta(seconds=10)},  # a try finds what the one before began
     "is_paused_upon_creation": False,

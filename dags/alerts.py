@@ -5,7 +5,7 @@ is resolved, by the notifiers that are named here. Nothing else has to run for t
 """
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from airflow.sdk import dag, get_current_context, task
 
@@ -27,7 +27,7 @@ if os.environ.get("ALERTS_MAIL_TO"):
 # [START alerts]
 @dag(
     schedule=os.environ.get("ALERTS_SCHEDULE", "*/5 * * * *"),
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a home that does not answer is asked again

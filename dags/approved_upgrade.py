@@ -6,7 +6,7 @@ task fails and nothing is stopped. A rejection, or a day without an answer, chan
 """
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 try:
@@ -74,7 +74,7 @@ The verdict is **{{ plan.verdict }}**. {{ plan.reason }}
 
 @dag(
     schedule=None,
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try goes on with what the one before began

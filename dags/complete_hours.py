@@ -7,7 +7,7 @@ The asset names the home by its connection.
 """
 
 import os
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from airflow.sdk import dag
 
@@ -18,7 +18,7 @@ from airflow_streamstate.operators.complete import CompletePartitionsOperator
 # [START complete_hours]
 @dag(
     schedule=os.environ.get("COMPLETE_HOURS_SCHEDULE", "*/5 * * * *"),
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,  # one run at a time moves the cursor
     doc_md=__doc__,

@@ -5,7 +5,7 @@ connection is an argument, a variable is a Spark setting, and an extra of the co
 """
 
 import os
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from airflow.sdk import dag
@@ -19,7 +19,7 @@ FLIGHTS = os.environ.get("FLIGHTS_FOLDER", "/srv/flights")
 # [START deploy_with_secrets]
 @dag(
     schedule=None,
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
     doc_md=__doc__,

@@ -4,7 +4,7 @@
 releases start one run for all hours that are new, and their event names them.
 """
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from airflow.sdk import dag, task
 
@@ -21,7 +21,7 @@ FLIGHTS = partitions_asset("streamstate_default", "flights")
 # [START hourly_report]
 @dag(
     schedule=PartitionedAssetTimetable(assets=FLIGHTS) if PartitionedAssetTimetable else [FLIGHTS],
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
     doc_md=__doc__,

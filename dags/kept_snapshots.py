@@ -6,7 +6,7 @@ retried.
 """
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from airflow.sdk import dag
 
@@ -23,7 +23,7 @@ TABLES = os.environ.get("KEPT_SNAPSHOTS_TABLES", "/mnt/tables")
 # [START kept_snapshots]
 @dag(
     schedule=os.environ.get("KEPT_SNAPSHOTS_SCHEDULE", "30 3 * * 0"),
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},

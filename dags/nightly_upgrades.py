@@ -9,7 +9,7 @@ The file is JSON, by stream: `{"flights": {"application": "/code/count.py", "arg
 
 import json
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from airflow.sdk import dag, task
@@ -23,7 +23,7 @@ VERSIONS = Path(os.environ.get("NIGHTLY_UPGRADES_FILE", "/srv/streams/versions.j
 
 @dag(
     schedule=os.environ.get("NIGHTLY_UPGRADES_SCHEDULE", "0 4 * * *"),
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try goes on with what the one before began

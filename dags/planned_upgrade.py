@@ -7,7 +7,7 @@ are written early. Otherwise the stream runs on unchanged, and the task fails wi
 """
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from airflow.sdk import Param, dag, task
@@ -44,7 +44,7 @@ PARAMS = {
 # [START planned_upgrade]
 @dag(
     schedule=None,
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try finds what the one before began

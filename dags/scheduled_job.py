@@ -6,7 +6,7 @@ next attempt where the failed one had committed last.
 """
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from airflow.sdk import dag
 
@@ -16,7 +16,7 @@ from airflow_streamstate.operators.resume import ResumeStreamOperator
 # [START scheduled_job]
 @dag(
     schedule=os.environ.get("SCHEDULED_JOB_SCHEDULE", "0 * * * *"),
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,  # two attempts of one deployment never run at once
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},

@@ -6,7 +6,7 @@ run that is so late that its request is out of date takes none.
 """
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from airflow.sdk import dag
 
@@ -17,7 +17,7 @@ from airflow_streamstate.sensors.snapshot import SnapshotReadySensor
 # [START scheduled_snapshots]
 @dag(
     schedule=os.environ.get("SCHEDULED_SNAPSHOTS_SCHEDULE", "0 * * * *"),
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try finds what the one before asked for

@@ -5,7 +5,7 @@ state is kept. Without a change the stream is not touched.
 """
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from airflow.sdk import dag, task
@@ -28,7 +28,7 @@ VERSION = {
 
 @dag(
     schedule=os.environ.get("SCHEDULED_UPGRADE_SCHEDULE", "0 4 * * *"),
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try finds what the one before began

@@ -7,7 +7,7 @@ lost or doubled row. Each step is in the log of the task; a retry continues.
 """
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from airflow.sdk import Param, dag
@@ -55,7 +55,7 @@ PARAMS = {
 # [START upgrade_in_one_task]
 @dag(
     schedule=None,
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try goes on with what the one before began

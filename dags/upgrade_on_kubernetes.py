@@ -7,7 +7,7 @@ namespace. No volume is shared with the worker.
 """
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from airflow.sdk import Param, dag
@@ -42,7 +42,7 @@ VERSION = {
 
 @dag(
     schedule=None,
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
     params={"image": Param("registry.example.com/spark:4.2.0", type="string", description="with Spark and a Python")},

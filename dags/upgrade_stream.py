@@ -13,7 +13,7 @@ The new version is in service when each of its queries has committed a batch, or
 """
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from airflow.sdk import Param, dag, task
@@ -109,7 +109,7 @@ PARAMS = {
 # [START upgrade_stream]
 @dag(
     schedule=os.environ.get("UPGRADE_STREAM_SCHEDULE"),  # none by default: by hand only
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try finds what the one before began

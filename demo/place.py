@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from airflow_streamstate.controller.home import HomeConfig
@@ -76,7 +76,7 @@ def _on_disk(environment: dict[str, str], out: Path) -> Place:
     def written(folder: str) -> Written:
         for path in (checkpoints / folder).rglob("*"):
             if path.is_file():
-                yield str(path.relative_to(checkpoints)), datetime.fromtimestamp(path.stat().st_mtime, UTC)
+                yield str(path.relative_to(checkpoints)), datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
 
     return Place(
         HomeConfig(environment["STREAMSTATE_HOME"], str(checkpoints)),

@@ -9,10 +9,11 @@ from __future__ import annotations
 import ast
 import re
 import runpy
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import tomllib
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkReach, Skips, held_up_to, held_without_place
@@ -458,7 +458,7 @@ class OpenTable(UnaskedSource):
         if int(fields.get("index", 0)) >= 0 or fields.get("isStartingVersion"):
             return Untold("its last offset is in the middle of a version")
         versions = self._spark.session.sql(f"DESCRIBE HISTORY {self._name()}").select("version", "timestamp").collect()
-        since = [int(row["version"]) for row in versions if row["timestamp"].astimezone(UTC) >= moment]
+        since = [int(row["version"]) for row in versions if row["timestamp"].astimezone(timezone.utc) >= moment]
         first = min(since) if since else max(int(row["version"]) for row in versions) + 1
         return json.dumps({**fields, _VERSION: first}, separators=(",", ":"))
 

@@ -98,8 +98,11 @@ def _pieces(home: Store, stream_id: str, artifact: Artifact) -> Iterator[bytes]:
 
 
 def _sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def _write_whole(target: Path, pieces: Iterable[bytes]) -> None:

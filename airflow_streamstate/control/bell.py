@@ -10,9 +10,12 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING
 
 from airflow_streamstate.clock import Clock
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 ASKED_TO_END = "asked_to_end"
 """A file in the folder of a driver, made by what leads its processes when the machine asks these to end (SIGTERM)."""

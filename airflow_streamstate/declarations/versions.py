@@ -92,7 +92,8 @@ def check_script(declared: DeclaredStream) -> None:
         return
     path = _path(declared.path.parent, one.application)
     try:
-        with warnings.catch_warnings(action="ignore"):  # an invalid escape is the script's own matter
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an invalid escape is the script's own matter
             compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         place = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else str(path)

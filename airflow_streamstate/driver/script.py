@@ -25,6 +25,7 @@ from airflow_streamstate.driver.pinned_modules import show_source
 from airflow_streamstate.driver.shutdown.finishing import ScriptFailure, refusal_in
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
+_GROUP: type | tuple[()] = getattr(builtins, "BaseExceptionGroup", ())  # from Python 3.11 on
 _STARTERS: list[types.ModuleType | None] = []
 MISSING_STATUS = 2
 INTERRUPTED_STATUS = 130
@@ -117,7 +118,7 @@ def _become_main(application: str, arguments: Sequence[str]) -> types.ModuleType
 
 def _put_first_on_path(folder: str) -> None:
     """In place of the folder of the script that started this process, which is not there in Python's safe path."""
-    if sys.flags.safe_path and len(_STARTERS) == 1:
+    if getattr(sys.flags, "safe_path", False) and len(_STARTERS) == 1:
         sys.path.insert(0, folder)
     else:
         sys.path[0] = folder
@@ -185,7 +186,7 @@ def origins_of(error: BaseException) -> list[BaseException]:
             continue
         found[id(current)] = current
         waiting += [current.__cause__, current.__context__]
-        waiting += current.exceptions if isinstance(current, BaseExceptionGroup) else []
+        waiting += getattr(current, "exceptions", ()) if isinstance(current, _GROUP) else ()
     return list(found.values())
 
 

@@ -13,11 +13,14 @@ import importlib.resources
 import io
 import zipfile
 from collections.abc import Iterable, Iterator
-from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.folder import write_file
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable
 
 PACKAGE = "airflow_streamstate"
 DISTRIBUTION = "airflow-streamstate"

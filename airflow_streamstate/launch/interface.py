@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from airflow_streamstate.errors import MalformedMessageError
 from airflow_streamstate.protocol.codec import FieldError, fields_json, read_fields
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 LaunchState = Literal["pending", "running", "exited", "gone", "unknown"]
 LOCAL = "local"

@@ -9,7 +9,7 @@ import difflib
 import importlib.metadata
 import threading
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Self, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import InvalidRequestError
@@ -23,6 +23,9 @@ from airflow_streamstate.launch.interface import (
     LaunchStatus,
 )
 from airflow_streamstate.launch.local import LocalLauncher
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 GROUP = "airflow_streamstate.launchers"
 _EXTRAS = ("kubernetes", "ssh")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowSkipException, Asset
@@ -144,7 +144,7 @@ class CompletePartitionsOperator(StreamStateOperator):
 
 
 def _floor(moment: datetime, length: timedelta) -> datetime:
-    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
     return epoch + (moment - epoch) // length * length
 
 

@@ -11,10 +11,11 @@ import functools
 import hashlib
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any, ClassVar, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, UnsupportedVersionError
@@ -42,6 +43,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 Fields = TypeVar("Fields")
 MAX_INTEGER = 2**63 - 1
 DIGEST = "digest"
+_ZULU = re.compile("[Zz]$")  # Python 3.10 reads no Z
 _KINDS: dict[str, type[Message]] = {}
 
 
@@ -105,7 +107,7 @@ def format_time(moment: datetime) -> str:
     """
     if moment.tzinfo is None:
         raise ValueError(f"no time zone in {moment!r}")
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_time(text: str) -> datetime:
@@ -114,11 +116,11 @@ def parse_time(text: str) -> datetime:
     Raises:
         ValueError: it is not one, has no time zone, or is outside the years 1 to 9999.
     """
-    moment = datetime.fromisoformat(text)
+    moment = datetime.fromisoformat(_ZULU.sub("+00:00", text))
     if moment.tzinfo is None:
         raise ValueError(f"no time zone in {text!r}")
     try:
-        return moment.astimezone(UTC)
+        return moment.astimezone(timezone.utc)
     except OverflowError as error:
         raise ValueError(str(error)) from None
 

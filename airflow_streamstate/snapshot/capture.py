@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from functools import partial
 
 from airflow_streamstate.checkpoint.entries import OffsetEntry
@@ -233,7 +233,7 @@ def _lacks(source_id: str, query_name: str, path: str = "") -> SnapshotIncomplet
 
 
 CAPTURE = Retry(tries=8, pause_seconds=0.05, growth=1.5)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)

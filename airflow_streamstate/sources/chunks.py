@@ -10,7 +10,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime, timezone
 from typing import Any
 
 from airflow_streamstate.errors import DataError, SourceError
@@ -190,8 +190,8 @@ def batches_in(body: bytes, first: int, last: int) -> Iterable[Any]:
 
 def _as_ms(value: object) -> int | None:
     if isinstance(value, datetime):
-        moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        moment = value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)
         return int(moment.timestamp() * 1_000)
     if isinstance(value, date):
-        return int(datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp() * 1_000)
+        return int(datetime(value.year, value.month, value.day, tzinfo=timezone.utc).timestamp() * 1_000)
     return None

@@ -12,7 +12,7 @@ import re
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any, ClassVar, Literal
 
@@ -357,9 +357,9 @@ def _like(value: Any, text: str) -> Any:
     """The text as a value of the same type."""
     try:
         if isinstance(value, datetime):
-            moment = datetime.fromisoformat(text)
-            moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-            return moment if value.tzinfo is not None else moment.astimezone(UTC).replace(tzinfo=None)
+            moment = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", text))  # Python 3.10 reads no Z
+            moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+            return moment if value.tzinfo is not None else moment.astimezone(timezone.utc).replace(tzinfo=None)
         if isinstance(value, date):
             return date.fromisoformat(text)
         return type(value)(text)

@@ -9,7 +9,7 @@ import hmac
 import os
 import threading
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from email.utils import format_datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -223,7 +223,7 @@ class _AzureTokens:
             raise RequestFailure(Answer.REFUSED, 0, "AuthenticationFailed", str(error)[:300]) from None
         except (OSError, AzureError) as error:
             raise RequestFailure(Answer.NOT_DONE, 0, CREDENTIALS_AWAY, str(error)[:300]) from None
-        return {"token": token.token, "expires_at": datetime.fromtimestamp(token.expires_on, UTC)}
+        return {"token": token.token, "expires_at": datetime.fromtimestamp(token.expires_on, timezone.utc)}
 
 
 def _said(names: tuple[str, ...], environ: Mapping[str, str]) -> str:
@@ -231,7 +231,7 @@ def _said(names: tuple[str, ...], environ: Mapping[str, str]) -> str:
 
 
 def _http_date(moment: datetime) -> str:
-    return format_datetime(moment.astimezone(UTC), usegmt=True)
+    return format_datetime(moment.astimezone(timezone.utc), usegmt=True)
 
 
 def azure_store(

@@ -7,7 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -153,7 +153,7 @@ class _GoogleTokens:
                 code = CREDENTIALS_AWAY if error.retryable else "AuthenticationFailed"
                 raise RequestFailure(answer, 0, code, str(error)[:300]) from None
             expiry: datetime | None = self._credentials.expiry
-            ends_at = None if expiry is None else expiry.replace(tzinfo=UTC)
+            ends_at = None if expiry is None else expiry.replace(tzinfo=timezone.utc)
             return {"token": str(self._credentials.token), "expires_at": ends_at}
 
     def _found(self) -> Any:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
@@ -294,7 +294,7 @@ class LocalStore:
             status = _file_status(path)
         if status is None:
             return None
-        return ObjectInfo(key, status.st_size, modified_at=datetime.fromtimestamp(status.st_mtime, UTC))
+        return ObjectInfo(key, status.st_size, modified_at=datetime.fromtimestamp(status.st_mtime, timezone.utc))
 
     def create(self, key: str, body: bytes) -> str:
         target = self.path_of(key)

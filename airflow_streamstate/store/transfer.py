@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import OutcomeUnknownError, UnavailableError
@@ -21,6 +21,9 @@ from airflow_streamstate.store.base import (
     Store,
     missing_source,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Result = TypeVar("Result")
 

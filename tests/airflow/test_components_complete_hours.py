@@ -8,7 +8,7 @@ import sqlite3
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from support.scripted_stream import ScriptedAttempt
 
 pytestmark = [pytest.mark.components, pytest.mark.named, pytest.mark.timeout(1200)]
 RUN_SECONDS = 180.0
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 FALLING_DAG = """
     from airflow.sdk import dag
     from airflow_streamstate.assets import partitions_asset

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -107,7 +107,7 @@ def test_before_its_plan_is_recorded_a_version_has_the_datasets_of_the_one_befor
 
 def task_instance() -> SimpleNamespace:
     """What the provider's listener has of a task that has ended."""
-    dag_run = SimpleNamespace(logical_date=None, run_after=datetime(2026, 3, 1, tzinfo=UTC), clear_number=0)
+    dag_run = SimpleNamespace(logical_date=None, run_after=datetime(2026, 3, 1, tzinfo=timezone.utc), clear_number=0)
     return SimpleNamespace(dag_id="dag", run_id="manual__1", task_id="task", dag_run=dag_run)
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -71,7 +71,7 @@ def fed(stream: Deployments, folder: Path) -> tuple[Driver, datetime]:
     driver = stream.deploy(SCRIPT, str(folder), conf={"spark.sql.streaming.stateStore.providerClass": PROVIDER})
     for query in ("timed", "silent", "hourly"):
         stream.wait_committed(query, 0, driver, 120)
-    return driver, datetime.now(UTC)  # noqa: TID251 - a real process
+    return driver, datetime.now(timezone.utc)  # noqa: TID251 - a real process
 
 
 def test_a_drain_fires_them_at_the_time_of_the_last_one(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ def _counts(spark: SparkSession, folder: Path) -> DataFrame:
 
 def at_second(second: int) -> datetime:
     """That second of event time."""
-    return datetime.fromtimestamp(START_SECONDS + second, UTC)
+    return datetime.fromtimestamp(START_SECONDS + second, timezone.utc)
 
 
 def _ignore(batch: DataFrame, batch_id: int) -> None:

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -189,7 +189,7 @@ def test_a_seed_begins_at_the_offsets_or_at_the_time_that_are_given(tmp_path: Pa
         assert windows(tmp_path / "again") == from_file(rows, 2)
         drained = stream.events(Drained)[-1]
 
-        at = datetime.fromtimestamp(1_700_000_000 + 4, UTC)
+        at = datetime.fromtimestamp(1_700_000_000 + 4, timezone.utc)
         plan = StartPlan("seed", drained.snapshot_id, "d-0002", begins_at=at)
         refused = stream.deploy(script_into("since"), str(tmp_path), start=plan)
         assert refused.exit_status() == 1, refused.log

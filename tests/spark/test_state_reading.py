@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +204,7 @@ def kept(request: pytest.FixtureRequest, shared_spark: Any, tmp_path_factory: py
     settings = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC", **FORMATS[provider]}
     for key, value in settings.items():
         spark.conf.set(key, value)
-    shelf, feed, began_at = Shelf(LocalStore(base)), Feed(base / "in"), datetime.now(UTC)  # noqa: TID251 - real Spark
+    shelf, feed, began_at = Shelf(LocalStore(base)), Feed(base / "in"), datetime.now(timezone.utc)  # noqa: TID251 - real Spark
     manifests = []
     for snapshot_id, files in ((FIRST, 2), (SECOND, 1)):
         feed.add(files)
@@ -234,6 +234,10 @@ def minute_of(row: dict[str, Any]) -> int:
     return int((datetime.fromisoformat(row["ts"]).timestamp() - START_SECONDS) // 60)
 
 
+def minute_at(start: datetime) -> int:
+    return int((start.replace(tzinfo=timezone.utc).timestamp() - START_SECONDS) // 60)
+
+
 def open_windows(kept: Kept) -> dict[tuple[int, str], list[int]]:
     """What a batch computation over the input has for the windows that the watermark had not closed."""
     watermark = max(datetime.fromisoformat(row["ts"]).timestamp() for row in kept.early) - 60 - START_SECONDS
@@ -253,10 +257,9 @@ def test_an_export_is_what_a_batch_computation_has(kept: Kept, tmp_path: Path) -
     rows = kept.rows(tmp_path / "out" / "counts" / "0-stateStoreSave" / "rows")
     assert {(row["batch_id"], row["partition_id"] in (0, 1)) for row in rows} == {(1, True)}
     exported = {
-        (int((row["key"]["window"]["start"].replace(tzinfo=UTC).timestamp() - START_SECONDS) // 60), row["key"]["k"]):
-            (row["value"]["sum"], row["value"]["count"])
+        (minute_at(row["key"]["window"]["start"]), row["key"]["k"]): (row["value"]["sum"], row["value"]["count"])
         for row in rows
-    }  # fmt: skip
+    }
     assert exported == {key: (sum(values), len(values)) for key, values in open_windows(kept).items()}
     assert about["complete"]
     assert [table["rows"] for table in about["tables"]] == [len(rows)]
@@ -449,7 +452,7 @@ def test_the_feed_reaches_over_batches_that_the_snapshot_holds(shared_spark: Any
             run_to_end(query, shelf.checkpoint("counts"), None, once=True)
         queries = {"counts": QueryToCapture(shelf.checkpoint("counts"))}
         manifests.append(shelf.capture(queries, snapshot_id=snapshot_id, kind="live"))
-    kept = Kept(spark, tmp_path, *manifests, feed.fed[:4], feed.fed[4:], datetime.now(UTC), "hdfs")  # noqa: TID251
+    kept = Kept(spark, tmp_path, *manifests, feed.fed[:4], feed.fed[4:], datetime.now(timezone.utc), "hdfs")  # noqa: TID251
     assert kept.place("counts", since=kept.first).feed_from == 1
     assert "commits/1" not in {entry.path for entry in kept.second.queries["counts"].files}
     test_changes_make_the_older_state_the_newer_one(kept, tmp_path)

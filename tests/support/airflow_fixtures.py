@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,7 +34,7 @@ def context() -> MakeContext:
 
     def make(task_id: str = "task", run_id: str = "manual__1", try_number: int = 1, **more: Any) -> Any:
         ti = SimpleNamespace(dag_id="dag", run_id=run_id, task_id=task_id, map_index=-1, try_number=try_number)
-        now = datetime.now(UTC)  # noqa: TID251 - as Airflow does
+        now = datetime.now(timezone.utc)  # noqa: TID251 - as Airflow does
         ti.get_first_reschedule_date = lambda _context: now
         ti.xcom_push = lambda **_xcom: None
         for name, value in more.items():

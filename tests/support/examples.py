@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from airflow_streamstate.plan.model import RecordedPlan
 from airflow_streamstate.protocol.adoptions import Adoption
@@ -99,8 +99,8 @@ from airflow_streamstate.protocol.upgrades import (
 )
 from support.example_plan import EXAMPLE_PLAN
 
-AT = datetime(2026, 3, 1, 10, 0, 5, 250_000, tzinfo=UTC)
-LATER = datetime(2026, 3, 1, 10, 30, tzinfo=UTC)
+AT = datetime(2026, 3, 1, 10, 0, 5, 250_000, tzinfo=timezone.utc)
+LATER = datetime(2026, 3, 1, 10, 30, tzinfo=timezone.utc)
 COMMAND_ID = "0b8e3c52-5f0e-4b7a-9d3a-1c2d3e4f5a6b"
 WRITE_ID = "7d444840-9dc0-41d1-b245-5ffdce74fad2"
 LEASE_ID = "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"
@@ -109,12 +109,12 @@ _POSITION = QueryPosition(
     batch_id=41,
     end_offsets=('{"logOffset":17}', "-"),
     planned_batch_id=42,
-    watermark_at=datetime(2026, 3, 1, 9, 55, tzinfo=UTC),
+    watermark_at=datetime(2026, 3, 1, 9, 55, tzinfo=timezone.utc),
     state_rows_left=3,
     state_left=(StateLeft("dedupe", 1, 3, "no watermark"),),
     rows_written_early=12,
-    open_windows_from_at=datetime(2026, 3, 1, 9, 50, tzinfo=UTC),
-    open_windows_until_at=datetime(2026, 3, 1, 10, 5, tzinfo=UTC),
+    open_windows_from_at=datetime(2026, 3, 1, 9, 50, tzinfo=timezone.utc),
+    open_windows_until_at=datetime(2026, 3, 1, 10, 5, tzinfo=timezone.utc),
     rows_dropped=1,
 )
 _POSITIONS = {"counts per minute": _POSITION, "raw": QueryPosition(batch_id=None)}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
-START_AT = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
+START_AT = datetime(2026, 3, 1, 10, 0, tzinfo=timezone.utc)
 
 
 class FakeClock:

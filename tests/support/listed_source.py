@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
 
 from pyspark.sql.types import StructType
@@ -19,7 +19,7 @@ from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
 
-MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
+MIDNIGHT = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SCHEMA = StructType().add("n", "long").add("at", "timestamp")
 
 

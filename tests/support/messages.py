@@ -9,7 +9,7 @@ import pkgutil
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from hypothesis import strategies as st
 
@@ -36,7 +36,7 @@ KINDS: dict[str, type[Message]] = {cls.kind: cls for cls in _registered(Message)
 
 numbers = st.integers(-(2**40), 2**40)
 floats = st.floats(allow_nan=False, allow_infinity=False)
-moments = st.datetimes(timezones=st.just(UTC)).map(whole_milliseconds)
+moments = st.datetimes(timezones=st.just(timezone.utc)).map(whole_milliseconds)
 json_values = st.recursive(
     st.none() | st.booleans() | numbers | floats | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),

@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Literal
 
@@ -69,7 +69,7 @@ CONF = {
     "spark.sql.streaming.stateStore.providerClass": HDFS_BACKED_PROVIDER,
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "false",
 }
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 STEP_SECONDS = 0.05
 OPERATOR = {
     "operatorInfo": {"operatorId": 0, "operatorName": "stateStoreSave"},

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,7 +33,7 @@ SHELL = str(Path(sys.executable).with_name("streamstate"))
 ROWS_PER_FILE = 20
 ROWS_PER_SECOND = 8
 """Of event time, which goes on however long a soak takes."""
-BEGAN_AT = datetime(2026, 1, 1, tzinfo=UTC)
+BEGAN_AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
 FEED_SECONDS = 0.5
 UPGRADE_SECONDS = 240
 MAX_TRIES = 12

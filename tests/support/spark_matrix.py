@@ -193,7 +193,7 @@ def keep(path: Path, results: Mapping[Life, Mapping[str, Any]]) -> None:
     """Add what was lived to the results of a file; what was lived before and is not lived anew stays, with its date."""
     known = json.loads(path.read_text())["lives"] if path.exists() else []
     lives = {tuple(life[name] for name in ("spark", "do", "cell", "of", "how")): life for life in known}
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()  # noqa: TID251 - the day of a run
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()  # noqa: TID251 - the day of a run
     for life, result in results.items():
         facts = asdict(life)
         outcome = result["outcome"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock, whole_milliseconds
 from support.fake_clock import START_AT, FakeClock
@@ -12,9 +12,9 @@ from support.fake_clock import START_AT, FakeClock
 def test_now_is_aware_utc_in_whole_milliseconds() -> None:
     """A time survives the trip over the wire."""
     now = SYSTEM_CLOCK.now()
-    assert now.tzinfo is UTC
+    assert now.tzinfo is timezone.utc
     assert now == whole_milliseconds(now)
-    assert whole_milliseconds(datetime(2026, 3, 1, 0, 0, 0, 123_999, tzinfo=UTC)).microsecond == 123_000
+    assert whole_milliseconds(datetime(2026, 3, 1, 0, 0, 0, 123_999, tzinfo=timezone.utc)).microsecond == 123_000
 
 
 def test_waits_have_a_clock_that_never_goes_back() -> None:

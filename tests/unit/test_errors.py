@@ -9,7 +9,7 @@ import json
 import math
 import pickle
 import re
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -54,7 +54,9 @@ def test_every_remedy_has_a_class() -> None:
 @pytest.mark.parametrize("way", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])  # noqa: S301
 def test_an_error_survives_pickling_with_its_context(cls: type[StreamStateError], way: object) -> None:
     """Airflow sends errors between processes."""
-    error = cls("the fact", next_step="Do this.", stream_id="orders", at=datetime(2026, 3, 1, tzinfo=UTC), n=[1])
+    error = cls(
+        "the fact", next_step="Do this.", stream_id="orders", at=datetime(2026, 3, 1, tzinfo=timezone.utc), n=[1]
+    )
     again = way(error)  # type: ignore[operator]
     assert type(again) is cls
     assert (again.message, again.next_step, again.context) == (error.message, error.next_step, error.context)

@@ -158,7 +158,8 @@ def script_file(path: Path) -> CodeFile:
 def syntax_tree_of(source: bytes) -> ast.Module | None:
     """The syntax tree; None for code that Python itself will refuse."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # an invalid escape is the script's own matter
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an invalid escape is the script's own matter
             return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -27,7 +27,7 @@ from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Drained, Finished, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import DeploymentSpec
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MAX_REMEMBERED = 4096
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import TypeVar
 
 from airflow_streamstate.checkpoint.barrier import exchange_for_drain, withdraw
@@ -80,7 +80,7 @@ class Flush:
             return f"its timers of processing time could not be read: {type(error).__name__}: {error}"
         if due_ms is not None:
             self._batch_time_ms = due_ms
-            moment = datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(timespec="milliseconds")
+            moment = datetime.fromtimestamp(due_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
             self._attempt.reporter.say(
                 f"query {self.query.name}: its flush runs at {moment}, when its last timer is due"
             )

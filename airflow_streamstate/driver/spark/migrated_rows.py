@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from pyspark.sql.types import (
@@ -113,7 +113,7 @@ def in_utc(value: Any, kind: DataType) -> Any:
     if value is None:
         return None
     if isinstance(kind, TimestampType):
-        return value.astimezone(UTC)
+        return value.astimezone(timezone.utc)
     if isinstance(kind, StructType):
         return Row(*kind.names)(*(in_utc(each, field.dataType) for each, field in zip(value, kind.fields, strict=True)))
     if isinstance(kind, ArrayType):

@@ -73,7 +73,7 @@ def tell_values() -> None:
             if debugger:
                 debug_failure(debugger, error)
             values = values_at(error.__traceback__)
-            if values:
+            if values and hasattr(error, "add_note"):  # from Python 3.11 on
                 error.add_note(MARK + values)  # Spark sends the formatted traceback, which ends with the notes
         report(error, outfile, *more, **named)
 

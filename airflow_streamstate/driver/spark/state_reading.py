@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -171,7 +171,7 @@ def _timers(timers: list[tuple[int, int, int]]) -> dict[str, Any]:
 def _moment(milliseconds: int | None) -> str | None:
     if milliseconds is None:
         return None
-    return format_time(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=min(milliseconds, _LAST_MS)))
+    return format_time(datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=min(milliseconds, _LAST_MS)))
 
 
 def _paths(key_type: Any, prefix: str = "") -> list[str]:

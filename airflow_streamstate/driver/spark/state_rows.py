@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from airflow_streamstate.driver.attempt.ports import OperatorRows
@@ -60,7 +60,7 @@ def _window_fields(key_type: Any) -> list[str]:
 
 
 def _moment(microseconds: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=microseconds)
 
 
 def _count(spark: Any, checkpoint_uri: str, operator_id: int, row: Any) -> int:

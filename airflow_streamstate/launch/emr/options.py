@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.options import read_options
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _ID = (re.compile(r"[0-9a-z]{1,64}"), "an id of lower-case letters and digits, as the AWS console shows it")
 _S3 = (re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[A-Za-z0-9!_.*()=/-]*)?"), "s3://bucket/prefix")

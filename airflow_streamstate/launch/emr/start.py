@@ -27,7 +27,7 @@ def fetch(uri: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.version_info < (3, 11):  # noqa: UP036  EMR has an older one
+    if sys.version_info < (3, 11):
         sys.exit(
             "streamstate: the driver's Python is older than 3.11. Use an image, or an environment, with a newer one."
         )

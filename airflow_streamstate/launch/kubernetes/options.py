@@ -6,10 +6,13 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.options import option_text, read_options
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _DNS_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")

@@ -13,6 +13,7 @@ from typing import Any
 from airflow_streamstate.launch.interface import LaunchState, LaunchStatus
 from airflow_streamstate.launch.kubernetes.pod import DRIVER
 from airflow_streamstate.launch.processes import exit_sentence
+from airflow_streamstate.protocol.codec import parse_time
 
 SLACK = timedelta(seconds=30)
 _OOM = "OOMKilled"
@@ -134,4 +135,4 @@ def _conditions(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _moment(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
+    return parse_time(text) if text else None

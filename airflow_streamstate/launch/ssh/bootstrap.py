@@ -78,7 +78,7 @@ def discard(place: Path) -> None:
 
 def main() -> None:
     """Answer one request."""
-    if sys.version_info < (3, 11):  # noqa: UP036 - the host's Python is not ours
+    if sys.version_info < (3, 11):
         refuse(
             "InvalidRequestError",
             "the Python of that host is too old",

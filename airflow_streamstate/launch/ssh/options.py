@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Self
+from typing import TYPE_CHECKING
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.options import option_text, read_options
 from airflow_streamstate.protocol.redaction import is_secret_name
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _HOST = re.compile(r"[A-Za-z0-9_:%\[\]][A-Za-z0-9._:%\[\]-]*")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@\\$-]*")

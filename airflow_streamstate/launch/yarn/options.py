@@ -6,11 +6,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.options import read_options
 from airflow_streamstate.launch.yarn.resource_manager import SITE, addresses_in, need_addresses, read_site
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 TAGS = "spark.yarn.tags"
 MUST = ("spark.yarn.maxAppAttempts", "spark.yarn.submit.waitAppCompletion")

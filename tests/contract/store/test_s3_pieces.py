@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -20,7 +20,7 @@ from support.s3_server import BUCKET, Strike, StrikingProxy, options_for
 
 PART_BYTES = 5 * 1024 * 1024  # S3 takes no smaller parts
 LARGE = bytes(range(256)) * (2 * PART_BYTES // 256) + b"the rest"
-LATER = datetime(2200, 1, 1, tzinfo=UTC)
+LATER = datetime(2200, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_what_a_killed_process_left_is_ended(struck: ServerStore, direct: Server
             Bucket=BUCKET, Key=name, UploadId=begun["UploadId"], PartNumber=1, Body=b"x" * PART_BYTES
         )
     put(struck, "orders/data/whole")
-    assert end_uploads(direct, "orders", datetime.min.replace(tzinfo=UTC) + timedelta(days=1)) == 0
+    assert end_uploads(direct, "orders", datetime.min.replace(tzinfo=timezone.utc) + timedelta(days=1)) == 0
     assert end_uploads(direct, "orders", LATER, is_dry=True) == 2
     assert len(unfinished(direct)) == 3
     assert end_uploads(direct, "orders", LATER) == 2

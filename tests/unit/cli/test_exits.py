@@ -6,7 +6,7 @@ import ast
 import inspect
 import itertools
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +156,7 @@ ENDS_OF_UPGRADES = {
 @pytest.mark.parametrize(("asked", "cancelled"), ENDS_OF_UPGRADES, ids=str)
 def test_every_end_of_an_upgrade_has_the_status_of_its_kind(asked: UpgradeKind, cancelled: str | None) -> None:
     """For ``upgrade``, ``restart`` and ``rollback``, for their callers and for a caller that cancels."""
-    now = datetime(2026, 1, 1, tzinfo=UTC)
+    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
     upgrade = Upgrade("flights", "u-1", asked, "d-0001", "auto", "r", "digest", "test", "", now, "w")
     found = []
     for phase in OVER:

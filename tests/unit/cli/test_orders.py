@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -252,7 +252,7 @@ def test_a_snapshot_says_when_it_was_asked_for_and_how_long_that_holds(running: 
     (slot,) = running.control.journal("d-0001").commands()
     assert isinstance(slot.command, SnapshotRequest)
     assert (slot.command.request_id, slot.command.ttl_seconds, slot.command.consistent) == ("nightly", 2.5, True)
-    assert slot.command.requested_at == datetime(2026, 3, 1, 10, 5, tzinfo=UTC)
+    assert slot.command.requested_at == datetime(2026, 3, 1, 10, 5, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize(

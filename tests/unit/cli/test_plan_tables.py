@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from functools import partial
 
 from airflow_streamstate.cli import plan
@@ -16,7 +16,7 @@ from support.shell import printed
 
 VIEW = RehearsalView(
     "orders", "r-0b8e3c525f0e-0001", "d-0003", StartPlan("restore", "r-0b8e3c525f0e-0001", "d-0003"),
-    datetime(2026, 3, 1, tzinfo=UTC), ("query raw never committed a batch",),
+    datetime(2026, 3, 1, tzinfo=timezone.utc), ("query raw never committed a batch",),
 )  # fmt: skip
 REPORT = PlanReport("orders", "r-0b8e3c525f0e-0001", "d-0003", "fits", "", "same", {}, True, 9.0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import pytest
 
@@ -239,10 +239,10 @@ def test_a_time_is_mapped_to_offsets_by_the_broker(kafka: FakeKafka) -> None:
     """The first record of that time or later; a partition that has none since then is read to its end."""
     kafka.topics["flights"].times = [{1_772_359_200_000: 40}, {}]
     opened = KafkaSource().open(FLIGHTS, kafka)
-    found = opened.offset_at(datetime(2026, 3, 1, 10, tzinfo=UTC), '{"flights":{"0":90,"1":50}}')
+    found = opened.offset_at(datetime(2026, 3, 1, 10, tzinfo=timezone.utc), '{"flights":{"0":90,"1":50}}')
     assert found == '{"flights":{"0":40,"1":50}}'
     gone = KafkaSource().open(Source("kafka", {"subscribe": "nosuch"}), kafka)
-    assert gone.offset_at(datetime(2026, 3, 1, 10, tzinfo=UTC), "-") == Untold("none of its topics exists")
+    assert gone.offset_at(datetime(2026, 3, 1, 10, tzinfo=timezone.utc), "-") == Untold("none of its topics exists")
 
 
 def test_rows_between_two_offsets_are_a_difference_in_each_partition() -> None:

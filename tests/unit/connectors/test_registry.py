@@ -8,11 +8,11 @@ import json
 import os
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import tomllib
 
 from airflow_streamstate.connectors.registry import SINKS, SOURCES, find_connectors
 from airflow_streamstate.connectors.source import SourceConnector

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,7 +65,7 @@ class History:
         return SimpleNamespace(first=lambda: self.rows[0], select=lambda *_: rows)
 
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 
 
 def test_what_is_left_of_delta_is_told_in_versions() -> None:

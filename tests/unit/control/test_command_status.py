@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -45,7 +45,7 @@ from airflow_streamstate.protocol.events import (
     Stopped,
 )
 
-AT = datetime(2026, 3, 1, 10, 0, 5, tzinfo=UTC)
+AT = datetime(2026, 3, 1, 10, 0, 5, tzinfo=timezone.utc)
 DRAIN = DrainNotification("c-1", "orders", "d-0001", AT, AT + timedelta(seconds=5), "tests", "")
 CANCEL = CancelRequest("c-9", "orders", "d-0001", AT, AT + timedelta(seconds=5), "tests", "")
 SKIP = SkipRequest("c-4", "orders", "d-0001", AT, None, "tests", "", "counts", 3)

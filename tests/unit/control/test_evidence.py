@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from airflow_streamstate.control.evidence import had_checkpoint, missing_checkpoint
 from airflow_streamstate.protocol.events import QueryStarted, Stopped
 from airflow_streamstate.protocol.positions import QueryPosition
 
-AT = datetime(2026, 3, 1, tzinfo=UTC)
+AT = datetime(2026, 3, 1, tzinfo=timezone.utc)
 STARTED = QueryStarted(
     stream_id="s",
     deployment_id="d-0001",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -29,7 +29,7 @@ from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 
-AT = datetime(2026, 3, 1, tzinfo=UTC)
+AT = datetime(2026, 3, 1, tzinfo=timezone.utc)
 HEAD: dict[str, Any] = {"stream_id": "orders", "deployment_id": "d-0001", "attempt": 1, "at": AT, "write_id": "w"}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import pytest
 
@@ -12,7 +12,7 @@ from airflow_streamstate.protocol.events import QueryStarted, Started
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition
 
-AT = datetime(2026, 1, 1, tzinfo=UTC)
+AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 def started(attempt: int, spark_version: str) -> Event:

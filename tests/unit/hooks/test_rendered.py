@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -113,11 +113,11 @@ def test_what_is_no_whole_number_is_refused(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["2026-03-01T10:05:00Z", "2026-03-01 11:05:00+01:00", datetime(2026, 3, 1, 10, 5, tzinfo=UTC)]
+    "value", ["2026-03-01T10:05:00Z", "2026-03-01 11:05:00+01:00", datetime(2026, 3, 1, 10, 5, tzinfo=timezone.utc)]
 )
 def test_a_moment_is_one_natively_or_as_text(value: Any) -> None:
     """Whatever Airflow makes of a template; nothing is nothing."""
-    assert as_moment(value, "requested_at") == datetime(2026, 3, 1, 10, 5, tzinfo=UTC)
+    assert as_moment(value, "requested_at") == datetime(2026, 3, 1, 10, 5, tzinfo=timezone.utc)
     assert as_moment("None", "requested_at") is None
 
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +149,7 @@ def handle_of(kind: type[_EmrLauncher], endpoint: str) -> LaunchHandle:
 
 
 def run_answer(kind: type[_EmrLauncher], state: str, run_id: str = "00run", **more: Any) -> tuple[str, dict[str, Any]]:
-    at = datetime(2026, 3, 1, tzinfo=UTC)
+    at = datetime(2026, 3, 1, tzinfo=timezone.utc)
     if kind is EmrOnEksLauncher:
         return "describe_job_run", {"jobRun": {"id": run_id, "state": state, **{"createdAt": at, **more}}}
     arn = "arn:aws:emr-serverless:us-east-1:123456789012:/applications/00abc/jobruns/00run"
@@ -252,7 +252,7 @@ def test_a_caller_may_die_between_start_and_record(
 def candidates(started: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Facts of listed runs: one of another name, one of this name with other tags, ours, and one after it."""
     name, tags = started["name"], started["tags"]
-    after = datetime(2026, 3, 2, tzinfo=UTC)
+    after = datetime(2026, 3, 2, tzinfo=timezone.utc)
     return [
         {"name": f"{name}x", "tags": tags, "run_id": "00other"},
         {"name": name, "tags": {**tags, "streamstate-scope": "another"}, "run_id": "00far"},

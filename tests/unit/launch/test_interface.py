@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import get_args
 
 import pytest
@@ -30,7 +30,7 @@ REQUEST = LaunchRequest(
     working_folder="/jobs",
 )
 HANDLE = LaunchHandle("local", "d-0001-a0001", {"pid": 7, "folder": "/home/l"})
-STATUS = LaunchStatus("exited", 3, "it ended with exit status 3", datetime(2026, 3, 1, 10, 5, 0, 250_000, UTC))
+STATUS = LaunchStatus("exited", 3, "it ended with exit status 3", datetime(2026, 3, 1, 10, 5, 0, 250_000, timezone.utc))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from support.scripted_stream import ScriptedAttempt
 
 ASSET = partitions_asset("streamstate_default", "flights")
 CURSOR = Asset(f"{ASSET.uri}/emitted")
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 
 
 @pytest.fixture
@@ -91,9 +91,9 @@ def test_the_first_one_can_be_named_and_a_run_emits_so_many(attempt: ScriptedAtt
 def test_length_lateness_and_key_are_the_dags(attempt: ScriptedAttempt, context: MakeContext) -> None:
     """A day is complete when the watermark is an hour behind its end."""
     more = {"partition_seconds": 86_400, "lateness_seconds": 3600, "key_format": "%Y-%m-%d"}
-    commits_through(attempt, 0, datetime(2026, 3, 2, 0, 59, tzinfo=UTC))
+    commits_through(attempt, 0, datetime(2026, 3, 2, 0, 59, tzinfo=timezone.utc))
     assert emit(context, Recorded(), **more).keys == ["2026-02-28"]
-    commits_through(attempt, 1, datetime(2026, 3, 2, 1, 0, tzinfo=UTC))
+    commits_through(attempt, 1, datetime(2026, 3, 2, 1, 0, tzinfo=timezone.utc))
     assert emit(context, Recorded(), **more).keys == ["2026-03-01"]
 
 

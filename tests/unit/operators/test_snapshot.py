@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -52,7 +52,10 @@ def test_it_says_when_it_was_asked_for_and_under_which_id(named: NamedHome, cont
     (slot,) = attempt.control.journal("d-0001").commands()
     assert isinstance(slot.command, SnapshotRequest)
     assert slot.command.request_id == result["request_id"] == request_id_of(context())
-    assert (slot.command.requested_at, slot.command.ttl_seconds) == (datetime(2026, 3, 1, 10, 5, tzinfo=UTC), 60.0)
+    assert (slot.command.requested_at, slot.command.ttl_seconds) == (
+        datetime(2026, 3, 1, 10, 5, tzinfo=timezone.utc),
+        60.0,
+    )
 
 
 def test_a_deferred_wait_goes_by_the_request(named: NamedHome, context: MakeContext) -> None:

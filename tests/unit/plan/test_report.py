@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -30,7 +30,7 @@ from airflow_streamstate.protocol.rehearsals import (
     RowComparison,
 )
 
-AT = datetime(2026, 3, 1, 10, tzinfo=UTC)
+AT = datetime(2026, 3, 1, 10, tzinfo=timezone.utc)
 ACCEPTED = RehearsedQuery("accepted", "restored", 0.5)
 DRAIN = compared([difference("aggregate-added", "Aggregate", "Sum(v) is computed now")])
 ADDED = compared([difference("query-added", "", "more was not there")])

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import math
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -35,7 +35,7 @@ from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.examples import example
 from support.messages import KINDS, json_values, messages_of, moments
 
-AT = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
+AT = datetime(2026, 3, 1, 10, 0, tzinfo=timezone.utc)
 DRAIN = DrainNotification("c-1", "orders", "d-0001", AT, None, "me", "an upgrade")
 any_message = st.sampled_from(sorted(KINDS)).flatmap(lambda kind: messages_of(KINDS[kind]))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from support.airflow_streams import NamedHome
 from support.event_hours import HOUR, commits_through
 
 TWO = "2026-03-01 14:00:00+00:00"
-AT_TWO = datetime(2026, 3, 1, 14, tzinfo=UTC)
+AT_TWO = datetime(2026, 3, 1, 14, tzinfo=timezone.utc)
 
 
 def sensor(**more: Any) -> CompletePartitionSensor:

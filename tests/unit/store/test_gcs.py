@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -74,7 +74,7 @@ def test_headers_tell_size_generation_and_checksum() -> None:
     found = client.found_in(HEADERS)
     assert (found.size_bytes, found.version) == (5, "17")
     assert found.checksum == "md5:5d41402abc4b2a76b9719d911017c592"
-    assert found.modified_at == datetime(2026, 11, 22, 18, 32, 36, tzinfo=UTC)
+    assert found.modified_at == datetime(2026, 11, 22, 18, 32, 36, tzinfo=timezone.utc)
     assert client.found_in({**HEADERS, "x-goog-hash": "crc32c=mnG7TA=="}).checksum == "crc32c:9a71bb4c"
     assert client.found_in({**HEADERS, "x-goog-hash": ""}).checksum == "etag:17"
 

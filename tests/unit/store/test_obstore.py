@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import islice
 
@@ -150,7 +150,7 @@ class TestParts:
 def test_the_time_of_an_object_is_aware() -> None:
     """As every server says it; a header that is no time is none."""
     assert moment_in({"last-modified": "Sun, 22 Nov 2026 18:32:36 GMT"}) == datetime(
-        2026, 11, 22, 18, 32, 36, tzinfo=UTC
+        2026, 11, 22, 18, 32, 36, tzinfo=timezone.utc
     )
     assert moment_in({"last-modified": "soon"}) is None
     assert moment_in({}) is None

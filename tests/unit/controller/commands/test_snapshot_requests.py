@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -212,7 +212,7 @@ def test_an_end_that_was_not_ordered_answers_a_request_too(stage: Stage) -> None
     ("terms", "more"),
     [
         (SnapshotTerms(), {}),
-        (SnapshotTerms(datetime(2026, 3, 1, tzinfo=UTC)), {"requested_at": "2026-03-01T00:00:00.000Z"}),
+        (SnapshotTerms(datetime(2026, 3, 1, tzinfo=timezone.utc)), {"requested_at": "2026-03-01T00:00:00.000Z"}),
         (SnapshotTerms(ttl_seconds=0.5), {"ttl_seconds": 0.5}),
         (SnapshotTerms(consistent=True), {"consistent": True}),
     ],
@@ -271,7 +271,7 @@ def test_a_request_that_a_driver_takes_up_while_it_is_dated_anew_is_one(tmp_path
 def test_one_id_is_one_request(asked: AskedStream) -> None:
     """Other terms under the same id are refused; so is a look at an unknown request."""
     asked.ask()
-    for terms in (SnapshotTerms(ttl_seconds=5), SnapshotTerms(datetime(2026, 3, 1, tzinfo=UTC))):
+    for terms in (SnapshotTerms(ttl_seconds=5), SnapshotTerms(datetime(2026, 3, 1, tzinfo=timezone.utc))):
         with pytest.raises(ConflictError, match="used for something else"):
             asked.ask(terms=terms)
     with pytest.raises(InvalidRequestError, match="no snapshot was asked for"):
@@ -281,7 +281,7 @@ def test_one_id_is_one_request(asked: AskedStream) -> None:
 @pytest.mark.parametrize(
     "terms",
     [
-        SnapshotTerms(datetime(2026, 3, 1, tzinfo=UTC).replace(tzinfo=None)),
+        SnapshotTerms(datetime(2026, 3, 1, tzinfo=timezone.utc).replace(tzinfo=None)),
         SnapshotTerms(ttl_seconds=0),
         SnapshotTerms(ttl_seconds=float("nan")),
         SnapshotTerms(ttl_seconds=float("inf")),

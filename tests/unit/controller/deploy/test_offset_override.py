@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from airflow_streamstate.protocol.records import StartPlan
 from support.sim_stage import STREAM, Stage
 
 FILES = (SourceIdentity("file", "file /in"),)
-AT = datetime(2026, 3, 1, tzinfo=UTC)
+AT = datetime(2026, 3, 1, tzinfo=timezone.utc)
 SAFE: dict[str, Any] = {"start": "seed", "discard_state": True}
 NONSENSE = "[" + "x" * 300
 END = "d-0001-stopped-000001"

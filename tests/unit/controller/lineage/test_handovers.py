@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import pytest
 
@@ -14,7 +14,7 @@ from airflow_streamstate.controller.lineage.handovers import Break, Compared, Ed
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
 from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
 
-AT = datetime(2026, 3, 1, tzinfo=UTC)
+AT = datetime(2026, 3, 1, tzinfo=timezone.utc)
 ADAPTERS = (KafkaSource(), FileSource(), SocketSource())
 FLIGHTS = SourceIdentity("kafka", "topic flights")
 FILES = SourceIdentity("file", "files of /in")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from airflow_streamstate.controller.lineage.lineage import untold_skips
 from airflow_streamstate.protocol.codec import to_json
@@ -11,7 +11,7 @@ from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.events import Accepted, Rejected
 from support.checkpoints import commit_batch, memory_checkpoint, plan_batch, run_batches
 
-AT = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
+AT = datetime(2026, 3, 1, 10, 0, tzinfo=timezone.utc)
 REQUEST = SkipRequest(
     "c-1", "orders", "d-0001", AT, None, "ada", "a bad row", query_name="counts", batch_id=4, accepts_written=False
 )

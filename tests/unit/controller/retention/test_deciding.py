@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -24,7 +24,7 @@ from airflow_streamstate.protocol.retention import (
     SnapshotInProgress,
 )
 
-AT = datetime(2026, 3, 1, tzinfo=UTC)
+AT = datetime(2026, 3, 1, tzinfo=timezone.utc)
 NOW = AT + timedelta(days=10)
 REGISTER = RetentionRegister("orders", "w", AT, "tests")
 

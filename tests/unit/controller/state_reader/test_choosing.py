@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from airflow_streamstate.errors import InvalidRequestError, SnapshotNotFoundErro
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition
 
-AT = datetime(2026, 3, 1, 10, tzinfo=UTC)
+AT = datetime(2026, 3, 1, 10, tzinfo=timezone.utc)
 STATE = (FileEntry("state/0/0/5.delta", 3),)
 COUNTS = QuerySnapshot("id", QueryPosition(4), STATE)
 FLUSHED = replace(COUNTS, drained=True, files=())

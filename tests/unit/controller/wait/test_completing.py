@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def stage(tmp_path: Path) -> Stage:
 
 def at(seconds: int) -> datetime:
     """Batch N of these streams runs with a watermark of N seconds, and computes one of N + 1."""
-    return datetime.fromtimestamp(seconds, UTC)
+    return datetime.fromtimestamp(seconds, timezone.utc)
 
 
 def through(stage: Stage, query_name: str | None = None) -> CompleteThrough:

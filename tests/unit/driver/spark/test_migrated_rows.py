@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -41,7 +41,7 @@ STATE = StructType(
         StructField("by", MapType(StringType(), LongType())),
     ]
 )
-NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
+NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 OLD = Row("n", "inner")(1, Row("at", "d")(NOON, Decimal("1.50")))
 KEY = Row("k")("a")
 
@@ -131,5 +131,5 @@ def test_moments_are_in_utc_and_local_times_stay() -> None:
     value = Row("at", "local", "all")(naive, naive, [Row("at", "d")(naive, None), None])
     found = plain(in_utc(value, kind))
     assert found == {"at": NOON, "local": naive, "all": [{"at": NOON, "d": None}, None]}
-    assert found["at"].tzinfo is UTC
+    assert found["at"].tzinfo is timezone.utc
     assert spark_value({"a": naive}, MapType(StringType(), TimestampNTZType())) == {"a": naive}

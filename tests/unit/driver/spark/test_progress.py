@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from airflow_streamstate.driver.attempt.ports import OperatorRows
 from airflow_streamstate.driver.spark.progress import looks_skipped, parse_progress, ran_a_batch
@@ -38,7 +38,7 @@ def test_a_progress_is_read_whole() -> None:
     assert progress.batch_id == 6
     assert progress.input_rows == 40
     assert progress.state == (OperatorRows("stateStoreSave", 0, 2), OperatorRows("dedupe", 1, 5))
-    assert progress.watermark_at == datetime(2026, 11, 21, 11, 48, 59, 738000, tzinfo=UTC)
+    assert progress.watermark_at == datetime(2026, 11, 21, 11, 48, 59, 738000, tzinfo=timezone.utc)
     assert progress.source_descriptions == ("FileStreamSource[file:/in]", "RateStreamV2", "Empty")
     assert progress.end_offsets == ('{"logOffset":4}', "5", "-")
     assert progress.dropped_rows == 4
@@ -91,6 +91,6 @@ def test_offsets_that_moved_without_a_row_look_like_a_skip() -> None:
 def test_a_batch_was_committed_when_its_trigger_was_over() -> None:
     """By begin and duration of its trigger; else None."""
     timed = {**EXECUTED, "timestamp": "2026-11-21T11:49:00.500Z"}
-    assert parse_progress(timed, IDLE).committed_at == datetime(2026, 11, 21, 11, 49, 0, 794000, tzinfo=UTC)
+    assert parse_progress(timed, IDLE).committed_at == datetime(2026, 11, 21, 11, 49, 0, 794000, tzinfo=timezone.utc)
     for broken in (EXECUTED, {**timed, "durationMs": {"addBatch": 3}}):
         assert parse_progress(broken, broken).committed_at is None

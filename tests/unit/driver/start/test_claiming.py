@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tomllib
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.driver.start.claiming import AGENT_VERSION, claim_attempt, need_spec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -138,7 +138,7 @@ def test_a_driver_that_died_while_it_was_built_tells_it_once(stream: SimulatedSt
 def test_a_source_that_knows_no_times_is_refused_by_name(stream: SimulatedStream, plan: SimulatedPlan) -> None:
     """It is said what to give instead."""
     snapshot_id = drained(stream, plan)
-    at = datetime(2026, 3, 1, tzinfo=UTC)
+    at = datetime(2026, 3, 1, tzinfo=timezone.utc)
     assert seed(stream, plan, snapshot_id, begins_at=at, **CONSENT) == 1
     error = stream.events_of(Failed, "d-0002")[0].error
     assert "this source cannot begin at a time" in error

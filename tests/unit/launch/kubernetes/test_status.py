@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ pytest.importorskip("kubernetes")
 
 from airflow_streamstate.launch.kubernetes.status import status_of
 
-NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+NOW = datetime(2026, 1, 1, 12, 0, tzinfo=timezone.utc)
 RUNNING = {"running": {"startedAt": "2026-01-01T11:00:00Z"}}
 
 
