@@ -25,6 +25,7 @@ from airflow_streamstate.driver.main import (
     begin_attempt,
     end_process,
     intercept,
+    see_reads,
     with_own_credentials,
 )
 from airflow_streamstate.driver.pinned_modules import FoundModules, find_beside
@@ -144,6 +145,7 @@ def attach() -> Attached:
     intercept(supervisor, SYSTEM_CLOCK)
     if config.script_path is not None:
         _lie_at(config.script_path, config, supervisor)
+    see_reads(config, supervisor.attempt.spec)
     return attached
 
 

@@ -25,6 +25,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.driver.agent.agent import Agent
 from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
+from airflow_streamstate.driver.attempt.reading import OF_THIS_SCRIPT
 from airflow_streamstate.driver.attempt.reporting import say_to_driver_log
 from airflow_streamstate.driver.config import DriverConfig, read_driver_config
 from airflow_streamstate.driver.ending import ScriptEnd
@@ -43,6 +44,7 @@ from airflow_streamstate.driver.state_reader import read_state
 from airflow_streamstate.driver.watchdog import is_child_of_jvm, watch_parent
 from airflow_streamstate.errors import DataError, FencedError, InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.ids import is_rehearsal_id
+from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal
 from airflow_streamstate.snapshot.state_order import StateOrder
@@ -291,8 +293,15 @@ def _run_script(
 
     if config.script_path is not None:
         find_beside(config.script_path, config.application, config.modules, found.keep)
+    see_reads(config, supervisor.attempt.spec)
     redacted = supervisor.attempt.reporter.redacted
     return run_script(config.application, config.arguments, before_report, redacted, config.script_path, end)
+
+
+def see_reads(config: DriverConfig, spec: DeploymentSpec) -> None:
+    """See from now on what the script of this process reads."""
+    script = config.application if config.script_path is None else config.script_path
+    OF_THIS_SCRIPT.begin(script, config.modules, config.arguments, [file.name for file in spec.files])
 
 
 def _watch_functions(replaying: Replaying) -> None:

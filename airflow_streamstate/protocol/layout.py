@@ -165,6 +165,16 @@ def plan_key(stream_id: str, deployment_id: str, query_name: str, number: int) -
     return f"{plans_prefix(stream_id, deployment_id, query_name)}{number:0{NUMBER_DIGITS}d}.json"
 
 
+def script_reads_prefix(stream_id: str, deployment_id: str, query_name: str | None = None) -> str:
+    """What a script had read before its queries started, of a deployment, or of one query of it."""
+    folder = f"{deployment_folder(stream_id, deployment_id)}/reads/"
+    return folder if query_name is None else f"{folder}{encode_query_name(query_name)}/"
+
+
+def script_reads_key(stream_id: str, deployment_id: str, query_name: str, attempt: int) -> str:
+    return f"{script_reads_prefix(stream_id, deployment_id, query_name)}{attempt:0{NUMBER_DIGITS}d}.json"
+
+
 def heartbeat_key(stream_id: str, deployment_id: str) -> str:
     return f"{deployment_folder(stream_id, deployment_id)}/heartbeat.json"
 

@@ -88,6 +88,7 @@ from airflow_streamstate.protocol.retention import (
     SettledCustody,
     SnapshotInProgress,
 )
+from airflow_streamstate.protocol.script_reads import FileRead, ScriptReads
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.upgrades import (
     Approval,
@@ -448,6 +449,17 @@ EXAMPLES: tuple[Message, ...] = (
     Approval("orders", "u-0b8e3c525f0e", True, "shell:ada", LATER, WRITE_ID, "looks well"),
     Cancellation("orders", "u-0b8e3c525f0e", "rollback", "shell:ada", LATER, WRITE_ID, "not tonight"),
     UpgradeLease("orders", "u-0b8e3c525f0e", "airflow upgrade.upgrade", LATER, WRITE_ID),
+    ScriptReads(
+        "orders", "d-0003", 2, "counts per minute",
+        (
+            FileRead("conf/feeds.json", "script", 1_204, AT, "5d" * 32),
+            FileRead("rules.yaml", "working", 2_000_000, AT),
+            FileRead("/etc/orders.ini", "argument", 17, AT, "6e" * 32),
+        ),
+        WRITE_ID, AT, others=3,
+        variables={"BUCKET": "=3fa", "DB_PASSWORD": "secret://airflow-connection/orders_db#password",
+            "API_TOKEN": "secret", "REGION": "unset"},
+    ),
     RecordedPlan("orders", "d-0003", "counts per minute", 2, 2, EXAMPLE_PLAN, WRITE_ID, AT),
 )  # fmt: skip
 

@@ -17,6 +17,7 @@ from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
 from airflow_streamstate.driver.attempt.fence import Fence
 from airflow_streamstate.driver.attempt.latch import Latch
 from airflow_streamstate.driver.attempt.logical_query import AttemptQueries
+from airflow_streamstate.driver.attempt.reading import OF_THIS_SCRIPT
 from airflow_streamstate.driver.attempt.reporting import Reporter, Say, say_to_driver_log
 from airflow_streamstate.driver.attempt.source_book import SourceBook
 from airflow_streamstate.driver.attempt.start_snapshot import StartSnapshot
@@ -101,6 +102,7 @@ class Attempt:
         self.reporter = self._reporter_class(self.journal, number, clock, say, secrets)
         self.sources = SourceBook(self.reporter)
         self.callbacks = OF_THIS_PROCESS
+        self.opened = OF_THIS_SCRIPT
         self.latch = Latch(clock)
         self.queries = AttemptQueries()
         self.script = ScriptState()

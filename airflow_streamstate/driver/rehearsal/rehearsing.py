@@ -29,6 +29,7 @@ from airflow_streamstate.driver.shutdown.finishing import ScriptFailure
 from airflow_streamstate.driver.start.building import Builder, Built, has_positions
 from airflow_streamstate.driver.start.naming import NameBook
 from airflow_streamstate.driver.start.plans import plan_of, record_before_start
+from airflow_streamstate.driver.start.reads import record_after_start, what_changed
 from airflow_streamstate.driver.start.rewriting import migrated_operators, unused_migrations
 from airflow_streamstate.driver.start.seeding import describe_sources
 from airflow_streamstate.driver.start.sinks import listed
@@ -257,6 +258,7 @@ class Rehearsing:
         # After the build: a plan has the settings that its checkpoint pins.
         for word in () if self._is_seeding else record_before_start(attempt, name, startable):
             self._note(f"query {name}: {word}")
+        self._tell_reads(name)
         if built is not None:
             try:
                 outcome, notes = run_empty_batch(attempt, name, startable, built)
@@ -330,6 +332,12 @@ class Rehearsing:
         if not isinstance(problem, StreamStateError):
             return "failed", self._words(problem)
         return "failed" if isinstance(problem, _NO_REFUSALS) else "refused", str(problem)
+
+    def _tell_reads(self, name: str) -> None:
+        """Note what the script read otherwise than at the last start of this query in the deployment, and record it."""
+        if not self._is_seeding:
+            for word in (*what_changed(self.attempt, name), *record_after_start(self.attempt, name)):
+                self._note(word)
 
     def _note(self, text: str) -> None:
         self.attempt.reporter.note(self._line(text))

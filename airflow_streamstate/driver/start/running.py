@@ -19,6 +19,7 @@ from airflow_streamstate.driver.attempt.ports import QueryRun
 from airflow_streamstate.driver.attempt.snapshotting import need_current
 from airflow_streamstate.driver.start.building import Builder, Built
 from airflow_streamstate.driver.start.plans import record_before_start
+from airflow_streamstate.driver.start.reads import record_after_start, what_changed
 from airflow_streamstate.driver.start.repeating import tell_repeated
 from airflow_streamstate.driver.start.sinks import check_sink
 from airflow_streamstate.driver.start.skipping import skip_if_asked
@@ -91,7 +92,9 @@ class Runs:
         run = logical.startable.start(attempt.uri_of(logical.checkpoint))
         logical.add_run(run, planned_id=position.planned_id)
         attempt.queries.add(logical)  # at once: if a later step fails, the query still gets its barrier
-        self._report(logical, prepared, position, unread)
+        changed = what_changed(attempt, logical.name)
+        unkept = record_after_start(attempt, logical.name)
+        self._report(logical, prepared, position, (*unread, *changed, *unkept))
         self._take_back_if_replaced(run)
 
     def _take_back_if_replaced(self, run: QueryRun) -> None:
