@@ -30,7 +30,7 @@ _MARK_DIGITS = 3
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _SPARKS = frozenset({"pyspark", "py4j"})
-_OF_ENVIRON = frozenset({"os", "_collections_abc"})
+_OF_ENVIRON = frozenset({"os", "collections", "_collections_abc"})
 _SECRET_SUFFIXES = (".env", ".pem", ".key", ".p12", ".pfx", ".jks", ".keytab", ".netrc")
 
 
@@ -190,7 +190,7 @@ class OpenedFiles:
 OF_THIS_SCRIPT = OpenedFiles()
 """A process runs one script."""
 _watched: list[OpenedFiles] = []
-_walking = threading.local()
+_walk = threading.local()
 
 
 def _watch(opened: OpenedFiles) -> None:
@@ -221,19 +221,24 @@ def _wrap_environ() -> None:
         return value
 
     def walk(environ: os._Environ[str]) -> Iterator[str]:
-        try:
-            for name in walks(environ):
-                _walking.name = name
-                yield name
-        finally:
-            _walking.name = None
+        walked: list[str] = []
+        _walk.ahead = walked
+        for name in walks(environ):
+            walked.append(name)
+            yield name
 
     kind.__getitem__, kind.__iter__ = get, walk  # type: ignore[method-assign]
 
 
 def _tell(environ: object, name: object, value: str | None) -> None:
-    if environ is os.environ and getattr(_walking, "name", None) != name:
-        _watched[0].asked(name, value, sys._getframe(2))
+    if environ is not os.environ:
+        return
+    ahead = getattr(_walk, "ahead", None)
+    if ahead and ahead[0] == name:
+        del ahead[0]  # each in its turn: a copy of all of them
+        return
+    _walk.ahead = None
+    _watched[0].asked(name, value, sys._getframe(2))
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
