@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from stat import S_ISREG
 from types import FrameType
@@ -162,7 +162,7 @@ class OpenedFiles:
             status = Path(path).stat()
             if not S_ISREG(status.st_mode):
                 return None
-            at = whole_milliseconds(datetime.fromtimestamp(status.st_mtime, UTC))
+            at = whole_milliseconds(datetime.fromtimestamp(status.st_mtime, timezone.utc))
             if known is not None and (known.size_bytes, known.modified_at) == (status.st_size, at):
                 return known
             digest = "" if _is_secret_file(name) or status.st_size > HASHED_BYTES else _sha256_of(path)

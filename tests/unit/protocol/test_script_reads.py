@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from airflow_streamstate.protocol.script_reads import FileRead, ScriptReads, compare_reads, told
 
-AT = datetime(2026, 11, 28, 13, 0, tzinfo=UTC)
+AT = datetime(2026, 11, 28, 13, 0, tzinfo=timezone.utc)
 FEEDS = FileRead("feeds.json", "script", 10, AT - timedelta(days=3), "aa" * 32)
 BEFORE = ScriptReads(
     "orders", "d-0001", 3, "counts", (FEEDS,), "w", AT, variables={"BUCKET": "=3fa", "TOKEN": "secret"}
