@@ -454,9 +454,9 @@ class Controller:
         return WaitResult("done", {"stream_id": condition.stream_id}, last_seen="no upgrade holds the stream")
 
     def _look_for_trouble(self, condition: WaitCondition) -> WaitResult:
-        """Whether the stream, with whatever deployment is current, neither runs nor has finished."""
-        status = self.status(condition.stream_id)
+        """Whether the stream, with whatever deployment is current, neither runs nor has come to its end."""
+        seen, status = self.observed(condition.stream_id)
         last_seen = f"{status.state} ({status.why})"
-        if status.state in ("running", "finished"):
+        if status.state == "running" or (seen is not None and seen.has_come_to_its_end):
             return WaitResult("pending", last_seen=last_seen, pause_seconds=MAX_POLL_SECONDS)
         return WaitResult("done", status.to_json(), found=status, last_seen=last_seen)

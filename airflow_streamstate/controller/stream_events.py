@@ -158,7 +158,7 @@ class _Reader:
     def _of_state(self) -> Iterator[StreamEvent]:
         """What no journal says, of the current attempt."""
         seen, restarts = self.seen, self.seen.register.restarts
-        if is_healthy(seen) and seen.state != "finished":
+        if is_healthy(seen) and not seen.has_come_to_its_end:
             yield from self._once(seen, seen.attempt, "healthy", "each query has committed a batch", seen.observed_at)
         if seen.state == "failed" and seen.terminal is None:
             yield from self._once(seen, seen.attempt, "failed", seen.why, _ended_at(seen, seen.attempt))
@@ -276,6 +276,8 @@ def _told_by(event: Event) -> Iterator[tuple[StreamEventKind, str, dict[str, Any
             yield "drained", event.reason or "every query is flushed", {"snapshot_id": event.snapshot_id}
         case Stopped():
             yield "stopped", "every query ended at a committed batch", {"snapshot_id": event.snapshot_id}
+        case Finished() if event.unfinished:
+            yield "failed", event.sentence, {"snapshot_id": event.snapshot_id}
         case Finished():
             yield "finished", "the script has ended by itself", {"snapshot_id": event.snapshot_id}
         case Failed():

@@ -49,6 +49,7 @@ _DIGEST_CHARACTERS = 12
 _LONG_FACTS = ("traceback", "log_tail")
 _OF_NO_VERSION = frozenset({"restart", "alerts", "owner", "labels", "retention"})
 """Changed without another version, and without a restart."""
+HAS_READ_ALL = "it has read all its input, and drained itself; `streamstate deploy` starts it again"
 
 
 @dataclass(frozen=True)
@@ -377,6 +378,8 @@ def _step(
     if is_alive:
         step = _step_of_running(names, has_rewrite=has_rewrite)
         return _step_of_starting(seen) or (step, "") if step in ("nothing", "policy") else (step, "")
+    if seen.has_drained_itself and names <= _OF_NO_VERSION:
+        return ("policy", "") if names else ("nothing", HAS_READ_ALL)
     return _step_of_ended(str(status.state), names, has_rewrite=has_rewrite)
 
 

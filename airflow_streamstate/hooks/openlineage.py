@@ -141,14 +141,17 @@ def _last_word(events: list[Event], attempt: int | None) -> Event | None:
 def _state_of(last: Event) -> Any:
     from openlineage.client.event_v2 import RunState
 
-    if isinstance(last, Drained | Stopped | Finished):
-        return RunState.COMPLETE
-    return RunState.FAIL if isinstance(last, Failed) else RunState.ABORT
+    if isinstance(last, Failed) or (isinstance(last, Finished) and last.unfinished):
+        return RunState.FAIL
+    return RunState.COMPLETE if isinstance(last, Drained | Stopped | Finished) else RunState.ABORT
 
 
 def _error_facets(last: Event) -> dict[str, Any]:
     from openlineage.client.facet_v2 import error_message_run
 
+    if isinstance(last, Finished) and last.unfinished:
+        facet = error_message_run.ErrorMessageRunFacet(message=last.sentence, programmingLanguage="python")
+        return {"errorMessage": facet}
     if not isinstance(last, Failed):
         return {}
     return {

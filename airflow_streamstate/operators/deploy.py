@@ -106,8 +106,11 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     :param pod_template: for ``kubernetes``: a pod as YAML or mapping, merged into the driver's. (templated)
     :param settings: settings of the agent in the driver.
     :param wait_until: ``healthy``: each query has committed a batch, or found no input; ``caught_up``: also no input is
-        left to read; ``finished``: the script has ended by itself; ``none``: return when the driver is launched.
-        (templated)
+        left to read; ``finished``: the stream has come to its end, since its triggers end each run, or its sources say
+        that nothing follows; ``none``: return when the driver is launched. (templated)
+    :param if_stopped: for ``wait_until="finished"``, where somebody stops, drains, kills or replaces the run before
+        that: ``fail`` the task, without a retry, or ``wait`` for the end of what continues it: a resume, or another
+        version. (templated)
     :param on_kill_action: what happens to the deployment when the waiting task is killed or marked: ``leave`` it,
         ``stop`` it with its state, ``drain`` it, or ``kill`` its driver.
     """

@@ -28,11 +28,19 @@ def launched(found: Mapping[str, Any]) -> dict[str, Any]:
 class LaunchingOperator(TellsLineage, StreamStateOperator):
     """Base of ``DeployStreamOperator``, which documents its parameters, and ``ResumeStreamOperator``."""
 
-    template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "wait_until")
+    template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "wait_until", "if_stopped")
 
-    def __init__(self, *, wait_until: str = "healthy", on_kill_action: str = "leave", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        wait_until: str = "healthy",
+        if_stopped: str = "fail",
+        on_kill_action: str = "leave",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.wait_until = wait_until
+        self.if_stopped = if_stopped
         self.on_kill_action = on_kill_action
         self._launched: tuple[str, str] | None = None
 
@@ -43,17 +51,18 @@ class LaunchingOperator(TellsLineage, StreamStateOperator):
 
     def wait_for_launched(self, context: Context, hook: StreamStateHook, view: DeploymentView) -> dict[str, Any]:
         """Wait for the launched deployment as ``wait_until`` says."""
-        from airflow_streamstate.controller.wait.condition import WaitCondition
+        from airflow_streamstate.controller.wait.condition import IF_STOPPED, WaitCondition
         from airflow_streamstate.hooks.ending import ON_KILL_ACTIONS
 
         wanted = one_of(self.wait_until, WAIT_UNTIL, "wait_until")
+        if_stopped = one_of(self.if_stopped, IF_STOPPED, "if_stopped")
         action = one_of(self.on_kill_action, ON_KILL_ACTIONS, "on_kill_action")
         if wanted != "none":
             self._launched = (view.stream_id, view.deployment_id)
         self.tell_known(context, hook, deployment_id=view.deployment_id, snapshot_id=view.start.snapshot_id)
         if wanted == "none":
             return launched(view.to_json())
-        watch = WaitCondition(wanted, view.stream_id, deployment_id=view.deployment_id)
+        watch = WaitCondition(wanted, view.stream_id, deployment_id=view.deployment_id, if_stopped=if_stopped)
         return self.wait_until_done(hook, watch, action)
 
     def result_from(self, watch: WaitCondition, observed: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002

@@ -24,6 +24,7 @@ class ResumeStreamOperator(LaunchingOperator):
 
     :param assume_dead: continue although the launcher cannot tell whether the old driver is dead. (templated)
     :param wait_until: see ``DeployStreamOperator``. (templated)
+    :param if_stopped: see ``DeployStreamOperator``. (templated)
     :param on_kill_action: see ``DeployStreamOperator``.
     """
 

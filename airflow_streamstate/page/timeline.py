@@ -17,6 +17,7 @@ from airflow_streamstate.protocol.events import (
     DrainFailed,
     Draining,
     Failed,
+    Finished,
     QueryFailed,
     SnapshotReady,
     Stopped,
@@ -89,12 +90,22 @@ def _attempts(
                 "from_at": format_time(own[0].at),
                 "until_at": format_time(until_now if runs_now and until_now is not None else until_at),
                 "is_running": runs_now,
-                "end": "failed" if is_silent else None if end is None else end.kind.lower(),
-                "why": SILENT if is_silent else end.error if isinstance(end, Failed) else "",
+                "end": "failed" if is_silent else None if end is None else _word_of(end),
+                "why": SILENT if is_silent else _why_of(end),
                 "reason": "" if claimed is None else claimed.reason,
             }
         )
     return found
+
+
+def _word_of(end: Event) -> str:
+    return "failed" if isinstance(end, Finished) and end.unfinished else end.kind.lower()
+
+
+def _why_of(end: Event | None) -> str:
+    if isinstance(end, Finished):
+        return end.sentence
+    return end.error if isinstance(end, Failed) else ""
 
 
 def _lane(spec: DeploymentSpec, attempts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -256,11 +256,22 @@ class Stopped(Event):
 class Finished(Event):
     """Terminal for the attempt: the script ended by itself with status 0; ``snapshot_id`` is None if it started no
     query.
+
+    Attributes:
+        unfinished: the queries that had not come to an end by themselves, each with what it did instead: "ran when the
+            script ended". Empty where each had read all there was.
     """
 
     snapshot_id: str | None
     queries: Mapping[str, QueryPosition]
     ends: Mapping[str, QueryEnd] = field(default_factory=dict)
+    unfinished: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def sentence(self) -> str:
+        """Why this is no end of the stream; "" where it is one."""
+        said = "; ".join(f"query {name} {what}" for name, what in sorted(self.unfinished.items()))
+        return f"the script ended with status 0, which nobody had asked for: {said}" if said else ""
 
 
 @message

@@ -123,7 +123,7 @@ class Restarts:
         deployment_id, attempt: the attempt whose failure is recorded, or that a watcher has started.
         is_started: that attempt was started by a watcher, and no failure of it is recorded yet.
         recorded_at: by the clock of the watcher that wrote it.
-        recorded_on: the host of that watcher.
+        recorded_on: the host of that watcher; "" where no watcher did, but a stop or a kill by somebody.
         ages_seconds: of each restart that counts, how many seconds are known to have passed since it. Sums of what
             single clocks measured, so clocks that differ do not matter.
         failures: in a row, without a healthy attempt between them.
@@ -146,3 +146,8 @@ class Restarts:
     batch: BatchFailure | None = None
     gave_up: str = ""
     is_told: bool = False
+
+    @property
+    def is_of_somebody(self) -> bool:
+        """Whether somebody ended that attempt by a stop or a kill, and ``reason`` says who."""
+        return not self.recorded_on and bool(self.gave_up)

@@ -210,7 +210,7 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     _event(
         Finished, snapshot_id="d-0003-stopped-000002", queries=_POSITIONS,
-        ends={"counts per minute": QueryEnd(AT, LATER)},
+        ends={"counts per minute": QueryEnd(AT, LATER)}, unfinished={"raw": "ran when the script ended"},
     ),
     _event(
         Failed, error="ValueError: boom", traceback="Traceback …\nValueError: boom", query_name="raw",

@@ -243,7 +243,7 @@ class Life:
             self.progress.tries[number] += 1
             request_id = f"lost-{number}-{self.progress.tries[number]}"
             resumed = controller.resume(STREAM, request_id=request_id, assume_dead=True)
-            controller.wait(WaitCondition("finished", STREAM, resumed.deployment_id), self.timeout_seconds)
+            controller.wait(WaitCondition("stopped", STREAM, resumed.deployment_id), self.timeout_seconds)
             return True
         self.progress.step = self._next_deploy(number) - 1
         return False

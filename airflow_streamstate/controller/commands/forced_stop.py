@@ -153,6 +153,8 @@ class ForcedEnd:
         """Its end, where it ended by itself after all; raises ConflictError where another attempt is current."""
         end = decide_end(seen, StopRequest.kind)
         if end is not None and end.is_what_was_ordered:
+            if seen.was_interrupted:
+                self._attempts.keep_ended(seen, "stopped")
             return ForcedStop(self._watching.outcome(seen, end, self._command_id))
         self._refuse_moved(seen.register)
         return None

@@ -131,6 +131,7 @@ class Orders:
             _refuse_cancel(control, seen, verb)
             self._attempts.record_request(control, request_id, verb, digest, seen, command_id)
         if isinstance(decision, Answered):
+            self._keep_ended(control, seen, verb, upgrade_id)
             return self._answered(seen, verb, command_id, decision.end)
         attempt = seen.attempt
         if isinstance(decision, LaunchToDrain):
@@ -151,6 +152,13 @@ class Orders:
             return refused.error
         refuse_during_upgrade(control, seen.register, None)
         return _kept_ended(seen) if self._attempts.keep_ended(seen, "stopped") else someone_was_first(control)
+
+    def _keep_ended(self, control: StreamControl, seen: Observation, verb: EndingVerb, upgrade_id: str | None) -> None:
+        """A stop of a stream that has ended without being asked holds: no watcher starts it again."""
+        if verb != "stop" or upgrade_id is not None:
+            return
+        if seen.was_interrupted and _is_restarted(seen) and not self._attempts.keep_ended(seen, "stopped"):
+            raise someone_was_first(control)
 
     def _answered(self, seen: Observation, verb: EndingVerb, command_id: str, end: End) -> CommandView:
         outcome = self._watching.outcome(seen, end, command_id)

@@ -337,8 +337,8 @@ class Attempts:
 
 
 def has_finished(seen: Observation, attempt: int) -> bool:
-    """Whether the script of this attempt, or of a later one, has come to its end by itself."""
-    return any(event.attempt >= attempt for event in seen.of_kind(Finished, any_attempt=True))
+    """Whether this attempt, or a later one, has read all there was and come to its end by itself."""
+    return any(event.attempt >= attempt and not event.unfinished for event in seen.of_kind(Finished, any_attempt=True))
 
 
 def _drains_first(drain: DrainNotification) -> str:

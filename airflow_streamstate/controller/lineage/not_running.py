@@ -99,7 +99,9 @@ def has_run_to_its_end(said: Sequence[Event], query_name: str | None = None) -> 
     end = next((event for event in reversed(said) if isinstance(event, TERMINAL_EVENTS)), None)
     starts = {event.query_name: event for event in said if isinstance(event, QueryStarted)}
     asked = [start for name, start in starts.items() if query_name in (None, name)]
-    return isinstance(end, Finished) and bool(asked) and all(start.ends_by_itself for start in asked)
+    if not isinstance(end, Finished) or any(query_name in (None, name) for name in end.unfinished):
+        return False
+    return bool(asked) and all(start.ends_by_itself for start in asked)
 
 
 def last_beats(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> Mapping[tuple[str, int], datetime]:

@@ -34,7 +34,7 @@ def decide_caught_up(seen: Observation, at_most: int = 0) -> CaughtUp:
 
     What comes after the end of a run that ended by itself is the next attempt's.
     """
-    if seen.state == "finished":
+    if seen.has_come_to_its_end:
         return CaughtUp(True, "it has come to its end by itself")
     beat = seen.heartbeat
     names = sorted({event.query_name for event in seen.of_kind(QueryStarted)})

@@ -78,6 +78,8 @@ def decide_health(
         waited_seconds: since its launch.
     """
     state = seen.state
+    if state == "drained" and seen.has_come_to_its_end:
+        return Healthy()  # its sources say that nothing follows, and every query is flushed
     if state == "finished":
         return _health_of_finished(seen, handover)
     if state in ("failed", "fenced", "stopped", "drained", "degraded"):

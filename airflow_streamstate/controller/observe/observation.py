@@ -155,6 +155,17 @@ class Observation:
         return next((entry.event for entry in self.events if isinstance(entry.event, Drained)), None)
 
     @property
+    def has_come_to_its_end(self) -> bool:
+        """Whether the stream has read all there was, and ended by itself: by the triggers of its queries, or since its
+        sources say that nothing follows."""
+        return self.state == "finished" or self.has_drained_itself
+
+    @property
+    def has_drained_itself(self) -> bool:
+        """Whether it is drained because its sources say that nothing follows."""
+        return self.drained is not None and bool(self.drained.reason)
+
+    @property
     def is_closed(self) -> bool:
         """Whether a controller wrote the claim (pid 0), so that no driver can ever be this attempt."""
         return self.claim is not None and self.claim.pid == 0
@@ -189,6 +200,13 @@ class Observation:
         ignored = [event.command for event in self.of_kind(Ignored) if event.command.get("kind") == StopRequest.kind]
         by = {command.get("requested_by") for command in (order.command, *ignored)}
         return by == {BY_THE_DRIVER}
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether this attempt ended with its state kept, and nobody had asked for it: its machine did, or its script
+        ended before its input."""
+        terminal = self.terminal
+        return self.was_ended_by_machine or (isinstance(terminal, Finished) and bool(terminal.unfinished))
 
     @property
     def is_draining(self) -> bool:
@@ -275,6 +293,11 @@ class Row:
 STATE_TABLE: tuple[Row, ...] = (
     Row("drained", "some attempt said Drained", lambda seen: seen.drained is not None),
     Row("stopped", "the attempt said Stopped", lambda seen: isinstance(seen.terminal, Stopped)),
+    Row(
+        "failed",
+        "the attempt said Finished, and a query had not come to its end",
+        lambda seen: isinstance(seen.terminal, Finished) and bool(seen.terminal.unfinished),
+    ),
     Row("finished", "the attempt said Finished", lambda seen: isinstance(seen.terminal, Finished)),
     Row("failed", "the attempt said Failed", lambda seen: isinstance(seen.terminal, Failed)),
     Row("fenced", "the attempt said Fenced", lambda seen: isinstance(seen.terminal, Fenced)),
@@ -303,6 +326,8 @@ def _explained(observation: Observation) -> str:
     status = observation.launch_status
     if row.state == "launching" and observation.is_unlaunched:
         return "it is recorded, but no driver was started for it yet; resume starts one"
+    if isinstance(observation.terminal, Finished) and row.state == "failed":
+        return observation.terminal.sentence
     if row.state == "degraded":
         return "; ".join(_describe_failed(event) for event in observation.failed_queries.values())
     if row.state == "failed" and observation.is_closed and observation.claim is not None:

@@ -82,6 +82,11 @@ class End:
     command_kind: str = ""
 
     @property
+    def is_of_itself(self) -> bool:
+        """Whether the stream had read all there was, and ended by itself."""
+        return self.outcome == "finished" or (isinstance(self.event, Drained) and bool(self.event.reason))
+
+    @property
     def is_what_was_ordered(self) -> bool:
         """Whether the order was fulfilled, perhaps by another end."""
         return self.outcome in FULFILLED_BY.get(self.command_kind, FULFILLED_BY[""])
@@ -148,10 +153,23 @@ def _is_word_on_drain(event: Event) -> bool:
 
 
 def _from_event(event: Event, number: int, state: State, kind: str) -> End:
+    if isinstance(event, Finished) and event.unfinished:
+        # The state is kept, which is all that a stop or a snapshot asks for.
+        outcome: OutcomeKind = "stopped" if kind in (StopRequest.kind, SnapshotRequest.kind) else "failed"
+        snapshot_id, reason = event.snapshot_id, event.sentence
+        return End(outcome, state, event, number, snapshot_id, event.queries, reason=reason, command_kind=kind)
     if isinstance(event, Drained | Stopped | Finished | SnapshotReady):
-        outcome = _GOOD_ENDS[event.kind]
         reason = event.reason if isinstance(event, Drained) else ""
-        return End(outcome, state, event, number, event.snapshot_id, event.queries, reason=reason, command_kind=kind)
+        return End(
+            _GOOD_ENDS[event.kind],
+            state,
+            event,
+            number,
+            event.snapshot_id,
+            event.queries,
+            reason=reason,
+            command_kind=kind,
+        )
     if isinstance(event, Failed):
         return End("failed", state, event, number, reason=event.sentence, traceback=event.traceback, command_kind=kind)
     if isinstance(event, Fenced):

@@ -49,6 +49,7 @@ MAX_DRAIN_TRIES = 3
 WARM_SECONDS = 120.0
 """How long the new driver may take from its rehearsal to its first start."""
 NO_STANDBY = "no driver is kept ready for the way back"
+CAME_TO_ITS_END = "the stream came to its end"
 LOST = "it is unknown whether the old driver lives"
 
 
@@ -403,7 +404,8 @@ def _started(tools: Tools, state: UpgradeState) -> Next:
     health = decide_health(seen, handover, tools.upgrade.healthy_when, state.last.old_beats, waited_seconds)
     if isinstance(health, Healthy):
         warnings = tuple(redacted(seen, text) for text in health.warnings)
-        return Act(lambda: finish(tools, state, "upgraded", warnings=warnings or None))
+        text = CAME_TO_ITS_END if seen.has_come_to_its_end else ""
+        return Act(lambda: finish(tools, state, "upgraded", text, warnings=warnings or None))
     if isinstance(health, NotYet):
         text = redacted(seen, f"{health.text}; {describe(seen)}")
         return Wait(text, tools.pause_seconds(seen.spec), seen.handle)

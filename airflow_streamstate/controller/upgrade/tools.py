@@ -205,7 +205,9 @@ class Tools:
         """
         record = self.control.spec(self.upgrade.upgrade_id)
         start: StartMode | None = "fresh" if mode == "fresh" else None
-        return self.pinned(Version.of(record), start, rehearsal_id=rehearsal_id, rewrite=record.start.rewrite)
+        # Of an old version that has drained itself no state is left to rewrite; the settings say the new form.
+        rewrite = None if self.old().has_drained_itself else record.start.rewrite
+        return self.pinned(Version.of(record), start, rehearsal_id=rehearsal_id, rewrite=rewrite)
 
     def deployed_id(self) -> str | None:
         """The deployment of the new version once the register has moved to it, with or without a recorded step."""

@@ -29,7 +29,6 @@ _KIND_OF: Mapping[Wanted, str] = {
     "drained": DrainNotification.kind,
     "cancelled": CancelRequest.kind,
     "stopped": StopRequest.kind,
-    "finished": StopRequest.kind,
     "snapshot": SnapshotRequest.kind,
     "skipped": SkipRequest.kind,
 }
@@ -40,6 +39,8 @@ _WANTED_BY: Mapping[str, Wanted] = {
     "snapshot": "snapshot",
     "skip": "skipped",
 }
+IfStopped = Literal["fail", "wait"]
+IF_STOPPED: tuple[IfStopped, ...] = get_args(IfStopped)
 UNANSWERED = "unanswered"
 """The key of a ``DeadlineExceededError`` that says why the home gave no answer at the deadline."""
 
@@ -49,9 +50,10 @@ class WaitCondition:
     """What is waited for. Plain JSON, so that a trigger can carry it through a database.
 
     Attributes:
-        wanted: the deployment drained, its drain cancelled, the deployment stopped, healthy, caught up or finished, a
-            snapshot complete, a batch skipped, a rehearsal over, an action due in an upgrade, the stream free of
-            upgrades, its results complete up to a moment of event time, or the stream neither running nor finished.
+        wanted: the deployment drained, its drain cancelled, the deployment stopped, healthy or caught up, the run come
+            to its own end (``finished``), a snapshot complete, a batch skipped, a rehearsal over, an action due in an
+            upgrade, the stream free of upgrades, its results complete up to a moment of event time, or the stream
+            neither running nor finished.
         deployment_id: for ``rehearsed`` the rehearsal, for ``upgrade`` the upgrade, for ``free`` the upgrade that held
             the stream when the wait began.
         command_id: the order, whose own ends count too; None for an order of any client.
@@ -62,6 +64,8 @@ class WaitCondition:
         query_name: for ``complete``: the query whose results are meant; None for all queries.
         ended_for_seconds: for ``complete``: for how long a stream that has ended may stand still before it counts as
             ended for good.
+        if_stopped: for ``finished``: what follows where somebody stopped, drained, killed or replaced the deployment:
+            ``fail``, or ``wait`` for the end of what continues it.
     """
 
     wanted: Wanted
@@ -74,6 +78,7 @@ class WaitCondition:
     complete_at: str | None = None
     query_name: str | None = None
     ended_for_seconds: float = 0.0
+    if_stopped: IfStopped = "fail"
 
     @classmethod
     def of(cls, order: CommandView) -> WaitCondition:
@@ -93,6 +98,8 @@ class WaitCondition:
 
     def is_fulfilled_by(self, end: End) -> bool:
         """Whether an end is what is waited for."""
+        if self.wanted == "finished":
+            return end.is_of_itself
         is_missing = self.wanted == "snapshot" and end.snapshot_id is None
         return not is_missing and end.outcome in FULFILLED_BY[self.command_kind]
 
@@ -117,6 +124,9 @@ class WaitCondition:
         values["ended_for_seconds"] = values["ended_for_seconds"] or 0.0
         if type(values["ended_for_seconds"]) not in (int, float):
             raise ValueError("a wait condition with an ended_for_seconds that is no number")
+        values["if_stopped"] = values["if_stopped"] or "fail"
+        if values["if_stopped"] not in IF_STOPPED:
+            raise ValueError("a wait condition with an if_stopped that is not known")
         return cls(**values)
 
 

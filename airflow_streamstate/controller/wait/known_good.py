@@ -29,7 +29,7 @@ def has_proven_itself(context: ControllerContext, seen: Observation) -> bool:
     # A deployment that still catches up is not known good yet. One whose input never pauses always has some left: it is
     # known good where that is no more than a batch or two. A source that cannot tell its lag does not count against it:
     # otherwise a stream of such sources would keep everything.
-    is_over = seen.state == "finished"
+    is_over = seen.has_come_to_its_end
     if not is_over and any(has_some_left(query) and not keeps_level(query) for query in beats_of(seen).values()):
         return False
     snapshot_id = seen.spec.start.snapshot_id

@@ -25,6 +25,7 @@ from airflow_streamstate.controller.wait.condition import (
 )
 from airflow_streamstate.controller.wait.known_good import mark_known_good
 from airflow_streamstate.controller.wait.notifications import clean_up
+from airflow_streamstate.controller.wait.own_end import ended_by_somebody, error_of_other_end, may_be_continued
 from airflow_streamstate.controller.wait.watching import Watching, redacted
 from airflow_streamstate.errors import (
     ConflictError,
@@ -91,7 +92,7 @@ class Waits:
             "drained": self._look_for_end,
             "cancelled": self._look_for_end,
             "stopped": self._look_for_end,
-            "finished": self._look_for_end,
+            "finished": self._look_for_own_end,
             "skipped": self._look_for_end,
             "snapshot": self._look_for_snapshot,
             "healthy": self._look_for_health,
@@ -225,6 +226,23 @@ class Waits:
         else:
             end = self._watching.end_of(seen)
         return self.result_of(condition, seen, end)
+
+    def _look_for_own_end(self, condition: WaitCondition) -> WaitResult:
+        seen = self._observe(condition)
+        end = self._watching.end_of(seen)
+        if condition.if_stopped == "wait" and not seen.is_current and not (end is not None and end.is_of_itself):
+            seen = self._observer.observe(condition.stream_id)
+            end = self._watching.end_of(seen)
+        if end is None or end.is_of_itself:
+            return self.result_of(condition, seen, end)
+        how = ended_by_somebody(seen, end)
+        if condition.if_stopped == "wait" and may_be_continued(seen, end):
+            return self._pending(seen, f"; the run {how or 'failed'}, and this waits for what continues it")
+        if not how:
+            return self.result_of(condition, seen, end)
+        found = self._watching.outcome(seen, end, "")
+        error = error_of_other_end(seen, end, how)
+        return WaitResult("over", error=error, found=found, last_seen=self._described(seen))
 
     def _look_for_snapshot(self, condition: WaitCondition) -> WaitResult:
         if condition.command_id is not None:
@@ -427,9 +445,9 @@ def late_drain(facts: Mapping[str, object]) -> DeadlineExceededError:
 
 
 def is_healthy(seen: Observation) -> bool:
-    """Whether each query of the current attempt has a proof, or the job has finished by itself."""
+    """Whether each query of the current attempt has a proof, or the stream has come to its end by itself."""
     state = seen.state
-    if state == "finished":
+    if seen.has_come_to_its_end:
         return True
     if state not in ("running", "draining", "stopping") or not seen.is_current:
         return False

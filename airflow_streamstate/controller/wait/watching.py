@@ -84,6 +84,11 @@ def next_step_of(seen: Observation, state: State, repeats: str = "", one_time: O
     if state == "degraded":
         return _of_failed_queries(seen)
     failed = seen.terminal
+    if isinstance(failed, Finished):
+        return (
+            f"`streamstate resume {seen.stream_id}` continues it. A script that is to end by itself reads with"
+            " trigger(availableNow=True); any other one waits, as by awaitTermination(), until a verb ends it."
+        )
     return _of_words(seen, failed) if isinstance(failed, Failed) else _of_no_last_word(seen, repeats)
 
 

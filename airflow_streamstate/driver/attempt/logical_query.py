@@ -72,6 +72,7 @@ class LogicalQuery:
         has_failed_itself: it failed, and the script had not stopped it.
         is_failure_told: its failure is written as an event, or is about to be.
         is_failure_given: a wait of the script raised its failure, or ``exception()`` returned it.
+        met_barrier: a barrier of the driver ended its last run, which had not come to its end.
     """
 
     def __init__(self, attempt: QueryOwner, name: str, startable: StartableQuery, checkpoint: Checkpoint) -> None:
@@ -89,6 +90,7 @@ class LogicalQuery:
         self.has_failed_itself = False
         self.is_failure_told = False
         self.is_failure_given = False
+        self.met_barrier = False
         self._stopped_run: QueryRun | None = None
         self._vain_waits = 0
         self._failure: str | None = None
@@ -201,6 +203,7 @@ class LogicalQuery:
             self.last_end = QueryEnd()
         self.run = run
         self.runs_once = once
+        self.met_barrier = False
         self.runs.append(run)
 
     def end(self, failure: str | None = None, failed_run: QueryRun | None = None) -> None:
@@ -215,6 +218,11 @@ class LogicalQuery:
             is_stopped = run is not None and (run.was_ended_by_script() or run is self._stopped_run)
             self.has_failed_itself = not is_stopped
             self.end(failure, run)
+
+    @property
+    def was_stopped_by_script(self) -> bool:
+        """Whether the script stopped its last run while that ran."""
+        return self.run is not None and self.run is self._stopped_run
 
     @property
     def query_id(self) -> str | None:

@@ -17,6 +17,7 @@ from airflow_streamstate.driver.attempt.snapshotting import (
     take_final_snapshot,
 )
 from airflow_streamstate.driver.shutdown.begun_flushes import refuse_pending_flush
+from airflow_streamstate.driver.shutdown.own_ends import unfinished_queries
 from airflow_streamstate.driver.shutdown.stopping import (
     NotWaitedForError,
     close_latch,
@@ -41,7 +42,7 @@ from airflow_streamstate.errors import (
     UnsupportedCheckpointError,
 )
 from airflow_streamstate.protocol.causes import cause_of
-from airflow_streamstate.protocol.events import Failed, Finished
+from airflow_streamstate.protocol.events import Failed, Finished, Stopped
 
 FENCED_STATUS = 4
 MAX_TRACEBACK_CHARACTERS = 8_000
@@ -165,7 +166,10 @@ def _failure_of(query: LogicalQuery) -> ScriptFailure:
 
 
 def write_finished(attempt: Attempt) -> int:
-    """The script ended with status 0: take the final snapshot and write the event; returns the exit status."""
+    """The script ended with status 0: take the final snapshot and write the event; returns the exit status.
+
+    An attempt that was to drain, and has nothing to drain, is stopped: it was never to read anything.
+    """
     try:
         refuse_pending_flush(attempt)
         manifest = take_final_snapshot(attempt, "stopped", "") if has_queries(attempt) else None
@@ -176,14 +180,22 @@ def write_finished(attempt: Attempt) -> int:
         return 1
     if manifest is not None:
         note_at_end(attempt, manifest)
+    if attempt.only_drains and manifest is not None:
+        need_current(attempt)
+        attempt.reporter.write(Stopped, snapshot_id=manifest.snapshot_id, queries=positions_in(manifest))
+        attempt.latch.release("stopped")
+        return 0
+    unfinished = unfinished_queries(attempt)
     need_current(attempt)
     attempt.reporter.write(
         Finished,
         snapshot_id=manifest.snapshot_id if manifest is not None else None,
         queries=positions_in(manifest) if manifest is not None else {},
         ends=ends_of(attempt),
+        unfinished=unfinished,
     )
-    attempt.reporter.say(f"finished; snapshot {manifest.snapshot_id}" if manifest else "finished without a query")
+    word = "ended by its script" if unfinished else "finished"
+    attempt.reporter.say(f"{word}; snapshot {manifest.snapshot_id}" if manifest else "finished without a query")
     attempt.latch.release("finished")
     return 0
 

@@ -20,6 +20,30 @@ def self_drain_reason(command: Command | None) -> str:
     return command.reason if command is not None and command.requested_by == BY_THE_DRIVER else ""
 
 
+def _may_finish(attempt: Attempt, query: LogicalQuery) -> bool:
+    """By the kinds of its sources, without reading anything."""
+    sources = attempt.sources.sources(query.name)
+    return bool(sources) and all(isinstance(source.connector, FinishingConnector) for source in sources)
+
+
+def finished_parts(attempt: Attempt, query: LogicalQuery) -> int | None:
+    """How many parts the sources of a query have, if its last committed batch has read each to its end; else None."""
+    position = query.checkpoint.position()
+    if not _may_finish(attempt, query) or position.batch_id is None or position.planned is not None:
+        return None
+    entry = query.checkpoint.read_offset(position.batch_id)
+    sources = attempt.sources.sources(query.name)
+    if entry is None or len(entry.source_lines) != len(sources):
+        return None
+    total = 0
+    for source, line in zip(sources, entry.source_lines, strict=True):
+        count = source.connector.finished_parts(line) if isinstance(source.connector, FinishingConnector) else None
+        if count is None:
+            return None
+        total += count
+    return total
+
+
 class SelfDrain:
     """Looks whether every source of every query is finished, and then writes the notification, once a deployment."""
 
@@ -41,34 +65,12 @@ class SelfDrain:
             return
         self._next_look_seconds = now_seconds + LOOK_SECONDS
         queries = attempt.queries.all()
-        if not queries or not all(self._may_finish(query) for query in queries):
+        if not queries or not all(_may_finish(attempt, query) for query in queries):
             return
-        parts = [self._finished_parts(query) for query in queries]
+        parts = [finished_parts(attempt, query) for query in queries]
         if any(count is None for count in parts) or not are_all_started(attempt):
             return
         self._order(sum(count or 0 for count in parts))
-
-    def _may_finish(self, query: LogicalQuery) -> bool:
-        """By the kinds of its sources, without reading anything."""
-        sources = self._attempt.sources.sources(query.name)
-        return bool(sources) and all(isinstance(source.connector, FinishingConnector) for source in sources)
-
-    def _finished_parts(self, query: LogicalQuery) -> int | None:
-        """How many parts its sources have, if its last committed batch has read each to its end; else None."""
-        position = query.checkpoint.position()
-        if position.batch_id is None or position.planned is not None:
-            return None
-        entry = query.checkpoint.read_offset(position.batch_id)
-        sources = self._attempt.sources.sources(query.name)
-        if entry is None or len(entry.source_lines) != len(sources):
-            return None
-        total = 0
-        for source, line in zip(sources, entry.source_lines, strict=True):
-            count = source.connector.finished_parts(line) if isinstance(source.connector, FinishingConnector) else None
-            if count is None:
-                return None
-            total += count
-        return total
 
     def _order(self, parts: int) -> None:
         attempt = self._attempt

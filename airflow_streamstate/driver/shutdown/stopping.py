@@ -121,6 +121,7 @@ class Ending:
             self.done = run is None or run.has_ended()
             if self.done and run is not None:
                 self._note_end()
+                self.query.met_barrier = self._is_stopped_here or run.failure() is not None
             if run is not None and self.done and not self._is_stopped_here and run.failure() is None:
                 self.query.has_ended_itself = self.query.has_ended_itself or not self.query.runs_once
 

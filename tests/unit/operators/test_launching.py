@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
+from airflow_streamstate.controller.wait.condition import WaitCondition
+from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.operators.deploy import DeployStreamOperator
 from airflow_streamstate.operators.launching import launched
 from airflow_streamstate.operators.resume import ResumeStreamOperator
@@ -67,6 +69,25 @@ def test_what_was_asked_for_happens_when_airflow_ends_the_task(
     assert hook.client.status("flights").state == state
 
 
+@pytest.mark.parametrize("deferrable", [False, True])
+@pytest.mark.parametrize(("verb", "how"), [("stop", "stopped"), ("drain", "drained"), ("kill", "killed")])
+def test_a_run_that_somebody_ended_fails_the_task_that_waits_for_its_end(
+    named: NamedHome, context: MakeContext, tmp_path: Path, verb: str, how: str, deferrable: bool
+) -> None:
+    """What comes after the task must not run on half the input, and no retry starts what a person has ended."""
+    deploy(scripted_driver.script(tmp_path, "runs")).execute(context())
+    hook = named.hook()
+    getattr(hook.client, verb)("flights")
+    for _ in range(200):
+        if hook.client.status("flights").state in ("stopped", "drained", "failed"):
+            break
+        hook.clock.sleep(0.05)
+    waits = deploy(scripted_driver.script(tmp_path, "runs"), wait_until="finished", deferrable=deferrable)
+    watch = WaitCondition("finished", "flights", deployment_id="d-0001")
+    with pytest.raises(ConflictError, match=f"the run was {how}"):
+        waits.wait_until_done(hook, watch)
+
+
 def test_a_task_that_is_ended_before_it_launched_anything_ends_nothing(named: NamedHome, tmp_path: Path) -> None:
     """Another version may be running."""
     named.stream().deploy().runs()
@@ -74,7 +95,7 @@ def test_a_task_that_is_ended_before_it_launched_anything_ends_nothing(named: Na
     assert named.hook().client.status("flights").state == "running"
 
 
-@pytest.mark.parametrize("field", ["wait_until", "on_kill_action"])
+@pytest.mark.parametrize("field", ["wait_until", "if_stopped", "on_kill_action"])
 def test_a_word_that_is_not_known_is_refused(
     named: NamedHome, context: MakeContext, tmp_path: Path, field: str
 ) -> None:

@@ -134,10 +134,10 @@ def once_seen(
     return stage.seen("d-0002")
 
 
-def finish(stage: Stage, batch_id: int | None = None) -> Observation:
+def finish(stage: Stage, batch_id: int | None = None, **unfinished: str) -> Observation:
     """The script ends with status 0."""
     queries = {} if batch_id is None else {"counts": QueryPosition(batch_id)}
-    stage.say(Finished, "d-0002", snapshot_id=None, queries=queries)
+    stage.say(Finished, "d-0002", snapshot_id=None, queries=queries, unfinished=unfinished)
     stage.end("d-0002")
     return stage.seen("d-0002")
 
@@ -150,6 +150,27 @@ def test_a_run_that_has_come_to_its_end_is_healthy(
     """However many batches it took: with none it has found no input."""
     once_seen(stage, 3, trigger=trigger)
     assert decide_health(finish(stage, batch_id), handover, WANTED, None, 0.0) == Healthy()
+
+
+def test_a_version_whose_sources_are_read_to_their_end_is_healthy(stage: Stage, handover: SnapshotManifest) -> None:
+    """It drains itself, perhaps before it had as many batches as were wanted; a drain by anybody else is no proof."""
+    seen(stage, 4)
+    said = {"command_id": "c", "command_number": 1, "snapshot_id": "s", "queries": {}}
+    stage.say(Drained, "d-0002", **said, reason="self-drained: all 7 parts finished")
+    stage.end("d-0002")
+    assert decide_health(stage.seen("d-0002"), handover, WANTED, None, 0.0) == Healthy()
+    assert decide_caught_up(stage.seen("d-0002")).is_so
+
+
+@pytest.mark.parametrize("trigger", ["available_now", "processing_time"])
+def test_a_version_whose_script_ends_before_its_input_is_unhealthy(
+    stage: Stage, handover: SnapshotManifest, trigger: str
+) -> None:
+    """However many batches it had committed."""
+    once_seen(stage, 9, trigger=trigger)
+    found = decide_health(finish(stage, 9, counts="was stopped by the script"), handover, WANTED, None, 50.0)
+    assert isinstance(found, Unhealthy)
+    assert found.reason.endswith("query counts was stopped by the script")
 
 
 def test_a_script_that_ends_before_a_batch_is_kept_with_a_warning(stage: Stage, handover: SnapshotManifest) -> None:

@@ -163,6 +163,8 @@ AT_7 = {"counts": QueryPosition(7)}
 AT_END = {"snapshot_id": "s", "queries": AT_7}
 OF_C = {"command_id": "c", "command_number": 1}
 DRAIN, STOP, SNAPSHOT = DrainNotification.kind, StopRequest.kind, SnapshotRequest.kind
+RAN = "query counts ran when the script ended"
+UNFINISHED = {"counts": "ran when the script ended"}
 LAST = 3
 """The number of the first event behind those of a start."""
 
@@ -314,6 +316,18 @@ def test_what_came_too_late_is_fulfilled_by_the_end_that_it_asked_for(
         assert (found.event, found.number, found.reason) == (ignored, LAST, "too late")
     else:
         assert (found.number, found.snapshot_id) == (LAST + 1, "s")
+
+
+@pytest.mark.parametrize(
+    ("order", "outcome"), [(STOP, "stopped"), (SNAPSHOT, "stopped"), (DRAIN, "failed"), ("", "failed")]
+)
+def test_an_end_by_the_script_keeps_what_a_stop_asks_for(stage: Stage, order: str, outcome: str) -> None:
+    """The stop came too late; its snapshot is there. A drain has flushed nothing."""
+    running(stage)
+    stage.say(Finished, snapshot_id="s", queries={}, unfinished=UNFINISHED)
+    found = decide_command_outcome(stage.seen(), "c", order)
+    assert (found.outcome, found.snapshot_id, found.is_what_was_ordered) == (outcome, "s", outcome == "stopped")
+    assert found.reason == f"the script ended with status 0, which nobody had asked for: {RAN}"
 
 
 FLUSH = {"query_name": "counts", "error": "disk", "withdrawn": True}

@@ -44,6 +44,11 @@ def test_launching_until_the_session_is_there_and_failed_after_an_exit_without_a
     [
         (Stopped, {"snapshot_id": "s", "queries": {}}, "stopped"),
         (Finished, {"snapshot_id": None, "queries": {}}, "finished"),
+        (
+            Finished,
+            {"snapshot_id": "s", "queries": {}, "unfinished": {"counts": "ran when the script ended"}},
+            "failed",
+        ),
         (Failed, {"error": "ValueError: no"}, "failed"),
         (Fenced, {"current_deployment_id": "d-0002", "current_attempt": 1}, "fenced"),
         (Drained, {"command_id": "c", "command_number": 1, "snapshot_id": "s", "queries": {}}, "drained"),
@@ -56,6 +61,36 @@ def test_each_terminal_event_is_a_state(stage: Stage, kind: type, fields: dict, 
     for driver in ("running", "gone"):
         stage.end(state=driver)
         assert state_of(stage) == state
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "is_end"),
+    [
+        (Finished, {"snapshot_id": "s", "queries": {}}, True),
+        (Finished, {"snapshot_id": "s", "queries": {}, "unfinished": {"counts": "was stopped by the script"}}, False),
+        (Drained, {"command_id": "c", "command_number": 1, "snapshot_id": "s", "queries": {}}, False),
+        (
+            Drained,
+            {"command_id": "c", "command_number": 1, "snapshot_id": "s", "queries": {}, "reason": "self-drained: …"},
+            True,
+        ),
+        (Stopped, {"snapshot_id": "s", "queries": {}}, False),
+        (Failed, {"error": "ValueError: no"}, False),
+    ],
+)
+def test_a_stream_has_come_to_its_end_only_by_itself(stage: Stage, kind: type, fields: dict, is_end: bool) -> None:
+    """By its triggers, or since its sources say that nothing follows; by no script that merely ends."""
+    running(stage)
+    stage.say(kind, **fields)
+    stage.end()
+    seen = stage.seen()
+    assert seen.has_come_to_its_end is is_end
+    is_interrupted = bool(fields.get("unfinished"))
+    assert seen.was_interrupted is is_interrupted
+    if is_interrupted:
+        assert seen.why == (
+            "the script ended with status 0, which nobody had asked for: query counts was stopped by the script"
+        )
 
 
 def test_drained_stays_drained_whatever_a_later_attempt_says(stage: Stage) -> None:

@@ -294,6 +294,33 @@ def test_what_a_person_ended_or_may_run_stays_as_it_is(supervised: Supervised, h
     assert list(supervised.stage.launcher.requests) == ["d-0001-a0001"]
 
 
+def interrupted(supervised: Supervised) -> None:
+    """The script ends with status 0, as by a handler of SIGTERM, while its query runs."""
+    ran = {"counts": "ran when the script ended"}
+    supervised.stage.say(Finished, snapshot_id="s", queries={}, unfinished=ran)
+    supervised.stage.end(state="exited")
+
+
+def test_a_stream_whose_script_ended_before_its_input_is_restarted(supervised: Supervised) -> None:
+    """Nobody had asked for that end, whatever status the script chose."""
+    supervised.watch()
+    interrupted(supervised)
+    supervised.watch(600.0)
+    assert supervised.register.attempt == 2
+    assert "query counts ran when the script ended" in supervised.register.restarts.reason
+
+
+def test_a_stop_of_such_a_stream_is_answered_and_holds(supervised: Supervised) -> None:
+    """Its state is kept already, and no watcher starts it again."""
+    supervised.watch()
+    interrupted(supervised)
+    outcome = supervised.stage.controller.stop(STREAM).outcome
+    assert outcome is not None
+    assert (outcome.outcome, outcome.snapshot_id) == ("stopped", "s")
+    supervised.watch(600.0)
+    assert supervised.register.attempt == 1
+
+
 def test_a_stream_that_was_killed_stays_so_whatever_policy_it_gets_later(stage: Stage) -> None:
     """Until a person starts it. (Law 1)"""
     supervised = Supervised(stage, on_failure="nothing")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -46,6 +47,7 @@ def test_a_job_that_ends_by_itself_leaves_a_final_snapshot(stream: SimulatedStre
     finished = stream.events_of(Finished)[0]
     assert finished.snapshot_id == "d-0001-stopped-000001"
     assert finished.queries["counts"].end_offsets == ('{"index":45}',)
+    assert finished.unfinished == {}
     assert stream.kinds()[-1] == "Finished"
     plan.sources[0].add(*range(20_000, 22_000, 250))
     finish_later(stream, replace(plan, trigger="processing_time"))
@@ -58,6 +60,65 @@ def test_a_script_without_a_query_just_finishes(stream: SimulatedStream) -> None
     finished = stream.events_of(Finished)[0]
     assert finished.snapshot_id is None
     assert finished.queries == {}
+
+
+def returns(driver: SimulatedDriver, plan: SimulatedPlan) -> None:
+    driver.start(plan)
+    driver.clock.sleep(3.0)
+
+
+def stops_its_query(driver: SimulatedDriver, plan: SimulatedPlan) -> None:
+    query = driver.start(plan)
+    driver.clock.sleep(3.0)
+    query.stop()
+
+
+def stops_it_behind_the_back(driver: SimulatedDriver, plan: SimulatedPlan) -> None:
+    query = driver.start(plan)
+    driver.clock.sleep(3.0)
+    assert query.run is not None
+    query.run.stop()
+
+
+def swallows_a_failure(driver: SimulatedDriver, plan: SimulatedPlan) -> None:
+    driver.start(replace(plan, fails_at={2}))
+    with pytest.raises(QueryFailedError):
+        driver.await_all()
+
+
+@pytest.mark.parametrize("trigger", ["processing_time", "available_now"])
+@pytest.mark.parametrize(
+    ("script", "what"),
+    [
+        (returns, "ran when the script ended"),
+        (stops_its_query, "was stopped by the script"),
+        (stops_it_behind_the_back, "has planned batch|never ends a run"),
+        (swallows_a_failure, "had failed: "),
+    ],
+)
+def test_a_script_that_ends_before_its_input_says_which_query_had_not_come_to_its_end(
+    stream: SimulatedStream, trigger: str, script: Callable[[SimulatedDriver, SimulatedPlan], None], what: str
+) -> None:
+    """It is no end of the stream, whatever status the script ends with; the state is kept all the same."""
+    plan = make_plan(5_000, trigger=trigger)
+    assert stream.run(lambda driver: script(driver, plan)) == 0
+    (finished,) = stream.events_of(Finished)
+    assert list(finished.unfinished) == ["counts"]
+    assert re.match(what, finished.unfinished["counts"])
+    assert finished.snapshot_id == "d-0001-stopped-000001"
+
+
+def test_a_run_that_came_to_its_end_before_the_script_stopped_it_is_an_end(stream: SimulatedStream) -> None:
+    """As where a script cleans up."""
+    plan = make_plan(45, trigger="available_now")
+
+    def script(driver: SimulatedDriver) -> None:
+        query = driver.start(plan)
+        driver.await_all()
+        query.stop()
+
+    assert stream.run(script) == 0
+    assert stream.events_of(Finished)[0].unfinished == {}
 
 
 def test_a_script_that_ends_without_waiting_has_its_queries_stopped_cleanly(stream: SimulatedStream) -> None:

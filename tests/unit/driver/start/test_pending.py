@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
-from airflow_streamstate.protocol.events import Drained, Finished, Rejected
+from airflow_streamstate.protocol.events import Drained, Finished, Rejected, Stopped
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_command, make_plan, waiting_script
 from support.simulated_query import Phase, SimulatedPlan, SimulatedRun
@@ -68,7 +68,9 @@ def test_an_attempt_that_was_to_drain_and_finds_no_notification_starts_nothing(
     attempt = stream.next_attempt(attempt_mode="drain")
     assert stream.run(waiting_script(plan), attempt=attempt) == 0
     assert plan.sources[0].reads == reads
-    assert stream.events_of(Finished)[0].queries["counts"].batch_id is not None
+    (stopped_again,) = (event for event in stream.events_of(Stopped) if event.attempt == attempt)
+    assert stopped_again.queries["counts"].batch_id is not None
+    assert stream.events_of(Finished) == []
 
 
 def test_an_attempt_of_a_drained_deployment_starts_nothing(stream: SimulatedStream) -> None:
