@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from airflow_streamstate.alerts.deaths import NONE, Deaths
 from airflow_streamstate.controller.observe.caught_up import describe_behind, lags_of, query_caught_up
 from airflow_streamstate.controller.observe.health import beats_of
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation
@@ -33,16 +34,19 @@ class Sight:
     Attributes:
         seen: None for a stream whose control objects cannot be read.
         failed_upgrade: why the last upgrade did not end as asked, by its id; empty for none.
+        deaths: what died since the last look, and is replaced.
     """
 
     status: StreamStatus
     seen: Observation | None
     failed_upgrade: Mapping[str, str]
+    deaths: Deaths = NONE
 
     @property
     def is_changing(self) -> bool:
-        """Whether an upgrade, a drain or a stop is under way: then only its own failure is an alert."""
-        return bool(self.status.upgrade) or self.status.state in ("draining", "stopping")
+        """Whether a drain, a stop or an upgrade moves the stream: then only its own failure is an alert. An upgrade
+        that has touched nothing, or that nobody drives any more, moves nothing."""
+        return self.status.upgrade_hold in ("moving", "unreadable") or self.status.state in ("draining", "stopping")
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,11 @@ def conditions(rules: AlertRules, sight: Sight, told: Told) -> Iterator[Conditio
         return
     for upgrade_id, text in sight.failed_upgrade.items():
         yield from _if(rules, "upgrade_failed", upgrade_id, text)
+    if status.upgrade_hold == "abandoned":
+        yield from _if(rules, "upgrade_abandoned", str(seen.register.upgrade_id), status.upgrade)
     yield from _of_drain(rules, seen)
     if sight.is_changing:
+        yield from _of_deaths(rules, sight, told)
         return
     yield from _of_driver(rules, sight, told)
     if status.state not in ALIVE:
@@ -142,6 +149,18 @@ def _of_driver(rules: AlertRules, sight: Sight, told: Told) -> Iterator[Conditio
     if is_same and record is not None and record.is_started and record.attempt == status.attempt:
         text = f"attempt {status.attempt} was started, since the one before it failed: {record.reason}"
         yield from _if(rules, "driver_dead", "", text)
+        return
+    yield from _of_deaths(rules, sight, told)
+
+
+def _of_deaths(rules: AlertRules, sight: Sight, told: Told) -> Iterator[Condition]:
+    """What died between two looks, unless it was told before its successor came."""
+    standing = {(alert.rule, alert.subject) for alert in told.standing}
+    if sight.deaths.driver and ("driver_dead", "") not in standing:
+        yield from _if(rules, "driver_dead", "", sight.deaths.driver)
+    for name, error in sight.deaths.queries.items():
+        if ("query_died", name) not in standing:
+            yield from _if(rules, "query_died", name, f"query {name} has failed: {error}")
 
 
 def _of_snapshots(rules: AlertRules, sight: Sight) -> Iterator[Condition]:

@@ -19,7 +19,7 @@ TELL_AGAIN_AFTER = timedelta(minutes=5)
 """A message that is owed for so long is told by the next process that looks."""
 MAX_OWED = 100
 """So many messages are owed of a stream; the oldest of more are given up."""
-_OWN_FAILURES = frozenset({"upgrade_failed", "drain_failed"})
+_OWN_FAILURES = frozenset({"upgrade_failed", "upgrade_abandoned", "drain_failed"})
 
 
 @dataclass(frozen=True)

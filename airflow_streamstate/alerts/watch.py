@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from airflow_streamstate.alerts.conditions import Sight
+from airflow_streamstate.alerts.deaths import NONE, deaths_since
 from airflow_streamstate.alerts.evaluation import AlertChange, evaluate, owed_change
 from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.control.objects import Stored
@@ -165,6 +166,8 @@ class AlertWatch:
             return False
         if self._clock.monotonic_seconds() >= watched.whole_until:
             return False
+        if watched.sight.status.upgrade_hold:
+            return False  # whoever drives the upgrade may vanish, which no entry tells
         found = self._controller.observed_again(watched.sight.seen, watched.sight.status)
         if found is None:
             return False
@@ -183,7 +186,8 @@ class AlertWatch:
         for _ in range(TRIES):
             stored, watched.rules, problem = _read(book)
             told = self._told(stored, watched)
-            watched.sight = Sight(status, seen, self._failed_upgrade(watched, seen, status, told))
+            deaths = NONE if seen is None else deaths_since(self._controller, told, seen)
+            watched.sight = Sight(status, seen, self._failed_upgrade(watched, seen, status, told), deaths)
             now = self._clock.now()
             found = evaluate(watched.rules, watched.sight, told, now, self._clock.new_uuid, self._by)
             if not problem and self._is_news(told, found):
@@ -260,7 +264,8 @@ class AlertWatch:
                 view = self._controller.upgrades.view(seen.stream_id, upgrade_id)
             except (InvalidRequestError, DataError):
                 continue
-            watched.downtimes, text = view.downtimes, _why_failed(view)
+            was_abandoned = view.is_cancelled and self._controller.upgrades.was_abandoned(view)
+            watched.downtimes, text = view.downtimes, _why_failed(view, was_abandoned=was_abandoned)
             return {upgrade_id: text} if text else {}
         return {}
 
@@ -294,10 +299,10 @@ def _read(book: AlertBook) -> tuple[Stored[AlertRegister] | None, AlertRules, st
     return stored, AlertRules() if stored is None else stored.value.rules, ""
 
 
-def _why_failed(view: UpgradeView) -> str:
+def _why_failed(view: UpgradeView, *, was_abandoned: bool) -> str:
     """Why an upgrade did not end as asked; "" where it did, is under way, or was cancelled by a person."""
     error = view.as_error()
-    if error is None or view.is_cancelled:
+    if error is None or (view.is_cancelled and not was_abandoned):
         return ""
     text = view.state.last.text
     return f"{view.upgrade_id}: {error.message}{f': {text}' if text else ''}"

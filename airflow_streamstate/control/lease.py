@@ -1,4 +1,4 @@
-"""The holder's side of a lease: the holder moves its end on while it lives; after the end others may take it.
+"""Both sides of a lease: the holder moves its end on while it lives; after the end others may take it.
 
 The lease itself is part of a record that the others read: an adoption, a snapshot's reader or writer, an upgrade.
 """
@@ -52,3 +52,20 @@ class Lease:
 
     def _now(self) -> tuple[float, datetime]:
         return self._clock.monotonic_seconds(), self._clock.now()
+
+
+class Unchanged:
+    """Since when a sign of life of somebody else is the same, by the clock of this process alone: clocks that differ do
+    not matter, and a process that has just begun knows of no silence."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sign = ""
+        self._since_seconds = 0.0
+
+    def seconds(self, sign: str) -> float:
+        """For how long this process has seen this sign, and no other."""
+        now_seconds = self._clock.monotonic_seconds()
+        if sign != self._sign:
+            self._sign, self._since_seconds = sign, now_seconds
+        return now_seconds - self._since_seconds

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from datetime import datetime
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, InvalidRequestError, ObjectExistsError
@@ -23,9 +23,13 @@ from airflow_streamstate.protocol.upgrades import (
 )
 
 ABANDONED = "the caller that drove it is gone"
-"""The reason of the cancellation of an upgrade whose lease ran out before its stop."""
+"""The reason of the cancellation of an upgrade that nobody drives any more."""
 LOST_CLAIM = "another upgrade had the stream first"
 """The reason of the cancellation of an upgrade that was recorded, and never held the stream."""
+OWN_REQUEST = "restart-"
+"""How the request ids of rollbacks begin that watchers have begun; any watcher drives them."""
+LEASE_SECONDS = 120.0
+"""A caller that drives an upgrade counts as gone so long after its last sign of life."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,30 @@ class UpgradeState:
         if self.upgrade.asked == "rollback":
             return not self.is_over and "returning" not in self.since
         return self.phase in BEFORE_THE_STOP
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who drives an upgrade, by the last sign of life.
+
+    Attributes:
+        sign: another one for each sign of life.
+        until_at: how long this sign counts, by the clock of the one that gave it.
+        seconds: the same from when it was given; 0: the owner has left the upgrade.
+    """
+
+    name: str
+    sign: str
+    until_at: datetime
+    seconds: float
+
+    def is_gone(self, now: datetime) -> bool:
+        """Whether it counts as gone, by the clocks."""
+        return not self.seconds or now > self.until_at
+
+    def is_gone_after(self, unchanged_seconds: float) -> bool:
+        """Whether it counts as gone for a reader that has seen the same sign for so long; needs no equal clocks."""
+        return unchanged_seconds >= self.seconds
 
 
 def state_of(upgrade: Upgrade, steps: Sequence[UpgradeStep]) -> UpgradeState:
@@ -159,23 +187,64 @@ class UpgradeJournal:
         return state is not None and not state.is_over
 
     def hold(self, lease: UpgradeLease) -> None:
-        """Write until when a task drives an upgrade; the last write counts."""
+        """Write until when a caller drives an upgrade; the last write counts."""
         self._cells.put(layout.upgrade_lease_key(self._stream_id, lease.upgrade_id), lease)
 
     def lease(self, upgrade_id: str) -> UpgradeLease | None:
-        """Until when a task drives an upgrade; None where no task ever did, or the record cannot be read."""
+        """Until when a caller drives an upgrade; None where none has said so, or the record cannot be read."""
         key = layout.upgrade_lease_key(self._stream_id, upgrade_id)
         try:
             return self._cells.value(key, UpgradeLease, stream_id=self._stream_id, upgrade_id=upgrade_id)
         except DataError:
             return None
 
+    def release(self, upgrade_id: str, held_by: str) -> None:
+        """Record that nobody drives an upgrade from now on; ``held_by``: who did, where no lease says it."""
+        lease, now, write_id = self.lease(upgrade_id), self._cells.clock.now(), self._cells.clock.new_uuid()
+        if lease is None:
+            self.hold(UpgradeLease(self._stream_id, upgrade_id, held_by, now, write_id, 0.0))
+        elif lease.seconds != 0.0:
+            self.hold(replace(lease, until_at=now, write_id=write_id, seconds=0.0))
+
+    def prolong(self, upgrade_id: str, seconds: float) -> None:
+        """Let the lease end so long from now, in the name of its holder, unless it is over or was given back."""
+        lease, now = self.lease(upgrade_id), self._cells.clock.now()
+        if lease is None or lease.seconds == 0.0 or now > lease.until_at:
+            return
+        until_at, write_id = now + timedelta(seconds=seconds), self._cells.clock.new_uuid()
+        self.hold(replace(lease, until_at=until_at, write_id=write_id, seconds=seconds))
+
+    def owner(self, state: UpgradeState) -> Owner | None:
+        """Who drives an upgrade. None where nobody has to: it is over, any watcher drives it, or a person has to answer
+        first.
+
+        Where no lease was ever written, each step is a sign of life.
+        """
+        upgrade, last = state.upgrade, state.last
+        if state.is_over or upgrade.request_id.startswith(OWN_REQUEST) or self.waits_for_a_person(state):
+            return None
+        lease = self.lease(upgrade.upgrade_id)
+        if lease is None:
+            until_at = last.taken_at + timedelta(seconds=LEASE_SECONDS)
+            return Owner(last.taken_by, last.write_id, until_at, LEASE_SECONDS)
+        seconds = LEASE_SECONDS if lease.seconds is None else lease.seconds
+        return Owner(lease.held_by, lease.write_id, lease.until_at, seconds)
+
+    def waits_for_a_person(self, state: UpgradeState) -> bool:
+        """Whether nothing happens until a person approves or rejects the plan, or cancels."""
+        upgrade = state.upgrade
+        if state.phase != "planned" or not upgrade.needs_approval:
+            return False
+        return self.approval(upgrade.upgrade_id) is None and self.cancellation(upgrade.upgrade_id) is None
+
     def abandoned_lease(self, state: UpgradeState) -> UpgradeLease | None:
-        """The expired lease of an upgrade that has touched nothing; None otherwise."""
-        if not state.has_touched_nothing:
+        """The expired lease of a task's upgrade that has touched nothing; None otherwise."""
+        if not (state.has_touched_nothing and state.upgrade.ends_untouched):
             return None
         lease = self.lease(state.upgrade.upgrade_id)
-        return lease if lease is not None and self._cells.clock.now() > lease.until_at else None
+        if lease is None:
+            return None
+        return lease if lease.seconds == 0.0 or self._cells.clock.now() > lease.until_at else None
 
     def end_abandoned(self, upgrade_id: str) -> bool:
         """End an upgrade whose task is gone before it touched the stream, so that it blocks nothing. Returns whether it

@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.upgrades import OWN_REQUEST, Owner, UpgradeJournal, UpgradeState
 from airflow_streamstate.errors import ConflictError, DataError
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.register import StreamRegister
+
+HoldKind = Literal["", "untouched", "waiting", "moving", "abandoned", "unreadable"]
+"""What an upgrade that holds a stream does: it has touched nothing yet; it waits for a person's answer; it moves the
+stream, so that no driver may run; nobody drives it any more; its records cannot be read."""
+
+
+@dataclass(frozen=True)
+class UpgradeHold:
+    """The upgrade that holds a stream.
+
+    Attributes:
+        text: its id, phase and owner, in one line; "" where none holds the stream.
+        owner: who drives it, by the last sign of life; None where nobody has to.
+        is_of_watchers: a watcher has begun it, and any watcher drives it.
+    """
+
+    upgrade_id: str = ""
+    kind: HoldKind = ""
+    text: str = ""
+    next_step: str = ""
+    owner: Owner | None = None
+    is_of_watchers: bool = False
 
 
 class BusyError(ConflictError):
@@ -55,7 +80,6 @@ def refuse_another_upgrade(control: StreamControl, register: StreamRegister | No
     except DataError:
         upgrade = None
     is_asking = upgrade is not None and upgrade.needs_approval and journal.approval(under_way) is None
-    answer = ", `approve` or `reject` answers its plan" if is_asking else ""
     raise BusyError(
         f"{'a rollback' if upgrade is not None and upgrade.asked == 'rollback' else 'an upgrade'} of this stream is"
         " under way",
@@ -63,24 +87,50 @@ def refuse_another_upgrade(control: StreamControl, register: StreamRegister | No
         upgrade_id=under_way,
         requested_by=None if upgrade is None else upgrade.requested_by,
         begun_at=None if upgrade is None else upgrade.created_at,
-        next_step=f"`streamstate continue {control.stream_id}` finishes it, `cancel` gives it up{answer}.",
+        next_step=_ways_out(control.stream_id, is_asking=is_asking),
     )
 
 
-def describe_upgrade(control: StreamControl, register: StreamRegister) -> str:
-    """The id, phase and owner of the upgrade that holds the stream, in one line; "" for none."""
-    if register.upgrade_id is None:
-        return ""
+def _ways_out(stream_id: str, *, is_asking: bool) -> str:
+    answer = ", `approve` or `reject` answers its plan" if is_asking else ""
+    return f"`streamstate continue {stream_id}` finishes it, `cancel` gives it up{answer}."
+
+
+def hold_of(control: StreamControl, register: StreamRegister) -> UpgradeHold:
+    """The upgrade that holds the stream, as far as clocks tell whether somebody drives it."""
+    upgrade_id = register.upgrade_id
+    if upgrade_id is None:
+        return UpgradeHold()
     journal = UpgradeJournal(control)
     try:
-        state = journal.state(register.upgrade_id)
+        state = journal.state(upgrade_id)
     except DataError:
-        return f"{register.upgrade_id}, which cannot be read"
+        return UpgradeHold(upgrade_id, "unreadable", f"{upgrade_id}, which cannot be read")
     if state is None or state.is_over:
+        return UpgradeHold()
+    is_asking = state.upgrade.needs_approval and journal.approval(upgrade_id) is None
+    owner = journal.owner(state)
+    gone = owner if owner is not None and owner.is_gone(control.clock.now()) else None
+    kind: HoldKind = "untouched" if state.has_touched_nothing else "moving"
+    if gone is not None:
+        kind = "abandoned"
+    elif journal.waits_for_a_person(state):
+        kind = "waiting"
+    return UpgradeHold(
+        upgrade_id,
+        kind,
+        f"{upgrade_id} {state.phase_for_people}, by {state.upgrade.requested_by}{_gone_words(state, gone)}",
+        f"An upgrade holds the stream: {_ways_out(control.stream_id, is_asking=is_asking)}",
+        owner,
+        state.upgrade.request_id.startswith(OWN_REQUEST),
+    )
+
+
+def _gone_words(state: UpgradeState, gone: Owner | None) -> str:
+    if gone is None:
         return ""
-    lease = journal.abandoned_lease(state)
-    if lease is None:
-        gone = ""
-    else:
-        gone = f"; its task is gone since {format_time(lease.until_at)}, so it no longer holds the stream"
-    return f"{register.upgrade_id} {state.phase_for_people}, by {state.upgrade.requested_by}{gone}"
+    since = f"is gone since {format_time(gone.until_at)}"
+    if state.has_touched_nothing and state.upgrade.ends_untouched:
+        return f"; its task {since}, so it no longer holds the stream"
+    goes = state.phase in ("unhealthy", "trying", "returning", "returned") or state.upgrade.if_abandoned == "finish"
+    return f"; {gone.name}, who drove it, {since}: a watcher {'finishes it' if goes else 'rolls it back'}"

@@ -28,12 +28,13 @@ def end_as_asked(controller: Controller, action: str, stream_id: str, deployment
 def end_watched(controller: Controller, action: str, watch: WaitCondition) -> str:
     """What the trigger does when a user ends its deferred task; returns a line for the log.
 
-    For an upgrade, ``action`` is ``finish`` or ``rollback``. It is only recorded: a triggerer starts no driver.
+    For an upgrade, ``action`` is ``finish`` or ``rollback``. It is only recorded: a trigger starts no driver.
     """
     from airflow_streamstate.hooks.upgrading import give_up_from_afar, what_remains
 
     if watch.wanted == "upgrade":
         after_stop: AfterStop = "finish" if action == "finish" else "rollback"
-        return what_remains(give_up_from_afar(controller, watch.stream_id, watch.deployment_id, after_stop))
+        view = give_up_from_afar(controller, watch.stream_id, watch.deployment_id, after_stop)
+        return what_remains(view, after_stop)
     end_as_asked(controller, action, watch.stream_id, watch.deployment_id)
     return f"{action} of {watch.deployment_id} of {watch.stream_id}: recorded"

@@ -30,6 +30,8 @@ HOLD_SECONDS = 60.0
 """How long a deferrable task stays in its worker while no version may be running; a wake-up would cost seconds."""
 MIN_RELOOK_SECONDS, MAX_RELOOK_SECONDS = 20.0, 600.0
 """A worker looks again after this time: a triggerer may be unable to see the driver's process."""
+WAKING_SECONDS = 180.0
+"""How long a worker may take to start a woken task; after that the task is taken for gone."""
 TASK_ENDED = "the Airflow task that drove it was ended"
 """The cancellation reason that tells a later try of the task to begin anew."""
 
@@ -87,7 +89,7 @@ def stands_for_nothing(controller: Controller, view: UpgradeView) -> bool:
     if cancellation is None:
         return False
     # After its stop an upgrade ends by its own steps, whatever an earlier release recorded of its task.
-    is_gone = cancellation.reason in (ABANDONED, LOST_CLAIM) and view.outcome == "refused"
+    is_gone = cancellation.reason in (ABANDONED, LOST_CLAIM) and (view.outcome == "refused" or view.is_cancelled)
     return is_gone or cancellation.reason == TASK_ENDED
 
 
@@ -130,33 +132,38 @@ def relook_seconds(view: UpgradeView, now: datetime) -> float:
 def give_up(
     controller: Controller, stream_id: str, upgrade_id: str, after_stop: AfterStop, patience_seconds: float
 ) -> UpgradeView:
-    """Record that the task of an upgrade was ended, and continue the upgrade for at most ``patience_seconds``."""
+    """Record that the task of an upgrade was ended, continue the upgrade for at most ``patience_seconds``, and leave
+    the rest to watchers."""
     _cancel(controller, stream_id, upgrade_id, after_stop)
     with suppress(DeadlineExceededError):
         return controller.upgrades.run(stream_id, upgrade_id, patience_seconds)
+    controller.upgrades.leave(stream_id, upgrade_id)
     return controller.upgrades.view(stream_id, upgrade_id)
 
 
 def give_up_from_afar(controller: Controller, stream_id: str, upgrade_id: str, after_stop: AfterStop) -> UpgradeView:
     """Record in a triggerer, which starts no driver, that the task of an upgrade was ended.
 
-    An upgrade that has not touched the stream is over with that; another one needs a worker or a shell to continue it.
+    An upgrade that has not touched the stream is over with that; watchers bring another one to its end.
     """
     _cancel(controller, stream_id, upgrade_id, after_stop)
+    controller.upgrades.leave(stream_id, upgrade_id)
     view = controller.upgrades.view(stream_id, upgrade_id)
     if view.state.has_touched_nothing:  # only its end is left
         return controller.upgrades.advance(stream_id, upgrade_id)
     return view
 
 
-def what_remains(view: UpgradeView) -> str:
-    """The state of an upgrade whose task was ended, for the log."""
+def what_remains(view: UpgradeView, after_stop: AfterStop) -> str:
+    """The state of an upgrade whose task was ended, for the log; ``after_stop``: what is recorded that is to become of
+    it."""
     name = f"upgrade {view.upgrade_id} of {view.stream_id}"
     if view.is_over:
         return f"{name} is over: {view.outcome}{f': {view.state.last.text}' if view.state.last.text else ''}"
+    is_finished = after_stop == "finish" or view.state.upgrade.asked == "rollback"
     return (
-        f"{name} stays under way, in phase {view.state.phase}: the next try of the task finishes it, or "
-        f"`streamstate continue {view.stream_id}`"
+        f"{name} is still under way, in phase {view.state.phase}: the next try of the task, a watcher or `streamstate"
+        f" continue {view.stream_id}` {'finishes it' if is_finished else 'rolls it back'}"
     )
 
 

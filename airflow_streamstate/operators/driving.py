@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 UNDER_WAY_KEY = "upgrade"
 """The XCom that names the upgrade while it is under way: ``{stream_id, upgrade_id}``."""
-WAKING_SECONDS = 180.0
-"""How long a worker may take to start a woken task; after that the task is taken for gone."""
 IF_BUSY = ("refuse", "wait")
 KILLED_SECONDS = 20.0
 """How long ``on_kill`` continues an upgrade that it has cancelled; Airflow may end it sooner."""
@@ -56,10 +54,11 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
     :param timeout_seconds: how long the task drives the upgrade, including the wait for another one; then the task
         fails, the upgrade stays under way, and a retry continues it. (templated)
 
-    An upgrade whose task is gone without notice holds the stream for two minutes after the last sign of a worker, for
-    15 if the worker died within a step (the capture of a large state), or for three after a triggerer should have woken
-    a worker. If the upgrade has not touched the stream by then, the next command of the stream ends it, and a retry
-    begins anew.
+    An upgrade whose task is gone without notice counts as abandoned two minutes after the last sign of a worker, three
+    after the last one of a triggerer, and 15 where a worker died within a step (the capture of a large state) of an
+    upgrade that would be given up. Where a user ends the task, that is so at once. If the upgrade has not touched the
+    stream by then, the next command or a watcher ends it; else a watcher finishes it, or rolls it back. A retry goes on
+    with what it finds, and begins anew where that was given up.
     """
 
     template_fields: Sequence[str] = (
@@ -197,7 +196,9 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
             view = self._brought_to_its_end(hook, view, deadline_at, told)
             if self._is_ended or not stands_for_nothing(hook.client, view):
                 return self._judged(context, view)
-            self.log.info("%s: the try before was ended, and this one begins anew", what_remains(view))
+            self.log.info(
+                "%s: the try before was ended, and this one begins anew", what_remains(view, self.after_stop())
+            )
             view, told = self._begun(context, hook, deadline_at), 0
 
     def _brought_to_its_end(
@@ -223,7 +224,7 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
 
     def _defer(self, hook: StreamStateHook, view: UpgradeView, deadline_at: datetime) -> None:
         from airflow_streamstate.controller.wait.condition import WaitCondition
-        from airflow_streamstate.hooks.upgrading import relook_seconds
+        from airflow_streamstate.hooks.upgrading import WAKING_SECONDS, relook_seconds
 
         watch = WaitCondition("upgrade", view.stream_id, deployment_id=view.upgrade_id)
         now = hook.clock.now()
@@ -265,7 +266,7 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
             view = give_up(hook.client, view.stream_id, view.upgrade_id, self.after_stop(), KILLED_SECONDS)
         except StreamStateError as error:
             self.log.error("The task was ended, and continuing %s failed: %s", view.upgrade_id, error)  # noqa: TRY400
-        self.log.info("The task was ended; %s", what_remains(view))
+        self.log.info("The task was ended; %s", what_remains(view, self.after_stop()))
 
     def _need_driven(self) -> tuple[StreamStateHook, UpgradeView]:
         if self._driven is None:

@@ -69,7 +69,7 @@ class RollbackStreamOperator(UpgradeOperatorBase):
         return self._request().digest
 
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
-        from airflow_streamstate.controller.upgrade.upgrades import LEASE_SECONDS
+        from airflow_streamstate.control.upgrades import LEASE_SECONDS
 
         return hook.client.upgrades.begin_rollback(self._request(), request_id, lease_seconds=LEASE_SECONDS)
 

@@ -118,13 +118,15 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         return self._request().digest
 
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
-        from airflow_streamstate.controller.upgrade.upgrades import LEASE_SECONDS
+        from airflow_streamstate.control.upgrades import LEASE_SECONDS
         from airflow_streamstate.hooks.upgrading import refuse_unless_planned, upgrade_of
 
         request, rehearsal_id = self._request(), optional_text(self.rehearsal_id)
         if rehearsal_id is not None and upgrade_of(hook.client, request.stream_id, request_id) is None:
             refuse_unless_planned(hook.client, self.change(), rehearsal_id)
-        return hook.client.upgrades.begin(request, request_id, lease_seconds=LEASE_SECONDS)
+        return hook.client.upgrades.begin(
+            request, request_id, lease_seconds=LEASE_SECONDS, if_abandoned=self.after_stop()
+        )
 
     def after_stop(self) -> AfterStop:
         return one_of(self.on_kill_action, AFTER_STOP, "on_kill_action")

@@ -14,7 +14,8 @@ from airflow_streamstate.protocol.codec import Message, message
 
 RuleName = Literal[
     "driver_dead", "query_died", "gave_up", "no_commit", "lag", "lag_growing", "watermark", "state_rows",
-    "state_memory", "state_growing", "snapshot_age", "upgrade_failed", "drain_failed", "unreadable",
+    "state_memory", "state_growing", "snapshot_age", "upgrade_failed", "upgrade_abandoned", "drain_failed",
+    "unreadable",
 ]  # fmt: skip
 RULES: tuple[RuleName, ...] = get_args(RuleName)
 _MOST = 2.0**53

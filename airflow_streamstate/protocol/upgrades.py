@@ -69,6 +69,9 @@ class Upgrade(Message):
         to_snapshot_id: of a rollback: where it goes back to; None for where the current deployment had begun.
         rehearse_batches, rehearse_rows: as ``batches`` and ``rows`` of ``Rehearsal``.
         warm_return: a driver of the old version waits, too, from before its stop until the new one is healthy.
+        if_abandoned: what a watcher does where nobody drives it any more and the stream was touched.
+        ends_untouched: where nobody drives it any more and it has not touched the stream, it is ended: the next try of
+            its task begins anew. Else it is finished.
     """
 
     stream_id: str
@@ -99,6 +102,8 @@ class Upgrade(Message):
     rehearse_batches: int = 0
     rehearse_rows: int = 0
     warm_return: bool = False
+    if_abandoned: AfterStop = "finish"
+    ends_untouched: bool = False
 
 
 @message
@@ -202,11 +207,14 @@ class Cancellation(Message):
 @message
 @dataclass(frozen=True)
 class UpgradeLease(Message):
-    """A beacon: an Airflow task drives an upgrade until ``until_at``, which it moves on while it lives.
+    """A beacon: a task or a shell drives an upgrade until ``until_at``, which it moves on while it lives.
 
     Attributes:
-        held_by: the task, or another caller that has gone on with its upgrade.
-        until_at: later than this, an upgrade that has not touched the stream blocks nothing.
+        held_by: the task, the shell, or another caller that has gone on with the upgrade.
+        until_at: by the clock of the one that wrote it. Later than this, watchers bring the upgrade to its end, and one
+            that has not touched the stream blocks nothing.
+        seconds: how long it lasts after this write: a reader whose clock differs sees it unchanged for so long. 0: it
+            was given back, so that nobody drives the upgrade.
     """
 
     stream_id: str
@@ -214,3 +222,4 @@ class UpgradeLease(Message):
     held_by: str
     until_at: datetime
     write_id: str
+    seconds: float | None = None

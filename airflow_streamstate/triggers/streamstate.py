@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.control.lease import Lease
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition, WaitResult
 from airflow_streamstate.controller.wait.progress import only_news
@@ -17,6 +19,7 @@ from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.hooks.ending import end_watched
 from airflow_streamstate.hooks.refusals import is_retryable
 from airflow_streamstate.hooks.stats import count
+from airflow_streamstate.hooks.upgrading import WAKING_SECONDS
 from airflow_streamstate.protocol.codec import parse_time
 from airflow_streamstate.triggers.events import EventContent
 from airflow_streamstate.triggers.triggerer import begun, controller_of, in_pool, watcher_of
@@ -28,12 +31,16 @@ instance's state attribute is queued": apache/airflow#67287, #72716; the same in
 HEARD_SHARE = 5.0
 """The same wait as a multiple of the triggerer's own delay: on a busy machine the scheduler is as slow."""
 MAX_HEARD_SECONDS = 120.0
+SIGN_SHARE = 0.2
+"""Of ``WAKING_SECONDS``: how often a trigger says that the task of an upgrade still waits."""
+SUPERVISED_SECONDS = 3_600.0
+"""How long at most a triggerer that restarts drivers stays for an upgrade whose task was ended."""
 
 
 class StreamStateTrigger(BaseTrigger):
     """Looks until a condition is met, can no longer be met, or the deadline is over; then fires once.
 
-    It only looks, so a new triggerer may run it again from the start.
+    It only looks, and says of an upgrade that its task still waits, so a new triggerer may run it again from the start.
 
     :param watch: ``WaitCondition.to_json`` of the condition.
     :param streamstate_conn_id: the connection that names the home.
@@ -110,6 +117,22 @@ class StreamStateTrigger(BaseTrigger):
             self.log.error("The task was ended, and its %s was not ordered: %s", self.on_kill_action, error)  # noqa: TRY400
         else:
             self.log.info("%s", said)
+            begun(self._until_over(controller, watch))  # the end of a trigger does not wait for that
+
+    async def _until_over(self, controller: Controller, watch: WaitCondition) -> None:
+        """Keep up the supervision of this triggerer, where it has one, until the upgrade of the ended task is over."""
+        watcher = watcher_of(controller)
+        if watch.wanted != "upgrade" or not watcher.supervises:
+            return
+        until_seconds = SYSTEM_CLOCK.monotonic_seconds() + SUPERVISED_SECONDS
+        with watcher.turn(watch.stream_id, self.poll_interval_seconds) as turn:
+            while (left_seconds := until_seconds - SYSTEM_CLOCK.monotonic_seconds()) > 0:
+                with suppress(StreamStateError):
+                    view = await in_pool(controller.upgrades.view, watch.stream_id, watch.deployment_id)
+                    if view.is_over:
+                        return
+                turn.begin_look()
+                await turn.pause(left_seconds)
 
     async def _watched_long_enough(self, watches: Sequence[WaitCondition]) -> EventContent:
         began_seconds = SYSTEM_CLOCK.monotonic_seconds()
@@ -135,11 +158,14 @@ class StreamStateTrigger(BaseTrigger):
     async def _watched(self, watch: WaitCondition) -> EventContent:
         try:
             controller = await controller_of(self.streamstate_conn_id)
+            alive = Lease(SYSTEM_CLOCK, WAKING_SECONDS)
             tell = only_news(lambda text: self.log.info("Waiting for %s: %s", watch.stream_id, text), SYSTEM_CLOCK)
             with watcher_of(controller).turn(watch.stream_id, self.poll_interval_seconds) as turn:
                 while True:
                     turn.begin_look()
                     seen = await self._look(controller, watch)
+                    if watch.wanted == "upgrade" and alive.is_due(SIGN_SHARE):
+                        await self._give_sign(controller, watch, alive, turn.longest_pause_seconds)
                     if seen.last_seen:
                         tell(seen.last_seen)
                     if seen.outcome != "pending":
@@ -152,6 +178,14 @@ class StreamStateTrigger(BaseTrigger):
                     await turn.pause(left_seconds)
         except StreamStateError as error:
             return EventContent("over", watch, error=error)
+
+    async def _give_sign(
+        self, controller: Controller, watch: WaitCondition, alive: Lease, pause_seconds: float
+    ) -> None:
+        """The task lives while its trigger looks: else watchers would bring its upgrade to its end."""
+        with suppress(StreamStateError), alive.renewed():
+            seconds = WAKING_SECONDS + 2 * pause_seconds
+            await in_pool(controller.upgrades.prolong, watch.stream_id, watch.deployment_id, seconds)
 
     @property
     def _goes_on(self) -> bool:

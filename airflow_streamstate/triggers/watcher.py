@@ -42,6 +42,11 @@ class Turn:
         """Forget what was called before; a call from now on counts for the next pause."""
         self._is_due.clear()
 
+    @property
+    def longest_pause_seconds(self) -> float:
+        """How long at most a pause lasts that nothing calls, with the waits that there are now."""
+        return self._watcher.longest_pause_seconds(self._poll_interval_seconds)
+
     async def pause(self, at_most_seconds: float) -> None:
         """Wait until the next look is due, or for so long."""
         seconds = min(self._watcher.pause_seconds(self._poll_interval_seconds), at_most_seconds)
@@ -91,12 +96,25 @@ class StreamWatcher:
 
     def pause_seconds(self, poll_interval_seconds: float) -> float:
         """How long a wait pauses that no entry of the feed calls."""
-        shared_seconds = 60.0 * sum(map(len, self._turns.values())) / LOOKS_PER_MINUTE
+        shared_seconds = self._shared_seconds
         if shared_seconds <= poll_interval_seconds:
             return poll_interval_seconds * (0.9 + 0.2 * self._clock.jitter())
         self._read_on()
         # Far apart, since a triggerer that starts begins all of them at once.
         return max(poll_interval_seconds, shared_seconds * (0.5 + self._clock.jitter()))
+
+    def longest_pause_seconds(self, poll_interval_seconds: float) -> float:
+        """As ``pause_seconds``, at most."""
+        return max(1.1 * poll_interval_seconds, 1.5 * self._shared_seconds)
+
+    @property
+    def _shared_seconds(self) -> float:
+        return 60.0 * sum(map(len, self._turns.values())) / LOOKS_PER_MINUTE
+
+    @property
+    def supervises(self) -> bool:
+        """Whether drivers that fail are restarted from here while any wait is there."""
+        return self._supervise is not None
 
     def _supervise_on(self) -> None:
         """See that the home is supervised while any wait is there, in a thread of its own."""

@@ -414,6 +414,7 @@ EXAMPLES: tuple[Message, ...] = (
         fresh_queries=("raw",), accept_lost_input=("counts per minute",), way="forward",
         undo_command=("undo.sh", "--batch"), accepts_duplicates=True,
         to_snapshot_id="d-0003-live-000004", rehearse_batches=2, rehearse_rows=5_000,
+        if_abandoned="rollback", ends_untouched=True,
     ),
     UpgradeStep(
         "orders", "u-0b8e3c525f0e", 7, "returned", LATER, "airflow upgrade.upgrade", WRITE_ID, "it falls behind",
@@ -448,7 +449,7 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     Approval("orders", "u-0b8e3c525f0e", True, "shell:ada", LATER, WRITE_ID, "looks well"),
     Cancellation("orders", "u-0b8e3c525f0e", "rollback", "shell:ada", LATER, WRITE_ID, "not tonight"),
-    UpgradeLease("orders", "u-0b8e3c525f0e", "airflow upgrade.upgrade", LATER, WRITE_ID),
+    UpgradeLease("orders", "u-0b8e3c525f0e", "airflow upgrade.upgrade", LATER, WRITE_ID, 180.0),
     ScriptReads(
         "orders", "d-0003", 2, "counts per minute",
         (

@@ -212,6 +212,8 @@ class StreamStatus:
         owner, labels: whose the stream is, as people recorded it; "" and none in a list for ``unreadable``.
         retention: which snapshots stay when it is pruned; None where nothing is recorded.
         upgrade: the upgrade that holds the stream, its progress and its owner; "" for none.
+        upgrade_hold: what it does: ``untouched``: nothing of the stream yet; ``waiting``: for a person's answer;
+            ``moving``: no driver may run; ``abandoned``: nobody drives it any more; ``unreadable``; "" for none.
         moves: skipped batches and repositioned queries of this deployment: named gaps, and input that was read again.
         orders: orders to this deployment that have not ended.
         unreadable: by key, what is wrong with each event or order that cannot be read.
@@ -245,6 +247,7 @@ class StreamStatus:
     intent: str = ""
     attempt_reason: str = ""
     upgrade: str = ""
+    upgrade_hold: str = ""
     moves: tuple[Skipped | Repositioned, ...] = ()
     running_since_at: datetime | None = None
     next_step: str = ""

@@ -23,6 +23,8 @@ JITTER = 0.2
 """The most that is added to a backoff, as a part of it."""
 LAUNCH_AGAIN_SECONDS = 15.0
 """An attempt that a watcher has started and not launched for so long is launched by any other."""
+HELD_SECONDS = 15.0
+"""How often a stream is looked at that an upgrade or a deploy holds: whether its owner still gives signs of life."""
 ENDING_SECONDS = 10.0
 """How often a driver is looked at that has said its last word and runs on; its end is seen at once."""
 MAX_TEXT_CHARACTERS = 2_000
@@ -38,7 +40,7 @@ _VARYING = re.compile(
 
 Sight = Literal[
     "up", "degraded", "launching", "ended", "held", "ending", "lost", "failed", "waiting", "gave_up", "alert",
-    "recorded", "restarting",
+    "recorded", "restarting", "upgrading",
 ]  # fmt: skip
 """What a watcher says of a stream, as a word."""
 
@@ -64,6 +66,7 @@ class Observed:
     Attributes:
         owner: the upgrade, rollback or deploy that holds the stream; "" for none.
         own_return: the id of the rollback that a watcher has begun and that holds the stream; "" for none.
+        abandoned: the id of an upgrade that holds the stream and that nobody drives any more; "" for none.
         order: the stop or drain that was ordered and holds; "" for none.
         lost: what is lost or damaged of its checkpoints; "" for nothing.
         waited_seconds: how long this watcher has seen the register as it is.
@@ -74,6 +77,7 @@ class Observed:
     seen: Observation
     owner: str = ""
     own_return: str = ""
+    abandoned: str = ""
     order: str = ""
     lost: str = ""
     waited_seconds: float = 0.0
@@ -131,13 +135,20 @@ class ContinueReturn:
 
 
 @dataclass(frozen=True)
+class TakeOver:
+    """Take the next steps of an upgrade that nobody drives any more."""
+
+    upgrade_id: str
+
+
+@dataclass(frozen=True)
 class LaunchCurrent:
     """Launch the current attempt: a watcher started it, and ended before it had launched it."""
 
     text: str
 
 
-Action = Leave | Record | StartNext | GoBack | ContinueReturn | LaunchCurrent
+Action = Leave | Record | StartNext | GoBack | ContinueReturn | TakeOver | LaunchCurrent
 
 
 def reconcile(desired: Desired, observed: Observed, now: datetime, chance: float) -> Action:
@@ -192,8 +203,10 @@ def _left_alone(desired: Desired, observed: Observed) -> Action | None:
         return Leave("ended", "it is retired")
     if observed.own_return:
         return ContinueReturn(observed.own_return)
+    if observed.abandoned:
+        return TakeOver(observed.abandoned)
     if observed.owner:
-        return Leave("held", observed.owner)
+        return Leave("held", observed.owner, HELD_SECONDS)
     if state == "launching" and seen.is_unlaunched:
         return _of_unlaunched(desired.record, observed)
     if state == "lost":

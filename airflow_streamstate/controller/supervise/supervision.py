@@ -14,9 +14,10 @@ from typing import Any
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.command_status import of_kind
 from airflow_streamstate.control.evidence import had_checkpoint
+from airflow_streamstate.control.lease import Unchanged
 from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.upgrades import OWN_REQUEST
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import refuse_other_intent
 from airflow_streamstate.controller.deploy.attempts import Attempts
@@ -32,11 +33,12 @@ from airflow_streamstate.controller.supervise.reconcile import (
     Observed,
     Record,
     StartNext,
+    TakeOver,
     after_refusal,
     fresh_record,
     reconcile,
 )
-from airflow_streamstate.controller.under_upgrade import BusyError, describe_upgrade, refuse_during_upgrade
+from airflow_streamstate.controller.under_upgrade import BusyError, UpgradeHold, hold_of
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest
 from airflow_streamstate.controller.upgrade.upgrades import Upgrades
 from airflow_streamstate.controller.upgrade.views import UpgradeView
@@ -59,8 +61,6 @@ from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.restarts import RestartPolicy, Restarts
 from airflow_streamstate.snapshot.verify import check_before_start
 
-OWN_REQUEST = "restart-"
-"""How the request ids of rollbacks begin that watchers have begun; the failed attempt follows."""
 FAILED = frozenset({"failed", "fenced"})
 _REFUSALS = (InvalidRequestError, DataError, InputLostError)
 """Errors of a start that do not pass by themselves: they count as a failure."""
@@ -119,13 +119,22 @@ class Supervision:
 
     # watching
 
-    def look(self, control: StreamControl, stored: Stored[StreamRegister], *, waited_seconds: float, host: str) -> Look:
-        """Look at a stream whose register was just read, and decide; writes nothing but the end of an upgrade whose
-        task is gone and touched nothing.
+    def look(
+        self,
+        control: StreamControl,
+        stored: Stored[StreamRegister],
+        *,
+        waited_seconds: float,
+        host: str,
+        signs: Unchanged | None = None,
+    ) -> Look:
+        """Look at a stream whose register was just read, and decide; writes nothing.
 
         Args:
             waited_seconds: how long the caller has seen the register as it is.
             host: the caller's, for records.
+            signs: what the caller remembers of the owner of the upgrade that holds the stream; None: the clocks tell
+                whether it is gone.
 
         Raises:
             StreamStateError: a store does not answer, or a record cannot be read.
@@ -133,16 +142,29 @@ class Supervision:
         seen = self._context.observer.look(control, stored, str(stored.value.deployment_id))
         secrets = secrets_seen(seen.spec, seen.handle)
         observed = Observed(seen, waited_seconds=waited_seconds, host=host, secrets=secrets)
+        hold = hold_of(control, seen.register)
+        observed = self._held(observed, hold, signs)
         policy = seen.register.restart_policy
         if (seen.state in FAILED or seen.was_ended_by_machine) and policy.on_failure != "nothing":
             lost = self._lost(seen) if policy.on_failure == "restart" else ""
-            observed = replace(observed, owner=self._owner(control, seen), order=self._order(control, seen), lost=lost)
-        elif seen.register.upgrade_id is not None:
-            observed = replace(observed, owner=describe_upgrade(control, seen.register))
-        if observed.owner:
-            observed = replace(observed, own_return=self._own_return(control, seen))
+            owner = observed.owner or self._deployer(seen)
+            observed = replace(observed, owner=owner, order=self._order(control, seen), lost=lost)
         action = reconcile(Desired.of(seen.register), observed, self._clock.now(), self._clock.jitter())
         return Look(control, stored, observed, action)
+
+    def _held(self, observed: Observed, hold: UpgradeHold, signs: Unchanged | None) -> Observed:
+        """What an upgrade that holds the stream leaves to watchers. While it waits for a person's answer it has touched
+        nothing, so the stream is restarted as any other."""
+        if hold.is_of_watchers:
+            return replace(observed, own_return=hold.upgrade_id)
+        if not hold.kind or hold.kind == "waiting":
+            return observed
+        owner = hold.owner
+        if owner is not None and (
+            hold.kind == "abandoned" if signs is None else owner.is_gone_after(signs.seconds(owner.sign))
+        ):
+            return replace(observed, abandoned=hold.upgrade_id)
+        return replace(observed, owner=hold.text)
 
     def act(self, look: Look) -> Leave:
         """Do what the look decided; what is to be said of it, in one line without secrets.
@@ -165,6 +187,8 @@ class Supervision:
             return self._go_back(look, action)
         if isinstance(action, ContinueReturn):
             return self._continue_return(look, action.upgrade_id)
+        if isinstance(action, TakeOver):
+            return self._take_over(look, action.upgrade_id)
         try:
             self._attempts.restart(look.control, look.seen, _hidden(look.observed, action.record))
         except _REFUSALS as error:
@@ -250,6 +274,16 @@ class Supervision:
             return self._after_return(look, view)
         return Leave("restarting", f"{upgrade_id}: {view.waits_for}", due_seconds=max(view.pause_seconds, 0.5))
 
+    def _take_over(self, look: Look, upgrade_id: str) -> Leave:
+        try:
+            view = self._upgrades.take_over(look.seen.stream_id, upgrade_id)
+        except ConflictError as error:
+            return Leave("held", error.message, due_seconds=1.0)
+        whose = f"{upgrade_id}, which nobody drove any more"
+        if view.is_over:
+            return Leave("upgrading", f"{whose}, is over: {view.outcome}: {view.state.last.text}", due_seconds=0.0)
+        return Leave("upgrading", f"{whose}: {view.waits_for}", due_seconds=max(view.pause_seconds, 0.5))
+
     def _after_return(self, look: Look, view: UpgradeView) -> Leave:
         if view.is_what_was_asked:
             return Leave("restarting", f"{view.upgrade_id}: it went back", due_seconds=0.0)
@@ -270,18 +304,8 @@ class Supervision:
         )
         return self._record(look, Record(record, "gave_up", why))
 
-    def _own_return(self, control: StreamControl, seen: Observation) -> str:
-        """The id of the rollback of a watcher that holds the stream; "" for none."""
-        upgrade_id = seen.register.upgrade_id or ""
-        upgrade = UpgradeJournal(control).upgrade(upgrade_id) if upgrade_id else None
-        return upgrade_id if upgrade is not None and upgrade.request_id.startswith(OWN_REQUEST) else ""
-
-    def _owner(self, control: StreamControl, seen: Observation) -> str:
-        """The upgrade or deploy that holds a failed stream; "" for none."""
-        try:
-            refuse_during_upgrade(control, seen.register, None)
-        except BusyError as error:
-            return error.message
+    def _deployer(self, seen: Observation) -> str:
+        """The deploy that holds a failed stream; "" for none."""
         refused = refuse_other_intent(seen.register, "", self._clock.now())
         return "" if refused is None else refused.error.message
 

@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.lease import Unchanged
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.home import is_stream_id
@@ -62,6 +63,7 @@ class _Watched:
     """What is remembered of one stream, in monotonic seconds of this process."""
 
     control: StreamControl
+    signs: Unchanged
     version: str = ""
     version_since: float = 0.0
     due_at: float = 0.0
@@ -71,6 +73,7 @@ class _Watched:
     sight: Sight = "ended"
     said: str = ""
     errors: int = 0
+    is_held: bool = False
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
@@ -180,7 +183,7 @@ class Watcher:
             self._pruning.forget(name)
         for name in names:
             if name not in self._streams:
-                self._streams[name] = _Watched(self._home.control(name))
+                self._streams[name] = _Watched(self._home.control(name), Unchanged(self._clock))
 
     def _is_seen_to_end(self, watched: _Watched, now: float) -> bool:
         """As ``_has_ended``, asked as often as the number of streams allows."""
@@ -224,6 +227,7 @@ class Watcher:
         if stored is None or stored.value.deployment_id is None:
             return None
         self._pruning.notice(watched.control.stream_id, stored.value)
+        watched.is_held = stored.value.upgrade_id is not None
         is_same = stored.version == watched.version
         if not is_same:
             watched.version, watched.version_since, watched.handle = stored.version, now, None
@@ -233,13 +237,17 @@ class Watcher:
         record = stored.value.restarts
         if record is not None and (self._trusts_clocks or record.recorded_on == self._host):
             waited = max(waited, (self._clock.now() - record.recorded_at).total_seconds())
-        look = self._supervision.look(watched.control, stored, waited_seconds=waited, host=self._host)
+        signs = None if self._trusts_clocks else watched.signs
+        look = self._supervision.look(watched.control, stored, waited_seconds=waited, host=self._host, signs=signs)
         watched.handle, watched.secrets = look.seen.handle, look.observed.secrets
         watched.whole_at = now + WHOLE_SECONDS
         return self._supervision.act(look)
 
     def _is_quiet(self, watched: _Watched) -> bool:
-        """Whether only a write of the register, or the end of its driver here, changes what is to be done."""
+        """Whether only a write of the register, or the end of its driver here, changes what is to be done; not while an
+        upgrade holds the stream, whose owner may vanish."""
+        if watched.is_held:
+            return False
         if watched.sight in ("ended", "gave_up") or (watched.sight == "failed" and not watched.errors):
             return True
         return watched.sight == "up" and watched.handle is not None and not self._is_elsewhere(watched.handle)

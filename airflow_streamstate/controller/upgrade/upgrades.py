@@ -12,7 +12,7 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.bell import OF_DRIVER, Bell
 from airflow_streamstate.control.lease import Lease
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.control.upgrades import LOST_CLAIM, UpgradeJournal, UpgradeState
+from airflow_streamstate.control.upgrades import ABANDONED, LEASE_SECONDS, LOST_CLAIM, UpgradeJournal, UpgradeState
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.idempotency import check_same_request, request_id_or_new
 from airflow_streamstate.controller.observe.observation import Observation
@@ -109,8 +109,6 @@ def _is_same_anew(control: StreamControl, spec: DeploymentSpec, before: str, upg
 Report = Callable[[str], None]
 SETTLE_PAUSE_SECONDS = 0.2
 BUSY_PAUSE_SECONDS = 2.0
-LEASE_SECONDS = 120.0
-"""A worker that drives an upgrade counts as gone this long after it last renewed its lease."""
 ACT_SECONDS = 900.0
 """The lease during one act, in which a worker does not renew it."""
 _BEFORE_APPROVAL = frozenset({"begun", "rehearsing", "planned"})
@@ -130,14 +128,21 @@ class Upgrades:
     # begin
 
     def begin(
-        self, request: UpgradeRequest, request_id: str | None = None, *, lease_seconds: float | None = None
+        self,
+        request: UpgradeRequest,
+        request_id: str | None = None,
+        *,
+        lease_seconds: float | None = None,
+        if_abandoned: AfterStop = "finish",
     ) -> UpgradeView:
         """Record an upgrade, and claim the stream for it; ``advance`` does the rest. The same request id finds the
         same upgrade.
 
         Args:
             request_id: the same for every retry of this request; None for a new request.
-            lease_seconds: as for ``hold``; None for an upgrade that only a cancellation gives up.
+            lease_seconds: of a task, as for ``hold``: once it is gone, an upgrade that has touched nothing is ended.
+                None: only a cancellation gives it up.
+            if_abandoned: what a watcher does where its caller is gone and the stream was touched.
 
         Raises:
             StreamNotFoundError: the stream was never deployed.
@@ -169,6 +174,8 @@ class Upgrades:
                 fresh_queries=change.fresh_queries,
                 accept_lost_input=change.accept_lost_input,
                 undo_command=request.undo_command,
+                if_abandoned=if_abandoned,
+                ends_untouched=lease_seconds is not None,
                 **self._signed(control, request_id),  # type: ignore[arg-type]
             )
 
@@ -200,6 +207,7 @@ class Upgrades:
                 accepts_duplicates=request.accepts_duplicates,
                 warm=request.warm,
                 accept_lost_input=request.accept_lost_input,
+                ends_untouched=lease_seconds is not None,
                 **self._signed(control, request_id),  # type: ignore[arg-type]
             )
 
@@ -281,35 +289,72 @@ class Upgrades:
         )
         tools.journal.take(step)
 
-    # lease of a task
+    # who drives it
 
     def hold(self, stream_id: str, upgrade_id: str, seconds: float) -> None:
-        """Record that an Airflow task drives an upgrade for this long from now.
+        """Record that this caller drives an upgrade for this long from now.
 
-        The next command that needs the stream ends an upgrade whose lease has expired and that has not touched the
-        stream (``UpgradeJournal.end_abandoned``).
+        Later than that, watchers bring it to its end (``take_over``); the next command that needs the stream ends a
+        task's upgrade that has not touched the stream (``UpgradeJournal.end_abandoned``).
         """
-        until_at = self._clock.now() + timedelta(seconds=seconds)
-        lease = UpgradeLease(stream_id, upgrade_id, self._context.requested_by, until_at, self._clock.new_uuid())
-        UpgradeJournal(self._home.control(stream_id)).hold(lease)
+        until_at, by = self._clock.now() + timedelta(seconds=seconds), self._context.requested_by
+        self._journal(stream_id).hold(
+            UpgradeLease(stream_id, upgrade_id, by, until_at, self._clock.new_uuid(), seconds)
+        )
 
     def keeps_lease(self, stream_id: str, upgrade_id: str) -> Callable[[], None]:
-        """A function that renews the lease of an upgrade, if it has one; for a caller to call at each look."""
-        is_leased = UpgradeJournal(self._home.control(stream_id)).lease(upgrade_id) is not None
+        """A function that renews the lease of an upgrade; for the caller that drives it to call at each look."""
         lease = Lease(self._clock, LEASE_SECONDS)
 
         def keep() -> None:
-            if is_leased and lease.is_due():
+            if lease.is_due():
                 with suppress(UnavailableError, OutcomeUnknownError), lease.renewed():
                     self.hold(stream_id, upgrade_id, LEASE_SECONDS)
 
         return keep
 
+    def prolong(self, stream_id: str, upgrade_id: str, seconds: float) -> None:
+        """Move the lease of an upgrade on in the name of its holder, such as a task that waits in a triggerer."""
+        self._journal(stream_id).prolong(upgrade_id, seconds)
+
+    def leave(self, stream_id: str, upgrade_id: str) -> None:
+        """Record that this caller drives the upgrade no more, so that watchers need not wait; not where it is over."""
+        journal = self._journal(stream_id)
+        if journal.is_under_way(upgrade_id):
+            journal.release(upgrade_id, self._context.requested_by)
+
+    def take_over(self, stream_id: str, upgrade_id: str) -> UpgradeView:
+        """Take the steps that can be taken now of an upgrade whose owner is gone, by its own ``if_abandoned``.
+
+        Any number of watchers may do so at once. An owner that comes back holds it again, and goes on from there.
+        Raises as ``advance``.
+        """
+        tools, state = self._tools(stream_id, upgrade_id)
+        upgrade, journal, is_forward = state.upgrade, tools.journal, state.phase not in _BACKWARD
+        journal.release(upgrade_id, state.last.taken_by)
+        if tools.cancellation() is None and not state.is_over:
+            if state.has_touched_nothing and upgrade.ends_untouched:
+                journal.end_abandoned(upgrade_id)
+            elif is_forward and not state.has_touched_nothing and upgrade.if_abandoned == "rollback":
+                lease = journal.lease(upgrade_id)
+                by = state.last.taken_by if lease is None else lease.held_by
+                moment, write_id = self._clock.now(), self._clock.new_uuid()
+                journal.cancel(Cancellation(stream_id, upgrade_id, "rollback", by, moment, write_id, ABANDONED))
+        return self.advance(stream_id, upgrade_id)
+
+    def was_abandoned(self, view: UpgradeView) -> bool:
+        """Whether an upgrade was cancelled because nobody drove it any more, and not by a person."""
+        cancellation = self._journal(view.stream_id).cancellation(view.upgrade_id)
+        return cancellation is not None and cancellation.reason == ABANDONED
+
+    def _journal(self, stream_id: str) -> UpgradeJournal:
+        return UpgradeJournal(self._home.control(stream_id))
+
     def holder(self, stream_id: str) -> UpgradeView | None:
         """The upgrade for which another one has to wait; None where the stream is free. Writes nothing. Raises
         StreamNotFoundError."""
         view = self.under_way(stream_id)
-        if view is None or UpgradeJournal(self._home.control(stream_id)).abandoned_lease(view.state) is not None:
+        if view is None or self._journal(stream_id).abandoned_lease(view.state) is not None:
             return None
         return view
 
@@ -418,19 +463,20 @@ class Upgrades:
 
     @contextmanager
     def _held_within_an_act(self, tools: Tools, state: UpgradeState) -> Iterator[None]:
-        """Prolong the lease, if there is one, for the time of an act: a worker that captures a large state is not gone.
-        The lease of a worker that dies in the act expires by itself."""
-        upgrade_id = tools.upgrade.upgrade_id
-        lease = tools.journal.lease(upgrade_id) if state.has_touched_nothing else None
-        if lease is None:
+        """Prolong the lease for the time of an act whose worker, taken for gone, would find its upgrade given up: one
+        that captures a large state is not gone. The lease of a worker that dies in the act expires by itself."""
+        upgrade = tools.upgrade
+        gives_up = upgrade.ends_untouched if state.has_touched_nothing else upgrade.if_abandoned == "rollback"
+        lease = tools.journal.lease(upgrade.upgrade_id) if gives_up else None
+        if lease is None or lease.seconds == 0.0 or self._clock.now() > lease.until_at:
             yield
             return
         with suppress(UnavailableError, OutcomeUnknownError):
-            self.hold(tools.stream_id, upgrade_id, ACT_SECONDS)
+            self.hold(tools.stream_id, upgrade.upgrade_id, ACT_SECONDS)
         yield
         with suppress(UnavailableError, OutcomeUnknownError):
             left_seconds = (lease.until_at - self._clock.now()).total_seconds()
-            self.hold(tools.stream_id, upgrade_id, max(LEASE_SECONDS, left_seconds))
+            self.hold(tools.stream_id, upgrade.upgrade_id, max(LEASE_SECONDS, left_seconds))
 
     def run(
         self,
@@ -497,9 +543,12 @@ class Upgrades:
 
     def settle(self, stream_id: str, upgrade_id: str, timeout_seconds: float) -> UpgradeView:
         """Advance an upgrade until it is over, or a version runs again and its health is checked: for a caller that is
-        about to leave it. Any caller can go on with the rest. Raises InvalidRequestError: there is no such upgrade."""
+        about to leave it. Any caller can go on with the rest, and watchers do. Raises InvalidRequestError: there is no
+        such upgrade."""
+        keep_lease = self.keeps_lease(stream_id, upgrade_id)
 
         def look() -> UpgradeView | None:
+            keep_lease()
             with suppress(UnavailableError, OutcomeUnknownError, ConflictError):
                 view = self.advance(stream_id, upgrade_id)
                 if view.is_over or view.state.phase in _SETTLED:
@@ -507,6 +556,8 @@ class Upgrades:
             return None
 
         found = poll(self._clock, look, timeout_seconds=timeout_seconds, pause_seconds=lambda: SETTLE_PAUSE_SECONDS)
+        with suppress(UnavailableError, OutcomeUnknownError):
+            self.leave(stream_id, upgrade_id)
         return found or self.view(stream_id, upgrade_id)
 
     # approve and cancel

@@ -37,7 +37,7 @@ from airflow_streamstate.controller.observe.views import (
     SnapshotFacts,
     StreamStatus,
 )
-from airflow_streamstate.controller.under_upgrade import describe_upgrade
+from airflow_streamstate.controller.under_upgrade import UpgradeHold, hold_of
 from airflow_streamstate.errors import DataError, DeploymentFailedError, StreamStateError
 from airflow_streamstate.launch.command import DRIVER_CONFIG
 from airflow_streamstate.launch.handed_over import handed_over_secrets
@@ -189,7 +189,8 @@ class Watching:
         error, traceback = _describe_failure(seen, state, why)
         started = next(seen.of_kind(Started), None)
         beat = seen.heartbeat if seen.heartbeat is not None and seen.heartbeat.attempt == seen.attempt else None
-        slots = self._home.control(seen.stream_id).journal(seen.deployment_id).commands()
+        control = self._home.control(seen.stream_id)
+        slots, hold = control.journal(seen.deployment_id).commands(), hold_of(control, seen.register)
         return StreamStatus(
             stream_id=seen.stream_id,
             deployment_id=seen.deployment_id,
@@ -213,13 +214,14 @@ class Watching:
             driver=self._place_of(seen),
             links=dict(self._links(seen)),
             application_id="" if started is None else started.application_id,
-            upgrade=describe_upgrade(self._home.control(seen.stream_id), seen.register),
+            upgrade=hold.text,
+            upgrade_hold=hold.kind,
             intent="" if intent is None else f"{intent.deployment_id} by {intent.requested_by}",
             attempt_reason=redacted(seen, _attempt_reason(seen)),
             restarts=redacted(seen, describe_restarts(seen)),
             moves=tuple(redacted_event(seen, event) for event in moves_in([entry.event for entry in seen.events])),
             running_since_at=None if started is None else started.at,
-            next_step=self._next_step(seen, state),
+            next_step=self._next_step(seen, state, hold),
             orders=tuple(
                 dataclasses.replace(order, reason=redacted(seen, order.reason))
                 for order in pending_orders(seen, slots, state)
@@ -356,9 +358,12 @@ class Watching:
         """How the deployment ended; None while it has not."""
         return decide_end(seen)
 
-    def _next_step(self, seen: Observation, state: State) -> str:
+    def _next_step(self, seen: Observation, state: State, hold: UpgradeHold | None = None) -> str:
         if state not in ("failed", "degraded"):
             return ""
+        held = hold_of(self._home.control(seen.stream_id), seen.register) if hold is None else hold
+        if held.next_step and seen.is_current:
+            return f"{held.next_step[:-1]}; {_log(seen)}."
         one_time = one_time_sources(self._home, seen)
         repeats = describe_foreseen(self._home, seen) if state == "failed" and not one_time else ""
         return next_step_of(seen, state, repeats, one_time)

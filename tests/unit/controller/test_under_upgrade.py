@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.control.upgrades import ABANDONED, UpgradeJournal
+from airflow_streamstate.control.upgrades import ABANDONED, LEASE_SECONDS, UpgradeJournal
 from airflow_streamstate.controller.rehearsal import rehearsals
 from airflow_streamstate.controller.under_upgrade import (
     BusyError,
@@ -15,7 +15,7 @@ from airflow_streamstate.controller.under_upgrade import (
     refuse_during_upgrade,
 )
 from airflow_streamstate.controller.upgrade.tools import Tools
-from airflow_streamstate.controller.upgrade.upgrades import ACT_SECONDS, LEASE_SECONDS
+from airflow_streamstate.controller.upgrade.upgrades import ACT_SECONDS
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import ConflictError, UnavailableError
 from airflow_streamstate.protocol import layout

@@ -122,7 +122,7 @@ def test_a_wait_that_ends_says_where_the_upgrade_stands(running: Controller, tmp
     view = brought_to(running, begun(running, tmp_path, "hangs"), "rehearsing")
     watch = WaitCondition("upgrade", "flights", deployment_id=view.upgrade_id)
     assert "phase rehearsing" in str(running.out_of_time(watch, "2026-03-01T10:00:05.000Z"))
-    assert "phase rehearsing" in what_remains(view)
+    assert "phase rehearsing" in what_remains(view, "finish")
 
 
 def test_an_upgrade_that_went_on_past_a_late_word_of_its_end_stands_for_itself(tmp_path: Path) -> None:

@@ -380,7 +380,7 @@ def test_a_task_that_is_gone_without_a_word_does_not_block_the_stream(
     """Marked failed between triggerer and worker, in its rehearsal: another one is made; a retry begins anew."""
     hanging = scripted_driver.script(tmp_path, "hangs", name="hangs.py")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("airflow_streamstate.operators.driving.WAKING_SECONDS", -100.0)  # its time has passed at once
+        patch.setattr("airflow_streamstate.hooks.upgrading.WAKING_SECONDS", -100.0)  # its time has passed at once
         first = deferral_of(upgrade(hanging, deferrable=True), context(task_id="first", xcom_push=pushed.push))
     upgrade_id = first.trigger.watch["deployment_id"]
     assert view_of(running, upgrade_id).state.phase == "rehearsing"
