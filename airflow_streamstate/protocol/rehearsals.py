@@ -194,10 +194,11 @@ class RehearsedQuery:
         start: how it would start: ``restored``, ``seeded``, ``fresh``; "" where the snapshot does not know it.
         error: why not; one line, no secrets.
         notes: for people, about its start.
-        batch_ids: committed batches that ran again with their rows; empty for none.
+        batch_ids: the batch that a failed query had planned, and committed ones that ran again, with their rows; empty
+            for none.
         rows_in, rows_out: of these; None where none ran, or where Spark does not tell.
         batch_seconds: that these took.
-        fails_with_rows: its state fits, and a committed batch that ran again failed.
+        fails_with_rows: its state fits, and one of these batches failed.
         replayed: of a replay, the batches that ran, the one that failed among them.
         state: of a replay, the state after the last batch, compared with that of the other replay; empty for none.
         rewritten: the state that was written anew; empty for none.

@@ -7,7 +7,7 @@ wakes up in the middle can at most link the same files again (Law 4).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -294,6 +294,7 @@ def capture(
     spark_version: str = "",
     places: SnapshotPlaces | None = None,
     kept_at: str = "",
+    planned_of: Container[str] = (),
     when_linked: Callable[[], None] = lambda: None,
     go_on: Callable[[], None] = lambda: None,
 ) -> SnapshotManifest:
@@ -312,6 +313,7 @@ def capture(
         spark_version: "" where unknown.
         places: None where only the store of the checkpoints is known.
         kept_at: as ``DeploymentSpec.snapshots``; a position that a rehearsal forks always lies with the checkpoints.
+        planned_of: of ``live``: the queries that have ended, whose planned batch is kept, too.
         when_linked: called when the checkpoints are not needed any more, before anything is copied to another place.
         go_on: called again and again during that copy; raises to give up.
 
@@ -343,8 +345,8 @@ def capture(
             folder = referred if kept_at == NO_SNAPSHOTS else data
             carry = partial(take_over, made, places, data, query_name)
             shot = _Shot(checkpoints, control.clock, folder, query_name, query, bases, carry)
-            captured[query_name] = shot.take(with_planned=snapshot_kind != "live")
-        if snapshot_kind == "live" and all(query.position.batch_id is None for query in captured.values()):
+            captured[query_name] = shot.take(with_planned=snapshot_kind != "live" or query_name in planned_of)
+        if snapshot_kind == "live" and not any(_has_begun(query.position) for query in captured.values()):
             raise InvalidRequestError(
                 "nothing is committed yet, so there is nothing to snapshot",
                 next_step="Wait until a batch is committed; `streamstate status` shows it.",
@@ -368,6 +370,10 @@ def capture(
         )
         when_linked()
         return completed(made, places, manifest, go_on)
+
+
+def _has_begun(position: QueryPosition) -> bool:
+    return position.batch_id is not None or position.planned_batch_id is not None
 
 
 @dataclass(frozen=True)

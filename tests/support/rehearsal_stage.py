@@ -19,6 +19,7 @@ from airflow_streamstate.protocol.events import Drained, Stopped
 from airflow_streamstate.protocol.ids import rehearsal_id_for
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, ReplayTerms, SeedTrial
+from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from support.simulated_driver import STREAM, SimulatedStream, do_at_once, waiting_script
 from support.simulated_query import SimulatedPlan, SimulatedStartable
 
@@ -45,6 +46,23 @@ class Stage:
         self.stream.order_at(at_seconds, DrainNotification)
         assert self.stream.run(waiting_script(plan)) == 0
         return self.stream.events_of(Drained)[0].snapshot_id
+
+    def captured(self, name: str) -> str:
+        """The position of a query that has failed, with its planned batch, as the controller captures it for a
+        rehearsal."""
+        capture(
+            self.stream.control,
+            self.stream.checkpoints,
+            snapshot_id=REHEARSAL,
+            snapshot_kind="live",
+            deployment_id="d-0001",
+            attempt=1,
+            fencing_token=1,
+            taken_by="controller",
+            queries={name: QueryToCapture(self.old_checkpoint)},
+            planned_of={name},
+        )
+        return REHEARSAL
 
     def rehearsing(
         self,

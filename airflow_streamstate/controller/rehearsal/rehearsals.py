@@ -110,10 +110,14 @@ def _end_of(control: StreamControl, seen: Observation) -> SnapshotManifest | Non
 
 
 def _captured(home: Home, control: StreamControl, seen: Observation, rehearsal_id: str) -> SnapshotManifest | None:
-    """A snapshot of the last committed batch of every query; None where no query has committed a batch."""
+    """A snapshot of the last committed batch of every query, with the batch at which it failed of one that did; None
+    where no query has begun a batch."""
     checkpoints = built_checkpoints(home, seen)
     queries = to_capture(control, seen, checkpoints, holders_of(home, control, seen, checkpoints))
-    batches = [checkpoint.position().batch_id for checkpoint in checkpoints.values()]
+    over = queries.keys() if _is_over(seen) else seen.failed_queries.keys()
+    positions = {name: checkpoint.position() for name, checkpoint in checkpoints.items()}
+    batches = [position.batch_id for position in positions.values()]
+    batches += [position.planned_id for name, position in positions.items() if name in over]
     batches += [query.carried.position.batch_id for query in queries.values() if query.carried is not None]
     if all(batch_id is None for batch_id in batches):
         return None
@@ -129,7 +133,13 @@ def _captured(home: Home, control: StreamControl, seen: Observation, rehearsal_i
         queries=queries,
         spark_version=written_by(control, seen, checkpoints),
         places=home.places,
+        planned_of=over,
     )
+
+
+def _is_over(seen: Observation) -> bool:
+    """Whether no query of the deployment runs any more, so that a planned batch waits for the next start."""
+    return seen.terminal is not None or (seen.launch_status is not None and seen.launch_status.has_ended)
 
 
 Report = Callable[[str], None]

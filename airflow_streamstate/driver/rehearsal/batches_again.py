@@ -23,7 +23,7 @@ from airflow_streamstate.checkpoint.trial_batches import (
 )
 from airflow_streamstate.connectors.source import NO_OFFSET, DividingConnector, MeasuringConnector
 from airflow_streamstate.driver.attempt.attempt import Attempt
-from airflow_streamstate.driver.attempt.ports import StartableQuery
+from airflow_streamstate.driver.attempt.ports import QueryProgress, StartableQuery
 from airflow_streamstate.driver.attempt.source_book import KnownSource
 from airflow_streamstate.driver.start.claiming import need_spec
 from airflow_streamstate.driver.start.rewriting import rewrite_of
@@ -55,6 +55,14 @@ class RanAgain:
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
     has_failed: bool = False
+
+    def add(self, batch_id: int, progress: QueryProgress | None) -> None:
+        """Note a batch that ran to its end."""
+        self.batch_ids.append(batch_id)
+        if progress is not None:
+            self.rows_in += progress.input_rows
+            out = progress.output_rows
+            self.rows_out = None if self.rows_out is None or out is None else self.rows_out + out
 
 
 def run_batches_again(
@@ -301,11 +309,7 @@ class _Trial:
         if not self._is_committed(batch_id):
             ran.notes.append(f"batch {batch.batch_id} was not over within {within_seconds:.0f} s, and was stopped")
             return False
-        ran.batch_ids.append(batch.batch_id)
-        if progress is not None:
-            ran.rows_in += progress.input_rows
-            out = progress.output_rows
-            ran.rows_out = None if ran.rows_out is None or out is None else ran.rows_out + out
+        ran.add(batch.batch_id, progress)
         return True
 
     def _is_committed(self, batch_id: int) -> bool:

@@ -11,8 +11,6 @@ from dataclasses import replace
 from typing import Protocol
 
 from airflow_streamstate.checkpoint.guards import STATE_FORMAT, guard_state_format
-from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
-from airflow_streamstate.checkpoint.repair import repair_before_start
 from airflow_streamstate.checkpoint.trial_batches import plan_empty_batch
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
@@ -23,6 +21,7 @@ from airflow_streamstate.driver.rehearsal.batches_again import (
     has_other_state,
     run_batches_again,
 )
+from airflow_streamstate.driver.rehearsal.planned_batch import make_ready, run_planned_batch
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.warming import WARM_SECONDS, warm
 from airflow_streamstate.driver.shutdown.finishing import ScriptFailure
@@ -72,6 +71,9 @@ FAILED_AFTERWARDS = (
 )
 Words = Callable[[BaseException], str]
 WITHOUT_ROWS = "`streamstate replay` runs that batch into files; `--rehearse-batches 0` rehearses without rows"
+OF_PLANNED = (
+    "`streamstate replay` runs that batch into files; `streamstate skip` passes it over where its rows are at fault"
+)
 SOURCES_UNKNOWN = "how many sources it has cannot be told, so no batch was run"
 
 
@@ -116,11 +118,7 @@ def run_empty_batch(
     if built.how == "seeded":  # an empty batch has made the seed
         return "accepted", built.remarks
     if checkpoint.exists() and checkpoint.position().batch_id is not None:
-        repair_before_start(
-            checkpoint,
-            attempt.deployment_id,
-            partitions=lambda: startable.session_conf((PARTITIONS,)).get(PARTITIONS, ""),
-        )
+        make_ready(attempt, checkpoint, startable)
         plan_empty_batch(checkpoint)
         startable.run_trial_batch(attempt.uri_of(checkpoint))
         return "accepted", built.remarks
@@ -259,14 +257,9 @@ class Rehearsing:
         for word in () if self._is_seeding else record_before_start(attempt, name, startable):
             self._note(f"query {name}: {word}")
         self._tell_reads(name)
-        if built is not None:
-            try:
-                outcome, notes = run_empty_batch(attempt, name, startable, built)
-            except Exception as problem:
-                outcome, error = self._judged(problem)
         ran = RanAgain()
-        if outcome == "accepted" and built is not None:
-            outcome, error = self._with_rows(name, startable, built, ran)
+        if built is not None:
+            outcome, error, notes = self._run_batches(name, startable, built, ran)
         seconds = round(attempt.clock.monotonic_seconds() - begun, 3)
         may_wait = self._rehearsal.waits_until is not None and not self._plan_refuses
         if may_wait and outcome in ("accepted", "not_run"):
@@ -285,6 +278,32 @@ class Rehearsing:
             fails_with_rows=ran.has_failed,
             rewritten=self._builder.rewritten.pop(name, ()),
         )
+
+    def _run_batches(
+        self, name: str, startable: StartableQuery, built: Built, ran: RanAgain
+    ) -> tuple[QueryOutcome, str, tuple[str, ...]]:
+        """Run the planned batch, an empty one and the newest ones on the built checkpoint: outcome, error, notes.
+
+        Where the planned batch fails, the empty one in its place says whether its rows or the state are the cause.
+        """
+        attempt, failed = self.attempt, None
+        try:
+            try:
+                within_seconds = self._left_seconds() / 2
+                run_planned_batch(attempt, name, startable, built, self._rehearsal, within_seconds, ran)
+            except BatchFailedError as problem:
+                failed = problem
+            outcome, notes = run_empty_batch(attempt, name, startable, built)
+        except Exception as problem:
+            return (*self._judged(problem), ())
+        if failed is not None:
+            ran.has_failed = True
+            ran.notes.append(OF_PLANNED)
+            return (*self._judged(failed), notes)
+        error = ""
+        if outcome == "accepted":
+            outcome, error = self._with_rows(name, startable, built, ran)
+        return outcome, error, notes
 
     def _with_rows(self, name: str, startable: StartableQuery, built: Built, ran: RanAgain) -> tuple[QueryOutcome, str]:
         """The outcome of an accepted query when committed batches run again with their rows, and the error."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_streamstate.checkpoint.log import delete_with_crc
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.rehearsal.rehearsals import (
@@ -29,9 +30,10 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.events import Drained, Stopped
+from airflow_streamstate.protocol.events import Drained, Failed, QueryFailed, Stopped
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.rehearsals import RehearsalVerdict, RehearsedQuery
+from support.checkpoints import plan_batch
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
 
@@ -111,6 +113,36 @@ def test_a_rehearsal_of_a_running_stream_forks_its_position_and_touches_nothing(
     assert request.application.endswith("/v2.py")
     assert f"/rehearsals/{view.rehearsal_id}/" in request.folder
     assert rehearsed.rehearsals.is_over(STREAM, view.rehearsal_id) is False
+
+
+def test_the_batch_at_which_a_query_failed_is_forked_with_it(rehearsed: Rehearsed) -> None:
+    """Every start runs it first. Of a query that runs, the planned batch is the one that is under way."""
+    rehearsed.runs(3)
+    stage = rehearsed.stage
+    plan_batch(stage.checkpoint(), 4)
+
+    def planned(request_id: str) -> int | None:
+        manifest = stage.control.need_manifest(rehearsed.begin(request_id).rehearsal_id)
+        return manifest.queries["counts"].position.planned_batch_id
+
+    assert planned("plan-1") is None
+    stage.say(
+        QueryFailed, query_name="counts", query_id="id", query_run_id="run", batch_id=3, planned_batch_id=4, error="e"
+    )
+    assert planned("plan-2") == 4  # of a stream whose other queries run on
+    stage.say(Failed, error="e")
+    assert planned("plan-3") == 4
+
+
+def test_a_stream_that_failed_in_its_first_batch_is_forked_with_it(rehearsed: Rehearsed) -> None:
+    """Nothing is committed, and the new version would begin with that batch, too."""
+    rehearsed.stage.come_to_life(queries=("counts",))
+    checkpoint = rehearsed.stage.run_batches(0)
+    delete_with_crc(checkpoint.store, checkpoint.commit_key(0))
+    rehearsed.stage.say(Failed, error="e")
+    view = rehearsed.begin()
+    position = rehearsed.stage.control.need_manifest(view.rehearsal_id).queries["counts"].position
+    assert (view.start.mode, position.batch_id, position.planned_batch_id) == ("restore", None, 0)
 
 
 def test_what_it_made_is_removed_and_the_report_is_kept(rehearsed: Rehearsed) -> None:

@@ -12,7 +12,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.rehearsals import RehearsedQuery
 from support.rehearsal_stage import REHEARSAL, Stage
 from support.simulated_connector import install_connector
-from support.simulated_driver import STREAM, make_plan
+from support.simulated_driver import STREAM, make_plan, waiting_script
 from support.simulated_query import SimulatedPlan
 
 
@@ -112,3 +112,44 @@ def test_a_stream_that_has_read_nothing_runs_an_empty_batch_alone(stage: Stage) 
     found = rehearsed(stage, plan, snapshot_id)
     assert found.outcome == "accepted"
     assert found.batch_ids == ()
+
+
+def failed(stage: Stage, plan: SimulatedPlan, at: int = 3) -> str:
+    """A deployment that fails over the rows of this batch; a snapshot of it as a rehearsal takes it."""
+    stage.stream.deploy()
+    stage.stream.run(waiting_script(replace(plan, fails_on_rows_of={at})))
+    return stage.captured("counts")
+
+
+def test_the_batch_at_which_a_stream_failed_runs_first(stage: Stage, plan: SimulatedPlan) -> None:
+    """Over its own bounds and into no sink: a version that fails there, too, would be started for nothing."""
+    snapshot_id = failed(stage, plan)
+    written, before = list(plan.sink.batches), stage.outside()
+    found = rehearsed(stage, plan, snapshot_id, batches=1)
+    assert (found.outcome, found.batch_ids) == ("accepted", (3, 2))
+    assert (plan.sink.batches, stage.outside()) == (written, before)
+
+
+def test_a_version_that_fails_at_the_planned_batch_is_named_with_it(stage: Stage, plan: SimulatedPlan) -> None:
+    """Its state fits, so a drain would not help."""
+    found = rehearsed(stage, replace(plan, fails_on_rows_of={3}), failed(stage, plan))
+    assert (found.outcome, found.batch_ids, found.fails_with_rows) == ("failed", (), True)
+    assert found.error == (
+        "batch 3, which is planned and runs first at a start, fails: batch 3 failed: division by zero"
+    )
+
+
+def test_state_that_does_not_fit_is_not_taken_for_rows_that_fail(stage: Stage, plan: SimulatedPlan) -> None:
+    """The empty batch in the place of the planned one fails as well: a drain may help."""
+    found = rehearsed(stage, replace(plan, fails_at={3}), failed(stage, plan))
+    assert (found.outcome, found.fails_with_rows) == ("failed", False)
+    assert "planned" not in found.error
+
+
+def test_without_rows_the_planned_batch_is_named_and_not_run(stage: Stage, plan: SimulatedPlan) -> None:
+    """As the caller asked."""
+    found = rehearsed(stage, replace(plan, fails_on_rows_of={3}), failed(stage, plan), batches=0)
+    assert (found.outcome, found.batch_ids) == ("accepted", ())
+    assert found.notes == (
+        "batch 3, which is planned and runs first at a start, was not run: no batch with rows was asked for",
+    )
