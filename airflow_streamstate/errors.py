@@ -123,6 +123,10 @@ class InputLostError(InvalidRequestError):
     """Input behind a stored offset is gone at its source, or the source is another one of the same name."""
 
 
+class StartRefusedError(InvalidRequestError):
+    """The driver refused a start that would lose, double or mix rows; the query that it names did not run."""
+
+
 class HomeNotFoundError(InvalidRequestError):
     """No home lies at this place: its disk is not mounted, it was moved or removed, or nothing was deployed yet."""
 
@@ -209,6 +213,12 @@ class ExpiredError(DeadlineExceededError):
 
 class DeploymentFailedError(StreamStateError):
     """The streaming job reported a failure; the context carries its words."""
+
+
+class DeploymentRefusedError(DeploymentFailedError):
+    """The driver refused a start that would lose, double or mix rows; the context carries its words."""
+
+    remedy = Remedy.FIX
 
 
 class ObjectMissingError(DataError):

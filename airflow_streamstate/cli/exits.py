@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Literal
 from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
+    DeploymentRefusedError,
     FencedError,
     IncompatibleUpgradeError,
     InputLostError,
     InvalidRequestError,
     ReadOnlyError,
+    StartRefusedError,
     StreamStateError,
     UnsupportedCheckpointError,
 )
@@ -37,7 +39,15 @@ DEADLINE = 3
 REFUSED = 4
 _NOT_WELL = frozenset({"degraded", "failed", "lost", "unreadable"})
 """States in which a stream, or a query of it, has failed, has ended without a record, or is unknown."""
-_REFUSALS = (IncompatibleUpgradeError, InputLostError, ConflictError, FencedError, UnsupportedCheckpointError)
+_REFUSALS = (
+    ConflictError,
+    DeploymentRefusedError,
+    FencedError,
+    IncompatibleUpgradeError,
+    InputLostError,
+    StartRefusedError,
+    UnsupportedCheckpointError,
+)
 
 
 def exit_status_of(error: StreamStateError) -> int:

@@ -158,7 +158,7 @@ def _print_failure(error: BaseException, redacted: Callable[[str], str]) -> Scri
 
 def print_refusal(error: BaseException, refusal: ScriptFailure) -> None:
     """One line on stderr instead of a traceback: the place in the script, and what was refused."""
-    print(f"{_place_of(error)}: {refusal.error}", file=sys.stderr)
+    print(f"{_place_of(error)}: {refusal.error} {refusal.next_step}".rstrip(), file=sys.stderr)
 
 
 def _place_of(error: BaseException) -> str:

@@ -286,6 +286,8 @@ class Failed(Event):
         explanation: the same in one sentence with the next step, where a source's connector knows it; else "".
         cause: the last line of the script's own traceback, or what Spark says was the cause; "" from older agents.
         is_refusal: the driver refused what the script asks for, so that the same version always fails again.
+        refuses_start: it refused a start that would lose, double or mix rows.
+        next_step: what to do about that, a whole sentence; "" where the error says it.
     """
 
     error: str
@@ -294,6 +296,8 @@ class Failed(Event):
     explanation: str = ""
     cause: str = ""
     is_refusal: bool = False
+    refuses_start: bool = False
+    next_step: str = ""
 
     @property
     def sentence(self) -> str:

@@ -33,6 +33,7 @@ REMEDIES = {
     "DeadlineExceededError": Remedy.INSPECT,
     "ExpiredError": Remedy.REREAD,
     "DeploymentFailedError": Remedy.INSPECT,
+    "DeploymentRefusedError": Remedy.FIX,
 }
 
 

@@ -38,7 +38,7 @@ from airflow_streamstate.controller.observe.views import (
     StreamStatus,
 )
 from airflow_streamstate.controller.under_upgrade import UpgradeHold, hold_of
-from airflow_streamstate.errors import DataError, DeploymentFailedError, StreamStateError
+from airflow_streamstate.errors import DataError, DeploymentFailedError, DeploymentRefusedError, StreamStateError
 from airflow_streamstate.launch.command import DRIVER_CONFIG
 from airflow_streamstate.launch.handed_over import handed_over_secrets
 from airflow_streamstate.launch.interface import LOCAL, LaunchHandle, describe_place
@@ -129,6 +129,8 @@ def _of_words(seen: Observation, failed: Failed) -> str:
     if failed.error.startswith(_ENDED_ITSELF):
         said = f"what it said, such as how its arguments are to be given, is in `streamstate logs {seen.stream_id}`"
         return f"The script ended itself: {said}; deploy it again as it wants to be called{back}."
+    if failed.next_step:
+        return failed.next_step
     if failed.is_refusal:
         return f"Change what the error names, and deploy the script again{back}; {_log(seen)}."
     if not failed.traceback:
@@ -322,6 +324,15 @@ class Watching:
     def failure(self, seen: Observation, end: End) -> DeploymentFailedError:
         """The error of a failed deployment or drain: its words, the script's traceback, the end of its log."""
         is_drain = end.outcome == "drain_failed"
+        if isinstance(end.event, Failed) and end.event.refuses_start:
+            return DeploymentRefusedError(
+                "the driver refused the start",
+                stream_id=seen.stream_id,
+                deployment_id=seen.deployment_id,
+                attempt=seen.attempt,
+                error=redacted(seen, end.reason),
+                next_step=self._next_step(seen, "failed"),
+            )
         return DeploymentFailedError(
             "the drain failed" if is_drain else "the deployment failed",
             stream_id=seen.stream_id,

@@ -46,7 +46,19 @@ OUTAGE_LINE_SECONDS = 30.0
 MAX_WAITING = 100
 MAX_TEXT_CHARACTERS = 8_000
 MAX_REASON_CHARACTERS = 300
-_FREE_TEXTS = ("error", "cause", "traceback", "text", "reason", "repairs", "choices", "facts", "explanation", "remarks")
+_FREE_TEXTS = (
+    "error",
+    "cause",
+    "traceback",
+    "text",
+    "reason",
+    "repairs",
+    "choices",
+    "facts",
+    "explanation",
+    "remarks",
+    "next_step",
+)
 
 
 def say_to_driver_log(text: str) -> None:

@@ -36,6 +36,7 @@ from airflow_streamstate.errors import (
     InputLostError,
     InvalidRequestError,
     OutcomeUnknownError,
+    StartRefusedError,
     StoreRefusedError,
     StreamStateError,
     UnavailableError,
@@ -61,6 +62,7 @@ class ScriptFailure:
         exit_status: of the process.
         query_name: the query whose failure it was; "" where it was none.
         is_refusal: the driver refused what the script asks for, and would refuse the same script again.
+        next_step: what to do about a ``StartRefusedError``, which ``error`` then does not say; "" for any other.
     """
 
     error: str
@@ -68,6 +70,7 @@ class ScriptFailure:
     exit_status: int
     query_name: str = ""
     is_refusal: bool = False
+    next_step: str = ""
 
 
 def refusal_in(error: BaseException, redacted: Callable[[str], str] = lambda text: text) -> ScriptFailure | None:
@@ -75,6 +78,9 @@ def refusal_in(error: BaseException, redacted: Callable[[str], str] = lambda tex
     needs; None for any other error. ``redacted`` removes secrets from a text."""
     if not isinstance(error, InvalidRequestError | UnsupportedCheckpointError):
         return None
+    if isinstance(error, StartRefusedError):
+        words = StartRefusedError(error.message, **error.context)
+        return ScriptFailure(redacted(str(words)), "", 1, is_refusal=True, next_step=redacted(error.next_step))
     return ScriptFailure(redacted(str(error)), "", 1, is_refusal=not isinstance(error, _MENDED_OUTSIDE))
 
 
@@ -217,6 +223,8 @@ def write_failed(attempt: Attempt, failure: ScriptFailure) -> None:
         explanation=explanation,
         cause=reporter.shortened(cause, MAX_ERROR_CHARACTERS, in_a_line=True),
         is_refusal=failure.is_refusal,
+        refuses_start=bool(failure.next_step),
+        next_step=reporter.shortened(failure.next_step, MAX_TRACEBACK_CHARACTERS),
     )
     attempt.latch.release("failed")
 

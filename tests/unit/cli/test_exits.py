@@ -58,6 +58,8 @@ BY_NAME = {
     errors.InputLostError: REFUSED,
     errors.UnsupportedCheckpointError: REFUSED,
     errors.ReadOnlyError: FAILED,
+    errors.StartRefusedError: REFUSED,
+    errors.DeploymentRefusedError: REFUSED,
 }
 ONE_OF_EACH_STATUS = (errors.InvalidRequestError, errors.UnavailableError, errors.ConflictError)
 DRIVERLESS = [verb for verb in STREAM_VERBS if verb not in ("adopt",)]

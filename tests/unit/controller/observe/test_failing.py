@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from airflow_streamstate.cli.exits import REFUSED, exit_status_of
 from airflow_streamstate.controller.observe.observation import State
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.controller.wait.watching import next_step_of
-from airflow_streamstate.errors import DeploymentFailedError
+from airflow_streamstate.errors import DeploymentFailedError, DeploymentRefusedError, Remedy
 from airflow_streamstate.launch.interface import LaunchStatus
 from airflow_streamstate.protocol.events import DrainFailed, Failed, Stopped
 from support.sim_stage import STREAM, Stage
@@ -146,6 +147,20 @@ def test_status_and_the_error_of_a_wait_say_the_same(stage: Stage) -> None:
     with pytest.raises(DeploymentFailedError) as failed:
         stage.controller.wait(WaitCondition("finished", STREAM, "d-0001"), 1)
     assert failed.value.next_step == stage.controller.status(STREAM).next_step == advice(stage, 1)
+
+
+def test_a_refused_start_is_refused_by_the_waiting_verb_too(stage: Stage) -> None:
+    """Exit status 4; the driver's own next step, and no retry by Airflow."""
+    stage.deploy()
+    stage.come_to_life(queries=())
+    stage.say(Failed, error="the start would double rows. a=1.", is_refusal=True, refuses_start=True, next_step="Do X.")
+    stage.end()
+    with pytest.raises(DeploymentRefusedError) as refused:
+        stage.controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 1)
+    assert exit_status_of(refused.value) == REFUSED
+    assert refused.value.remedy is Remedy.FIX
+    assert refused.value.context["error"] == "the start would double rows. a=1."
+    assert refused.value.next_step == stage.controller.status(STREAM).next_step == "Do X."
 
 
 def test_a_drain_that_failed_has_choices_of_its_own(stage: Stage) -> None:
