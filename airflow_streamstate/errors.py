@@ -43,13 +43,13 @@ class StreamStateError(Exception):
         super().__init__(message)
 
     def __str__(self) -> str:
+        return f"{self.statement} {self.next_step}".rstrip()
+
+    @property
+    def statement(self) -> str:
+        """The message with its facts, without the next step."""
         facts = " ".join(f"{key}={_shown(value)}" for key, value in self.context.items())
-        parts = [f"{self.message}."]
-        if facts:
-            parts.append(f"{facts}.")
-        if self.next_step:
-            parts.append(self.next_step)
-        return " ".join(parts)
+        return f"{self.message}. {facts}." if facts else f"{self.message}."
 
     def __reduce__(self) -> tuple[object, ...]:
         # Airflow pickles exceptions; keyword-only fields need a hand-written way back.

@@ -295,7 +295,9 @@ def _declared_request(session: ShellSession, stream_id: str, path: Path, orderin
         name, heading = str(parameter.name), getattr(parameter, "heading", None)
         if name in ("stream_id", "spec_path", "max_lag") or not context.params.get(name):
             continue
-        if heading == "Consent":
+        if name == "start_mode" and context.params[name] == "fresh":
+            consents["start"] = "fresh"  # a file that says it would begin again at each later deploy
+        elif heading == "Consent":
             consents[name] = context.params[name]
         elif context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             said = "the words after --" if heading is None else parameter.opts[0]

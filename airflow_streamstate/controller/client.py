@@ -77,7 +77,12 @@ class Controller:
         self._observer = self._context.observer
         self._attempts = Attempts(self._context)
         self._deployer = Deployer(self._context, self._attempts)
-        self.adoptions = Adoptions(self._context, self._deployer)
+        self.retention = Retaining(self._context)
+        self.adoptions = Adoptions(
+            self._context,
+            self._deployer,
+            lambda stream_id: self.retention.retire(stream_id, reason="it never ran a query", deletes=True),
+        )
         self._watching = Watching(self._context)
         self._orders = Orders(self._context, self._attempts, self._watching)
         self._waits = Waits(self._context, self._watching)
@@ -89,7 +94,6 @@ class Controller:
         self.skips = Skips(self._context, self._attempts, self._watching)
         self.readings = Readings(self._context)
         self.mirrors = Mirrors(self._context)
-        self.retention = Retaining(self._context)
         self.plans = Rehearsals(self._context)
         self.replays = Replays(self._context, self.plans)
         self.upgrades = Upgrades(

@@ -223,7 +223,12 @@ def decide_start(
     if predecessor_id is None:
         return _first_start(request)
     if request.start == "fresh" or manifest is None:
-        plan = StartPlan(mode="fresh", predecessor_id=predecessor_id, fresh_queries=request.fresh_queries)
+        plan = StartPlan(
+            mode="fresh",
+            predecessor_id=predecessor_id,
+            fresh_queries=request.fresh_queries,
+            begins_anew=request.start == "fresh",
+        )
         return Start(plan, ("it starts with empty state, as requested: batch ids begin again at 0",))
     if not manifest.queries:
         return _start_after_nothing(request, predecessor_id)
@@ -275,7 +280,8 @@ def _first_start(request: DeployRequest) -> Start | Refused:
                 next_step="Check the stream's name; a stream's first deployment starts fresh.",
             )
         )
-    return Start(StartPlan(mode="fresh", fresh_queries=request.fresh_queries))
+    begins_anew = request.start == "fresh"
+    return Start(StartPlan(mode="fresh", fresh_queries=request.fresh_queries, begins_anew=begins_anew))
 
 
 def _start_after_nothing(request: DeployRequest, predecessor_id: str) -> Start | Refused:

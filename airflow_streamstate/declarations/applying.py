@@ -42,6 +42,7 @@ from airflow_streamstate.errors import (
     ConflictError,
     DataError,
     DeadlineExceededError,
+    DeploymentRefusedError,
     InvalidRequestError,
     StreamStateError,
 )
@@ -677,7 +678,7 @@ def _ended_by(error: StreamStateError, stream_id: str, last: UnderWay | StreamDi
         return last.applied if is_well else replace(last.applied, result="failed", reason=in_one_line(error))
     step: Step = "nothing" if last is None else last.step
     deployment_id = "" if last is None else last.deployment_id
-    result: Result = "refused" if isinstance(error, ConflictError) else "failed"
+    result: Result = "refused" if isinstance(error, ConflictError | DeploymentRefusedError) else "failed"
     return Applied(stream_id, step, result, in_one_line(error), deployment_id)
 
 

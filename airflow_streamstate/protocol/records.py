@@ -95,6 +95,7 @@ class StartPlan:
         begins_at: of a seed: every query begins with the input of this moment, instead.
         accept_repeated_input: queries that may read input again that was read before.
         rewrite: of a restore: how its state is written anew; None for as it is.
+        begins_anew: the user asked for ``fresh`` by that word: queries that ran without streamstate begin again, too.
     """
 
     mode: StartMode
@@ -110,6 +111,7 @@ class StartPlan:
     begins_at: datetime | None = None
     accept_repeated_input: tuple[str, ...] = ()
     rewrite: StateRewrite | None = None
+    begins_anew: bool = False
 
 
 @dataclass(frozen=True)

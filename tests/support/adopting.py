@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.store.memory import MemoryStore
 from support.acting_clock import ActingClock
 from support.checkpoints import SimulatedQuery
@@ -107,7 +109,12 @@ class AdoptingStage(Stage):
         faulty = FaultyStore(store, plan), FaultyStore(lake, plan)
         home = Home.of(faulty[0], faulty[0], self.folder, self.clock)
         context = ControllerContext.of(home, self.launcher, self.clock, requested_by, None)
-        return Adoptions(context, Deployer(context, Attempts(context)), lambda _uri: faulty[1])
+        return Adoptions(
+            context,
+            Deployer(context, Attempts(context)),
+            partial(Retaining(context).retire, deletes=True),
+            lambda _uri: faulty[1],
+        )
 
     def wanted(self, *, is_stopped: bool = False, deadline_seconds: float = 60.0, **changes: Any) -> AdoptRequest:
         """What is asked for."""

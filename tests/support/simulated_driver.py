@@ -16,9 +16,9 @@ from airflow_streamstate.driver.agent.agent import Agent
 from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.driver.attempt.callbacks import Callbacks
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
-from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure
+from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure, refusal_in
 from airflow_streamstate.driver.start.claiming import need_spec
-from airflow_streamstate.errors import FencedError
+from airflow_streamstate.errors import FencedError, StartRefusedError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import (
     CancelRequest,
@@ -310,6 +310,8 @@ class SimulatedDriver:
             script(self)
         except Exception as error:
             failure = ScriptFailure(f"{type(error).__name__}: {error}", traceback.format_exc(), 1)
+            if isinstance(error, StartRefusedError):
+                failure = refusal_in(error)
         return self.supervisor.script_ended(failure)
 
     def start(

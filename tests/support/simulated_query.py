@@ -45,6 +45,7 @@ from airflow_streamstate.connectors.undoing import FoundUndo, UndoMeans, UndoOrd
 from airflow_streamstate.driver.attempt.ports import (
     AnalyzedPlan,
     OperatorRows,
+    OwnCheckpoint,
     QueryProgress,
     QueryRun,
     QuerySource,
@@ -123,6 +124,7 @@ class SimulatedPlan:
     foreach_batch: Callable[[list[int], int], None] | None = None
     state_tables: tuple[str, ...] = ("0-counts/rows",)
     state_problems: tuple[str, ...] = ()
+    own_checkpoint: OwnCheckpoint | None = None
     before_comparing: Callable[[str], None] = lambda _: None
 
     @property
@@ -291,6 +293,9 @@ class SimulatedStartable:
             return HeldBatches(unknown_reason="it takes everything again")
         held = sorted({batch_id for batch_id, _ in self.plan.sink.batches if batch_id >= from_batch_id})
         return HeldBatches(tuple(held))
+
+    def own_checkpoint(self) -> OwnCheckpoint | None:
+        return self.plan.own_checkpoint
 
     def prepare_sink(self, next_batch_id: int) -> tuple[str, ...]:
         return ()

@@ -25,6 +25,7 @@ from airflow_streamstate.controller.adopt.foreign import (
 )
 from airflow_streamstate.controller.adopt.giving_up import GivenUp, give_up
 from airflow_streamstate.controller.adopt.holding import HOLD_SECONDS, Hold, take_hold
+from airflow_streamstate.controller.adopt.never_ran import Delete, make_way
 from airflow_streamstate.controller.adopt.requests import AdoptRequest
 from airflow_streamstate.controller.adopt.taking import (
     ADOPTED_ID,
@@ -76,9 +77,17 @@ class AdoptedView(DeploymentView):
 
 
 class Adoptions:
-    """Adopts queries, and gives adoptions up; ``open_place``: opens the parent folder of a checkpoint, for tests."""
+    """Adopts queries, and gives adoptions up.
 
-    def __init__(self, context: ControllerContext, deployer: Deployer, open_place: OpenPlace | None = None) -> None:
+    Args:
+        delete: deletes a stream that never ran a query.
+        open_place: opens the parent folder of a checkpoint, for tests.
+    """
+
+    def __init__(
+        self, context: ControllerContext, deployer: Deployer, delete: Delete, open_place: OpenPlace | None = None
+    ) -> None:
+        self._delete = delete
         self._context = context
         self._home = context.home
         self._clock = context.clock
@@ -107,6 +116,8 @@ class Adoptions:
         checkpoints = {name: open_foreign(self._home, uri, self._open_place) for name, uri in places.items()}
         _refuse_same(checkpoints)
         self._context.drivers.check(adopted_spec(self._context, resolved, StartPlan(mode="fresh"), ""), 1)
+        if make_way(self._home, control, self._delete):
+            report(f"stream {stream_id} never ran a query: its records are removed")
         hold = take_hold(self._context, control, self._wanted(request))
         request_id = request.deploy.request_id or f"adopt-{hold.adoption.adoption_id}"
         barriers = {

@@ -231,6 +231,25 @@ class WriterFacts:
 
 
 @dataclass(frozen=True)
+class OwnCheckpoint:
+    """The checkpoint that a script names for a query, by ``checkpointLocation`` or the session's settings.
+
+    Attributes:
+        uri: with its scheme; of the local disk an absolute path.
+        batch_id: the last committed batch; None for none.
+        written_at: when that was committed, by the clock of its file system; None where that is unknown.
+        others: folders of the same parent that hold committed batches, too.
+        unread_reason: why it could not be read; "" where it was.
+    """
+
+    uri: str
+    batch_id: int | None = None
+    written_at: datetime | None = None
+    others: tuple[str, ...] = ()
+    unread_reason: str = ""
+
+
+@dataclass(frozen=True)
 class AnalyzedPlan:
     """The analyzed plan of a query.
 
@@ -324,6 +343,9 @@ class StartableQuery(Protocol):
     @property
     def door(self) -> SparkDoor:
         """The access to Spark for the connectors of its sources."""
+
+    def own_checkpoint(self) -> OwnCheckpoint | None:
+        """The checkpoint that the script names for it, as it is now; None where it names none."""
 
     def analyzed_plan(self) -> AnalyzedPlan:
         """The plan that its start would run."""

@@ -79,8 +79,8 @@ def refusal_in(error: BaseException, redacted: Callable[[str], str] = lambda tex
     if not isinstance(error, InvalidRequestError | UnsupportedCheckpointError):
         return None
     if isinstance(error, StartRefusedError):
-        words = StartRefusedError(error.message, **error.context)
-        return ScriptFailure(redacted(str(words)), "", 1, is_refusal=True, next_step=redacted(error.next_step))
+        words, next_step = redacted(error.statement), redacted(error.next_step)
+        return ScriptFailure(words, "", 1, is_refusal=True, next_step=next_step)
     return ScriptFailure(redacted(str(error)), "", 1, is_refusal=not isinstance(error, _MENDED_OUTSIDE))
 
 

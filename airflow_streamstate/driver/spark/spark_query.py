@@ -32,6 +32,7 @@ from airflow_streamstate.driver.attempt.ports import (
     AnalyzedPlan,
     NotWatchedError,
     OperatorRows,
+    OwnCheckpoint,
     QueryProgress,
     RewriteOrder,
     RewrittenState,
@@ -50,6 +51,7 @@ from airflow_streamstate.driver.spark.jvm import (
     scala_option,
     scala_sequence,
 )
+from airflow_streamstate.driver.spark.own_checkpoint import look_at_own_checkpoint
 from airflow_streamstate.driver.spark.progress import Reports, parse_progress, ran_a_batch
 from airflow_streamstate.driver.spark.row_comparison import compare_folders
 from airflow_streamstate.driver.spark.sinks import AskedSink
@@ -413,6 +415,9 @@ class SparkWriter:
             self.settings: WriterSettings = read_settings(self._jvm, self._jwriter)
             self.facts: WriterFacts = read_facts(self._jvm, jdf, self._jwriter, table_name)
         self._sink = AskedSink(spark, self._jwriter, path, table_name)
+
+    def own_checkpoint(self) -> OwnCheckpoint | None:
+        return look_at_own_checkpoint(self._spark, self.settings)
 
     def analyzed_plan(self) -> AnalyzedPlan:
         with jvm_answers():

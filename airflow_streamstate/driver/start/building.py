@@ -28,6 +28,7 @@ from airflow_streamstate.driver.start.plans import plan_of
 from airflow_streamstate.driver.start.rewriting import clear_rewrite, rewrite_if_asked, rewrite_of
 from airflow_streamstate.driver.start.seeding import check_same_sources, describe_sources, seed_query, stored_entry
 from airflow_streamstate.driver.start.sources import Readable, look_before_start
+from airflow_streamstate.driver.start.used_checkpoint import check_used_checkpoint
 from airflow_streamstate.errors import (
     DataError,
     IncompatibleUpgradeError,
@@ -209,6 +210,7 @@ class Builder:
         """The checkpoint of a query that is about to run, built if it is not there.
 
         Raises:
+            StartRefusedError: it would begin with nothing, and ran without streamstate before.
             InvalidRequestError: the snapshot does not know the query, an earlier attempt ran it under another name, or
                 state that the drain left would be dropped (Law 16).
             InputLostError: input after its offsets is lost, and the user did not accept that.
@@ -240,12 +242,13 @@ class Builder:
         manifest = self._attempt.start.need()
         if manifest is None:
             check_new_name(self._attempt, name, startable)
-            return Built("fresh")
+            return Built("fresh", remarks=check_used_checkpoint(self._attempt, name, startable))
         known = manifest.queries.get(name)
         if known is None:
             built = self._unknown(name, manifest)
             check_new_name(self._attempt, name, startable)
-            return built
+            unread = check_used_checkpoint(self._attempt, name, startable)
+            return replace(built, remarks=(*built.remarks, *unread))
         if not has_positions(known) and (known.drained or not known.files):
             self._undone(name, startable, known)
             return Built("fresh", manifest.snapshot_id, remarks=(NEVER_COMMITTED,))

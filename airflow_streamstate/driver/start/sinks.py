@@ -11,7 +11,8 @@ from airflow_streamstate.driver.attempt.auditing import note_once
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.reporting import MAX_REASON_CHARACTERS
 from airflow_streamstate.driver.attempt.snapshotting import need_current, retry_until_fenced
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.driver.start.used_checkpoint import adopt_command
+from airflow_streamstate.errors import StartRefusedError
 
 CANNOT_TELL = "its sink cannot tell which batches it holds"
 
@@ -22,7 +23,7 @@ def check_sink(attempt: Attempt, logical: LogicalQuery, position: Position, *, i
     A planned batch is not checked: it runs over the same bounds, so a sink that holds it skips just what it has.
 
     Raises:
-        InvalidRequestError: the sink holds ids that this start would use again.
+        StartRefusedError: the sink holds ids that this start would use again.
         FencedError: this attempt was replaced.
         UnavailableError: the sink could not be prepared.
     """
@@ -55,13 +56,10 @@ def check_sink_before_flush(attempt: Attempt, logical: LogicalQuery) -> None:
 
 def _refusal(
     attempt: Attempt, logical: LogicalQuery, next_planned: int, batch_ids: Sequence[int], *, is_fresh: bool
-) -> InvalidRequestError:
+) -> StartRefusedError:
     snapshot_id = attempt.spec.start.snapshot_id
     if is_fresh:
-        next_step = (
-            "Write to a new output; or go on from a snapshot of the query that wrote there, so that batch ids go on:"
-            " `streamstate rollback` with --snapshot."
-        )
+        next_step = f"Write to a new output; or go on with the query that wrote there: {_going_on(attempt, logical)}."
     elif snapshot_id is not None and logical.startable.undo_means() == "exact by undo":
         next_step = (
             f"`streamstate rollback {attempt.stream_id} --snapshot {snapshot_id}` takes those batches out of it and"
@@ -72,13 +70,25 @@ def _refusal(
             "Write to a new output, start from the snapshot at the end of the deployment that wrote those batches, or"
             " take those batches out of the output first (docs/how-to/sinks.md says how for each sink)."
         )
-    return InvalidRequestError(
+    return StartRefusedError(
         "the sink holds batch ids that this start would use again, and would skip them with all their new rows",
         query_name=logical.name,
         sink=logical.startable.sink_place(),
         held_batches=listed(batch_ids),
         next_batch_id=next_planned,
         next_step=next_step,
+    )
+
+
+def _going_on(attempt: Attempt, logical: LogicalQuery) -> str:
+    """How batch ids go on after a fresh start was refused, by what is known of who wrote there."""
+    if attempt.control.snapshot_ids():
+        return f"`streamstate rollback {attempt.stream_id}` with --snapshot goes back to a snapshot of this stream"
+    own = logical.startable.own_checkpoint()
+    uri = "FOLDER" if own is None or own.batch_id is None else own.uri
+    words = adopt_command(attempt.spec, attempt.control.home.uri, logical.name, uri)
+    return f"where it ran without streamstate, `{words}`" + (
+        ", with its checkpointLocation as FOLDER" if uri == "FOLDER" else ""
     )
 
 

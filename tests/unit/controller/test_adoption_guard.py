@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from airflow_streamstate.control.adoption import adoption_register
@@ -12,7 +14,9 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError
+from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.store.memory import MemoryStore
 from support.adopting import AdoptingStage
@@ -106,7 +110,12 @@ def test_what_another_home_keeps_in_the_same_place_is_not_wiped(adopting: Adopti
     own = MemoryStore("own")
     home = Home.of(own, adopting.store, adopting.folder, adopting.clock)
     context = ControllerContext.of(home, adopting.launcher, adopting.clock, "tests", None)
-    adoptions = Adoptions(context, Deployer(context, Attempts(context)), lambda _uri: adopting.lake)
+    adoptions = Adoptions(
+        context,
+        Deployer(context, Attempts(context)),
+        partial(Retaining(context).retire, deletes=True),
+        lambda _uri: adopting.lake,
+    )
     with pytest.raises(ConflictError, match="has files where") as told:
         adoptions.adopt(adopting.wanted(is_stopped=is_stopped))
     assert "orders/deployments" in str(told.value)
@@ -126,3 +135,34 @@ def test_what_came_to_lie_there_since_is_not_wiped_either(adopting: AdoptingStag
     assert adopting.barriers() == []
     adopting.adoptions().give_up("orders")
     assert theirs.position().batch_id == 9
+
+
+def test_a_stream_that_never_ran_a_query_makes_way(adopting: AdoptingStage) -> None:
+    """Its driver refused to start a query that ran before, and named the adoption as the way on."""
+    adopting.deploy()
+    adopting.come_to_life()
+    adopting.say(Failed, error="it ran before", is_refusal=True, refuses_start=True, next_step="Adopt it.")
+    adopting.end()
+    view = adopting.adopt(is_stopped=True)
+    assert (view.deployment_id, view.start.mode) == ("d-0002", "restore")
+    assert adopting.control.spec("d-0001").start.mode == "restore", "it stands for the query before its adoption"
+
+
+def test_a_stream_that_ran_a_query_does_not_make_way(adopting: AdoptingStage) -> None:
+    """Its state is its own, also where it failed."""
+    adopting.deploy()
+    adopting.come_to_life(queries=("counts",))
+    adopting.say(Failed, error="boom")
+    adopting.end()
+    with pytest.raises(ConflictError, match="already has a stream"):
+        adopting.adopt(is_stopped=True)
+    assert adopting.control.need_register().value.retirement is None
+
+
+def test_a_stream_whose_driver_may_still_start_does_not_make_way(adopting: AdoptingStage) -> None:
+    """It is alive, and has not come to its first query."""
+    adopting.deploy()
+    adopting.come_to_life()
+    with pytest.raises(ConflictError, match="can be retired"):
+        adopting.adopt(is_stopped=True)
+    assert adopting.barriers() == []

@@ -411,7 +411,8 @@ def test_each_option_of_a_request_is_in_the_plan_of_its_start() -> None:
     assert decide_start(asked, "d-0001", manifest()) == Start(fresh, (note,))
     anew = "it starts with empty state, as requested: batch ids begin again at 0"
     for found in (manifest(a=query(3)), manifest(), None):
-        assert decide_start(replace(asked, start="fresh"), "d-0001", found) == Start(fresh, (anew,))
+        begun = Start(replace(fresh, begins_anew=True), (anew,))
+        assert decide_start(replace(asked, start="fresh"), "d-0001", found) == begun
     assert decide_start(asked, "d-0001", None) == Start(fresh, (anew,))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -317,6 +319,11 @@ def test_an_adoption_is_held_while_its_snapshot_is_copied(tmp_path: Path, monkey
     context = ControllerContext.of(
         Home.of(store, store, tmp_path, stage.clock), stage.launcher, stage.clock, "tests", None
     )
-    adoptions = Adoptions(context, Deployer(context, Attempts(context)), lambda _uri: stage.lake)
+    adoptions = Adoptions(
+        context,
+        Deployer(context, Attempts(context)),
+        partial(Retaining(context).retire, deletes=True),
+        lambda _uri: stage.lake,
+    )
     assert adoptions.adopt(stage.wanted(is_stopped=True)).deployment_id == "d-0002"
     assert store.lists

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from airflow_streamstate.checkpoint.outside import OutsideBarrier
@@ -20,6 +22,7 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError, UnavailableError
 from support.adopting import URI, AdoptingStage
 from support.checkpoints import (
@@ -135,7 +138,11 @@ class Holding:
         self.store = HookedStore()
         self.home = Home.of(self.store, self.store, adopting.folder, adopting.clock)
         self._context = ControllerContext.of(self.home, adopting.launcher, adopting.clock, "tests", None)
-        self._adoptions = Adoptions(self._context, Deployer(self._context, Attempts(self._context)))
+        self._adoptions = Adoptions(
+            self._context,
+            Deployer(self._context, Attempts(self._context)),
+            partial(Retaining(self._context).retire, deletes=True),
+        )
         self._request = adopting.wanted()
 
     def take(self) -> Hold:

@@ -1,0 +1,150 @@
+"""Refuses to start a query with nothing whose own checkpoint holds committed batches: it ran without streamstate.
+
+Its first batch would read again what is written already. Only a query that the stream has never run is looked at: the
+script keeps its ``checkpointLocation`` for ever, and nothing runs there any more once the stream has gone on.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+
+from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.ports import OwnCheckpoint, StartableQuery
+from airflow_streamstate.errors import StartRefusedError
+from airflow_streamstate.protocol.records import Artifact, DeploymentSpec
+from airflow_streamstate.protocol.settings import OF_NO_NUMBER, default_settings
+
+_READ_BY_STORES = ("s3://", "gs://", "az://", "abfs://", "abfss://", "/")
+_PINNED = (("--py-files", "py_files"), ("--files", "files"))
+
+
+def check_used_checkpoint(attempt: Attempt, name: str, startable: StartableQuery) -> tuple[str, ...]:
+    """Check that a query which is about to start with nothing has no used checkpoint of its own; remarks.
+
+    Raises:
+        StartRefusedError: it has, and the user did not ask for a start with nothing.
+        UnavailableError: Spark's JVM does not answer.
+    """
+    start = attempt.spec.start
+    if start.begins_anew:
+        return ()
+    own = startable.own_checkpoint()
+    if own is None or (own.batch_id is None and not own.unread_reason):
+        return ()
+    if own.unread_reason:
+        remark = (
+            f"its own checkpoint {own.uri} could not be read ({own.unread_reason}): where it holds batches of a query"
+            " that ran without streamstate, their rows are written a second time"
+        )
+        attempt.reporter.note(f"query {name}: {remark}", query=name)
+        return (remark,)
+    raise StartRefusedError(
+        "this query ran without streamstate before, and a start with nothing would write its rows a second time",
+        query_name=name,
+        checkpoint=own.uri,
+        committed_batch_id=own.batch_id,
+        committed_at=own.written_at,
+        next_step=_way_on(attempt, name, startable, own),
+    )
+
+
+def _way_on(attempt: Attempt, name: str, startable: StartableQuery, own: OwnCheckpoint) -> str:
+    spec = attempt.spec
+    if spec.start.predecessor_id is not None and spec.start.mode != "fresh":
+        return (
+            f"To begin with nothing, give query {name} a checkpointLocation that no query has used. To go on where it"
+            " stands, leave it out of this script, and adopt it as a stream: `streamstate adopt NEW_STREAM --checkpoint"
+            f" {_assigned(name, own.uri)} --app SCRIPT`."
+        )
+    frees = ""
+    if attempt.queries:
+        ran = ", ".join(sorted(attempt.queries.names()))
+        frees = (
+            f"This script has started {ran} before: first `streamstate retire {attempt.stream_id} --delete` removes"
+            " the stream with the state of that. "
+        )
+    return f"{frees}{_adopting(spec, attempt, name, own)} {_anew(name, startable)}"
+
+
+def _adopting(spec: DeploymentSpec, attempt: Attempt, name: str, own: OwnCheckpoint) -> str:
+    is_read = own.uri.startswith(_READ_BY_STORES)
+    uri = own.uri if is_read else "FOLDER"
+    words = adopt_command(spec, attempt.control.home.uri, name, uri)
+    if is_read:
+        said = f"To go on where it stands: `{words}`. Leave out --stopped while the old job still runs."
+    else:
+        said = (
+            "No store of streamstate reads its checkpoint there: once the old job has ended, copy the folder to a disk"
+            f" or a bucket. To go on from the copy: `{words}`."
+        )
+    if own.others:
+        said += (
+            " For each other query of the script add --checkpoint NAME=URI; batches are also in"
+            f" {', '.join(own.others)}."
+        )
+    left = [f"{option} ({', '.join(names)})" for option, names in _left_out(spec) if names]
+    if left:
+        said += f" Add the paths of {' and '.join(left)}."
+    return said
+
+
+def _anew(name: str, startable: StartableQuery) -> str:
+    if startable.held_batches(None, 0).batch_ids:
+        return (
+            f"To begin at the beginning instead, give query {name} a new output, which its sink needs, and deploy with"
+            " --start fresh."
+        )
+    return "To begin at the beginning instead, deploy with --start fresh: all rows are written again."
+
+
+def adopt_command(spec: DeploymentSpec, home_uri: str, name: str, uri: str) -> str:
+    """The `streamstate adopt` that goes on with this query by the code and settings of this deployment.
+
+    With ``--stopped``: where that is wrong, the log moves, and the adoption is refused.
+    """
+    words = ["streamstate", "adopt", spec.stream_id, "--checkpoint", _assigned(name, uri), "--stopped"]
+    words += ["--app", spec.script_path or spec.application.name]
+    words += [word for option, value in _options(spec, home_uri) for word in (option, value)]
+    words += ["--", *spec.arguments] if spec.arguments else []
+    return shlex.join(words)
+
+
+def _options(spec: DeploymentSpec, home_uri: str) -> Iterator[tuple[str, str]]:
+    plain = {
+        "--master": spec.master,
+        "--working-folder": spec.working_folder,
+        "--label": spec.version_label,
+        "--on-query-failure": "" if spec.on_query_failure == "script" else spec.on_query_failure,
+        "--launcher": "" if spec.launcher is None else spec.launcher.name,
+    }
+    yield from ((option, value) for option, value in plain.items() if value)
+    yield from _pairs("--conf", spec.conf)
+    yield from _pairs("--env", spec.environment)
+    yield from (("--packages", each) for each in spec.packages)
+    yield from (("--jars", jar) for jar in spec.jars if not isinstance(jar, Artifact))
+    if spec.launcher is not None:
+        yield from _pairs("--launcher-option", spec.launcher.options)
+    default = default_settings(home_uri)
+    for one in fields(default):
+        value = getattr(spec.settings, one.name)
+        if one.name not in OF_NO_NUMBER and value is not None and value != getattr(default, one.name):
+            yield "--setting", f"{one.name}={value:g}" if isinstance(value, float) else f"{one.name}={value}"
+    yield from (("--allow-new-query", each) for each in spec.start.fresh_queries)
+
+
+def _pairs(option: str, values: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    yield from ((option, f"{key}={value}") for key, value in values.items())
+
+
+def _left_out(spec: DeploymentSpec) -> Iterator[tuple[str, list[str]]]:
+    """Options whose files are pinned by name: the place that they came from is not recorded."""
+    for option, field in _PINNED:
+        yield option, [artifact.name for artifact in getattr(spec, field)]
+    yield "--jars", [jar.name for jar in spec.jars if isinstance(jar, Artifact)]
+
+
+def _assigned(name: str, uri: str) -> str:
+    """By default a query has the name of its folder."""
+    return uri if uri.rpartition("/")[2] == name else f"{name}={uri}"
