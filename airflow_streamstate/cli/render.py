@@ -210,6 +210,8 @@ def full_disk_words(folders: Sequence[str]) -> str:
 
 
 def _remarks(console: Console, row: Row) -> None:
+    for changed in row.get("changed_files") or ():
+        console.print(shown(f"  {'changed':<11}{changed}", "yellow"))
     for name, remarks in (row.get("remarks") or {}).items():
         for remark in remarks:
             console.print(shown(f"  query {name}: {remark}", "yellow"))

@@ -261,6 +261,8 @@ class Restoring:
                 carry(one.home, control.home, info.key)
             for info in one.home.list_objects(layout.plans_prefix(control.stream_id, deployment_id)):
                 carry(one.home, control.home, info.key)
+            for info in one.home.list_objects(layout.script_reads_prefix(control.stream_id, deployment_id)):
+                carry(one.home, control.home, info.key)
             for info in one.home.list_objects(layout.events_prefix(control.stream_id, deployment_id)):
                 carry(one.home, control.home, info.key)
         carry(holder.home, control.home, layout.seal_key(control.stream_id, manifest.snapshot_id))

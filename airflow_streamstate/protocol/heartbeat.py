@@ -129,6 +129,7 @@ class Heartbeat(Message):
 
     Attributes:
         first_batches: per query, the first batch that it committed in this deployment, in any attempt.
+        changed_files: a sentence on each file that the script read and that has other content now.
     """
 
     stream_id: str
@@ -137,3 +138,4 @@ class Heartbeat(Message):
     at: datetime
     queries: Mapping[str, QueryBeat]
     first_batches: Mapping[str, FirstBatch] = field(default_factory=dict)
+    changed_files: tuple[str, ...] = ()

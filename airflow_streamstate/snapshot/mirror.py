@@ -142,7 +142,7 @@ def _complete(control: StreamControl, mirror: Store, snapshot_id: str, closed_ve
 def carry_records(
     control: StreamControl, mirror: Store, deployment_id: str, go_on: Callable[[], None] = lambda: None
 ) -> None:
-    """Copy a deployment's events until now, the plans of its queries, its artifacts and its spec to a mirror.
+    """Copy a deployment's events until now, the plans and reads of its queries, its artifacts and its spec to a mirror.
 
     An attempt calls this at its start, so that a mirror knows of every run after its snapshots. Events come first: with
     them alone a mirror knows the deployment and its attempts. ``go_on`` is called before each object; it may raise.
@@ -156,6 +156,7 @@ def carry_records(
         layout.found_modules_prefix(control.stream_id, deployment_id),
         layout.events_prefix(control.stream_id, deployment_id),
         layout.plans_prefix(control.stream_id, deployment_id),
+        layout.script_reads_prefix(control.stream_id, deployment_id),
     ):
         there = {info.key for info in mirror.list_objects(prefix)}
         for info in control.home.list_objects(prefix):

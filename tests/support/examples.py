@@ -257,7 +257,8 @@ EXAMPLES: tuple[Message, ...] = (
             batch_seconds=2.045, read_batch_id=40, read_rows=512, state_memory_bytes=1_048_576,
         ),
         "raw": QueryBeat(None, None, is_active=False),
-    }, {"counts per minute": FirstBatch(17, LATER, AT, AT, {"addBatch": 812, "walCommit": 41}, 120)}),
+    }, {"counts per minute": FirstBatch(17, LATER, AT, AT, {"addBatch": 812, "walCommit": 41}, 120)},
+    ("feeds.json changed at 09:58 UTC since attempt 2; the next start reads it",)),
     SnapshotManifest(
         "d-0003-stopped-000002", "stopped", "orders", "d-0003", 2, 3, AT, "agent",
         {

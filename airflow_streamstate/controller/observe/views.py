@@ -218,6 +218,7 @@ class StreamStatus:
         orders: orders to this deployment that have not ended.
         unreadable: by key, what is wrong with each event or order that cannot be read.
         repeats: batches of this deployment that ran again after a kill.
+        changed_files: a sentence on each file that the running script read and that has other content now.
         remarks: per query, what a person should know of its last start, and of how its sources are read.
         driver: where it runs, by launcher, and why its cluster does not tell whether it does; "" for this machine.
         links: pages about the driver, by what they show.
@@ -254,6 +255,7 @@ class StreamStatus:
     orders: tuple[PendingOrder, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     repeats: tuple[Repeat, ...] = ()
+    changed_files: tuple[str, ...] = ()
     remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     proofs: Mapping[str, str] = field(default_factory=dict)
     restarts: str = ""
@@ -284,6 +286,7 @@ class StreamStatus:
             "may_be_doubled": [one.to_json() for one in self.repeats if one.may_be_doubled],
             "repeats": describe_repeats(self.stream_id, self.repeats),
             "remarks": {name: list(said) for name, said in self.remarks.items()},
+            "changed_files": list(self.changed_files),
             "proofs": dict(self.proofs),
         }
         del plain["last_event_number"]

@@ -56,6 +56,7 @@ from airflow_streamstate.protocol.events import (
     Started,
     Stopped,
 )
+from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.ids import upgrade_of_return
 from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
@@ -230,6 +231,7 @@ class Watching:
             ),
             unreadable=_unreadable(seen, slots),
             repeats=repeated(self._home, seen),
+            changed_files=_changed_files(seen, beat),
             remarks=_remarks(seen),
             owner=seen.register.ownership.owner,
             labels=seen.register.ownership.labels,
@@ -248,6 +250,7 @@ class Watching:
             before,
             why=redacted(seen, seen.why),
             queries=_queries(seen, seen.state, now),
+            changed_files=_changed_files(seen, beat),
             heartbeat_age_seconds=None if beat is None else _age(now, beat.at),
             snapshot_age_seconds=None if age is None else age + _age(now, before_at),
             driver=self._place_of(seen),
@@ -395,6 +398,10 @@ class Watching:
             return None, None
         manifest = self._home.control(seen.stream_id).readable_manifest(start)
         return start, None if manifest is None else manifest.taken_at
+
+
+def _changed_files(seen: Observation, beat: Heartbeat | None) -> tuple[str, ...]:
+    return () if beat is None else tuple(redacted(seen, text) for text in beat.changed_files)
 
 
 def _remarks(seen: Observation) -> dict[str, tuple[str, ...]]:

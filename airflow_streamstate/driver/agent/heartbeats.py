@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
+from airflow_streamstate.driver.agent.changed_files import ChangedFiles
 from airflow_streamstate.driver.agent.lag import TREND_BATCHES, LagLook
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.auditing import Audit, tell_skipped
@@ -48,6 +49,7 @@ class HeartbeatWriter:
         self._paces: dict[str, HeartbeatPace] = {}
         self._audit = Audit(attempt)
         self._lag = LagLook(attempt)
+        self._changed_files = ChangedFiles(attempt)
 
     def beat(self) -> None:
         """Write it; raises what the store raises."""
@@ -68,6 +70,7 @@ class HeartbeatWriter:
                 at=attempt.clock.now(),
                 queries=beats,
                 first_batches=dict(self._first),
+                changed_files=self._changed_files.told(),
             )
         )
         self._last = beats
