@@ -130,6 +130,13 @@ def stop(
     help="Seconds from the begin of the flush until it must be committed.",
 )
 @option("--on-flush-deadline", type=click.Choice(DRAIN_DEADLINES), help="At that deadline: the same three.")
+@option(
+    "--leave-query",
+    "leave_queries",
+    multiple=True,
+    metavar="NAME",
+    help="A query that the script does not start: leave its state as it is, for the next deployment; repeatable.",
+)
 @expires_in_option
 @pass_session
 def drain(
@@ -143,14 +150,15 @@ def drain(
     on_batches_deadline: OnDrainDeadline | None,
     flush_within_seconds: float | None,
     on_flush_deadline: OnDrainDeadline | None,
+    leave_queries: tuple[str, ...],
     ordering: Ordering,
     **order: Any,
 ) -> None:
     """Take no new input, flush every window and timer of STREAM, and end it.
 
     The driver first tries the flush on a fork of the state, without a sink. If it would fail, or leave state that the
-    next version could not take over, the drain is rejected, and STREAM runs on as before. `cancel` withdraws a drain
-    until its flush begins.
+    next version could not take over, the drain is rejected, and STREAM runs on as before. So it is where it would leave
+    out a query that the script does not start. `cancel` withdraws a drain until its flush begins.
 
     The next `deploy` continues at the drained offsets with empty state. Windows are written early, so use a drain for
     upgrades that the state cannot survive; for all others, stop and deploy. A stopped or failed STREAM is started for
@@ -170,6 +178,7 @@ def drain(
         on_batches_deadline or "fail",
         flush_within_seconds,
         on_flush_deadline or "fail",
+        leave_queries,
     )
     controller = session.controller()
     given = controller.drain(stream_id, terms=terms, **order, **ordering.facts)

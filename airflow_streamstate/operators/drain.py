@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.hooks.rendered import one_of, optional_seconds, optional_text, yes_or_no
+from airflow_streamstate.hooks.rendered import one_of, optional_seconds, optional_text, texts, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
 from airflow_streamstate.operators.lineage import TellsLineage
@@ -41,6 +41,8 @@ class DrainStreamOperator(TellsLineage, StreamStateOperator):
         the state kept, ``kill`` cuts the batch, and the next start runs it again. (templated)
     :param flush_deadline_seconds: seconds from the begin of the flush until it must be committed. (templated)
     :param on_flush_deadline: what the driver does then: ``fail``, ``stop`` or ``kill``. (templated)
+    :param leave_queries: queries that the script does not start, and whose state the drain may leave for the next
+        deployment; without their names it is refused. (templated)
     :param expires_in_seconds: the driver ignores an order that it reads later than this; None: no limit. (templated)
     :param wait_for_completion: wait until the stream is drained, for ``timeout_seconds`` at most.
     """
@@ -55,6 +57,7 @@ class DrainStreamOperator(TellsLineage, StreamStateOperator):
         "on_batches_deadline",
         "flush_deadline_seconds",
         "on_flush_deadline",
+        "leave_queries",
         "expires_in_seconds",
     )
 
@@ -69,6 +72,7 @@ class DrainStreamOperator(TellsLineage, StreamStateOperator):
         on_batches_deadline: str = "fail",
         flush_deadline_seconds: float | str | None = None,
         on_flush_deadline: str = "fail",
+        leave_queries: Sequence[str] | str = (),
         expires_in_seconds: float | str | None = None,
         wait_for_completion: bool = False,
         **kwargs: Any,
@@ -82,6 +86,7 @@ class DrainStreamOperator(TellsLineage, StreamStateOperator):
         self.on_batches_deadline = on_batches_deadline
         self.flush_deadline_seconds = flush_deadline_seconds
         self.on_flush_deadline = on_flush_deadline
+        self.leave_queries = leave_queries
         self.expires_in_seconds = expires_in_seconds
         self.wait_for_completion = wait_for_completion
 
@@ -117,6 +122,7 @@ class DrainStreamOperator(TellsLineage, StreamStateOperator):
                 on_deadline=one_of(self.on_batches_deadline, ON_DEADLINE, "on_batches_deadline"),
                 flush_within_seconds=flush_within,
                 on_flush_deadline=one_of(self.on_flush_deadline, ON_DEADLINE, "on_flush_deadline"),
+                leave_queries=texts(self.leave_queries, "leave_queries"),
             ),
             reason=str(self.reason),
             expires_in_seconds=expires_in,

@@ -45,6 +45,8 @@ class DrainTerms:
         on_deadline: what follows when they take longer.
         flush_within_seconds: time for the flush, from its beginning; None for no limit.
         on_flush_deadline: what follows when it takes longer.
+        leave_queries: queries that the script does not start, and that the drain may leave with their state; without
+            their names it is refused.
     """
 
     mode: DrainMode = "default"
@@ -54,6 +56,7 @@ class DrainTerms:
     on_deadline: OnDrainDeadline = "fail"
     flush_within_seconds: float | None = None
     on_flush_deadline: OnDrainDeadline = "fail"
+    leave_queries: tuple[str, ...] = ()
 
 
 DEFAULT_TERMS = DrainTerms()
@@ -72,8 +75,8 @@ class DrainNotification(Command):
     It holds for the deployment, whichever attempt reads it first.
 
     Attributes:
-        mode, rehearse, discard_state, on_deadline, flush_within_seconds, on_flush_deadline: as in ``DrainTerms``; a
-            notification from before there were rehearsals asks for none.
+        mode, rehearse, discard_state, on_deadline, flush_within_seconds, on_flush_deadline, leave_queries: as in
+            ``DrainTerms``; a notification from before there were rehearsals asks for none.
         batches_by_at: deadline for the batches in flight; None for no limit.
     """
 
@@ -84,6 +87,7 @@ class DrainNotification(Command):
     on_deadline: OnDrainDeadline = "fail"
     flush_within_seconds: float | None = None
     on_flush_deadline: OnDrainDeadline = "fail"
+    leave_queries: tuple[str, ...] = ()
 
 
 @message

@@ -27,7 +27,7 @@ from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, WatermarkSpec
 
 QueryStart = Literal["continued", "restored", "seeded", "fresh"]
-DrainFailure = Literal["flush", "deadline", "flush_deadline", "cancelled"]
+DrainFailure = Literal["flush", "deadline", "flush_deadline", "cancelled", "not_started"]
 Occasion = Literal["drain", "stop"]
 AfterDrain = Literal["", "runs_on", "stop", "kill"]
 AfterQueryFailure = Literal["degrade", "fail"]
@@ -219,7 +219,8 @@ class DrainFailed(Event):
         query_name: the query that failed; "" for none, or all.
         withdrawn: nothing of the flush is left in its log.
         choices: what the user can do now.
-        cause: the flush failed, a deadline of the drain passed, or a request cancelled it.
+        cause: the flush failed, a deadline of the drain passed, a request cancelled it, or the script did not start a
+            query that it was to flush.
         then: what follows: ``runs_on``: the queries go on as before the drain; "": the next event says.
         also_answers: the requests to cancel it.
     """

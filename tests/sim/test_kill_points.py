@@ -37,7 +37,8 @@ def lived(folder: Path, *strikes: Strike, recovery: Recovery = "resume", style: 
     """A life, and the laws at its end."""
     world = make_world(folder, style)
     world.strikes = strikes
-    Life(world, recovery, goes_on_unhealthy=style == "tolerant").live()
+    leaves = ("rows",) if style == "absent" else ()
+    Life(world, recovery, goes_on_unhealthy=style == "tolerant", leaves=leaves).live()
     assert_laws(world)
     return world
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.events import Finished, QueryStarted
+from support.file_sink import rows_in
 from support.launches import wait_until
 from support.running_sums import QUICK, WAIT, Sums, ask
 from support.shell import desk_with, shell
@@ -38,6 +39,23 @@ def write(rows, batch_id):
 
 rows = spark.readStream.schema("v long").option("maxFilesPerTrigger", 1).json(base + "/in")
 rows.writeStream.queryName("sums").foreachBatch(write).start().awaitTermination()
+"""
+HANDLES_SIGTERM = """import signal, sys
+from pyspark.sql import SparkSession
+
+base = sys.argv[1]
+spark = SparkSession.builder.getOrCreate()
+rows = spark.readStream.schema("v long").option("maxFilesPerTrigger", 1).json(base + "/in")
+query = rows.writeStream.queryName("sums").format("json").start(base + "/out")
+
+
+def end(*_):
+    WHAT
+
+
+signal.signal(signal.SIGTERM, end)
+query.awaitTermination()
+print("ended in good order")
 """
 
 
@@ -136,3 +154,35 @@ def test_a_checkpoint_that_is_lost_is_restored_from_the_newest_snapshot(sums: Su
     wait_until(lambda: len(sums.found()) >= sums.fed, "all numbers to be summed", 120)
     assert ask("stop", *WAIT).json["state"] == "stopped"
     assert Counter((row["k"], row["v"], row["total"]) for row in sums.found()) == sums.expected()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("what", "did"),
+    [
+        ("query.stop()", "was stopped by the script"),
+        pytest.param("sys.exit(0)", "ran when the script ended", marks=pytest.mark.named),
+    ],
+)
+def test_a_script_that_handles_sigterm_and_ends_with_status_0_is_restarted(sums: Sums, what: str, did: str) -> None:
+    """Nobody had asked for that end, as where a node is drained: each row comes out once all the same (Laws 5, 9)."""
+    app = sums.desk.base / "handles.py"
+    app.write_text(HANDLES_SIGTERM.replace("WHAT", what))
+    with watching(sums.desk.base / "watch.out") as watch:
+        ask("deploy", "--app", app, "--master", "local[2]", *QUICK, *AT_ONCE, *WAIT, "--", sums.desk.base)
+        claim = sums.control.claim("d-0001", 1)
+        assert claim is not None
+        os.kill(claim.pid, signal.SIGTERM)
+        watch.wait_for("restarting")
+        (finished,) = [
+            entry.event for entry in sums.control.journal("d-0001").events() if isinstance(entry.event, Finished)
+        ]
+        assert finished.unfinished == {"sums": did}
+        assert finished.snapshot_id == "d-0001-stopped-000001"
+        wait_until(lambda: shell("status", "sums", "--json").json["state"] == "running", "the next attempt", 120)
+        assert watch.end() == 0
+    assert "ended in good order" in shell("logs", "sums", "--attempt", "1").out or what == "sys.exit(0)"
+    sums.end()
+    wait_until(lambda: len(rows_in(sums.desk.base / "out")) >= sums.fed, "all numbers", 120)
+    assert ask("stop", *WAIT).json["state"] == "stopped"
+    assert Counter(row["v"] for row in rows_in(sums.desk.base / "out")) == Counter(range(sums.fed))

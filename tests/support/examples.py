@@ -134,6 +134,7 @@ DRAIN = DrainNotification(
     on_deadline="stop",
     flush_within_seconds=120.0,
     on_flush_deadline="kill",
+    leave_queries=("raw",),
 )
 _DRAIN_JSON = to_json(DRAIN)
 

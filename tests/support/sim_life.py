@@ -24,6 +24,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
+from airflow_streamstate.protocol.commands import DrainTerms
 from airflow_streamstate.protocol.records import StartMode
 from airflow_streamstate.protocol.upgrades import UpgradeMode
 from support.faulty_store import SimulatedCrash
@@ -106,6 +107,7 @@ class Life:
         assume_dead: a driver of unknown state is taken for dead.
         gives_up: whether the first refusal is taken for an answer.
         goes_on_unhealthy: a deployment that never gets healthy is left to run on.
+        leaves: queries that its drains may leave unflushed.
         refusals: errors that the orchestrator met, for tests that look at them.
     """
 
@@ -115,6 +117,7 @@ class Life:
     timeout_seconds: float = DEADLINE_SECONDS
     gives_up: bool = False
     goes_on_unhealthy: bool = False
+    leaves: tuple[str, ...] = ()
     progress: Progress = field(default_factory=Progress)
     refusals: list[StreamStateError] = field(default_factory=list)
 
@@ -179,7 +182,8 @@ class Life:
             view = controller.resume(STREAM, request_id=lasting_id)
             controller.wait(WaitCondition("healthy", STREAM, view.deployment_id), self.timeout_seconds)
         else:
-            order = getattr(controller, step.verb)(STREAM, request_id=request_id)
+            terms = {"terms": DrainTerms(leave_queries=self.leaves)} if step.verb == "drain" else {}
+            order = getattr(controller, step.verb)(STREAM, request_id=request_id, **terms)
             controller.wait(WaitCondition.of(order), self.timeout_seconds)
 
     def _goes_on(self, controller: Controller, step: Step, number: int, error: StreamStateError) -> bool:
@@ -198,7 +202,8 @@ class Life:
             return self._leave_the_lost(controller, number, error)
         if "the drain of this deployment" in str(error) or "a drain of this stream" in str(error):
             self.progress.tries[number] += 1
-            order = controller.drain(STREAM, request_id=f"finish-{number}-{self.progress.tries[number]}")
+            request_id = f"finish-{number}-{self.progress.tries[number]}"
+            order = controller.drain(STREAM, request_id=request_id, terms=DrainTerms(leave_queries=self.leaves))
             controller.wait(WaitCondition.of(order), self.timeout_seconds)
             return True
         if "no driver was started for it" in str(error):

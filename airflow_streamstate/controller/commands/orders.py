@@ -191,6 +191,7 @@ class Orders:
                 on_deadline=terms.on_deadline,
                 flush_within_seconds=terms.flush_within_seconds,
                 on_flush_deadline=terms.on_flush_deadline,
+                leave_queries=terms.leave_queries,
             )
         return CancelRequest(*head) if verb == "cancel" else StopRequest(*head, attempt=attempt)
 
@@ -200,7 +201,7 @@ def _order_digest(verb: EndingVerb, deployment_id: str | None, terms: DrainTerms
     # Only what differs from the defaults: digests that earlier releases recorded stay valid.
     if (terms.rehearse, terms.discard_state) != (DEFAULT_TERMS.rehearse, DEFAULT_TERMS.discard_state):
         asked |= {"rehearse": terms.rehearse, "discard_state": terms.discard_state}
-    limits = ("batches_within_seconds", "on_deadline", "flush_within_seconds", "on_flush_deadline")
+    limits = ("batches_within_seconds", "on_deadline", "flush_within_seconds", "on_flush_deadline", "leave_queries")
     asked |= {name: value for name in limits if (value := getattr(terms, name)) != getattr(DEFAULT_TERMS, name)}
     return digest_of(asked)
 

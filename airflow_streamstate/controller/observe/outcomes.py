@@ -186,7 +186,8 @@ def _drain_failed(
     if end is None and event.then != "runs_on" and event.cause != "cancelled":
         return None
     choices = f" ({'; '.join(event.choices)})" if event.choices else ""
-    what = f"the flush of query {event.query_name} failed" if event.cause == "flush" else "it was called off"
+    of_query = f"the flush of query {event.query_name} failed" if event.query_name else "it failed"
+    what = of_query if event.cause == "flush" else "it was called off"
     runs_on = event.then == "runs_on"
     return End(
         "cancelled" if event.cause == "cancelled" else "drain_failed",

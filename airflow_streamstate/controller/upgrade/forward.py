@@ -37,6 +37,7 @@ from airflow_streamstate.controller.wait.watching import redacted
 from airflow_streamstate.errors import ConflictError, StreamStateError
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.commands import DrainTerms
+from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, WAITS, Cancellation
 
@@ -325,7 +326,11 @@ def _lost(tools: Tools, state: UpgradeState, text: str) -> Next:
 
 def _order_end(tools: Tools, state: UpgradeState, verb: EndingVerb) -> None:
     try:
-        terms = DrainTerms(rehearse=tools.upgrade.runs_batches, discard_state=tools.upgrade.discard_state)
+        terms = DrainTerms(
+            rehearse=tools.upgrade.runs_batches,
+            discard_state=tools.upgrade.discard_state,
+            leave_queries=_left_out(tools) if verb == "drain" else (),
+        )
         reason = f"upgrade {tools.upgrade.upgrade_id}"
         order = tools.order(verb, tools.upgrade.old_deployment_id, "end", reason, terms)
     except StreamStateError as error:
@@ -335,6 +340,20 @@ def _order_end(tools: Tools, state: UpgradeState, verb: EndingVerb) -> None:
         tools.take(state, "unhealthy", describe_error(error))
         return
     tools.take(state, "stopping", command_id=order.command_id)
+
+
+def _left_out(tools: Tools) -> tuple[str, ...]:
+    """The queries of the old version's snapshot that it runs without: a drain of it leaves their state."""
+    seen = tools.old()
+    newest = next(seen.of_kind(QueryStarted), None)
+    snapshot_id, beat = seen.spec.start.snapshot_id, seen.heartbeat
+    if newest is None or beat is None or snapshot_id is None or seen.state not in ALIVE:
+        return ()
+    if (beat.at - newest.at).total_seconds() <= seen.spec.settings.exit_grace_seconds:
+        return ()  # its script may start it yet
+    manifest = tools.control.readable_manifest(snapshot_id)
+    started = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
+    return () if manifest is None else tuple(sorted(set(manifest.queries) - started))
 
 
 def _old_has_ended(tools: Tools, state: UpgradeState, seen: Observation, end: End) -> None:

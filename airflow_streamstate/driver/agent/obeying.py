@@ -206,7 +206,7 @@ class CommandHandler:
             self._ignore(command, slot, "no drain of this deployment is under way")
 
     def _drain(self, order: Order, slot: CommandSlot) -> None:
-        reason = cannot_drain_reason(self._attempt)
+        reason = cannot_drain_reason(self._attempt, order)
         if reason is None:
             foreseen = self._foresight.look(order)
             if foreseen is None:

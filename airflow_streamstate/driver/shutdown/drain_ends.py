@@ -92,6 +92,8 @@ class DrainEnds:
             attempt, command_id = self._attempt, self._order.command_id
             retry_until_fenced(attempt, "the commands", lambda: cancel_drains(attempt, but=command_id))
         choices = () if then == "runs_on" else CHOICES_WITHDRAWN
+        if call_off.cause == "not_started":
+            choices = CHOICES_NOT_STARTED
         self._write_failed("", call_off.why, choices, withdrawn=True, call_off=call_off, then=then)
         clean_up(self._attempt)
 
@@ -206,6 +208,10 @@ class DrainEnds:
 CHOICES_WITHDRAWN = (
     "resume the deployment: it continues with its state, as if no drain had been ordered",
     "deploy a version that fixes the cause: it starts with the state of the snapshot that was taken",
+)
+CHOICES_NOT_STARTED = (
+    "mend what keeps the script from starting it, and drain again",
+    "drain with --leave-query NAME: its state stays as it is, and the next deployment goes on with it",
 )
 CHOICES_PARTLY = (
     "resume the deployment: the flushed queries stay flushed, and the other queries are drained too",

@@ -28,10 +28,14 @@ from airflow_streamstate.driver.shutdown.gathering import (
     are_all_started,
     bring_to_barrier,
     catch_up,
+    describe_unstarted,
     has_committed,
+    note_left,
     stands_at_barrier,
+    starts_no_more,
+    unstarted,
 )
-from airflow_streamstate.driver.shutdown.limits import CalledOffError, Limits
+from airflow_streamstate.driver.shutdown.limits import CalledOffError, CallOff, Limits
 from airflow_streamstate.driver.shutdown.open_windows import OpenWindows
 from airflow_streamstate.driver.shutdown.stopping import (
     Ending,
@@ -107,8 +111,11 @@ def _failures_of_planned(attempt: Attempt) -> dict[str, str]:
     return failures
 
 
-def cannot_drain_reason(attempt: Attempt) -> str | None:
+def cannot_drain_reason(attempt: Attempt, order: Order) -> str | None:
     """Why a drain cannot work; None where nothing is known."""
+    missing = unstarted(attempt, order) if starts_no_more(attempt) else []
+    if missing:
+        return f"{describe_unstarted(missing)}: --leave-query NAME leaves its state as it is"
     for query in attempt.queries.all():
         reason = query.startable.cannot_flush_reason()
         if reason is not None:
@@ -191,7 +198,7 @@ class _Drain:
         if failures:
             raise QueryFailedError(failures)
         self._check()
-        if not are_all_started(attempt):
+        if not self._are_all_started():
             return
         with attempt.latch.held():
             if attempt.latch.state != "drain":
@@ -203,6 +210,15 @@ class _Drain:
                 bring_to_barrier(attempt, query, self._order.command_id, self._is_enough)
                 self._check()
         self._flush(queries)
+
+    def _are_all_started(self) -> bool:
+        """As ``are_all_started``; raises CalledOffError for queries that the drain would leave out unasked."""
+        if not are_all_started(self._attempt):
+            return False
+        missing = unstarted(self._attempt, self._order)
+        if missing and not self._has_begun():
+            raise CalledOffError(CallOff("not_started", "fail", describe_unstarted(missing)))
+        return True
 
     def _wait_a_while(self, queries: list[LogicalQuery]) -> None:
         clock, began = self._attempt.clock, self._attempt.clock.monotonic_seconds()
@@ -273,6 +289,11 @@ class _Drain:
                 self._end_failed(failed, committed, windows)
                 return
             done += flushes
+        missing = unstarted(attempt, self._order)
+        if missing:  # of a flush that an earlier attempt had begun
+            self._ends.kept_all({name: describe_unstarted([name]) for name in missing}, done, windows)
+            return
+        note_left(attempt)
         self._ends.drained(done, windows, self._limits.flush_left_seconds())
 
     def _run_flushes(self, flushes: list[Flush]) -> list[Flush]:

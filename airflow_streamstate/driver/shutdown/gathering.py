@@ -14,6 +14,7 @@ from airflow_streamstate.checkpoint.repair import (
     repair_before_start,
 )
 from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.latch import Order
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.snapshotting import checkpoint_names, holders, need_current, retry_until_fenced
 from airflow_streamstate.driver.shutdown.begun_flushes import refuse_carrying_on
@@ -23,6 +24,8 @@ from airflow_streamstate.driver.start.repeating import tell_repeated
 from airflow_streamstate.driver.start.running import describe_repairs
 from airflow_streamstate.driver.start.skipping import give_up_skip
 from airflow_streamstate.errors import FencedError
+from airflow_streamstate.protocol.commands import DrainNotification
+from airflow_streamstate.protocol.events import QueryStarted
 
 
 class QueryFailedError(Exception):
@@ -37,14 +40,10 @@ def are_all_started(attempt: Attempt) -> bool:
     """Whether the script has started every query with state, or will not start the rest; otherwise the next look asks
     again.
 
-    A script has ``exit_grace_seconds`` after each start. Queries that it has not started then, or at its end, are
-    carried on unflushed. If the script fails first, the drain holds for the next attempt.
+    If the script fails before it has started them, the drain holds for the next attempt.
     """
     missing = _not_started(attempt)
-    started_at = attempt.queries.last_start_at_seconds
-    grace = attempt.spec.settings.exit_grace_seconds
-    is_late = started_at is not None and attempt.clock.monotonic_seconds() - started_at > grace
-    if not attempt.script.has_ended and not is_late and (missing or started_at is None):
+    if not starts_no_more(attempt) and (missing or attempt.queries.last_start_at_seconds is None):
         return False
     if missing and attempt.script.has_failed:
         attempt.reporter.note(
@@ -54,8 +53,43 @@ def are_all_started(attempt: Attempt) -> bool:
         return False
     if missing:
         refuse_carrying_on(attempt, missing)
-        attempt.reporter.note("queries that were not started are carried on unflushed", queries=missing)
     return True
+
+
+def starts_no_more(attempt: Attempt) -> bool:
+    """Whether the script will start no further query: it has ended, or ``exit_grace_seconds`` have passed since its
+    last start."""
+    started_at = attempt.queries.last_start_at_seconds
+    grace = attempt.spec.settings.exit_grace_seconds
+    is_late = started_at is not None and attempt.clock.monotonic_seconds() - started_at > grace
+    return attempt.script.has_ended or is_late
+
+
+def unstarted(attempt: Attempt, order: Order) -> list[str]:
+    """The queries that a drain would leave unflushed, since the script does not start them; without those that it may
+    leave."""
+    command = order.command
+    left = command.leave_queries if isinstance(command, DrainNotification) else ()
+    return [name for name in _not_started(attempt) if name not in left]
+
+
+def describe_unstarted(names: list[str]) -> str:
+    """Why these queries are no part of a drain."""
+    which = f"query {names[0]}" if len(names) == 1 else f"queries {', '.join(names)}"
+    return f"the script does not start {which}, so the drain cannot flush {'it' if len(names) == 1 else 'them'}"
+
+
+def never_started(attempt: Attempt) -> list[str]:
+    """The queries with state that no attempt of this deployment has started: this version leaves them out."""
+    started = {event.query_name for event in attempt.reporter.events if isinstance(event, QueryStarted)}
+    return [name for name in _not_started(attempt) if name not in started]
+
+
+def note_left(attempt: Attempt) -> None:
+    """Note the queries that a drain has left as they were, as it was allowed to."""
+    left = _not_started(attempt)
+    if left:
+        attempt.reporter.note("queries that were not started are carried on unflushed", queries=left)
 
 
 def _not_started(attempt: Attempt) -> list[str]:

@@ -6,8 +6,9 @@ import uuid
 
 from airflow_streamstate.connectors.source import FinishingConnector
 from airflow_streamstate.driver.attempt.attempt import Attempt
+from airflow_streamstate.driver.attempt.latch import Order
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
-from airflow_streamstate.driver.shutdown.gathering import are_all_started
+from airflow_streamstate.driver.shutdown.gathering import are_all_started, never_started, unstarted
 from airflow_streamstate.protocol.commands import BY_THE_DRIVER, DEFAULT_TERMS, Command, DrainNotification
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 
@@ -70,6 +71,8 @@ class SelfDrain:
         parts = [finished_parts(attempt, query) for query in queries]
         if any(count is None for count in parts) or not are_all_started(attempt):
             return
+        if set(unstarted(attempt, Order())) - set(never_started(attempt)):
+            return  # queries of this version that have not come to the end of their input
         self._order(sum(count or 0 for count in parts))
 
     def _order(self, parts: int) -> None:
@@ -88,6 +91,7 @@ class SelfDrain:
             BY_THE_DRIVER,
             reason,
             rehearse=DEFAULT_TERMS.rehearse,
+            leave_queries=tuple(never_started(attempt)),
         )
         try:
             attempt.journal.write_command(command, NEWEST_PROTOCOL)

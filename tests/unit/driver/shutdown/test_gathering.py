@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
-from airflow_streamstate.protocol.events import Drained, Failed, Noted
+from airflow_streamstate.protocol.events import Drained, DrainFailed, Failed, Noted, Rejected, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import (
@@ -86,11 +88,54 @@ def test_the_queries_of_a_slow_script_are_waited_for(stream: SimulatedStream) ->
         assert plan.sink.counts() == counts_of(plan, plan.sources[0].reads[-1][1])
 
 
-def test_a_query_that_is_never_started_again_is_carried_on_unflushed(stream: SimulatedStream) -> None:
+@pytest.mark.parametrize("at_seconds", [1.0, 60.0])
+def test_a_drain_of_a_running_stream_that_would_leave_out_a_query_changes_nothing(
+    stream: SimulatedStream, at_seconds: float
+) -> None:
+    """The stream runs on, whether that is known when the order comes, or when the script's grace is over (Law 16)."""
+    plans = (make_plan(500), make_plan(500))
+    attempt = stopped_before(stream, *plans, names=("a", "b"))
+    stream.order_at(at_seconds, DrainNotification)
+    stream.order_at(120.0, StopRequest, attempt=attempt)
+    assert stream.run(waiting_script(plans[1], names=("b",)), attempt=attempt) == 0
+    assert stream.events_of(Drained) == []
+    (said,) = [*stream.events_of(Rejected), *stream.events_of(DrainFailed)]
+    assert "the script does not start query a, so the drain cannot flush it" in str(said)
+    assert isinstance(said, Rejected) or said.then == "runs_on"
+    assert stream.kinds()[-1] == "Stopped"
+    assert stream.commands() == []
+    rows = plans[1].sources[0].reads[-1][1]
+    assert rows > plans[0].sources[0].reads[-1][1]
+
+
+@pytest.mark.parametrize("names", [("a",), ()])
+def test_an_attempt_for_a_drain_that_does_not_start_a_query_flushes_nothing(
+    stream: SimulatedStream, names: tuple[str, ...]
+) -> None:
+    """As of a failed stream whose query with state is not started: it fails, and all state stays (Laws 11 and 16)."""
+    plans = {"a": make_plan(500), "b": make_plan(500)}
+    stopped_before(stream, *plans.values(), names=("a", "b"))
+    before = [list(plan.sink.batches) for plan in plans.values()]
+    stream.order(DrainNotification)
+    attempt = stream.next_attempt(attempt_mode="drain")
+    assert stream.run(waiting_script(*(plans[name] for name in names), names=names), attempt=attempt) == 0
+    assert stream.events_of(Drained) == []
+    (failed,) = stream.events_of(DrainFailed)
+    assert (failed.cause, failed.withdrawn) == ("not_started", True)
+    assert "does not start" in failed.error
+    assert any("--leave-query" in choice for choice in failed.choices)
+    (stopped,) = [event for event in stream.events_of(Stopped) if event.attempt == attempt]
+    manifest = stream.control.need_manifest(stopped.snapshot_id)
+    assert not any(query.drained for query in manifest.queries.values())
+    assert [list(plan.sink.batches) for plan in plans.values()] == before
+    assert stream.commands() == []
+
+
+def test_a_query_that_a_drain_may_leave_is_carried_on_unflushed(stream: SimulatedStream) -> None:
     """It keeps its state, and a note names it (1a.12, Law 16)."""
     plans = (make_plan(500), make_plan(500))
     attempt = stopped_before(stream, *plans, names=("a", "b"))
-    stream.order_at(60.0, DrainNotification)
+    stream.order_at(60.0, DrainNotification, leave_queries=("b",))
     assert stream.run(waiting_script(plans[0], names=("a",)), attempt=attempt) == 0
     drained = stream.control.need_manifest(stream.events_of(Drained)[0].snapshot_id)
     assert drained.queries["a"].drained
