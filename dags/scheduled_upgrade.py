@@ -1,7 +1,7 @@
 """### Bring what is in this folder into service, every night
 
 Compares the script, its arguments and its configuration with what runs, and upgrades the stream if they differ. The
-state is kept. Without a change the stream is not touched.
+state is kept. Without a change the stream is not touched, nor where the state would not fit: the plan comes first.
 """
 
 import os
@@ -12,6 +12,7 @@ from airflow.sdk import dag, task
 
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.deploy import DeployStreamOperator
+from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.operators.stop import StopStreamOperator
 
 FLIGHTS = os.environ.get("FLIGHTS_FOLDER", "/srv/flights")
@@ -40,6 +41,9 @@ def scheduled_upgrade():
     def something_changed() -> bool:
         return not StreamStateHook().is_running(STREAM, **VERSION)
 
+    # What would be refused after the stop is refused here, while the old version runs.
+    plan = PlanUpgradeOperator(task_id="plan", stream_id=STREAM, **VERSION, deadline_seconds=900, deferrable=True)
+
     stop = StopStreamOperator(
         task_id="stop", stream_id=STREAM, ignore_if_not_running=True, timeout_seconds=3600, deferrable=True
     )
@@ -56,7 +60,7 @@ def scheduled_upgrade():
         deferrable=True,
     )
 
-    something_changed() >> stop >> deploy
+    something_changed() >> plan >> stop >> deploy
 
 
 # [END scheduled_upgrade]

@@ -7,7 +7,8 @@ on a schedule.
   next row with empty state. **Open windows are written early**, so use this for upgrades that the state cannot survive:
   another grouping key, another aggregation.
 - `state = keep`: the running version ends after its batch in flight; the next one continues with its state. Nothing is
-  written early. Use this whenever the new version can read the old state.
+  written early. Use this whenever the new version can read the old state: the plan comes before the stop, and fails the
+  run where it cannot.
 
 The new version is in service when each of its queries has committed a batch, or has found no input.
 """
@@ -20,6 +21,7 @@ from airflow.sdk import Param, dag, task
 
 from airflow_streamstate.operators.deploy import DeployStreamOperator
 from airflow_streamstate.operators.drain import DrainStreamOperator
+from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.operators.stop import StopStreamOperator
 from airflow_streamstate.sensors.drain import DrainCompleteSensor
 
@@ -121,7 +123,9 @@ PARAMS = {
 def upgrade_stream():
     @task.branch
     def keep_or_drain(params=None) -> str:
-        return {"drain": "drain", "keep": "stop"}[params["state"]]
+        if params["state"] == "drain":
+            return "drain"
+        return "stop" if params["start"] == "fresh" else "plan"
 
     drain = DrainStreamOperator(
         task_id="drain",
@@ -141,6 +145,19 @@ def upgrade_stream():
         deferrable=True,
     )
 
+    # What would be refused after the stop is refused here, while the old version runs.
+    plan = PlanUpgradeOperator(
+        task_id="plan",
+        stream_id="{{ params.stream_id }}",
+        application="{{ params.application }}",
+        arguments="{{ params.arguments }}",
+        master="{{ None if params.spark_conn_id else params.master }}",
+        spark_conn_id="{{ params.spark_conn_id }}",
+        conf="{{ params.conf }}",
+        deadline_seconds="{{ params.healthy_deadline_seconds }}",
+        deferrable=True,
+    )
+
     stop = StopStreamOperator(
         task_id="stop",
         stream_id="{{ params.stream_id }}",
@@ -149,6 +166,7 @@ def upgrade_stream():
         ignore_if_not_running=True,  # a version that has failed is upgraded, too
         timeout_seconds=3600,
         deferrable=True,
+        trigger_rule="none_failed_min_one_success",
     )
 
     deploy = DeployStreamOperator(
@@ -170,9 +188,10 @@ def upgrade_stream():
         trigger_rule="none_failed_min_one_success",
     )
 
-    keep_or_drain() >> [drain, stop]
-    drain >> drained >> deploy
-    stop >> deploy
+    choice = keep_or_drain()
+    choice >> drain >> drained >> deploy
+    choice >> [plan, stop]
+    plan >> stop >> deploy
 
 
 # [END upgrade_stream]

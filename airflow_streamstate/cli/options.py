@@ -528,6 +528,12 @@ assume_dead_option = option(
     heading=_CONSENT,
     help="Continue although the launcher cannot tell whether the old driver is dead.",
 )
+accept_hazards_option = option(
+    "--accept-hazards",
+    is_flag=True,
+    heading=_CONSENT,
+    help="Accept a `hazardous` plan; a difference that needs a drain still needs it.",
+)
 master_option = option("--master", metavar="URL", help="Spark's master. local[*] for a new stream.")
 label_option = option("--label", "version_label", default="", metavar="TEXT", help="Your own name of this version.")
 conf_option = option(

@@ -16,6 +16,7 @@ from airflow_streamstate.cli.options import (
     Moment,
     Ordering,
     OrderVerb,
+    accept_hazards_option,
     accept_lost_input_option,
     allow_new_query_option,
     assume_dead_option,
@@ -192,6 +193,7 @@ group_option = option(
     heading="Consent",
     help="A query that may read input a second time. Repeatable.",
 )
+@accept_hazards_option
 @assume_dead_option
 @option("--revive", "revives", is_flag=True, heading="Consent", help="Deploy although the stream was retired.")
 @script_arguments
@@ -250,10 +252,18 @@ def deploy(
 @stream_argument
 @max_lag_option
 @restart_options("Restart")
+@accept_hazards_option
 @assume_dead_option
 @pass_session
 def resume(
-    session: ShellSession, /, stream_id: str, assume_dead: bool, max_lag: int | None, ordering: Ordering, **given: Any
+    session: ShellSession,
+    /,
+    stream_id: str,
+    accept_hazards: bool,
+    assume_dead: bool,
+    max_lag: int | None,
+    ordering: Ordering,
+    **given: Any,
 ) -> None:
     """Start the current deployment of STREAM again: its recorded code, on its own checkpoints.
 
@@ -262,7 +272,13 @@ def resume(
     _refuse_lag_without_wait(ordering, max_lag)
     controller = session.controller()
     restarts = controller.supervision.checked(stream_id, restart_policy_of(given))
-    view = controller.resume(stream_id, request_id=ordering.request_id, assume_dead=assume_dead, reason=ordering.reason)
+    view = controller.resume(
+        stream_id,
+        request_id=ordering.request_id,
+        assume_dead=assume_dead,
+        reason=ordering.reason,
+        accept_hazards=accept_hazards,
+    )
     if restarts:
         controller.supervision.change_policy(stream_id, restarts)
     session.say(lambda console: render.resuming(console, view.to_json()))

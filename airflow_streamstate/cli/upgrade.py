@@ -24,6 +24,7 @@ from airflow_streamstate.cli.options import (
     Ordering,
     OrderVerb,
     Seconds,
+    accept_hazards_option,
     accept_lost_input_option,
     max_snapshot_age_option,
     on_failure_option,
@@ -357,12 +358,7 @@ class UpgradeVerb(OrderVerb):
 @option("--rehearse/--no-rehearsal", "runs_batches", default=True, heading="Rehearsal", help="As in `plan`.")
 @rehearsed_options
 @_rehearsal_deadline_option
-@option(
-    "--accept-hazards",
-    is_flag=True,
-    heading="Consent",
-    help="Accept a `hazardous` plan; a query that also needs a drain still needs --allow-drain.",
-)
+@accept_hazards_option
 @_healthy_options
 @_slower_option
 @_undo_command_option
@@ -442,13 +438,20 @@ def rescale(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
 @_warm_option
 @_healthy_options
 @_slower_option
+@accept_hazards_option
 @_if_busy_option
 @pass_session
 def restart(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
     """Upgrade STREAM to what it runs now, in a new driver."""
     controller = session.controller()
     change = ChangeRequest(stream_id, reason=ordering.reason)
-    request = UpgradeRequest(change=change, mode="restore", warm=given["warm"], healthy_when=_healthy_when(given))
+    request = UpgradeRequest(
+        change=change,
+        mode="restore",
+        accept_hazards=given["accept_hazards"],
+        warm=given["warm"],
+        healthy_when=_healthy_when(given),
+    )
     begin = partial(controller.upgrades.begin, request)
     return _begin_and_run(session, controller, stream_id, begin, if_busy, ordering)
 

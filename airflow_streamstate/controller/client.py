@@ -157,6 +157,7 @@ class Controller:
         assume_dead: bool = False,
         reason: str = "",
         until_finished: bool = False,
+        accept_hazards: bool = False,
     ) -> DeploymentView:
         """Start the next attempt of the current deployment: its recorded code, on its own checkpoints.
 
@@ -165,6 +166,7 @@ class Controller:
             assume_dead: treat a driver of unknown state as dead.
             reason: kept in the register, and in the attempt's ``Claimed`` event.
             until_finished: as for ``deploy``.
+            accept_hazards: continue the state by a hazardous plan; see ``DeployRequest``.
 
         Raises:
             StreamNotFoundError: there is no such stream.
@@ -176,6 +178,7 @@ class Controller:
             assume_dead=assume_dead,
             reason=reason,
             until_finished=until_finished,
+            accept_hazards=accept_hazards,
         )
 
     def running_same_code(self, request: DeployRequest) -> bool:

@@ -265,6 +265,7 @@ def decide_start(
         fresh_queries=request.fresh_queries,
         accept_lost_input=request.accept_lost_input,
         rewrite=request.rewrite,
+        accept_hazards=request.accept_hazards and mode == "restore",
     )
     return Start(plan, _notes(manifest, left, carried))
 

@@ -639,6 +639,7 @@ class _OneStream:
             # Two calls at once resume it once.
             request_id=f"apply-{_digest(self._declared)}-{found.deployment_id}-{attempt}",
             reason=f"declared in {self._declared.path.name}",
+            accept_hazards=self._declared.declaration.upgrade.accept_hazards,
         )
         return self._started("resume", view.deployment_id)
 

@@ -61,6 +61,7 @@ def _deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | N
         working_folder=None if one.working_folder is None else Path(one.working_folder).expanduser(),
         start=one.start,
         fresh_queries=one.allow_new_queries,
+        accept_hazards=one.upgrade.accept_hazards,
         version_label=one.version_label,
         spark_conn_id=one.spark_conn_id,
         settings=settings_of(declared, home_uri),

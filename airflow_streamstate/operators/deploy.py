@@ -76,6 +76,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         and in the order of the snapshot. (templated)
     :param begins_at: with ``start="seed"``: start with the input of this time, RFC 3339. (templated)
     :param accept_repeated_input: queries that may read input a second time. (templated)
+    :param accept_hazards: accept a ``hazardous`` plan; a difference that needs a drain still needs it. (templated)
     :param max_snapshot_age_seconds: refuse to start from an older snapshot. (templated)
     :param assume_dead: take over although the launcher cannot tell whether the old driver is dead. (templated)
     :param version_label: your own name of this version. (templated)
@@ -137,6 +138,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         "offsets",
         "begins_at",
         "accept_repeated_input",
+        "accept_hazards",
         "max_snapshot_age_seconds",
         "assume_dead",
         "version_label",
@@ -183,6 +185,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         offsets: Mapping[str, Sequence[str]] | str | None = None,
         begins_at: str | None = None,
         accept_repeated_input: Sequence[str] | str = (),
+        accept_hazards: bool | str = False,
         max_snapshot_age_seconds: float | str | None = None,
         assume_dead: bool | str = False,
         version_label: str = "",
@@ -227,6 +230,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         self.offsets = offsets
         self.begins_at = begins_at
         self.accept_repeated_input = accept_repeated_input
+        self.accept_hazards = accept_hazards
         self.max_snapshot_age_seconds = max_snapshot_age_seconds
         self.assume_dead = assume_dead
         self.version_label = version_label
@@ -286,6 +290,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
             offsets=texts_by_name(self.offsets, "offsets"),
             begins_at=as_moment(self.begins_at, "begins_at"),
             accept_repeated_input=texts(self.accept_repeated_input, "accept_repeated_input"),
+            accept_hazards=yes_or_no(self.accept_hazards, "accept_hazards"),
             max_snapshot_age_seconds=optional_seconds(self.max_snapshot_age_seconds, "max_snapshot_age_seconds"),
             reason=str(self.reason),
             version_label=str(self.version_label),

@@ -23,22 +23,25 @@ class ResumeStreamOperator(LaunchingOperator):
     Returns ``{stream_id, deployment_id, attempt, state, start: {mode, snapshot_id}}``.
 
     :param assume_dead: continue although the launcher cannot tell whether the old driver is dead. (templated)
+    :param accept_hazards: see ``DeployStreamOperator``. (templated)
     :param wait_until: see ``DeployStreamOperator``. (templated)
     :param if_stopped: see ``DeployStreamOperator``. (templated)
     :param on_kill_action: see ``DeployStreamOperator``.
     """
 
-    template_fields: Sequence[str] = (*LaunchingOperator.template_fields, "assume_dead")
+    template_fields: Sequence[str] = (*LaunchingOperator.template_fields, "assume_dead", "accept_hazards")
 
-    def __init__(self, *, assume_dead: bool | str = False, **kwargs: Any) -> None:
+    def __init__(self, *, assume_dead: bool | str = False, accept_hazards: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.assume_dead = assume_dead
+        self.accept_hazards = accept_hazards
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         view = hook.client.resume(
             str(self.stream_id),
             request_id=request_id_of(context),
             assume_dead=yes_or_no(self.assume_dead, "assume_dead"),
+            accept_hazards=yes_or_no(self.accept_hazards, "accept_hazards"),
             reason=str(self.reason),
             until_finished=self.until_finished,
         )

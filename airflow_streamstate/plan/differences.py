@@ -15,6 +15,10 @@ both definitions; after drain and seed, each row is counted by one of them. ``ha
 either is exact."""
 
 
+FITTING: tuple[Verdict, ...] = ("same", "state-compatible")
+"""Those with which a start may continue the state."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """One thing in which two plans differ.
@@ -73,6 +77,13 @@ class DeploymentComparison:
 
     verdict: Verdict = "same"
     queries: Mapping[str, Comparison] = field(default_factory=dict)
+
+
+def refusing(comparison: Comparison, *, accepts_hazards: bool) -> tuple[Difference, ...]:
+    """The differences for which no state may be continued; hazards that the user has accepted are none of
+    them (Law 17)."""
+    fits = (*FITTING, "hazardous") if accepts_hazards else FITTING
+    return tuple(each for each in comparison.differences if each.verdict not in fits)
 
 
 def gravest(verdicts: Iterable[Verdict]) -> Verdict:

@@ -327,6 +327,8 @@ class RecordedPlan(Message):
     Attributes:
         number: of this plan of this query in its deployment, from 1; only a plan that differs gets one.
         attempt: the first one that started with it.
+        first_batch_id: the first batch whose state it made, if it committed one; of a seed, and of state that was
+            written anew for it, the batch at which it began.
     """
 
     stream_id: str
@@ -337,3 +339,4 @@ class RecordedPlan(Message):
     plan: QueryPlan
     write_id: str
     recorded_at: datetime
+    first_batch_id: int = 0

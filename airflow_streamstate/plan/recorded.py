@@ -16,6 +16,8 @@ from airflow_streamstate.plan.model import QueryPlan, RecordedPlan
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.store.transfer import keys_below
 
+_LAST_BATCH = 2**63 - 1
+
 
 def record_plan(control: StreamControl, record: RecordedPlan) -> RecordedPlan:
     """Record a plan under the next free number from ``record.number``, unless it is the newest one already.
@@ -77,6 +79,67 @@ def last_recorded_plans(control: StreamControl, deployment_id: str, names: Colle
         except (DeploymentNotFoundError, DataError):
             break
     return found
+
+
+def plans_behind(
+    control: StreamControl, deployment_id: str, query_name: str, batch_id: int
+) -> tuple[RecordedPlan, ...]:
+    """Whose state a start continues: the plan that made this committed batch of a query, then the plans that were about
+    to continue it since and committed nothing, oldest first; () where the first is not known, and of a seed's batch.
+
+    A start that was refused has recorded no plan.
+
+    Args:
+        deployment_id: the deployment that holds the state, or is about to start with it.
+
+    Raises:
+        UnavailableError: the store does not answer.
+    """
+    since: tuple[RecordedPlan, ...] = ()
+    next_id: str | None = deployment_id
+    seen: set[str] = set()
+    while next_id is not None and next_id not in seen:
+        seen.add(next_id)
+        found = _records(control, next_id, query_name)
+        made = sum(each.first_batch_id <= batch_id for each in found)
+        if made:
+            return (*found[made - 1 :], *since)
+        since = (*found, *since)
+        next_id = _state_from(control, next_id, query_name)
+    return ()
+
+
+def plan_behind(control: StreamControl, deployment_id: str, query_name: str) -> QueryPlan | None:
+    """The newest plan of a query in a deployment; where its starts were refused, that of the deployment whose state it
+    would continue. None where none is recorded, and where it began with no state.
+
+    Raises:
+        UnavailableError: the store does not answer.
+    """
+    behind = plans_behind(control, deployment_id, query_name, _LAST_BATCH)
+    return behind[0].plan if behind else None
+
+
+def _records(control: StreamControl, deployment_id: str, query_name: str) -> tuple[RecordedPlan, ...]:
+    """The readable plans of a query of a deployment, oldest first."""
+    keys = keys_below(control.cells.store, layout.plans_prefix(control.stream_id, deployment_id, query_name))
+    found = (_read(control, deployment_id, key) for key in keys)
+    return tuple(sorted((each for each in found if each is not None), key=lambda each: each.number))
+
+
+def _state_from(control: StreamControl, deployment_id: str, query_name: str) -> str | None:
+    """The deployment whose state of a query this one started with; None for none, and where it is not known."""
+    try:
+        start = control.spec(deployment_id).start
+    except (DeploymentNotFoundError, DataError):
+        return None
+    if start.snapshot_id is None or query_name in start.offsets or start.begins_at is not None:
+        return None
+    manifest = control.readable_manifest(start.snapshot_id)
+    if manifest is None:
+        return start.predecessor_id if start.mode == "restore" else None
+    known = manifest.queries.get(query_name)
+    return None if known is None or known.drained else manifest.deployment_id
 
 
 def _read(control: StreamControl, deployment_id: str, key: str) -> RecordedPlan | None:

@@ -13,6 +13,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
 )
 from airflow_streamstate.plan.differences import (
+    FITTING,
     Advice,
     Comparison,
     DeploymentComparison,
@@ -33,7 +34,6 @@ from airflow_streamstate.plan.replay_report import (
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery
 
 ReportOutcome = Literal["fits", "refused", "failed", "deadline"]
-FITTING: tuple[Verdict, ...] = ("same", "state-compatible")
 START_ONE = "Let the script start its queries under a rehearsal, too (STREAMSTATE_REHEARSAL=1), and plan again."
 _ASKED_FOR = frozenset({"query-added", "query-renamed"})
 

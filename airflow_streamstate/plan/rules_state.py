@@ -70,11 +70,9 @@ def state_differences(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
     """Differences of partitions, store, formats, settings, Spark."""
     if old.is_stateful and new.is_stateful:
         yield from _layout(old, new)
-    for name in sorted(old.settings.keys() | new.settings.keys()):
-        if name in _LAYOUT or old.settings.get(name) == new.settings.get(name):
-            continue
-        if old.spark_version == new.spark_version or (name in old.settings and name in new.settings):
-            yield _setting(old, new, name)  # else one of the two Sparks does not have it
+    for name in sorted(old.settings.keys() & new.settings.keys()):  # else one Spark, or one release, has no word of it
+        if name not in _LAYOUT and old.settings[name] != new.settings[name]:
+            yield _setting(old, new, name)
     yield from _spark(old, new)
 
 
@@ -101,7 +99,7 @@ def _last(name: str) -> str:
 
 
 def _setting(old: QueryPlan, new: QueryPlan, name: str) -> Difference:
-    was, now = old.settings.get(name, "not set"), new.settings.get(name, "not set")
+    was, now = old.settings[name], new.settings[name]
     words = f"{name} was {was} and is {now}"
     if name in PINNED_CONF_KEYS:
         return difference("setting-pinned", "", f"{words}; the checkpoint has its own value")

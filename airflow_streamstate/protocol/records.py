@@ -96,6 +96,7 @@ class StartPlan:
         accept_repeated_input: queries that may read input again that was read before.
         rewrite: of a restore: how its state is written anew; None for as it is.
         begins_anew: the user asked for ``fresh`` by that word: queries that ran without streamstate begin again, too.
+        accept_hazards: of a restore: the state may be continued by a hazardous plan (Law 17).
     """
 
     mode: StartMode
@@ -112,6 +113,7 @@ class StartPlan:
     accept_repeated_input: tuple[str, ...] = ()
     rewrite: StateRewrite | None = None
     begins_anew: bool = False
+    accept_hazards: bool = False
 
 
 @dataclass(frozen=True)

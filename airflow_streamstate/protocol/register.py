@@ -59,6 +59,7 @@ class StreamRegister(Message):
         upgrade_id: the upgrade under way: only its steps move the stream, until it is over.
         attempt_reason: why that attempt was requested; "" for no reason given, and for a deployment's first attempt,
             whose reason is in its spec, unless a resume launched it.
+        attempt_accepts_hazards: that attempt may continue the state by a hazardous plan (Law 17).
         restart_policy: what watchers do when a driver of the stream fails; kept over all its deployments.
         restarts: what watchers have recorded of the failures since a person started the stream; None for nothing.
         ownership: whose the stream is, for people; kept over all its deployments.
@@ -78,6 +79,7 @@ class StreamRegister(Message):
     upgrade_id: str | None = None
     retirement: Retirement | None = None
     attempt_reason: str = ""
+    attempt_accepts_hazards: bool = False
     restart_policy: RestartPolicy = field(default_factory=RestartPolicy)
     restarts: Restarts | None = None
     ownership: Ownership = field(default_factory=Ownership)

@@ -136,7 +136,8 @@ def test_a_stream_is_upgraded_by_schedule_by_rest_and_by_the_command(place: Plac
     (run_id,) = eventually(lambda: site.run_ids("upgrade_stream") or None, "the scheduled run", 120)
     assert run_id.startswith("scheduled__")
     assert place.run("upgrade_stream", run_id) == {
-        "keep_or_drain": "success", "drain": "success", "drained": "success", "stop": "skipped", "deploy": "success"
+        "keep_or_drain": "success", "drain": "success", "drained": "success", "plan": "skipped", "stop": "skipped",
+        "deploy": "success",
     }  # fmt: skip
     drained = site.xcom("upgrade_stream", run_id, "drained")
     assert drained["snapshot_id"] == "d-0001-drained-000001"

@@ -44,7 +44,8 @@ def test_an_incompatible_upgrade_drains_and_goes_on_from_the_drained_snapshot(
     running(scripted, script)
     run = run_dag("upgrade_stream", upgrade(script, reason="new key"))
     assert states(run) == {
-        "keep_or_drain": "success", "drain": "success", "drained": "success", "stop": "skipped", "deploy": "success"
+        "keep_or_drain": "success", "drain": "success", "drained": "success", "plan": "skipped", "stop": "skipped",
+        "deploy": "success",
     }  # fmt: skip
     drained, deployed = returned(run, "drained"), returned(run, "deploy")
     assert set(drained) == {"deployment_id", "snapshot_id", "end_offsets", "watermark_at", "state_rows_left"}
@@ -68,6 +69,20 @@ def test_a_compatible_upgrade_keeps_the_state(scripted: NamedHome, run_dag: Any,
     assert states(run)["drained"] == "skipped"
     assert returned(run, "stop")["snapshot_id"] == "d-0001-stopped-000001"
     assert returned(run, "deploy")["start"]["mode"] == "restore"
+
+
+def test_what_the_state_does_not_fit_is_refused_while_the_old_version_runs(
+    scripted: NamedHome, run_dag: Any, tmp_path: Path
+) -> None:
+    """Law 17: the plan comes before the stop."""
+    running(scripted, scripted_driver.script(tmp_path, "runs"))
+    new = scripted_driver.script(tmp_path, "runs", "needs-drain", name="new.py")
+    run = run_dag("upgrade_stream", upgrade(new, state="keep"))
+    assert str(run.state) == "failed"
+    assert states(run)["plan"] == "failed"
+    assert states(run)["stop"] in ("upstream_failed", "None")
+    status = scripted.hook().client.status("flights")
+    assert (status.deployment_id, status.state) == ("d-0001", "running")
 
 
 def test_a_version_that_has_failed_can_be_upgraded(scripted: NamedHome, run_dag: Any, tmp_path: Path) -> None:
@@ -97,13 +112,13 @@ def test_a_drain_that_cannot_be_obeyed_stops_the_upgrade_and_not_the_stream(
 
 
 def test_a_spark_connection_that_is_not_there_is_an_error(scripted: NamedHome, run_dag: Any, tmp_path: Path) -> None:
-    """The provider alone would start the job on YARN; here nothing is started, and the retry says the same."""
+    """The provider alone would start the job on YARN; here nothing is started or stopped."""
     script = scripted_driver.script(tmp_path, "runs")
     running(scripted, script)
     run = run_dag("upgrade_stream", upgrade(script, state="keep", spark_conn_id="nowhere"))
-    assert states(run)["deploy"] == "failed"
+    assert states(run)["plan"] == "failed"
     status = scripted.hook().client.status("flights")
-    assert (status.deployment_id, status.state) == ("d-0001", "stopped")
+    assert (status.deployment_id, status.state) == ("d-0001", "running")
     assert scripted.home.control("flights").deployment_ids() == ["d-0001"]
 
 
@@ -116,7 +131,9 @@ def test_the_scheduled_upgrade_does_nothing_where_nothing_changed(
     first = run_dag("scheduled_upgrade")
     assert returned(first, "deploy")["start"]["mode"] == "restore"
     second = run_dag("scheduled_upgrade")
-    assert states(second) == {"something_changed": "success", "stop": "skipped", "deploy": "skipped"}
+    assert states(second) == {
+        "something_changed": "success", "plan": "skipped", "stop": "skipped", "deploy": "skipped"
+    }  # fmt: skip
     assert scripted.hook().client.status("flights").deployment_id == "d-0002"
 
 

@@ -151,6 +151,17 @@ def test_airflow_up_deploys_what_the_defaults_change(bag: DagBag, monkeypatch: p
     assert (list(scheduled.arguments), scheduled.master) == (deployed, STREAMS["flights"].master)
 
 
+@pytest.mark.parametrize("dag_id", ["scheduled_upgrade", "upgrade_stream"])
+def test_nothing_is_stopped_to_keep_its_state_before_the_plan_fits(bag: DagBag, dag_id: str) -> None:
+    """What would be refused after the stop is refused while the old version runs (Law 17)."""
+    tasks = bag.dags[dag_id].task_dict
+    plan, deploy = tasks["plan"], tasks["deploy"]
+    assert "plan" in tasks["stop"].upstream_task_ids
+    assert plan.fail_unless_it_fits is True
+    for name in ("application", "arguments", "master", "conf", "spark_conn_id"):
+        assert getattr(plan, name) == getattr(deploy, name), name
+
+
 def test_the_parts_that_the_pages_quote_are_marked(bag: DagBag) -> None:
     """A how-to page quotes what runs here."""
     for dag_id in DAG_IDS:

@@ -52,6 +52,7 @@ class Attempts:
         reason: str = "",
         upgrade_id: str | None = None,
         until_finished: bool = False,
+        accept_hazards: bool = False,
     ) -> DeploymentView:
         """As ``Controller.resume``; ``upgrade_id``: the upgrade that this is a step of."""
         control = self._home.control(stream_id)
@@ -60,7 +61,7 @@ class Attempts:
             check_same_request(record, _RESUME_DIGEST)
         seen = self._observer.observe(stream_id)
         if record is None:
-            return self._resume(control, seen, request_id, None, assume_dead, reason, upgrade_id)
+            return self._resume(control, seen, request_id, None, assume_dead, reason, upgrade_id, accept_hazards)
         # A repeated request finishes its attempt, or tries again where that failed before it had worked.
         if seen.deployment_id != record.deployment_id:
             raise ConflictError(
@@ -72,12 +73,12 @@ class Attempts:
             )
         began = None if record.command_id is None else attempt_of(record.command_id)
         if began is None or seen.attempt < began:
-            return self._resume(control, seen, request_id, record, assume_dead, reason, upgrade_id)
+            return self._resume(control, seen, request_id, record, assume_dead, reason, upgrade_id, accept_hazards)
 
         def has_worked() -> bool:
             return has_finished(seen, began) if until_finished else has_committed_since(self._home, seen, began)
 
-        return self._go_on(control, seen, has_worked, reason=reason)
+        return self._go_on(control, seen, has_worked, reason=reason, accept_hazards=accept_hazards)
 
     def _resume(
         self,
@@ -88,6 +89,7 @@ class Attempts:
         assume_dead: bool,
         reason: str,
         upgrade_id: str | None,
+        accept_hazards: bool,
     ) -> DeploymentView:
         drain = pending_drain(seen, control.journal(seen.deployment_id).commands())
         decision = decide_resume(
@@ -106,9 +108,9 @@ class Attempts:
             launch_key = launch_key_for(seen.deployment_id, attempt)
             self.record_request(control, request_id, "resume", _RESUME_DIGEST, seen, launch_key)
         if isinstance(decision, NextAttempt):
-            self.move(control, seen, "run", assume_dead=assume_dead, reason=reason)
+            self.move(control, seen, "run", assume_dead=assume_dead, reason=reason, accept_hazards=accept_hazards)
         else:
-            self._note_reason(control, seen, reason)
+            self._note(control, seen, reason, accept_hazards)
         notes = [] if drain is None else [_drains_first(drain)]
         if repeats := describe_foreseen(self._home, seen):  # before the driver changes what is planned
             notes.append(repeats)
@@ -143,20 +145,26 @@ class Attempts:
         has_worked: Callable[[], bool],
         rehearsal_id: str | None = None,
         reason: str = "",
+        accept_hazards: bool = False,
     ) -> DeploymentView:
         state = seen.state
         if state == "launching" and seen.is_unlaunched:
-            self._note_reason(control, seen, reason)
+            self._note(control, seen, reason, accept_hazards)
             self._drivers.start(control, seen.spec, seen.attempt, rehearsal_id if seen.attempt == 1 else None)
         elif state == "failed" and not has_worked():
-            self.move(control, seen, "run", assume_dead=False, reason=reason)
+            self.move(control, seen, "run", assume_dead=False, reason=reason, accept_hazards=accept_hazards)
             self._drivers.launch(control, seen.spec, seen.attempt + 1)
         return self.view(control.stream_id, seen.deployment_id)
 
-    def _note_reason(self, control: StreamControl, seen: Observation, reason: str) -> None:
-        """Record the reason of an attempt that is in the register and was never launched."""
-        if reason and seen.register.attempt_reason != reason:
-            self._update_register(control, seen, attempt_reason=reason)
+    def _note(self, control: StreamControl, seen: Observation, reason: str, accept_hazards: bool) -> None:
+        """Record the reason and the consent for an attempt that is in the register and was never launched."""
+        register = seen.register
+        noted = {
+            "attempt_reason": reason or register.attempt_reason,
+            "attempt_accepts_hazards": accept_hazards or register.attempt_accepts_hazards,
+        }
+        if any(getattr(register, name) != value for name, value in noted.items()):
+            self._update_register(control, seen, **noted)
 
     def _update_register(self, control: StreamControl, seen: Observation, **changes: Any) -> None:
         stored = Stored(seen.register, seen.register_version)
@@ -174,11 +182,13 @@ class Attempts:
         assume_dead: bool,
         reason: str = "",
         restarts: Restarts | None = None,
+        accept_hazards: bool = False,
     ) -> None:
         """Prove the observed attempt ended, then move the register to the next one (1a.8).
 
         Args:
             restarts: what a watcher records with it; None where anybody else starts the attempt.
+            accept_hazards: that attempt may continue the state by a hazardous plan (Law 17).
 
         Raises:
             InvalidRequestError, DataError: the next attempt could not be launched; nothing was changed.
@@ -196,6 +206,7 @@ class Attempts:
             attempt_mode=mode,
             intent=None,
             attempt_reason=reason,
+            attempt_accepts_hazards=accept_hazards,
             restarts=restarts,
         )
 
@@ -215,7 +226,8 @@ class Attempts:
         if isinstance(decision, Refused):
             raise decision.error
         reason = f"restarted by {self._context.requested_by}: {restarts.reason}"
-        self.move(control, seen, "run", assume_dead=False, reason=reason, restarts=restarts)
+        accepted = seen.register.attempt_accepts_hazards
+        self.move(control, seen, "run", assume_dead=False, reason=reason, restarts=restarts, accept_hazards=accepted)
 
     def kill(self, stream_id: str, grace_seconds: float) -> DeploymentView:
         """As ``Controller.kill``."""

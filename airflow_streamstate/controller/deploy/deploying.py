@@ -249,6 +249,7 @@ class Deploying:
             attempt=1,
             attempt_mode="run",
             attempt_reason="",
+            attempt_accepts_hazards=False,
             intent=None,
             retirement=None,
             restart_policy=stored.value.restart_policy.changed(self._request.restart_policy),

@@ -17,7 +17,7 @@ from airflow_streamstate.plan.differences import DeploymentComparison, compared,
 from airflow_streamstate.plan.kept_state import kept_operators, with_kept_state
 from airflow_streamstate.plan.migrating import settled
 from airflow_streamstate.plan.model import QueryPlan
-from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.plan.recorded import plan_behind, recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict
@@ -69,10 +69,12 @@ def compare_plans(
 ) -> DeploymentComparison:
     """The comparison of the plans of a rehearsal with the recorded ones; a query with one unknown plan is not
     comparable."""
-    old = {
-        name: _with_kept_state(home, rehearsal, name, plan)
-        for name, plan in recorded_plans(control, rehearsal.deployment_id).items()
-    }
+    recorded = recorded_plans(control, rehearsal.deployment_id)
+    for name in verdict.queries.keys() - recorded.keys():
+        before = plan_behind(control, rehearsal.deployment_id, name)
+        if before is not None:  # its start was refused
+            recorded[name] = before
+    old = {name: _with_kept_state(home, rehearsal, name, plan) for name, plan in recorded.items()}
     new = recorded_plans(control, rehearsal.rehearsal_id)
     unplanned = _unplanned(control, rehearsal.deployment_id, old)
     found = compare_deployments(

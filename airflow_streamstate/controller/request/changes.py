@@ -204,6 +204,7 @@ def pinned(
     returns: Return | None = None,
     rehearsal_id: str | None = None,
     rewrite: StateRewrite | None = None,
+    accept_hazards: bool = False,
 ) -> ResolvedRequest:
     """A request for a recorded version whose files are in the home (Law 15); arguments as in ``ChangeRequest`` and
     ``ResolvedRequest``.
@@ -227,11 +228,14 @@ def pinned(
         reason=reason,
         allow_literal_secrets=True,  # the home has them already
         rewrite=rewrite,
+        accept_hazards=accept_hazards,
         **own,
     )
     asked: list[object] = [discard_state, start, *sorted(fresh_queries), None, *sorted(accept_lost_input)]
     if rewrite is not None:  # left out where nothing is rewritten, as in the digests of earlier releases
         asked.append(asdict(rewrite))
+    if accept_hazards:
+        asked.append("accept_hazards")
     digest = digest_of({"verb": "pinned", "code": version.code_digest, "asked": asked})
     return ResolvedRequest(request, version, digest, is_pinned=True, returns=returns, rehearsal_id=rehearsal_id)
 

@@ -70,6 +70,7 @@ class DeployRequest:
         offsets: for a seed: the start offset of each source by query, in Spark's format and the snapshot's order.
         begins_at: for a seed: every query starts with the input of this time instead.
         accept_repeated_input: queries that may read input again.
+        accept_hazards: continue the state by a hazardous plan; a difference that needs a drain still needs it (Law 17).
         revives: deploy although the stream was retired.
         on_query_failure: what a failed query does to the others, as in ``DeploymentSpec``.
         launcher: what starts the drivers; None for this machine. A local path in its option ``python_env`` is pinned.
@@ -109,6 +110,7 @@ class DeployRequest:
     offsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     begins_at: datetime | None = None
     accept_repeated_input: tuple[str, ...] = ()
+    accept_hazards: bool = False
     mirrors: tuple[str, ...] = ()
     snapshots: str = ""
     revives: bool = False

@@ -215,6 +215,8 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
         asked["offsets"] = {name: list(lines) for name, lines in request.offsets.items()}
         asked["begins_at"] = None if request.begins_at is None else request.begins_at.isoformat()
         asked["accept_repeated_input"] = sorted(request.accept_repeated_input)
+    if request.accept_hazards:
+        asked["accept_hazards"] = True
     if request.mirrors:
         asked["mirrors"] = sorted(request.mirrors)
     if request.snapshots:

@@ -252,6 +252,9 @@ def after_failure(desired: Desired, observed: Observed, now: datetime, chance: f
     if before is not None and not was_healthy(seen, policy.healthy_for_seconds):
         ages, failures = _older(before.ages_seconds, life_seconds(seen), policy), before.failures + 1
     batch = _failed_batch(observed, None if before is None else before.batch)
+    if isinstance(seen.terminal, Failed) and seen.terminal.refuses_start:
+        refused = f"the driver refused the start, and would refuse it again: {_failure(seen)}"
+        return replace(fresh_record(observed, now, _failure(seen)), failures=failures, gave_up=refused)
     found = replace(fresh_record(observed, now, _failure(seen)), ages_seconds=ages, failures=failures, batch=batch)
     return _judged(found, policy, chance, observed.lost)
 

@@ -282,7 +282,10 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
         version = replace(tools.old_version(), snapshots=seen.spec.snapshots)
         rehearsal_id = state.last.rehearsal_id if state.last.driver == WAITS else None
         rewrite = tools.rewrite_back(seen) if returns is None else None
-        old = tools.pinned(version, returns=returns, rehearsal_id=rehearsal_id, rewrite=rewrite)
+        # Forward is a way where its rehearsal has shown at most hazards: ``decide_return`` has accepted them.
+        old = tools.pinned(
+            version, returns=returns, rehearsal_id=rehearsal_id, rewrite=rewrite, accept_hazards=way == "forward"
+        )
         view = tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.deploy(old, request_id))
     except StreamStateError as error:
         if way == "handover" and isinstance(error, UsedError):

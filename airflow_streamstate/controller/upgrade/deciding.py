@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_streamstate.plan.advising import advice_on
+from airflow_streamstate.plan.differences import FITTING
 from airflow_streamstate.plan.model import QueryPlan
-from airflow_streamstate.plan.report import FITTING, PlanReport
+from airflow_streamstate.plan.report import PlanReport
 from airflow_streamstate.protocol.rehearsals import SeedTrial
 from airflow_streamstate.protocol.upgrades import ReturnWay, Upgrade, UpgradeMode
 

@@ -159,6 +159,8 @@ class Tools:
         returns: Return | None = None,
         rehearsal_id: str | None = None,
         rewrite: StateRewrite | None = None,
+        *,
+        accept_hazards: bool = False,
     ) -> ResolvedRequest:
         """The request for a recorded version with the options of this upgrade; as ``changes.pinned``."""
         upgrade = self.upgrade
@@ -173,6 +175,7 @@ class Tools:
             returns=returns,
             rehearsal_id=rehearsal_id,
             rewrite=rewrite,
+            accept_hazards=accept_hazards,
         )
 
     def rewrite_back(self, seen: Observation) -> StateRewrite | None:
@@ -207,7 +210,13 @@ class Tools:
         start: StartMode | None = "fresh" if mode == "fresh" else None
         # Of an old version that has drained itself no state is left to rewrite; the settings say the new form.
         rewrite = None if self.old().has_drained_itself else record.start.rewrite
-        return self.pinned(Version.of(record), start, rehearsal_id=rehearsal_id, rewrite=rewrite)
+        return self.pinned(
+            Version.of(record),
+            start,
+            rehearsal_id=rehearsal_id,
+            rewrite=rewrite,
+            accept_hazards=self.upgrade.accept_hazards,
+        )
 
     def deployed_id(self) -> str | None:
         """The deployment of the new version once the register has moved to it, with or without a recorded step."""

@@ -153,6 +153,7 @@ class Supervisor:
             logical.end()
         elif attempt.latch.state == "drain" and not attempt.latch.flush_has_begun:
             startable = logical.startable
+            self._runs.continuing.hold(logical.name, startable)
             retry_until_fenced(
                 attempt, "the checkpoint", lambda: self._runs.builder.ensure_for_drain(logical.name, startable)
             )

@@ -64,6 +64,7 @@ class Attempt:
         spark_version: the version of the running Spark; "" before there is a session.
         only_drains: this attempt was launched only to drain the deployment.
         oldest_stopped: it obeys the stops of this attempt and of later ones.
+        accepts_hazards: the user has accepted that this attempt continues the state by a hazardous plan.
         ends_loops: end a script that waits in a loop for queries that are over, as in a rehearsal.
         least_seed_batch_id: 1 where the drain is only assumed, so that its flush would take a batch id of its own.
     """
@@ -95,6 +96,7 @@ class Attempt:
         self.spark_version = ""
         self.only_drains = False
         self.oldest_stopped = number
+        self.accepts_hazards = False
         self.in_background = in_background
         self._uri_of = checkpoint_uri_of
         secrets = secrets_of(spec.conf, spec.arguments, spec.environment, looked_up)
@@ -117,6 +119,10 @@ class Attempt:
     def note_mode(self, mode: AttemptMode) -> None:
         """Note the mode that the register gives this attempt."""
         self.only_drains = mode == "drain"
+
+    def note_accepted(self, accepts_hazards: bool) -> None:
+        """Note what the user has accepted of this attempt, by the register."""
+        self.accepts_hazards = accepts_hazards
 
     def note_oldest_stopped(self, number: int) -> None:
         """Note the oldest attempt whose stops this one obeys, by the register."""

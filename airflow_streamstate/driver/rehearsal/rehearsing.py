@@ -42,7 +42,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.plan.comparison import compare
 from airflow_streamstate.plan.migrating import settled
-from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.plan.recorded import plan_behind
 from airflow_streamstate.protocol.events import QueryStart
 from airflow_streamstate.protocol.rehearsals import (
     QueryOutcome,
@@ -333,7 +333,7 @@ class Rehearsing:
         if not self._rehearsal.refuses and self._rehearsal.seeds == "never":
             return
         try:
-            old = recorded_plans(self.attempt.control, self._rehearsal.deployment_id).get(name)
+            old = plan_behind(self.attempt.control, self._rehearsal.deployment_id, name)
             new = plan_of(self.attempt, name, startable)
             rewrite = self.attempt.spec.start.rewrite
             migrated = migrated_operators(self.attempt, name, new)

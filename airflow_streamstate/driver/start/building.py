@@ -38,12 +38,8 @@ from airflow_streamstate.errors import (
     UnsupportedCheckpointError,
 )
 from airflow_streamstate.plan.comparison import does_the_same
-from airflow_streamstate.plan.model import QueryPlan
-from airflow_streamstate.plan.recorded import last_recorded_plans, recorded_plans
-from airflow_streamstate.plan.rules_state import state_differences
-from airflow_streamstate.plan.settings import SETTINGS
+from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.events import QueryStart
-from airflow_streamstate.protocol.ids import is_of_upgrade
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.rehearsals import RewrittenTable
 from airflow_streamstate.snapshot.data import check_complete, data_files
@@ -54,49 +50,6 @@ START_IS_GONE = "the snapshot that this deployment started from is gone; this qu
 START_IS_DAMAGED = (
     "the manifest of the snapshot that this deployment started from is damaged; this query stands on its own checkpoint"
 )
-
-
-def check_same_settings(attempt: Attempt, name: str, startable: StartableQuery, deployment_id: str) -> None:
-    """Refuse a restore under settings that change what the values in the state mean; Spark would mix both meanings.
-
-    Upgrades and rollbacks are not checked, since their plans decided on this. Nothing is refused where the old settings
-    are not recorded, the plan cannot be read, or the old plan is of another Spark, with other defaults.
-
-    Args:
-        deployment_id: whose state is restored.
-
-    Raises:
-        IncompatibleUpgradeError: settings changed.
-        UnavailableError: the store does not answer.
-    """
-    if is_of_upgrade(attempt.spec.request_id):
-        return
-    old = last_recorded_plans(attempt.control, deployment_id, {name}).get(name)
-    if old is None or old.spark_version != attempt.spark_version:
-        return
-    if dict(startable.session_conf(SETTINGS)) == dict(old.settings):
-        return
-    changed = _changed(attempt, name, startable, old)
-    if changed:
-        raise IncompatibleUpgradeError(
-            "settings of this session change what the values in the state mean",
-            query_name=name,
-            settings=changed,
-            next_step="Deploy with them as they were (--conf), which goes on; for the new ones drain that then"
-            f" (`streamstate drain {attempt.stream_id}`), and deploy again: a seed begins under them.",
-        )
-
-
-def _changed(attempt: Attempt, name: str, startable: StartableQuery, old: QueryPlan) -> list[str]:
-    try:
-        new = plan_of(attempt, name, startable)
-    except (UnavailableError, OutcomeUnknownError):
-        raise
-    except Exception:  # no start waits for its plan to be understood
-        return []
-    names = old.settings.keys() & new.settings.keys()
-    was, now = (replace(one, settings={name: one.settings[name] for name in names}) for one in (old, new))
-    return [found.reason for found in state_differences(was, now) if found.code == "setting-changed"]
 
 
 def check_new_name(attempt: Attempt, name: str, startable: StartableQuery) -> None:
@@ -269,8 +222,6 @@ class Builder:
                 self._attempt, name, startable, manifest, known, lambda: self._undone(name, startable, known)
             )
             return Built("seeded", manifest.snapshot_id, sources, remarks)
-        if self._undo is not None:  # a rehearsal tells this by the plan
-            check_same_settings(self._attempt, name, startable, manifest.deployment_id)
         readable = self._restore(name, startable, manifest, known)
         if not has_positions(known):
             return Built("fresh", manifest.snapshot_id, remarks=(NEVER_COMMITTED,))
@@ -347,7 +298,6 @@ class Builder:
             return
         if position.batch_id is None or (position.batch_id, position.planned) != (known.position.batch_id, None):
             return
-        check_same_settings(self._attempt, name, startable, manifest.deployment_id)
         last = checkpoint.read_offset(position.batch_id)
         _check_sources(name, startable, known, last, self._attempt.sources.look_up(name, startable))
 

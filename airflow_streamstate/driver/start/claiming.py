@@ -153,6 +153,7 @@ def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> Non
         attempt.expect_checkpoints()
     attempt.note_mode(register.attempt_mode)
     attempt.note_oldest_stopped(register.oldest_stopped_attempt)
+    attempt.note_accepted(register.attempt_accepts_hazards)
     earlier = _earlier_beat(attempt)
     attempt.reporter.write(
         Claimed,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from airflow_streamstate.connectors.sink import connector_for, known_sinks
 from airflow_streamstate.connectors.source import SendingOnceConnector
 from airflow_streamstate.driver.attempt.attempt import Attempt
@@ -19,19 +21,27 @@ from airflow_streamstate.plan.settings import SETTINGS
 UNREAD = "its plan is not recorded"
 
 
-def record_before_start(attempt: Attempt, name: str, startable: StartableQuery) -> tuple[str, ...]:
-    """Record the plan of a query where it changed; a remark where that failed, else nothing."""
+def record_before_start(
+    attempt: Attempt, name: str, startable: StartableQuery, plan: QueryPlan | None = None, first_batch_id: int = 0
+) -> tuple[str, ...]:
+    """Record the plan of a query where it changed; a remark where that failed, else nothing.
+
+    Args:
+        plan: as read before its checkpoint was built; None to read it now.
+        first_batch_id: as in ``RecordedPlan``.
+    """
     try:
-        plan = _with_own_state(attempt, name, plan_of(attempt, name, startable))
+        read = plan_of(attempt, name, startable) if plan is None else replace(plan, pinned=_pinned(attempt, name))
         record = RecordedPlan(
             stream_id=attempt.stream_id,
             deployment_id=attempt.deployment_id,
             query_name=name,
             number=1,
             attempt=attempt.number,
-            plan=plan,
+            plan=_with_own_state(attempt, name, read),
             write_id=attempt.clock.new_uuid(),
             recorded_at=attempt.clock.now(),
+            first_batch_id=first_batch_id,
         )
         record_plan(attempt.control, record)
     except Exception as error:

@@ -18,9 +18,11 @@ from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import QueryRun
 from airflow_streamstate.driver.attempt.snapshotting import need_current
 from airflow_streamstate.driver.start.building import Builder, Built
-from airflow_streamstate.driver.start.plans import record_before_start
+from airflow_streamstate.driver.start.continuing import Continuing, ReadPlan
+from airflow_streamstate.driver.start.plans import UNREAD, record_before_start
 from airflow_streamstate.driver.start.reads import record_after_start, what_changed
 from airflow_streamstate.driver.start.repeating import tell_repeated
+from airflow_streamstate.driver.start.rewriting import rewrite_of
 from airflow_streamstate.driver.start.sinks import check_sink
 from airflow_streamstate.driver.start.skipping import skip_if_asked
 from airflow_streamstate.driver.start.undoing import undo_sink
@@ -50,17 +52,20 @@ class Runs:
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self.builder = Builder(attempt, partial(undo_sink, attempt))
+        self.continuing = Continuing(attempt)
 
     def begin(self, logical: LogicalQuery) -> None:
         """Begin a run of this query; where its flush is committed, the query is over and nothing runs.
 
         Raises:
+            StartRefusedError: its plan does not fit the state that it would continue (Law 17).
             ConflictError: a flush of the query was begun, and is not finished.
             FencedError: this attempt was replaced.
             and what the steps of a start raise.
         """
         attempt = self._attempt
         need_current(attempt)  # in a home that is missing no checkpoint may be built
+        read = self.continuing.hold(logical.name, logical.startable)
         built = self.builder.ensure(logical.name, logical.startable)
         built_at = attempt.clock.now()
         check_state_format(logical)
@@ -85,7 +90,7 @@ class Runs:
         note_gaps(attempt, [logical.name])
         tell_repeated(attempt, logical, position.planned_id)
         done = check_sink(attempt, logical, position, is_fresh=built.how == "fresh")
-        unread = record_before_start(attempt, logical.name, logical.startable)
+        unread = (*read.remarks, *self._record(logical, read, built, position))
         attempt.reporter.say(f"query {logical.name} starts ({built.how}, {_from_where(position)})")
         need_current(attempt)  # again: building takes time, and a successor's batch ids must not be used
         prepared = Prepared(built, built_at, attempt.clock.now(), (*describe_repairs(report), *skipped, *done))
@@ -96,6 +101,28 @@ class Runs:
         unkept = record_after_start(attempt, logical.name)
         self._report(logical, prepared, position, (*unread, *changed, *unkept))
         self._take_back_if_replaced(run)
+
+    def _record(self, logical: LogicalQuery, read: ReadPlan, built: Built, position: Position) -> tuple[str, ...]:
+        """Record the plan of a start that nothing refuses any more; a remark where that failed.
+
+        Raises:
+            UnavailableError: it could not be recorded that the user has accepted this plan, so the next attempt would
+                be refused.
+        """
+        if read.problem:
+            return (f"{UNREAD}: {read.problem}",)
+        attempt, name = self._attempt, logical.name
+        begins_here = built.how == "seeded" or (built.how == "restored" and rewrite_of(attempt, name) is not None)
+        first = 0 if position.batch_id is None else position.batch_id + (0 if begins_here else 1)
+        unread = record_before_start(attempt, name, logical.startable, read.plan, first)
+        if unread and read.is_accepted:
+            raise UnavailableError(
+                "a plan that the user has accepted could not be recorded",
+                query_name=name,
+                reason=unread[0],
+                next_step=f"`streamstate resume {attempt.stream_id} --accept-hazards` tries again.",
+            )
+        return unread
 
     def _take_back_if_replaced(self, run: QueryRun) -> None:
         """Stop the run if this attempt was replaced before there was a log that the successor could fence."""

@@ -8,10 +8,16 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import OutcomeUnknownError
 from airflow_streamstate.plan.model import RecordedPlan
-from airflow_streamstate.plan.recorded import last_recorded_plans, record_plan, recorded_plans
+from airflow_streamstate.plan.recorded import (
+    last_recorded_plans,
+    plan_behind,
+    plans_behind,
+    record_plan,
+    recorded_plans,
+)
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import deployment_id_for
-from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import example
 
@@ -85,3 +91,33 @@ def test_a_write_whose_reply_was_lost_is_one_record() -> None:
     control = StreamControl(Lossy("home"), "orders", SYSTEM_CLOCK)
     assert record_plan(control, FIRST).number == 1
     assert recorded_plans(control, "d-0003") == {FIRST.query_name: FIRST.plan}
+
+
+NAME = FIRST.query_name
+
+
+def keep(control: StreamControl, deployment: int, first_batch_id: int, mode: str, attempt: int = 1) -> None:
+    """A start of a deployment whose plan made the state from this batch on."""
+    plan = replace(FIRST.plan, output_mode=mode)
+    deployment_id = deployment_id_for(deployment)
+    record_plan(
+        control,
+        replace(FIRST, deployment_id=deployment_id, attempt=attempt, plan=plan, first_batch_id=first_batch_id),
+    )
+
+
+def test_the_plan_behind_a_committed_batch_is_known_over_refused_deployments() -> None:
+    """Law 17: by the first batch of each plan; a deployment that was refused has none, and one whose plan committed
+    nothing made no state."""
+    control = make_control()
+    keep(control, 1, 0, "update")
+    keep(control, 1, 5, "append", attempt=2)
+    assert [each.plan.output_mode for each in plans_behind(control, "d-0001", NAME, 4)] == ["update", "append"]
+    assert [each.plan.output_mode for each in plans_behind(control, "d-0001", NAME, 7)] == ["append"]
+    start = StartPlan("restore", "d-0001-stopped-000001", "d-0001")
+    control.create_spec(replace(example(DeploymentSpec), stream_id="orders", deployment_id="d-0002", start=start))
+    assert [each.plan.output_mode for each in plans_behind(control, "d-0002", NAME, 7)] == ["append"]
+    assert plan_behind(control, "d-0002", NAME) == plan_behind(control, "d-0001", NAME)
+    keep(control, 2, 8, "complete")
+    assert [each.plan.output_mode for each in plans_behind(control, "d-0002", NAME, 7)] == ["append", "complete"]
+    assert [each.plan.output_mode for each in plans_behind(control, "d-0002", NAME, 8)] == ["complete"]

@@ -19,6 +19,7 @@ from airflow_streamstate.controller.supervise.reconcile import (
     after_failure,
     reconcile,
 )
+from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.protocol.restarts import RestartPolicy, Restarts
 from support.fake_clock import START_AT
 from support.sim_stage import Stage
@@ -42,6 +43,22 @@ def dead(tmp_path: Path) -> Observation:
     stage.come_to_life(queries=("counts",))
     stage.end(state="gone")
     return stage.seen()
+
+
+def test_a_refused_plan_is_not_started_again(tmp_path: Path) -> None:
+    """Law 17: the same driver would be refused for ever; a person decides."""
+    stage = Stage(tmp_path)
+    stage.deploy()
+    stage.come_to_life()
+    stage.say(
+        Failed, error="another plan made the state", is_refusal=True, refuses_start=True, next_step="Put it back."
+    )
+    stage.end()
+    seen = stage.seen()
+    action = reconcile(Desired(RestartPolicy(on_failure="restart"), None, False), Observed(seen), START_AT, 0.0)
+    assert isinstance(action, Record)
+    assert action.sight == "gave_up"
+    assert "another plan made the state" in action.record.gave_up
 
 
 def after(seen: Observation, record: Restarts | None) -> Observation:

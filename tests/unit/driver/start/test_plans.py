@@ -64,10 +64,10 @@ def test_a_resumed_attempt_records_a_plan_that_differs_and_no_other() -> None:
     assert stream.run(_once(plan)) == 0
     _run_again(stream, plan)
     assert [record.number for record in plans_of(stream)] == [1]
-    plan.delay_ms = 5_000
+    plan.trigger = "once"
     _run_again(stream, plan)
     assert [(record.number, record.attempt) for record in plans_of(stream)] == [(1, 1), (2, 3)]
-    assert recorded_plans(stream.control, "d-0001")["counts"].watermarks[0].delay_ms == 5_000
+    assert recorded_plans(stream.control, "d-0001")["counts"].trigger == "once"
 
 
 @pytest.mark.parametrize("trouble", ["spark", "text", "store"])

@@ -67,7 +67,7 @@ def test_a_refused_start_leaves_the_record_of_the_one_before(
     (tmp_path / "feeds.json").write_text("2 hours")
     seen: list[tuple[str, ...]] = []
 
-    def refused(attempt: attempts.Attempt, name: str, _startable: object) -> tuple[str, ...]:
+    def refused(attempt: attempts.Attempt, name: str, *_: object) -> tuple[str, ...]:
         seen.append(what_changed(attempt, name))
         raise UnavailableError("refused")
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.driver.start.continuing import NOT_KNOWN
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.plan.recorded import last_recorded_plans
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.commands import CancelRequest, Command, DrainNotification, StopRequest
+from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.ids import return_request_id_for, upgrade_id_for
 from airflow_streamstate.protocol.records import StartPlan
@@ -21,7 +22,6 @@ from support import simulated_query
 from support.scripted_rehearsal import keep_plan
 from support.simulated_driver import (
     STREAM,
-    SimulatedDriver,
     SimulatedStream,
     assert_nothing_lost,
     make_plan,
@@ -64,7 +64,7 @@ def test_a_deploy_under_another_setting_is_refused_and_goes_on_under_the_old_one
     reads = list(plan.sources[0].reads)
     assert goes_on(stream, plan, restore(stream)) == 1
     error = stream.events_of(Failed, "d-0002")[0].error
-    assert "IncompatibleUpgradeError" in error
+    assert "made by another plan" in error
     assert f"{NAME} was LAST_WIN and is EXCEPTION" in error
     assert plan.sources[0].reads == reads
     checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0002", "counts"))
@@ -88,25 +88,21 @@ def test_what_holds_no_state_made_by_it_starts(plan: SimulatedPlan, monkeypatch:
     assert stream.events_of(QueryStarted, "d-0002")[0].how == "seeded"
 
 
-def test_what_an_upgrade_has_decided_on_starts(plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rollback restores the old version under its settings."""
+def test_no_verb_starts_it(plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law 17: a way back neither."""
     stream = ended(monkeypatch, plan, StopRequest)
     start, request_id = restore(stream), return_request_id_for(upgrade_id_for("u"), "forward")
-    assert goes_on(stream, plan, start, request_id) == 0
-    assert_nothing_lost(plan)
+    assert goes_on(stream, plan, start, request_id) == 1
+    assert f"{NAME} was LAST_WIN and is EXCEPTION" in stream.events_of(Failed, "d-0002")[0].error
 
 
-@pytest.mark.parametrize("spark_version", ["4.2.0", "4.2.1"])
-def test_where_nobody_can_tell_nothing_is_refused(
-    plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch, spark_version: str
-) -> None:
-    """Of a deployment that an older release started; and on another Spark, with its own defaults."""
+def test_where_nobody_can_tell_nothing_is_refused(plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a deployment without a recorded plan; it is said."""
     stream = ended(monkeypatch, plan, StopRequest)
-    recorded = list(stream.control.home.list_objects(layout.plans_prefix(STREAM, "d-0001")))
-    for info in recorded if spark_version == stream.spark_version else ():
+    for info in list(stream.control.home.list_objects(layout.plans_prefix(STREAM, "d-0001"))):
         stream.control.home.delete(info.key)
-    stream.spark_version = spark_version
     assert goes_on(stream, plan, restore(stream)) == 0
+    assert NOT_KNOWN in stream.events_of(QueryStarted, "d-0002")[0].remarks
 
 
 class Away(MemoryStore):
@@ -122,13 +118,13 @@ class Away(MemoryStore):
 
 
 def test_a_store_that_does_not_answer_lets_no_other_setting_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is no plan which cannot be understood."""
+    """The driver asks again."""
     plan, store = make_plan(), Away()
     stream = ended(monkeypatch, plan, StopRequest, store)
     reads = list(plan.sources[0].reads)
     store.prefix = f"{layout.checkpoint_folder(STREAM, 'd-0002', 'counts')}/offsets/"
     assert goes_on(stream, plan, restore(stream)) == 1
-    assert "does not answer" in stream.events_of(Failed, "d-0002")[0].error
+    assert f"{NAME} was LAST_WIN and is EXCEPTION" in stream.events_of(Failed, "d-0002")[0].error
     assert plan.sources[0].reads == reads
 
 
@@ -148,25 +144,13 @@ def test_a_setting_that_another_release_does_not_record_is_no_other_one(
     assert goes_on(stream, plan, restore(stream)) == 0
 
 
-@pytest.mark.parametrize("dies", [False, True])
-def test_neither_does_a_deploy_whose_drain_is_called_off_before_its_first_start(
-    plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch, dies: bool
-) -> None:
-    """Its checkpoint is there by then, built for a flush."""
+def test_neither_does_a_drain_before_its_first_start(plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flush by another rule would write results of both."""
     stream = ended(monkeypatch, plan, StopRequest)
-    reads = list(plan.sources[0].reads)
+    rows = list(plan.sink.rows)
     stream.deploy(2, restore(stream))
     stream.order(DrainNotification, "d-0002")
-
-    def script(driver: SimulatedDriver) -> None:
-        driver.start(plan)
-        stream.order(CancelRequest, "d-0002")
-        if dies and driver.supervisor.attempt.number == 1:
-            driver.kill()
-        driver.await_all()
-
-    if dies:
-        assert stream.run(script, "d-0002") is None
-    assert stream.run(script, "d-0002", stream.next_attempt("d-0002") if dies else 1) == 1
+    assert stream.run(waiting_script(plan), "d-0002") == 1
     assert f"{NAME} was LAST_WIN and is EXCEPTION" in stream.events_of(Failed, "d-0002")[0].error
-    assert plan.sources[0].reads == reads
+    assert plan.sink.rows == rows
+    assert "Draining" not in stream.kinds("d-0002")
