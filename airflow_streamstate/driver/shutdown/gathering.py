@@ -42,7 +42,7 @@ def are_all_started(attempt: Attempt) -> bool:
 
     If the script fails before it has started them, the drain holds for the next attempt.
     """
-    missing = _not_started(attempt)
+    missing = not_started(attempt)
     if not starts_no_more(attempt) and (missing or attempt.queries.last_start_at_seconds is None):
         return False
     if missing and attempt.script.has_failed:
@@ -70,7 +70,7 @@ def unstarted(attempt: Attempt, order: Order) -> list[str]:
     leave."""
     command = order.command
     left = command.leave_queries if isinstance(command, DrainNotification) else ()
-    return [name for name in _not_started(attempt) if name not in left]
+    return [name for name in not_started(attempt) if name not in left]
 
 
 def describe_unstarted(names: list[str]) -> str:
@@ -82,17 +82,18 @@ def describe_unstarted(names: list[str]) -> str:
 def never_started(attempt: Attempt) -> list[str]:
     """The queries with state that no attempt of this deployment has started: this version leaves them out."""
     started = {event.query_name for event in attempt.reporter.events if isinstance(event, QueryStarted)}
-    return [name for name in _not_started(attempt) if name not in started]
+    return [name for name in not_started(attempt) if name not in started]
 
 
 def note_left(attempt: Attempt) -> None:
     """Note the queries that a drain has left as they were, as it was allowed to."""
-    left = _not_started(attempt)
+    left = not_started(attempt)
     if left:
         attempt.reporter.note("queries that were not started are carried on unflushed", queries=left)
 
 
-def _not_started(attempt: Attempt) -> list[str]:
+def not_started(attempt: Attempt) -> list[str]:
+    """The queries with a checkpoint or state that the script has not started in this attempt. Waits for the store."""
     held = retry_until_fenced(attempt, "the start snapshot", lambda: holders(attempt))
     built = retry_until_fenced(attempt, "the list of checkpoints", lambda: checkpoint_names(attempt))
     with_state = {name for name, holder in held.items() if has_state(holder.queries[name])}

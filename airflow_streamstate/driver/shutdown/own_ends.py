@@ -10,9 +10,11 @@ from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.query_failures import MAX_CAUSE_CHARACTERS
 from airflow_streamstate.driver.attempt.snapshotting import retry_until_fenced
+from airflow_streamstate.driver.shutdown.gathering import not_started
 from airflow_streamstate.driver.shutdown.self_drains import finished_parts
 from airflow_streamstate.driver.shutdown.stopping import position_of
 from airflow_streamstate.protocol.causes import cause_in
+from airflow_streamstate.protocol.events import QueryStarted
 
 
 def unfinished_queries(attempt: Attempt) -> dict[str, str]:
@@ -21,7 +23,16 @@ def unfinished_queries(attempt: Attempt) -> dict[str, str]:
     Call it when none of them runs any more.
     """
     found = {query.name: _instead(attempt, query) for query in attempt.queries.all()}
+    found |= dict.fromkeys(_left_standing(attempt), "was not started")
     return {name: what for name, what in found.items() if what}
+
+
+def _left_standing(attempt: Attempt) -> list[str]:
+    """The queries of this version that the script ended without having started in this attempt; not those whose trigger
+    ends each run, nor what this version leaves out while it runs others."""
+    starts = {event.query_name: event for event in attempt.reporter.events if isinstance(event, QueryStarted)}
+    missing = not_started(attempt)
+    return [name for name in missing if not starts or (name in starts and not starts[name].ends_by_itself)]
 
 
 def _instead(attempt: Attempt, query: LogicalQuery) -> str:

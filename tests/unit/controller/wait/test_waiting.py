@@ -13,7 +13,7 @@ from airflow_streamstate.errors import (
     DeploymentFailedError,
     ExpiredError,
 )
-from airflow_streamstate.protocol.events import Expired, Failed, Fenced, Finished, Ignored, Rejected, Stopped
+from airflow_streamstate.protocol.events import Drained, Expired, Failed, Fenced, Finished, Ignored, Rejected, Stopped
 from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
 from support.sim_stage import STREAM, Stage
 
@@ -149,6 +149,21 @@ def test_a_heartbeat_of_an_earlier_attempt_is_no_health(stage: Stage) -> None:
     assert not is_healthy(stage)
     stage.say(Finished, attempt=2, snapshot_id=None, queries={})
     assert stage.controller.wait(healthy(), 5).status.state == "finished"
+
+
+@pytest.mark.parametrize(("reason", "is_end"), [("self-drained: all 7 parts finished", True), ("", False)])
+def test_a_stream_that_drains_itself_before_it_is_healthy_has_come_to_its_end(
+    stage: Stage, reason: str, is_end: bool
+) -> None:
+    """A deploy, a resume or an apply that waits for its health succeeds; a drain by somebody is another end. (Law 6)"""
+    running(stage)
+    stage.say(Drained, command_id="c", command_number=1, snapshot_id="s", queries={}, reason=reason)
+    stage.end()
+    for wanted in ("healthy", "caught_up"):
+        found = stage.controller.look(WaitCondition(wanted, STREAM, "d-0001"))
+        assert found.outcome == ("done" if is_end else "over")
+    found = stage.controller.look(WaitCondition("unwell", STREAM, "d-0001"))
+    assert found.outcome == ("pending" if is_end else "done")
 
 
 def test_a_deadline_says_what_was_last_seen_and_that_the_work_goes_on(stage: Stage) -> None:

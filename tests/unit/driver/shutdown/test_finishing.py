@@ -108,6 +108,30 @@ def test_a_script_that_ends_before_its_input_says_which_query_had_not_come_to_it
     assert finished.snapshot_id == "d-0001-stopped-000001"
 
 
+@pytest.mark.parametrize(("trigger", "is_end"), [("processing_time", False), ("available_now", True)])
+def test_a_script_that_ends_before_it_starts_its_query_again_ends_no_stream(
+    stream: SimulatedStream, trigger: str, is_end: bool
+) -> None:
+    """As by a signal in its first lines; a job whose runs end by themselves may have had nothing to do."""
+    plan = make_plan(45, trigger=trigger)
+    stream.order_at(30.0, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    attempt = stream.next_attempt()
+    assert stream.run(lambda driver: driver.clock.sleep(1.0), attempt=attempt) == 0
+    finished = stream.events_of(Finished)[-1]
+    assert finished.attempt == attempt
+    assert finished.unfinished == ({} if is_end else {"counts": "was not started"})
+
+
+def test_a_new_version_that_starts_nothing_ends_no_stream(stream: SimulatedStream) -> None:
+    """What it began from has state."""
+    stream.order_at(30.0, StopRequest)
+    assert stream.run(waiting_script(make_plan(500))) == 0
+    stream.deploy(2, StartPlan("restore", "d-0001-stopped-000001", "d-0001"))
+    assert stream.run(lambda driver: driver.clock.sleep(1.0), "d-0002") == 0
+    assert stream.events_of(Finished, "d-0002")[0].unfinished == {"counts": "was not started"}
+
+
 def test_a_run_that_came_to_its_end_before_the_script_stopped_it_is_an_end(stream: SimulatedStream) -> None:
     """As where a script cleans up."""
     plan = make_plan(45, trigger="available_now")
