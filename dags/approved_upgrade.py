@@ -48,11 +48,12 @@ PARAMS = {
 
 # [START approved_upgrade]
 PLAN = """
+{% macro cell(text) %}{{ text.replace('|', '\\\\|') }}{% endmacro %}
 {% set plan = ti.xcom_pull('plan') %}
 The verdict is **{{ plan.verdict }}**. {{ plan.reason }}
 
 {% for name, query in plan.queries.items() %}{% for each in query.differences %}
-- `{{ name }}`: {{ each.code }} ({{ each.verdict }}): {{ each.reason }} {{ each.remedy }}
+- `{{ name }}`: {{ each.code }} ({{ each.verdict }}): {{ each.reason.rstrip('.') }}. {{ each.remedy }}
 {% endfor %}{% endfor %}
 {% if plan.not_replayed %}No batch was replayed: {{ plan.not_replayed }}.{% endif %}
 
@@ -61,9 +62,13 @@ The verdict is **{{ plan.verdict }}**. {{ plan.reason }}
 {%- if batch.comparison %} {{ batch.comparison.same }} rows are the same,
 {%- if batch.comparison.changed is not none %} {{ batch.comparison.changed }} changed,{% endif %}
 {{ batch.comparison.only_old }} only in the old one, {{ batch.comparison.only_new }} only in the new one
-{% for row in batch.comparison.samples_changed %}
-    - changed: `{{ row }}`
-{% endfor %}{% for row in batch.comparison.samples_old %}
+{% if batch.comparison.changed_rows %}
+
+  | key | old | new |
+  |---|---|---|
+{% for row in batch.comparison.changed_rows %}  | {{ cell(row.key) }} | {{ cell(row.old) }} | {{ cell(row.new) }} |
+{% endfor %}
+{% endif %}{% for row in batch.comparison.samples_old %}
     - only old: `{{ row }}`
 {% endfor %}{% for row in batch.comparison.samples_new %}
     - only new: `{{ row }}`

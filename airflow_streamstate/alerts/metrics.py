@@ -91,16 +91,21 @@ def _alerts(watched: Watched) -> Iterator[Sample]:
 
 
 def _downtimes(watched: Watched) -> Iterator[Sample]:
-    for name, one in sorted(_longest(watched.downtimes).items()):
-        yield (watched.sight.status.stream_id, name), one
+    yield from _longest(watched, lambda one: one.downtime_seconds)
 
 
-def _longest(found: tuple[Downtime, ...]) -> dict[str, float]:
+def _idle_at_upgrade(watched: Watched) -> Iterator[Sample]:
+    yield from _longest(watched, lambda one: None if one.seconds is None else one.idle_seconds)
+
+
+def _longest(watched: Watched, seconds_of: Callable[[Downtime], float | None]) -> Iterator[Sample]:
     longest: dict[str, float] = {}
-    for one in found:
-        if one.seconds is not None:
-            longest[one.query_name] = max(one.seconds, longest.get(one.query_name, 0.0))
-    return longest
+    for one in watched.downtimes:
+        seconds = seconds_of(one)
+        if seconds is not None:
+            longest[one.query_name] = max(seconds, longest.get(one.query_name, 0.0))
+    for name, seconds in sorted(longest.items()):
+        yield (watched.sight.status.stream_id, name), seconds
 
 
 def _gave_up(watched: Watched) -> float | None:
@@ -234,13 +239,13 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "streamstate_query_input_rows_per_second",
-        "Rate of input rows, by Spark's last progress.",
+        "Rate of input rows over the last minute.",
         _OF_QUERY,
         _query(lambda _, beat: beat.input_rows_per_second),
     ),
     Metric(
         "streamstate_query_processed_rows_per_second",
-        "Rate of processed rows, by Spark's last progress.",
+        "Rate of processed rows in the batches of the last minute that read rows.",
         _OF_QUERY,
         _query(lambda _, beat: beat.processed_rows_per_second),
     ),
@@ -258,9 +263,16 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "streamstate_query_upgrade_downtime_seconds",
-        "Time between the commits around the last upgrade that the watcher saw, of its longest gap.",
+        "How long the query was down at the last upgrade that the watcher saw, of its longest gap: between two commits,"
+        " without the time in which it ran and had nothing to commit.",
         _OF_QUERY,
         _downtimes,
+    ),
+    Metric(
+        "streamstate_query_upgrade_idle_seconds",
+        "How long the query ran with nothing to commit around the last upgrade that the watcher saw.",
+        _OF_QUERY,
+        _idle_at_upgrade,
     ),
     Metric(
         "streamstate_alert_standing",

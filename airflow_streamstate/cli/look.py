@@ -68,13 +68,19 @@ def _describe(key: str, value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping | list | bool) else str(value)
 
 
+def command_words(command: Mapping[str, Any]) -> str:
+    """What was ordered, by whom, and why: ``StopRequest of ada: the broker is moved``."""
+    words, by, reason = str(command.get("kind", "?")), command.get("requested_by"), command.get("reason")
+    return f"{words}{f' of {by}' if by else ''}{f': {reason}' if reason else ''}"
+
+
 def _pairs(values: Mapping[str, Any]) -> str:
     return ",".join(f"{name}:{short(value)}" for name, value in values.items())
 
 
 _READERS: Mapping[str, Callable[[Any], str]] = {
     "queries": lambda queries: _pairs({name: query.get("batch_id") for name, query in queries.items()}),
-    "command": lambda command: str(command.get("kind", "?")),
+    "command": lambda command: command_words(command),
     "flush_batch_ids": _pairs,
     "ends": lambda ends: _pairs({name: end.get("flushed_at") or end.get("ended_at") for name, end in ends.items()}),
     "watermarks": lambda marks: _pairs({mark["column"]: f"{mark['delay_ms'] / 1000:g}s" for mark in marks}),

@@ -337,8 +337,13 @@ def _downtime(row: Row) -> str:
     if row["seconds"] is None:
         known = "has committed, at a time that is not known" if row["has_ended"] else "has committed nothing yet"
         return f"{after} {known}, after the last commit of {before}"
-    idle = f", {row['idle_seconds']} s of it with nothing to commit" if row["idle_seconds"] else ""
-    return f"{row['seconds']} s from the last commit of {before} to the first of {after}{idle}"
+    idle, until = "", f"the first of {after}"
+    if row["has_found_nothing"]:
+        until = f"the first trigger of {after}, which found nothing to commit"
+    if row["idle_seconds"]:
+        down = row["downtime_seconds"]
+        idle = f": {down} s down, and {row['idle_seconds']} s in which it ran with nothing to commit"
+    return f"{row['seconds']} s from the last commit of {before} to {until}{idle}"
 
 
 def _settled_and_rewritten(console: Console, row: Row) -> None:

@@ -67,7 +67,9 @@ def downtime_words(found: Sequence[Downtime]) -> str | None:
             return f"{one:g} s ({name})"
         return f"{name} has no commit since" if name in lasting else f"{name} has commits since, at a time not known"
 
-    return ", ".join(words(name, one) for name, one in ordered) or None
+    told = ", ".join(words(name, one) for name, one in ordered)
+    idle = max((one.idle_seconds for one in found), default=0.0)
+    return f"{told}; {idle:g} s more with nothing to commit" if told and idle else told or None
 
 
 def waterfall(console: Console, found: Sequence[Downtime]) -> None:

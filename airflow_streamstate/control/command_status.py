@@ -259,3 +259,17 @@ def command_in(event: Accepted | Ignored | Expired) -> Command | None:
         return from_json(event.command, key=f"event {event.kind}", expected=Command)
     except DataError:
         return None
+
+
+def ordered_by(end: Event, events: Iterable[Event | None]) -> str:
+    """Who ordered that an attempt ends, and why: ``by ada: the broker is moved``; "" where no command did.
+
+    Args:
+        events: of the deployment.
+    """
+    command_id = getattr(end, "command_id", "")
+    for event in events if command_id else ():
+        if isinstance(event, Accepted) and event.command_id == command_id:
+            by, reason = event.command.get("requested_by"), event.command.get("reason")
+            return ": ".join(str(part) for part in (f"by {by}" if by else "", reason) if part)
+    return ""

@@ -7,13 +7,14 @@ first commit, restarts given up) is seen from the present state, and told once b
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_streamstate.control.alerts import AlertBook
+from airflow_streamstate.control.command_status import ordered_by
 from airflow_streamstate.control.objects import Remembered
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal, UpgradeState
@@ -141,7 +142,7 @@ class _Reader:
             self.cursor = replace(self.cursor, attempt=event.attempt, has_ended=False, told=())
         elif isinstance(event, TERMINAL_EVENTS):
             self.cursor = replace(self.cursor, has_ended=True)
-        for kind, text, facts in _told_by(event):
+        for kind, text, facts in _told_by(event, [entry.event for entry in seen.events]):
             yield StreamEvent(
                 f"{event.stream_id}/{event.deployment_id}/{number}/{kind}", kind, event.stream_id, event.deployment_id,
                 event.at, redacted(seen, text), {"attempt": event.attempt, **facts},
@@ -259,7 +260,7 @@ def _ended_at(seen: Observation, attempt: int) -> datetime:
     return last_sign(said, last_beats(events, signs))
 
 
-def _told_by(event: Event) -> Iterator[tuple[StreamEventKind, str, dict[str, Any]]]:
+def _told_by(event: Event, events: Sequence[Event | None]) -> Iterator[tuple[StreamEventKind, str, dict[str, Any]]]:
     """What an entry of a deployment's journal means for its stream."""
     match event:
         case Claimed(attempt=attempt) if attempt > 1:
@@ -273,9 +274,13 @@ def _told_by(event: Event) -> Iterator[tuple[StreamEventKind, str, dict[str, Any
             facts = {"snapshot_id": event.snapshot_id, "snapshot_kind": event.snapshot_kind}
             yield "snapshot_ready", f"snapshot {event.snapshot_id} is complete", facts
         case Drained():
-            yield "drained", event.reason or "every query is flushed", {"snapshot_id": event.snapshot_id}
+            order = ordered_by(event, events)
+            text = event.reason or f"every query is flushed{f'; drained {order}' if order else ''}"
+            yield "drained", text, {"snapshot_id": event.snapshot_id}
         case Stopped():
-            yield "stopped", "every query ended at a committed batch", {"snapshot_id": event.snapshot_id}
+            order = ordered_by(event, events)
+            text = f"every query ended at a committed batch{f'; stopped {order}' if order else ''}"
+            yield "stopped", text, {"snapshot_id": event.snapshot_id}
         case Finished() if event.unfinished:
             yield "failed", event.sentence, {"snapshot_id": event.snapshot_id}
         case Finished():

@@ -15,7 +15,7 @@ from airflow_streamstate.hooks import configuration
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.operators.links import LINKS, links_of
+from airflow_streamstate.operators.links import LINKS, QUERY_NAMES, links_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -149,7 +149,11 @@ class StreamStateOperator(DefersToTrigger, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         with told_to_airflow(self):
-            return dict(self.act(context, self.hook(context)))
+            hook = self.hook(context)
+            found = dict(self.act(context, hook))
+            if not self.pushed_links:
+                self.tell_links(context, hook, found)
+            return found
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:  # noqa: ARG002 - Airflow's call
         """Continue a deferred task; the event holds the result."""
@@ -168,12 +172,21 @@ class StreamStateOperator(DefersToTrigger, BaseOperator):
         for name, value in ids.items():
             if value:
                 ti.xcom_push(key=name, value=value)
+        self._push_links(context, hook, stream_id, {name: value for name, value in ids.items() if value})
+
+    def tell_links(self, context: Context, hook: StreamStateHook, found: Mapping[str, Any]) -> None:
+        """Push the links to what a result names, if it names any."""
+        ids = {name: str(found[name]) for name in QUERY_NAMES if found.get(name)}
+        if ids:
+            self._push_links(context, hook, str(self.stream_id), ids)
+
+    def _push_links(self, context: Context, hook: StreamStateHook, stream_id: str, ids: Mapping[str, str]) -> None:
         pages: Mapping[str, str] = {}
         with suppress(StreamStateError):  # the links are a help: the task itself says what is wrong
             pages = hook.client.status(stream_id, ids.get("deployment_id")).links
-        self.pushed_links = links_of(str(self.streamstate_conn_id), stream_id, pages)
+        self.pushed_links = links_of(str(self.streamstate_conn_id), stream_id, pages, ids)
         for key, url in self.pushed_links.items():
-            ti.xcom_push(key=key, value=url)
+            context["ti"].xcom_push(key=key, value=url)
 
     def wait_until_done(
         self,

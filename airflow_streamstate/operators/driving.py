@@ -192,7 +192,7 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
             context["ti"].xcom_push(
                 key=UNDER_WAY_KEY, value={"stream_id": view.stream_id, "upgrade_id": view.upgrade_id}
             )
-            self.tell_known(context, hook)
+            self.tell_known(context, hook, upgrade_id=view.upgrade_id, deployment_id=_runs_in(view))
             view = self._brought_to_its_end(hook, view, deadline_at, told)
             if self._is_ended or not stands_for_nothing(hook.client, view):
                 return self._judged(context, view)
@@ -238,7 +238,8 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
     def _judged(self, context: Context, view: UpgradeView) -> dict[str, Any]:
         for warning in view.state.last.warnings or ():
             self.log.warning("The new version is kept: %s", warning)
-        error = view.as_error()
+        error, hook = view.as_error(), self._need_driven()[0]
+        self.tell_known(context, hook, upgrade_id=view.upgrade_id, deployment_id=_runs_in(view))
         if error is None:
             return view.to_json()
         context["ti"].xcom_push(key=RETURN_KEY, value=view.to_json())
@@ -290,6 +291,12 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
         value = self.undo_command
         is_given = not isinstance(value, str) or optional_text(value) is not None
         return texts(value, "undo_command") if is_given else ()
+
+
+def _runs_in(view: UpgradeView) -> str:
+    """The deployment in which the stream was brought to its end by an upgrade, as far as that is known."""
+    last = view.state.last
+    return last.returned_deployment_id or last.new_deployment_id or view.state.upgrade.old_deployment_id
 
 
 def _purpose(digest: str, after: int, number: int) -> str:

@@ -1,14 +1,16 @@
 """The links beside a task instance: the stream's page, the driver's log, Spark's UI, the plan, the snapshot.
 
-The api-server shows the XCom under a link's key. An operator pushes it as soon as it knows it, so that a link works
-while the task runs; Airflow pushes what ``get_link`` returns once more when the process of the task ends or defers.
+Each leads to what the task has acted on: the deployment, upgrade, plan and snapshot of its run, also when the stream
+has moved on. The api-server shows the XCom under a link's key. An operator pushes it as soon as it knows it, so that a
+link works while the task runs; Airflow pushes what ``get_link`` returns once more when the process of the task ends or
+defers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from airflow.providers.common.compat.sdk import BaseOperatorLink, XCom, conf
 
@@ -19,15 +21,27 @@ PAGE = "/plugin/streamstate/streamstate/streams"
 """The stream's page below Airflow's address, by the routes of the plugin: the view, the app, the app's own path."""
 
 
-def page_url(conn_id: str, stream_id: str, part: str = "") -> str:
+QUERY_NAMES: Mapping[str, str] = {
+    "deployment_id": "deployment",
+    "upgrade_id": "upgrade",
+    "rehearsal_id": "plan",
+    "snapshot_id": "snapshot",
+}
+"""What an address of the page may ask for (``static/stream.js``), by the name of the id in results and XComs."""
+
+
+def page_url(conn_id: str, stream_id: str, part: str = "", ids: Mapping[str, str] | None = None) -> str:
     """The address of a stream's page within Airflow.
 
     Args:
         part: the tab to open; "" for the first.
+        ids: of what is to be shown, by the names of ``QUERY_NAMES``; what is not named is the current one.
     """
     base = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
     page = f"{base}{PAGE}/{quote(conn_id, safe='')}/{quote(stream_id, safe='')}"
-    return f"{page}#{part}" if part else page
+    asked = {word: (ids or {})[name] for name, word in QUERY_NAMES.items() if (ids or {}).get(name)}
+    query = f"?{urlencode(asked)}" if asked else ""
+    return f"{page}{query}#{part}" if part else f"{page}{query}"
 
 
 class StreamLink(BaseOperatorLink):
@@ -74,17 +88,21 @@ class SnapshotLink(StreamLink):
 LINKS = (StreamPageLink(), DriverLogLink(), SparkUILink(), PlanReportLink(), SnapshotLink())
 
 
-def links_of(conn_id: str, stream_id: str, pages: Mapping[str, str]) -> dict[str, str]:
-    """The links of a stream, by the keys of their XComs.
+def links_of(
+    conn_id: str, stream_id: str, pages: Mapping[str, str], ids: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The links of a task, by the keys of their XComs.
 
     Args:
         pages: the launcher's pages about the driver, as ``StreamStatus.links``.
+        ids: of what the task has acted on, by the names of ``QUERY_NAMES``.
     """
+    first = "upgrades" if (ids or {}).get("upgrade_id") else ""
     found = {
-        StreamPageLink().xcom_key: page_url(conn_id, stream_id),
-        DriverLogLink().xcom_key: page_url(conn_id, stream_id, "log"),
-        PlanReportLink().xcom_key: page_url(conn_id, stream_id, "plan"),
-        SnapshotLink().xcom_key: page_url(conn_id, stream_id, "snapshots"),
+        StreamPageLink().xcom_key: page_url(conn_id, stream_id, first, ids),
+        DriverLogLink().xcom_key: page_url(conn_id, stream_id, "log", ids),
+        PlanReportLink().xcom_key: page_url(conn_id, stream_id, "plan", ids),
+        SnapshotLink().xcom_key: page_url(conn_id, stream_id, "snapshots", ids),
     }
     spark_ui = pages.get(SparkUILink.name)
     return found if spark_ui is None else {**found, SparkUILink().xcom_key: spark_ui}

@@ -43,9 +43,9 @@ class PlanUpgradeOperator(ChangingOperator):
 
     Returns the report, ``{stream_id, deployment_id, rehearsal_id, outcome, reason, verdict, queries{NAME:{verdict,
     differences}}, rehearsal{ok, seconds, error}, seed{ok, error}, replay{queries{NAME:{batches[{batch_id, rows_in,
-    rows_out, seconds, comparison{same, changed, only_old, only_new, keys, samples_changed, samples_old,
-    samples_new}}], state}}, old, speed}, not_replayed, notes}``; a failed task has the same XCom. ``replay`` is null
-    where no batch was replayed, and ``not_replayed`` says why.
+    rows_out, seconds, comparison{same, changed, only_old, only_new, keys, samples_changed, samples_old, samples_new,
+    changed_rows[{key, old, new}]}}], state}}, old, speed}, not_replayed, notes}``; a failed task has the same XCom.
+    ``replay`` is null where no batch was replayed, and ``not_replayed`` says why.
 
     :param application: path of the new PySpark script; None: unchanged. (templated)
     :param arguments: all arguments of the script; None: unchanged. (templated)
@@ -169,6 +169,7 @@ class PlanUpgradeOperator(ChangingOperator):
             deadline_seconds=deadline_seconds,
         )
         self._begun = (view.stream_id, view.rehearsal_id)
+        self.tell_known(context, hook, rehearsal_id=view.rehearsal_id)
         watch = WaitCondition("rehearsed", view.stream_id, deployment_id=view.rehearsal_id)
         # The rehearsal ends itself at its deadline, and the wait sees that end.
         result = self.wait_until_done(hook, watch, timeout_seconds=deadline_seconds + 2 * LATE_SECONDS)

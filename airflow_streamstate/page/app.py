@@ -187,14 +187,22 @@ def _add_reads(app: FastAPI, homes: HomesOnPage, shared: SharedParts) -> None:
         stream_id: str = "",
         deployment_id: str | None = None,
         attempt: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
+        rehearsal_id: str | None = None,
+        upgrade_id: str | None = None,
     ) -> dict[str, Any]:
         """A part of the page of one stream."""
         found = PARTS.get(name)
         if found is None:
             raise HTTPException(404)
         home = homes.home(conn_id)
-        asked = Asked(check_stream_id(stream_id), deployment_id and check_id(deployment_id, "deployment id"), attempt)
-        key = (name, conn_id, stream_id, deployment_id or "", str(attempt or ""))
+        asked = Asked(
+            check_stream_id(stream_id),
+            deployment_id and check_id(deployment_id, "deployment id"),
+            attempt,
+            rehearsal_id and check_id(rehearsal_id, "rehearsal id"),
+            upgrade_id and check_id(upgrade_id, "upgrade id"),
+        )
+        key = (name, conn_id, stream_id, *(str(one or "") for one in vars(asked).values()))
         return shared.get(key, lambda: found.read(home.client(), asked), found.seconds)
 
 

@@ -25,10 +25,9 @@ from airflow_streamstate.hooks.configuration import page_conn_ids
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.page.rows import BatchTime, row_of, unread_row, unreadable_row
 
-LOOK_SECONDS = 5.0
-"""A look at all streams of a home is shared for so long."""
-OLD_SECONDS = 30.0
-"""A request waits for a new look where the last one is older."""
+LOOK_SECONDS = 4.0
+"""A look at all streams of a home is shared for so long: less than the pause of a browser, so that each of its requests
+finds a new look."""
 WAIT_SECONDS = 0.25
 """How long a request waits for a look; then it shows what has been read so far, and the names of the others."""
 NAMES_WAIT_SECONDS = 1.0
@@ -46,6 +45,7 @@ class HomeSeen:
     """The streams of a home, as last read.
 
     Attributes:
+        rows: each with ``read_age_seconds``, the seconds since its stream was read; None before that.
         error: why the home, or the rest of its streams, could not be read; None where it could.
         looked_at: when the last look ended; None while the first one is under way.
         is_looking: a look is under way.
@@ -87,6 +87,7 @@ class HomeOnPage:
         self._wait_seconds = wait_seconds
         self._guard = threading.Lock()
         self._rows: dict[str, Mapping[str, object]] = {}
+        self._read_seconds: dict[str, float] = {}
         self._batch_times: dict[str, deque[BatchTime]] = {}
         self._readers: tuple[Controller, ...] = ()
         self._error: StreamStateError | None = None
@@ -113,11 +114,18 @@ class HomeOnPage:
             look = self._look
         if age is None:
             self._has_names.wait(NAMES_WAIT_SECONDS)
-        if look is not None and (age is None or age >= OLD_SECONDS):
+        if look is not None:
             _wait(look, self._wait_seconds)
+        now = self._clock.monotonic_seconds()
         with self._guard:
-            rows = tuple(self._rows[name] for name in sorted(self._rows))
+            rows = tuple(
+                {**self._rows[name], "read_age_seconds": self._read_age(name, now)} for name in sorted(self._rows)
+            )
             return HomeSeen(self.conn_id, rows, self._error, self._looked_at, is_looking=self._look is not None)
+
+    def _read_age(self, stream_id: str, now: float) -> float | None:
+        read = self._read_seconds.get(stream_id)
+        return None if read is None else round(now - read, 1)
 
     def _look_now(self) -> None:
         error: StreamStateError | None = DataError(
@@ -137,6 +145,7 @@ class HomeOnPage:
                 self._looked_at, self._ended_seconds = self._clock.now(), self._clock.monotonic_seconds()
                 if isinstance(error, InvalidRequestError):  # its connection, or where it names
                     self._rows.clear()
+                    self._read_seconds.clear()
                     self._readers = ()  # the connection may be mended meanwhile
 
     def _read_all(self) -> None:
@@ -158,10 +167,12 @@ class HomeOnPage:
         with self._guard:
             for stream_id in gone:
                 self._rows.pop(stream_id, None)
+                self._read_seconds.pop(stream_id, None)
                 self._batch_times.pop(stream_id, None)
 
     def _read(self, client: Controller, stream_ids: list[str]) -> None:
         for stream_id in stream_ids:
+            read = self._clock.monotonic_seconds()
             try:
                 status = client.status(stream_id)
             except StreamNotFoundError:  # its first deployment has not begun yet
@@ -176,6 +187,7 @@ class HomeOnPage:
                 row = row_of(status, times, self._clock.now())
             with self._guard:
                 self._rows[stream_id] = row
+                self._read_seconds[stream_id] = read
 
 
 def _wait(look: Future[None], seconds: float) -> None:

@@ -8,10 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from airflow_streamstate.cli.look import facts_of_event
+from airflow_streamstate.control.command_status import ordered_by
 from airflow_streamstate.control.upgrades import UpgradeJournal, UpgradeState
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.lineage.lineage import lineage_of
-from airflow_streamstate.controller.observe.observation import ALIVE
+from airflow_streamstate.controller.observe.observation import ALIVE, ENDED
+from airflow_streamstate.controller.observe.views import StreamStatus
 from airflow_streamstate.controller.upgrade.views import WORDS, UpgradeView
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError
 from airflow_streamstate.page.plans import plan_graphs
@@ -23,11 +25,12 @@ from airflow_streamstate.plan.replay_report import (
     ReplayedVersions,
     ReplayReport,
     replay_report,
-    samples_of,
+    sample_tables,
     versions_rows,
 )
 from airflow_streamstate.protocol.codec import format_time, to_json
 from airflow_streamstate.protocol.downtimes import PHASES, downtime_seconds
+from airflow_streamstate.protocol.events import TERMINAL_EVENTS
 from airflow_streamstate.protocol.stream_events import StreamCursor
 from airflow_streamstate.protocol.upgrades import UpgradeStep
 
@@ -41,11 +44,18 @@ LOG_TAIL_BYTES = 65_536
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request asks for; of a stream its current deployment and attempt where it names no other."""
+    """What a request asks for; of a stream its current deployment and attempt where it names no other.
+
+    Attributes:
+        rehearsal_id: a plan, whose version no deployment runs.
+        upgrade_id: an upgrade that is wanted beside the last ones.
+    """
 
     stream_id: str
     deployment_id: str | None = None
     attempt: int | None = None
+    rehearsal_id: str | None = None
+    upgrade_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -71,11 +81,22 @@ def status_part(client: Controller, asked: Asked) -> dict[str, Any]:
     now = client.clock.now()
     return {
         **plain,
+        "stop_reason": _stop_reason(client, status),
         "is_alive": status.state in ALIVE,
         "lags": lags_of(status.queries.values()),
         "watermark_delay_seconds": watermark_delay_seconds(status, now),
         "looked_at": format_time(now),
     }
+
+
+def _stop_reason(client: Controller, status: StreamStatus) -> str:
+    """Who ended a stream that has ended, and why; "" where nobody did."""
+    if status.state not in ENDED:
+        return ""
+    said = [entry.event for entry in client.events(status.stream_id, status.deployment_id)]
+    end = next((event for event in reversed(said) if isinstance(event, TERMINAL_EVENTS)), None)
+    order = "" if end is None else ordered_by(end, said)
+    return f"{status.state} {order}" if order else ""
 
 
 def timeline_part(client: Controller, asked: Asked) -> dict[str, Any]:
@@ -119,13 +140,21 @@ def snapshots_part(client: Controller, asked: Asked) -> dict[str, Any]:
 
 
 def plan_part(client: Controller, asked: Asked) -> dict[str, Any]:
-    """The plan of a deployment, by default the current one, beside that of the deployment before."""
+    """The plan of a deployment or of a rehearsal, by default of the current deployment, beside that of the deployment
+    before."""
     control = client.home.need_stream(asked.stream_id)
+    if asked.rehearsal_id is not None:
+        rehearsal = control.rehearsal(asked.rehearsal_id)
+        planned = recorded_plans(control, asked.rehearsal_id)
+        of = None if rehearsal is None else rehearsal.deployment_id
+        running = {} if of is None else last_recorded_plans(control, of, tuple(planned))
+        found = {"deployment_id": None, "rehearsal_id": asked.rehearsal_id, "before": of}
+        return {**found, **plan_graphs(running if planned else {}, planned)}
     shown = asked.deployment_id or str(control.need_register().value.deployment_id)
     spec = control.spec(shown)
     new, before = recorded_plans(control, shown), spec.start.predecessor_id
     old = {} if before is None else last_recorded_plans(control, before, tuple(new))
-    return {"deployment_id": shown, "before": before, **plan_graphs(old, new)}
+    return {"deployment_id": shown, "rehearsal_id": None, "before": before, **plan_graphs(old, new)}
 
 
 def custody_part(client: Controller, asked: Asked) -> dict[str, Any]:
@@ -183,7 +212,8 @@ def upgrades_part(client: Controller, asked: Asked) -> dict[str, Any]:
             found.append((state, steps))
     found.sort(key=lambda one: one[0].upgrade.created_at, reverse=True)
     now = client.clock.now()
-    upgrades = [_upgrade_json(journal, *each, now) for each in found[:LAST_UPGRADES]]
+    shown = [one for at, one in enumerate(found) if at < LAST_UPGRADES or one[0].upgrade.upgrade_id == asked.upgrade_id]
+    upgrades = [_upgrade_json(journal, *each, now) for each in shown]
     return {"upgrades": upgrades, "phases": dict(PHASES)}
 
 
@@ -201,7 +231,8 @@ def _upgrade_json(
         "requested_by": upgrade.requested_by,
         "asked_reason": upgrade.reason,
         "needs_approval": upgrade.needs_approval,
-        "awaits_approval": upgrade.needs_approval and not state.is_over and approval is None,
+        "awaits_approval": upgrade.needs_approval and state.phase == "planned" and approval is None,
+        "rehearsal_id": state.last.rehearsal_id,
         "seconds": downtime_seconds(view.downtimes),
         "steps": [
             {
@@ -227,13 +258,13 @@ def replay_part(client: Controller, asked: Asked) -> dict[str, Any]:
         return {"replay": None}
     report, compared_with, _ = reports[0]
     old = next((one for one, _, out in reports if out == compared_with), None) if compared_with else None
-    found = {"replay": _replay_json(report), "columns": [], "rows": [], "samples": {}}
+    found: dict[str, Any] = {"replay": _replay_json(report), "columns": [], "rows": [], "samples": {}}
     if old is None:
         return found
     both = ReplayedVersions(old, report)
-    samples: dict[str, str] = {}
+    samples: dict[str, Any] = {}
     for name, _, batch in both.pairs:
-        samples |= samples_of(name, batch)
+        samples |= {title: asdict(table) for title, table in sample_tables(name, batch).items()}
     titles = ["query", "batch", *(title for title, _ in VERSIONS_COLUMNS)]
     speed = both.speed
     return {

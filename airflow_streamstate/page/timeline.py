@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from airflow_streamstate.control.command_status import ordered_by
 from airflow_streamstate.controller.lineage.not_running import last_beats, last_sign
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
@@ -91,7 +92,7 @@ def _attempts(
                 "until_at": format_time(until_now if runs_now and until_now is not None else until_at),
                 "is_running": runs_now,
                 "end": "failed" if is_silent else None if end is None else _word_of(end),
-                "why": SILENT if is_silent else _why_of(end),
+                "why": SILENT if is_silent else _why_ended(end, own),
                 "reason": "" if claimed is None else claimed.reason,
             }
         )
@@ -102,10 +103,13 @@ def _word_of(end: Event) -> str:
     return "failed" if isinstance(end, Finished) and end.unfinished else end.kind.lower()
 
 
-def _why_of(end: Event | None) -> str:
+def _why_ended(end: Event | None, said: Sequence[Event]) -> str:
+    """The error of a failure; who ordered another end, and why."""
+    if end is None:
+        return ""
     if isinstance(end, Finished):
         return end.sentence
-    return end.error if isinstance(end, Failed) else ""
+    return end.error if isinstance(end, Failed) else ordered_by(end, said)
 
 
 def _lane(spec: DeploymentSpec, attempts: list[dict[str, Any]]) -> dict[str, Any]:

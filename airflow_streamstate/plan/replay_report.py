@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -74,7 +75,11 @@ class ReplayReport:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
+        plain = {name: _plain(each) for name, each in value.items()}
+        if "samples_changed" in plain:
+            rows = changed_rows(plain["samples_changed"])
+            plain["changed_rows"] = [dict(zip(CHANGED_COLUMNS, row, strict=True)) for row in rows]
+        return plain
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
@@ -195,6 +200,65 @@ def samples_of(name: str, batch: ReplayedBatch | None) -> dict[str, str]:
     if batch is None or batch.comparison is None:
         return {}
     return _samples(f"batch {batch.batch_id} of {name}", batch.comparison)
+
+
+@dataclass(frozen=True)
+class SampleTable:
+    """Rows as a table of texts."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+CHANGED_COLUMNS = ("key", "old", "new")
+
+
+def sample_tables(name: str, batch: ReplayedBatch | None) -> dict[str, SampleTable]:
+    """As ``samples_of``, each as a table: of a row that changed its key, the old and the new values."""
+    if batch is None or batch.comparison is None:
+        return {}
+    found, of = batch.comparison, f"batch {batch.batch_id} of {name}"
+    tables = {
+        f"{of}, changed": SampleTable(CHANGED_COLUMNS, changed_rows(found.samples_changed)),
+        f"{of}, only old": _table_of(found.samples_old),
+        f"{of}, only new": _table_of(found.samples_new),
+    }
+    return {title: table for title, table in tables.items() if table.rows}
+
+
+def changed_rows(samples: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """The key, the old and the new values of rows that changed; one that cannot be read whole is a key alone."""
+    return tuple(
+        (sample, "", "") if (row := _read(sample)) is None else tuple(_words(row.get(part)) for part in CHANGED_COLUMNS)
+        for sample in samples
+    )
+
+
+def _table_of(samples: Sequence[str]) -> SampleTable:
+    rows = [_read(sample) for sample in samples]
+    names = tuple(dict.fromkeys(name for row in rows if row is not None for name in row))
+    if not names or None in rows:
+        return SampleTable(("row",), tuple((sample,) for sample in samples))
+    return SampleTable(names, tuple(tuple(_value(row, name) for name in names) for row in rows if row is not None))
+
+
+def _read(sample: str) -> Mapping[str, Any] | None:
+    """The content of a row in JSON; None where it was cut."""
+    try:
+        found = json.loads(sample)
+    except ValueError:
+        return None
+    return found if isinstance(found, Mapping) else None
+
+
+def _words(part: object) -> str:
+    """``route JFK-LAX, hour 7``."""
+    return ", ".join(f"{name} {_value(part, name)}" for name in part) if isinstance(part, Mapping) else ""
+
+
+def _value(row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _samples(of: str, found: RowComparison) -> dict[str, str]:

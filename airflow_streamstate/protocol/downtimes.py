@@ -1,5 +1,8 @@
 """Downtime of a query: from the last commit of one deployment to the first commit of the next, and what lies between.
 
+A query that runs and has nothing to commit is not down: such time is counted apart, before the end of the old version
+and from the first trigger of the new one that finds nothing.
+
 Each time names its clock: the store's (of a commit file), a driver's, or a controller's. Two clocks may differ;
 ``Downtime.seconds`` is between two times of one clock.
 """
@@ -73,10 +76,12 @@ class Downtime:
     """How long a query committed nothing while its stream moved from one deployment to another.
 
     Attributes:
-        from_deployment_id: the deployment that committed its last batch before.
-        to_deployment_id: the deployment that committed the next one.
-        from_at, until_at: the two commits; ``until_at`` is None before the second, or where its time is unknown.
-        seconds: between them, by one clock; None where ``until_at`` is.
+        from_deployment_id: the deployment that committed its last batch before, or ran with nothing to commit.
+        to_deployment_id: the deployment that committed the next one, or was the first to find nothing to commit.
+        from_at: the last commit; where that deployment committed nothing, when it was last known to find nothing.
+        until_at: the first commit, or the first trigger that found nothing, if that was before it; None before both,
+            or where the time is unknown.
+        seconds: between them, by one clock where both are known by one; None where ``until_at`` is.
         marks: the known moments, in the order of ``PHASES``.
         state_load_ms: as in ``FirstBatch``.
         has_ended: the new deployment has committed, even if the time is unknown: Spark has removed its first commit,
@@ -95,13 +100,28 @@ class Downtime:
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds that the old query ran on with nothing to commit, until its barrier was certain; 0.0 if unknown."""
-        barrier = next((mark.at for mark in self.marks if mark.phase == "barrier_certain"), self.from_at)
-        return round(max((barrier - self.from_at).total_seconds(), 0.0), 3)
+        """Seconds that the old query ran on with nothing to commit; 0.0 if unknown.
+
+        Until its barrier was certain; where it ended without one, until it was last seen with nothing to read.
+        """
+        known = {mark.phase: mark.at for mark in self.marks}
+        until = known.get("barrier_certain") or known.get("last_idle") or self.from_at
+        return round(max((until - self.from_at).total_seconds(), 0.0), 3)
+
+    @property
+    def has_found_nothing(self) -> bool:
+        """Whether the new query ended the downtime by finding nothing to commit."""
+        return any(mark.phase == "found_nothing" for mark in self.marks)
+
+    @property
+    def downtime_seconds(self) -> float | None:
+        """``seconds`` without ``idle_seconds``; None where ``seconds`` is."""
+        return None if self.seconds is None else round(max(self.seconds - self.idle_seconds, 0.0), 3)
 
 
 PHASES: Mapping[str, str] = {
     "last_commit": "the last batch of the old deployment is committed",
+    "last_idle": "the old query was last seen with nothing to read",
     "barrier_certain": "the barrier is certain",
     "query_ended": "the query has ended",
     "snapshot": "the snapshot is taken",
@@ -115,6 +135,7 @@ PHASES: Mapping[str, str] = {
     "batch_planned": "the first batch is planned",
     "first_batch_run": "the first batch has run",
     "first_commit": "the first batch is committed",
+    "found_nothing": "a trigger has found nothing to commit",
 }
 """The moments of a handover in their order. The barrier may be certain before the last commit: for a query in a batch,
 and for a drain, whose flush is the last commit."""
@@ -122,16 +143,15 @@ and for a drain, whose flush is the last commit."""
 
 def worst_of(found: Sequence[Downtime]) -> Downtime | None:
     """The downtime of the query that was down longest; one without a commit yet counts only if no other has one."""
-    return max(found, key=lambda one: -1.0 if one.seconds is None else one.seconds, default=None)
+    return max(found, key=lambda one: -1.0 if one.downtime_seconds is None else one.downtime_seconds, default=None)
 
 
 def downtime_by_query(found: Sequence[Downtime]) -> dict[str, float | None]:
     """Per query, sorted by name, the seconds of all its downtimes; None where the end of one is unknown or to come."""
     totals: dict[str, float | None] = {}
     for one in sorted(found, key=lambda one: (one.query_name, one.to_deployment_id)):
-        before = totals.get(one.query_name, 0.0)
-        is_known = before is not None and one.seconds is not None
-        totals[one.query_name] = round(before + one.seconds, 3) if is_known else None  # type: ignore[operator]
+        before, seconds = totals.get(one.query_name, 0.0), one.downtime_seconds
+        totals[one.query_name] = None if before is None or seconds is None else round(before + seconds, 3)
     return totals
 
 

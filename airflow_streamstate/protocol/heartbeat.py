@@ -92,7 +92,10 @@ class QueryBeat:
         is_idle: its newest trigger found no input.
         snapshot_id: the newest snapshot that has it, at ``lags_at``; None for none.
         batches_since_snapshot: committed batches after that; None for no snapshot.
-        input_rows_per_second, processed_rows_per_second: Spark's own rates; None before the first progress.
+        input_rows_per_second: rows of input over the last minute; at the first look Spark's own rate of the last
+            trigger; None before the first progress.
+        processed_rows_per_second: how fast the batches of the last minute went that read rows, of those that an agent
+            saw; 0 where none did, None before the first progress.
         batch_seconds: from one commit to the next, over the last batches of this attempt; None before there were two.
         read_batch_id, read_rows: the newest batch of this attempt that read rows, and how many; None for none.
         run_has_ended: its trigger (``once``, ``availableNow``) has ended its last run, without a failure.
@@ -130,6 +133,8 @@ class Heartbeat(Message):
     Attributes:
         first_batches: per query, the first batch that it committed in this deployment, in any attempt.
         changed_files: a sentence on each file that the script read and that has other content now.
+        first_idles: per query, when an agent first saw that a trigger had found nothing to commit, if that was before
+            its first batch.
     """
 
     stream_id: str
@@ -139,3 +144,4 @@ class Heartbeat(Message):
     queries: Mapping[str, QueryBeat]
     first_batches: Mapping[str, FirstBatch] = field(default_factory=dict)
     changed_files: tuple[str, ...] = ()
+    first_idles: Mapping[str, datetime] = field(default_factory=dict)

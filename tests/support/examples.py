@@ -259,7 +259,7 @@ EXAMPLES: tuple[Message, ...] = (
         ),
         "raw": QueryBeat(None, None, is_active=False),
     }, {"counts per minute": FirstBatch(17, LATER, AT, AT, {"addBatch": 812, "walCommit": 41}, 120)},
-    ("feeds.json changed at 09:58 UTC since attempt 2; the next start reads it",)),
+    ("feeds.json changed at 09:58 UTC since attempt 2; the next start reads it",), {"raw": LATER}),
     SnapshotManifest(
         "d-0003-stopped-000002", "stopped", "orders", "d-0003", 2, 3, AT, "agent",
         {

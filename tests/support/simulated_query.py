@@ -451,6 +451,9 @@ class SimulatedRun:
     def dropped_rows(self) -> int | None:
         return self._dropped_rows
 
+    def read_rows(self) -> int:
+        return sum(report.input_rows for report in self._reports.values())
+
     def idle_triggers(self) -> int:
         return self._idle_triggers
 

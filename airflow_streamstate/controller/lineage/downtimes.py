@@ -1,4 +1,5 @@
-"""The downtime of each query at each handover: last commit of one deployment to first commit of the next.
+"""The downtime of each query at each handover: last commit of one deployment to first commit of the next, or to the
+first trigger that finds nothing to commit.
 
 The times of commits are those of their files, by the store's clock. Spark removes old files of a log, so heartbeats
 report the first batch of a deployment, too. The phases between come from events, heartbeats and records.
@@ -50,6 +51,8 @@ def downtime_json(one: Downtime) -> dict[str, object]:
         "seconds": one.seconds,
         "has_ended": one.has_ended or one.until_at is not None,
         "idle_seconds": one.idle_seconds,
+        "downtime_seconds": one.downtime_seconds,
+        "has_found_nothing": one.has_found_nothing,
         "state_load_ms": one.state_load_ms,
         "waterfall": [
             {
@@ -72,8 +75,8 @@ def downtimes(
 ) -> list[Downtime]:
     """The downtimes of these deployments, oldest first. What cannot be read is left out.
 
-    A deployment that committed nothing of a query ends no downtime, unless it is the last one that started it. After a
-    run that its trigger has ended there is none: nothing was to run then.
+    A deployment that committed nothing of a query, though there was something, ends no downtime, unless it is the last
+    one that started it. After a run that its trigger has ended there is none: nothing was to run then.
     ``events``: of all of them; ``signs``: the last heartbeat of each that has one.
     """
     reader = _PhaseReader(home, control, events, signs)
@@ -90,7 +93,7 @@ def downtimes(
                     lasting[name] = one
                 elif one is not None:
                     found.append(one)
-            if ran.last or ran.first:
+            if ran.last or ran.first or ran.idle_until is not None:
                 left[name] = ran
     return [*found, *lasting.values()]
 
@@ -102,6 +105,8 @@ class _Ran:
     Attributes:
         started: the start of the attempt that committed its first batch; else its last start.
         first, last: when its own first and last batch were committed, by clock; empty for none.
+        idle_at: when one of its triggers first found nothing to commit, before its first batch; None for none.
+        idle_until: when it was last seen with nothing to read, by its last heartbeat; None where it had something.
     """
 
     deployment_id: str
@@ -110,6 +115,16 @@ class _Ran:
     first_batch: FirstBatch | None
     first: Mapping[str, datetime] = field(default_factory=dict)
     last: Mapping[str, datetime] = field(default_factory=dict)
+    idle_at: datetime | None = None
+    idle_until: datetime | None = None
+
+    @property
+    def ended(self) -> tuple[str, str, datetime] | None:
+        """The phase, clock and time after which it committed nothing: its last commit, else its last idle trigger."""
+        for clock in (STORE, DRIVER):
+            if clock in self.last:
+                return "last_commit", clock, self.last[clock]
+        return None if self.last or self.idle_until is None else ("last_idle", DRIVER, self.idle_until)
 
 
 class _PhaseReader:
@@ -149,7 +164,11 @@ class _PhaseReader:
         query = None if beat is None else beat.queries.get(name)
         if query is not None and query.batch_id is not None and query.batch_id >= first_id and query.committed_at:
             last[DRIVER] = query.committed_at
-        return _Ran(deployment_id, name, (before or starts)[-1], told, first, last)
+        idle_at = None if beat is None else beat.first_idles.get(name)
+        idle_until = None if last else idle_at
+        if beat is not None and query is not None and query.is_idle:
+            idle_until = beat.at if not last else max(beat.at, *last.values())
+        return _Ran(deployment_id, name, (before or starts)[-1], told, first, last, idle_at, idle_until)
 
     def _commits(self, deployment_id: str, name: str, first_id: int) -> tuple[dict[str, datetime], dict[str, datetime]]:
         """When the first and the last batch were committed, by the files that exist; empty where none tells."""
@@ -164,18 +183,15 @@ class _PhaseReader:
 
     def downtime(self, before: _Ran, after: _Ran) -> Downtime | None:
         """The downtime between two deployments; None where the last commit of the first is unknown."""
-        clock = next((one for one in (STORE, DRIVER) if one in before.last and one in after.first), None)
-        from_clock = clock or next((one for one in (STORE, DRIVER) if one in before.last), None)
-        if from_clock is None:
+        edges = _edges(before, after)
+        if edges is None:
             return None
-        from_at = before.last[from_clock]
-        until_at = None if clock is None else after.first[clock]
-        told = after.first_batch
-        marks = {"last_commit": Mark("last_commit", from_at, from_clock)}
-        if until_at is not None and clock is not None:
-            marks["first_commit"] = Mark("first_commit", until_at, clock)
+        began, ended = edges
+        from_at, until_at = began.at, None if ended is None else ended.at
+        told = None if ended is not None and ended.phase == "found_nothing" else after.first_batch
+        marks = {mark.phase: mark for mark in edges if mark is not None}
         for mark in (*self._end_marks(before), *self._start_marks(before, after), *_batch_marks(told)):
-            marks[mark.phase] = mark
+            marks.setdefault(mark.phase, mark)
         return Downtime(
             after.query_name,
             before.deployment_id,
@@ -185,10 +201,12 @@ class _PhaseReader:
             None if until_at is None else round((until_at - from_at).total_seconds(), 3),
             tuple(marks[phase] for phase in PHASES if phase in marks),
             None if told is None else told.state_load_ms,
-            has_ended=bool(after.first or after.last),
+            has_ended=bool(after.first or after.last or after.idle_at),
         )
 
     def _end_marks(self, before: _Ran) -> Iterator[Mark]:
+        if before.idle_until is not None:
+            yield Mark("last_idle", before.idle_until, DRIVER)
         said = self._events.get(before.deployment_id, [])
         last_word = next((event for event in reversed(said) if isinstance(event, TERMINAL_EVENTS)), None)
         if last_word is None:
@@ -215,6 +233,25 @@ class _PhaseReader:
         if after.started.prepared_at is not None:
             yield Mark("prepared", after.started.prepared_at, DRIVER)
         yield Mark("first_start", after.started.at, DRIVER)
+
+
+def _edges(before: _Ran, after: _Ran) -> tuple[Mark, Mark | None] | None:
+    """The two ends of a downtime, by one clock where that is known of both; the second None where it is not known."""
+    if before.ended is None:
+        return None
+    phase, clock, at = before.ended
+    firsts, word = dict(after.first), "first_commit"
+    if after.idle_at is not None and all(after.idle_at < one for one in firsts.values()):
+        firsts, word = {DRIVER: after.idle_at}, "found_nothing"
+    lasts = dict(before.last) or {clock: at}
+    both = next((one for one in (STORE, DRIVER) if one in lasts and one in firsts), None)
+    if both is not None:
+        return Mark(phase, lasts[both], both), Mark(word, firsts[both], both)
+    began = Mark(phase, at, clock)
+    if not firsts or (before.last and word == "first_commit"):
+        return began, None  # two commits by two clocks
+    (first_clock, first_at) = next(iter(firsts.items()))
+    return began, Mark(word, max(first_at, at), first_clock)
 
 
 def _batch_marks(first: FirstBatch | None) -> Iterator[Mark]:

@@ -6,13 +6,14 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from airflow_streamstate.driver.agent.changed_files import ChangedFiles
 from airflow_streamstate.driver.agent.lag import TREND_BATCHES, LagLook
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.auditing import Audit, tell_skipped
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
+from airflow_streamstate.driver.attempt.ports import QueryProgress
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.downtimes import FirstBatch
 from airflow_streamstate.protocol.events import Draining, QueryStarted
@@ -37,6 +38,42 @@ class HeartbeatPace:
         return round(max(0.0, (last_at - first_at).total_seconds()) / (last_id - first_id), 3)
 
 
+RATE_SECONDS = 60.0
+"""Rates are of the last minute: that of the last trigger alone is 0 whenever it found nothing."""
+
+
+class RowRates:
+    """The rates of one query over the last ``RATE_SECONDS``, from look to look."""
+
+    def __init__(self) -> None:
+        self._read: deque[tuple[datetime, int]] = deque()
+        self._batches: deque[tuple[datetime, int, int, float]] = deque()
+
+    def input(self, now: datetime, rows_read: int) -> float | None:
+        """Take in how many rows were read so far; None before there were two looks."""
+        if self._read and rows_read < self._read[-1][1]:
+            self._read.clear()  # the script has started the query once more
+        self._read.append((now, rows_read))
+        since = now - timedelta(seconds=RATE_SECONDS)
+        while len(self._read) > 2 and self._read[1][0] <= since:
+            self._read.popleft()
+        (first_at, first), (last_at, last) = self._read[0], self._read[-1]
+        seconds = (last_at - first_at).total_seconds()
+        return round((last - first) / seconds, 3) if seconds > 0 else None
+
+    def processed(self, now: datetime, progress: QueryProgress) -> float:
+        """Take in the last executed batch."""
+        took_ms = progress.durations_ms.get("triggerExecution", 0)
+        is_new = not self._batches or self._batches[-1][1] != progress.batch_id
+        if is_new and progress.input_rows and took_ms:
+            self._batches.append((now, progress.batch_id, progress.input_rows, took_ms / 1000))
+        since = now - timedelta(seconds=RATE_SECONDS)
+        while self._batches and self._batches[0][0] < since and (len(self._batches) > 1 or progress.is_idle):
+            self._batches.popleft()
+        seconds = sum(one[3] for one in self._batches)
+        return round(sum(one[2] for one in self._batches) / seconds, 3) if seconds else 0.0
+
+
 class HeartbeatWriter:
     """Writes the heartbeat of an attempt."""
 
@@ -45,8 +82,10 @@ class HeartbeatWriter:
         self._last: dict[str, QueryBeat] = {}
         self._earlier: tuple[Heartbeat, ...] | None = None
         self._first: dict[str, FirstBatch] = {}
+        self._first_idles: dict[str, datetime] = {}
         self._alive: set[str] = set()
         self._paces: dict[str, HeartbeatPace] = {}
+        self._rates: dict[str, RowRates] = {}
         self._audit = Audit(attempt)
         self._lag = LagLook(attempt)
         self._changed_files = ChangedFiles(attempt)
@@ -59,9 +98,12 @@ class HeartbeatWriter:
             for left in self._earlier:
                 if left.deployment_id == attempt.deployment_id:
                     self._first |= left.first_batches
+                    self._first_idles |= left.first_idles
         beats = {query.name: self._beat_of(query) for query in attempt.queries.all()}
         for name, beat in beats.items():
             self._note_first(attempt.queries[name], beat.batch_id)
+            if beat.is_idle and name not in self._first and name not in self._first_idles:
+                self._first_idles[name] = attempt.clock.now()
         attempt.control.put_heartbeat(
             Heartbeat(
                 stream_id=attempt.stream_id,
@@ -71,6 +113,7 @@ class HeartbeatWriter:
                 queries=beats,
                 first_batches=dict(self._first),
                 changed_files=self._changed_files.told(),
+                first_idles=dict(self._first_idles),
             )
         )
         self._last = beats
@@ -119,13 +162,15 @@ class HeartbeatWriter:
             return beat
         if progress.input_rows:
             beat = replace(beat, read_batch_id=progress.batch_id, read_rows=progress.input_rows)
+        now, rates = self._attempt.clock.now(), self._rates.setdefault(query.name, RowRates())
+        came = rates.input(now, query.rows_read())
         return replace(
             beat,
             state_rows=sum(operator.rows for operator in progress.state),
             state_memory_bytes=progress.state_memory_bytes,
             watermark_at=progress.watermark_at,
-            input_rows_per_second=progress.input_rows_per_second,
-            processed_rows_per_second=progress.processed_rows_per_second,
+            input_rows_per_second=progress.input_rows_per_second if came is None else came,
+            processed_rows_per_second=rates.processed(now, progress),
             batch_seconds=self._paces.setdefault(query.name, HeartbeatPace()).batch_seconds(
                 progress.batch_id, progress.committed_at
             ),

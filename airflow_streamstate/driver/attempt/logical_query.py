@@ -267,6 +267,10 @@ class LogicalQuery:
         known = [count for count in counts if count is not None]
         return self._dropped_before if not known else sum(known) + (self._dropped_before or 0)
 
+    def rows_read(self) -> int:
+        """Rows of input that its runs have read in this attempt since its last start, as far as Spark reported them."""
+        return sum(run.read_rows() for run in self.runs)
+
     def skipped(self) -> SkippedBySink:
         """Batches of this attempt that advanced offsets and read nothing, over all its runs.
 

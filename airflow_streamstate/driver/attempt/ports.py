@@ -162,6 +162,9 @@ class QueryRun(Protocol):
     def dropped_rows(self) -> int | None:
         """Rows that this run dropped as late, over all its batches; None where Spark does not report it."""
 
+    def read_rows(self) -> int:
+        """Rows of input that this run read, over all its batches, as far as Spark reported them."""
+
     def idle_triggers(self) -> int:
         """How many triggers of this run found no input, as far as known."""
 

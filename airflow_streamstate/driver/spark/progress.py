@@ -122,6 +122,7 @@ class Reports:
         self._suspected: dict[int, int] = {}
         self._counted_id: int | None = None
         self._dropped_rows = 0
+        self._read_rows = 0
         self._skipped = 0
         self._first_skipped: int | None = None
         self._newest_skipped: deque[int] = deque(maxlen=_SHOWN)
@@ -131,6 +132,11 @@ class Reports:
     def dropped_rows(self) -> int:
         """Rows dropped as late, of all that was counted."""
         return self._dropped_rows
+
+    @property
+    def read_rows(self) -> int:
+        """Rows of input, of all that was counted."""
+        return self._read_rows
 
     @property
     def skipped(self) -> SkippedBySink:
@@ -164,26 +170,27 @@ class Reports:
         newest_id, last = int(newest["batchId"]), self._counted_id
         if newest_id == last:
             return
-        can_drop = bool(newest.get("stateOperators"))
+        can_drop, passed = bool(newest.get("stateOperators")), list[int]()
         if last is not None and newest_id == last + 1:
             reports = [newest]
         elif not can_drop:
-            reports = self.after(-1 if last is None else last, only_without_input=True)
+            reports = self.after(-1 if last is None else last, passed=passed)
         else:
             reports = self.after(-1 if last is None else last)
             missing = len(reports) >= REMEMBERED if last is None else len(reports) < newest_id - last
             self.has_missed_batches = self.has_missed_batches or missing
         self._counted_id = newest_id
+        self._read_rows += sum(passed) + sum(_count(report.get("numInputRows")) for report in reports)
         for report in reversed(reports):
             self._dropped_rows += parse_progress(report, report).dropped_rows
             if looks_skipped(report):
                 self._suspected[int(report["batchId"])] = 0
 
-    def after(self, batch_id: int, *, only_without_input: bool = False) -> list[dict[str, Any]]:
+    def after(self, batch_id: int, *, passed: list[int] | None = None) -> list[dict[str, Any]]:
         """The reports of executed batches above this one that Spark still has, newest first.
 
         Args:
-            only_without_input: leave out those that read rows, which saves most of the work.
+            passed: where given, those that read rows are left out, which saves most of the work; it gets their rows.
         """
         found: list[dict[str, Any]] = []
         with jvm_answers():
@@ -191,7 +198,8 @@ class Reports:
             for index in range(len(reports) - 1, -1, -1):
                 if int(reports[index].batchId()) <= batch_id:
                     break
-                if only_without_input and int(reports[index].numInputRows()) > 0:
+                if passed is not None and (rows := int(reports[index].numInputRows())) > 0:
+                    passed.append(rows)
                     continue
                 raw = json.loads(str(reports[index].json()))
                 if ran_a_batch(raw):

@@ -342,6 +342,13 @@ class SparkQueryRun:
             self._reports.count(self._executed)
             return None if self._reports.has_missed_batches else self._reports.dropped_rows
 
+    def read_rows(self) -> int:
+        with self._guard:
+            self._look()
+            if self._executed is not None:
+                self._reports.count(self._executed)
+            return self._reports.read_rows
+
     def skipped(self) -> SkippedBySink:
         with self._guard:
             self._look()

@@ -1,8 +1,8 @@
 // What can be done: each act is a run of a DAG of the signed-in user, by Airflow's public API. There is no other way.
 
 import { airflow, airflowPage, read } from "./api.js";
-import { h, problem, put } from "./dom.js";
-import { age, bytes, count, duration } from "./format.js";
+import { ended, h, problem, put } from "./dom.js";
+import { age, bytes, counted, duration } from "./format.js";
 
 const RUNS = ["running", "launching", "degraded"];
 const LOOK_MILLIS = 1500;
@@ -31,7 +31,7 @@ export const ACTS = {
     why: (known) => (RUNS.includes(known.status.state) ? "" : "it does not run"),
     happens: (known) => [
       "The batch in flight is committed, then the driver ends. No row is lost, doubled or written early.",
-      `The state (${count(stateRows(known))} rows) is kept in a snapshot.`,
+      `The state (${counted(stateRows(known), "rows")}) is kept in a snapshot.`,
       "Nothing is read until somebody resumes or deploys the stream.",
     ],
   },
@@ -39,7 +39,7 @@ export const ACTS = {
     title: "Drain", verb: "Drain the stream", isGrave: true,
     why: (known) => (RUNS.includes(known.status.state) || ["stopped", "failed", "finished"].includes(known.status.state) ? "" : "it cannot be drained now"),
     happens: (known) => [
-      stateRows(known) ? `Up to ${count(stateRows(known))} rows of state are written now: windows that are still open come out early, with what has arrived so far.` : "As far as is known no state is kept, so nothing comes out early.",
+      stateRows(known) ? `Up to ${counted(stateRows(known), "rows")} of state are written now: windows that are still open come out early, with what has arrived so far.` : "As far as is known no state is kept, so nothing comes out early.",
       "The driver first tries this on a copy of the state, and refuses where state would be left.",
       "Then it ends. The next version goes on at the next row, with empty state.",
     ],
@@ -67,7 +67,7 @@ export const ACTS = {
       const one = awaiting(known);
       return [
         `${one.asked} ${one.upgrade_id} by ${one.requested_by}: ${one.verdict ? `the verdict is ${one.verdict}` : "the plan is not known yet"}.`,
-        ...one.differences.map((each) => `${each.query}: ${each.reason}. ${each.remedy}`),
+        ...one.differences.map((each) => `${each.query}: ${ended(each.reason)} ${each.remedy}`),
         expected(known),
         "A rejection changes nothing: the stream runs on.",
       ];
@@ -81,12 +81,12 @@ export async function actButtons(place, connId, streamId, known, me, refresh) {
   let rights = {};
   try { rights = (await me).acts; } catch { /* the buttons say that it is not allowed */ }
   return Object.entries(ACTS).map(([name, act]) => {
-    const button = h("button", { type: "button", class: act.isGrave ? "grave" : "", "data-act": name, onclick: () => {
+    const button = h("button", { type: "button", class: act.isGrave ? "grave" : "", "data-act": name, hidden: name === "answer", onclick: () => {
       if (button.getAttribute("aria-disabled") === "true") place.say(button.title);
       else void ask(name, act);
     } }, act.title);
     const show = async () => {
-      if (name === "answer" && known.status.upgrade && !known.upgrades) known.upgrades = await read("upgrades", { conn_id: connId, stream_id: streamId }).catch(() => null);
+      if (name === "answer" && known.status.upgrade) known.upgrades = await read("upgrades", { conn_id: connId, stream_id: streamId }).catch(() => known.upgrades);
       const why = rights[name]?.is_allowed ? act.why(known) : `you have no right to run the DAG ${rights[name]?.dag_id ?? ""}`;
       button.title = why ? `${act.verb}: ${why}` : act.verb;
       button.setAttribute("aria-disabled", why !== "");

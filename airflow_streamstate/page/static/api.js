@@ -12,10 +12,12 @@ export class Refused extends Error {
   }
 }
 
+const MOST_MILLIS = 30_000; // a connection that a sleeping machine has lost may never end
+
 async function answered(address, options) {
   let response;
   try {
-    response = await fetch(address, { credentials: "same-origin", ...options });
+    response = await fetch(address, { credentials: "same-origin", signal: AbortSignal.timeout(MOST_MILLIS), ...options });
   } catch {
     throw new Refused(0, { message: "Airflow does not answer", next_step: "The page goes on as soon as it does." });
   }
@@ -43,19 +45,31 @@ export const airflow = (method, path, body) => answered(new URL(`api/v2/${path}`
 /** The address of a page of Airflow. */
 export const airflowPage = (path) => new URL(path, AIRFLOW).href;
 
-/** Call again every so often while the page is seen; once at a time. */
+/** Call again every so often while the page is seen, and at once when it is seen again; once at a time. */
 export function refresh(act, seconds, signal) {
   let isBusy = false;
+  let isWanted = false;
   let hasEnded = signal.aborted;
   const once = async () => {
     if (isBusy || hasEnded || document.hidden) return;
     isBusy = true;
-    try { await act(); } finally { isBusy = false; }
+    try {
+      do { isWanted = false; await act(); } while (isWanted && !hasEnded);
+    } finally { isBusy = false; }
   };
+  // What is under way when the page is seen again was asked before: its answer may be old.
+  const seen = () => { if (isBusy && !document.hidden) isWanted = true; else void once(); };
   const timer = setInterval(once, seconds * 1000);
-  const end = () => { hasEnded = true; clearInterval(timer); document.removeEventListener("visibilitychange", once); };
-  document.addEventListener("visibilitychange", once);
+  const end = () => { hasEnded = true; clearInterval(timer); document.removeEventListener("visibilitychange", seen); };
+  document.addEventListener("visibilitychange", seen);
   signal.addEventListener("abort", end);
   void once();
   return { now: once, end };
+}
+
+/** Call every second, and at once when the page is seen again, before anything is read: what is shown has aged. */
+export function eachSecond(act, signal) {
+  const timer = setInterval(() => { if (!document.hidden) act(); }, 1000);
+  document.addEventListener("visibilitychange", act, { signal });
+  signal.addEventListener("abort", () => clearInterval(timer));
 }

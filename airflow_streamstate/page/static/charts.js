@@ -23,10 +23,11 @@ export function timelineChart() {
     h("button", { type: "button", "aria-label": "Zoom in", onclick: () => zoom(0.5) }, "+"),
     h("button", { type: "button", "aria-label": "Zoom out", onclick: () => zoom(2) }, "−"),
     h("button", { type: "button", onclick: () => { view = null; draw(); } }, "All"), jumps),
-    svg, h("figcaption", { class: "quiet" }, "Drag to move; + and − zoom, 0 shows all. ",
+    svg, h("figcaption", { class: "quiet" }, "Drag to move; + and − zoom, 0 shows all. ", h("span", { class: "swatch down" }), " no query ran  ", h("span", { class: "swatch uncommitted" }), " nothing committed  ",
       Object.entries(SIGNS).filter(([, sign], at, all) => all.findIndex(([, other]) => other === sign) === at).map(([word, sign]) => `${sign} ${word}`).join("  ")));
   let data = null;
   let view = null;
+  let opened = "";
 
   const bounds = () => {
     const starts = data.deployments.flatMap((one) => [one.created_at, ...one.attempts.map((each) => each.from_at)]).map(millis);
@@ -67,19 +68,30 @@ export function timelineChart() {
         s("text", { class: "tick", x: Math.min(x(tick), wide - HALF_TICK), y: 14, "text-anchor": "middle" }, tickText(tick, until - from)));
     }
     const inside = s("g", { "clip-path": "url(#inside)" });
+    // Between two commits something may have run with nothing to commit; down is only when no query ran.
+    const rowsOf = (...ids) => {
+      const tops = ids.filter((id) => lane.has(id)).map((id) => lane.get(id));
+      return tops.length ? [Math.min(...tops), Math.max(...tops) + LANE] : null;
+    };
+    const band = (kind, fromAt, untilAt, rows, title, words) => {
+      if (rows === null) return;
+      const [left, right] = [x(millis(fromAt)), x(untilAt === null ? millis(data.now) : millis(untilAt))];
+      inside.append(s("g", {}, s("title", {}, title),
+        s("rect", { class: kind, x: left, y: rows[0], width: Math.max(right - left, 1), height: rows[1] - rows[0] }),
+        right - left > 8 * words.length + 6 && s("text", { class: kind, x: (left + right) / 2, y: rows[0] + 19, "text-anchor": "middle" }, words)));
+    };
     for (const down of data.downtimes) {
-      if (!lane.has(down.to_deployment_id) || (down.until_at === null && down.has_ended)) continue;
-      const end = down.until_at === null ? millis(data.now) : millis(down.until_at);
-      const top = Math.min(lane.get(down.from_deployment_id) ?? high, lane.get(down.to_deployment_id));
-      const bottom = Math.max(lane.get(down.from_deployment_id) ?? 26, lane.get(down.to_deployment_id)) + LANE;
-      const wideEnough = x(end) - x(millis(down.from_at)) > 40;
-      inside.append(s("g", {}, s("title", {}, `${down.query}: ${downText(down)}`),
-        s("rect", { class: "down", x: x(millis(down.from_at)), y: top, width: Math.max(x(end) - x(millis(down.from_at)), 1), height: bottom - top }),
-        wideEnough && s("text", { class: "down", x: (x(millis(down.from_at)) + x(end)) / 2, y: lane.get(down.to_deployment_id) + 19, "text-anchor": "middle" }, down.seconds === null ? "down" : duration(down.seconds))));
+      if (down.until_at === null && down.has_ended) continue;
+      band("uncommitted", down.from_at, down.until_at, rowsOf(down.from_deployment_id, down.to_deployment_id), `${down.query}: ${downText(down)}`, "");
+    }
+    for (const gap of data.not_running) {
+      const kind = gap.between_runs ? "uncommitted" : "down";
+      const words = gap.between_runs ? "" : `down${gap.seconds === null ? "" : ` ${duration(gap.seconds)}`}`;
+      band(kind, gap.from_at, gap.until_at, rowsOf(gap.after.split(" ")[0], gap.before.split(" ")[0]), gapText(gap), words);
     }
     for (const one of lanes) {
       const y = lane.get(one.deployment_id);
-      parts.push(s("text", { class: "lane", x: 0, y: y + 18 }, s("title", {}, one.version), one.deployment_id));
+      parts.push(s("text", { class: "lane", "data-opened": one.deployment_id === opened || null, x: 0, y: y + 18 }, s("title", {}, one.version), one.deployment_id));
       for (const each of one.attempts) {
         const left = x(millis(each.from_at));
         const words = `${one.deployment_id} attempt ${each.attempt}, ${one.version}: ${time(each.from_at)} to ${each.is_running ? "now" : time(each.until_at)}${each.end ? `, ${each.end}` : ""}${each.why ? `: ${each.why}` : ""}`;
@@ -121,24 +133,31 @@ export function timelineChart() {
 
   return {
     node,
-    show(found) {
+    /** `deployment`: which one is marked; "" for none. */
+    show(found, deployment = "") {
       data = found;
+      opened = deployment;
       const downs = found.downtimes.filter((down) => down.seconds !== null).slice(-6);
       jumps.replaceChildren(...downs.map((down) => h("button", { type: "button", class: "chip", title: downText(down), onclick: () => {
         const [from, until] = [millis(down.from_at), millis(down.until_at)];
         const margin = Math.max((until - from) * 0.6, 200);
         view = [from - margin, until + margin];
         draw();
-      } }, `${down.from_deployment_id} → ${down.to_deployment_id} ${duration(down.seconds)}`)));
+      } }, `${down.from_deployment_id} → ${down.to_deployment_id} ${duration(down.downtime_seconds)}`)));
       putAttribute(svg, "aria-label", `Timeline: ${count(found.deployments.length)} deployments; ${downs.map(downText).join("; ") || "no handover yet"}`);
       draw();
     },
   };
 }
 
-const downText = (down) => (down.seconds === null
-  ? `no commit since the last one of ${down.from_deployment_id}`
-  : `${duration(down.seconds)} between the last commit of ${down.from_deployment_id} and the first of ${down.to_deployment_id}`);
+/** What a handover has cost, and the time in which there was nothing to commit. */
+export function downtimeWords(down) {
+  if (down.seconds === null) return down.has_ended ? "committed at a time that is not known" : "no commit yet";
+  const until = down.has_found_nothing ? "until there was nothing to commit" : "between two commits";
+  return `${duration(down.seconds)} ${until}${down.idle_seconds > 0 ? `, ${duration(down.idle_seconds)} of it with nothing to commit, ${duration(down.downtime_seconds)} down` : ""}`;
+}
+const downText = (down) => `${down.from_deployment_id} to ${down.to_deployment_id}: ${downtimeWords(down)}`;
+const gapText = (gap) => `${gap.between_runs ? "nothing was to run" : "no query ran"} after ${gap.after}${gap.before ? ` until ${gap.before}` : ""}${gap.seconds === null ? ", until now" : `: ${gap.at_most ? "at most " : ""}${duration(gap.seconds)}`}`;
 const STEPS = [0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 10800, 43200, 86400, 604800, 2592000].map((seconds) => seconds * 1000);
 
 function ticks(from, until, most) {

@@ -47,4 +47,6 @@ export function problem(error) {
     h("strong", {}, sentence(error.message)), facts && h("code", {}, facts), error.next_step && h("p", {}, error.next_step));
 }
 
-const sentence = (text) => (text ? `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}` : "");
+const sentence = (text) => (text ? `${text[0].toUpperCase()}${ended(text.slice(1))}` : "");
+/** With a full stop, unless it ends already. */
+export const ended = (text) => `${text}${/[.!?]$/.test(text) ? "" : "."}`;

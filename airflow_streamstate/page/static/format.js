@@ -11,6 +11,8 @@ export function duration(seconds) {
 
 export const age = (seconds) => (seconds === null || seconds === undefined ? "" : `${duration(seconds)} ago`);
 export const count = (value) => (value === null || value === undefined ? "" : Number(value).toLocaleString("en"));
+/** `3 files`, `1 file`, `1 batch`. */
+export const counted = (value, unit) => `${count(value)} ${value === 1 ? unit.replace(/batches$/, "batch").replace(/s$/, "") : unit}`.trim();
 export const rate = (value) => (value === null || value === undefined ? "" : `${count(Number(value.toFixed(1)))}/s`);
 
 export function bytes(value) {
@@ -19,7 +21,7 @@ export function bytes(value) {
   return `${Number((value / 1024 ** at).toFixed(at ? 1 : 0))} ${["B", "KiB", "MiB", "GiB", "TiB"][at]}`;
 }
 
-export const lag = (lags) => Object.entries(lags ?? {}).map(([unit, value]) => `${count(value)} ${unit}`.trim()).join(", ");
+export const lag = (lags) => Object.entries(lags ?? {}).map(([unit, value]) => counted(value, unit)).join(", ");
 export const time = (text) => (text ? text.replace("T", " ").replace(/\.\d+/, "").replace(/(Z|\+00:00)$/, " UTC") : "");
 export const millis = (text) => Date.parse(text);
 export const ageOf = (text) => age((Date.now() - millis(text)) / 1000);

@@ -2,7 +2,7 @@
 
 import { airflow, read, refresh } from "./api.js";
 import { h, problem } from "./dom.js";
-import { showStream } from "./stream.js";
+import { openedBy, showStream } from "./stream.js";
 import { showStreams } from "./streams.js";
 
 const TASK_SECONDS = 5;
@@ -26,10 +26,23 @@ export function showStreamOfTask(place, { dagId, runId, taskId, mapIndex }) {
       const { stream_id: streamId, streamstate_conn_id: connId } = task.rendered_fields ?? {};
       if (typeof streamId === "string" && typeof connId === "string") {
         looked.end();
-        showStream(place, connId, streamId, read("me"));
+        showStream(place, connId, streamId, read("me"), await openedByTask(dagId, runId, taskId, mapIndex));
       } else told("This task acts on no stream, or has not begun yet.");
     } catch (error) {
       place.view.replaceChildren(problem(error));
     }
   }, TASK_SECONDS, place.signal);
+}
+
+/** What a task has acted on: by the link that it has pushed; nothing where it has pushed none. */
+async function openedByTask(dagId, runId, taskId, mapIndex) {
+  const part = (name) => encodeURIComponent(name);
+  const index = /^\d+$/.test(mapIndex ?? "") ? mapIndex : "-1";
+  const address = `dags/${part(dagId)}/dagRuns/${part(runId)}/taskInstances/${part(taskId)}/xcomEntries/_link_StreamPageLink?map_index=${index}`;
+  try {
+    const { value } = await airflow("GET", address);
+    return openedBy(new URL(value, window.location.href).search);
+  } catch {
+    return {};
+  }
 }

@@ -1,27 +1,34 @@
 // The page of one stream: what it is doing, its life, and what can be done with it.
 
-import { read, refresh } from "./api.js";
+import { eachSecond, read, refresh } from "./api.js";
 import { actButtons } from "./acts.js";
-import { custodyChart, handoverWaterfall, planChart, timelineChart, waterfall } from "./charts.js";
-import { badge, h, problem, put, putAttribute, table } from "./dom.js";
+import { custodyChart, downtimeWords, handoverWaterfall, planChart, timelineChart, waterfall } from "./charts.js";
+import { badge, ended, h, problem, put, putAttribute, table } from "./dom.js";
 import { age, ageOf, bytes, count, duration, lag, rate, time } from "./format.js";
 
 const REFRESH_SECONDS = 5;
+const OLD_SECONDS = 2 * REFRESH_SECONDS;
 const yes = (is) => (is ? "yes" : "");
 
-export function showStream(place, connId, streamId, me) {
+/**
+ * @param opened  what a link asks for: the deployment, upgrade, rehearsal and snapshot of one run; by default the
+ *                current ones
+ */
+export function showStream(place, connId, streamId, me, opened = openedBy(window.location.search)) {
   place.name(`${streamId} · Streams`);
   const asked = { conn_id: connId, stream_id: streamId };
-  const known = { status: null, timeline: null, upgrades: null, snapshots: null };
+  const known = { status: null, timeline: null, upgrades: null, snapshots: null, read_at: null };
 
   const state = h("span", { class: "state" });
   const version = h("span", { class: "quiet" });
+  const aged = h("span", { class: "quiet", id: "aged" });
   const owned = h("span", { class: "owned" });
   const acts = h("div", { class: "acts", role: "group", "aria-label": "Act on this stream" });
-  const notes = h("div", { class: "notes" });
+  const link = h("p", { class: "note", id: "opened", hidden: true });
+  const notes = h("div", { class: "notes" }, h("p", { class: "quiet loading" }, "Reading the stream…"));
   const tiles = h("dl", { class: "tiles" });
   const back = h("a", { href: place.streams }, "Streams");
-  place.view.replaceChildren(h("nav", { "aria-label": "Place" }, back), h("header", { class: "top" }, h("h1", {}, streamId), state, version, owned, acts), notes, tiles);
+  place.view.replaceChildren(h("nav", { "aria-label": "Place" }, back), h("header", { class: "top" }, h("h1", {}, streamId), state, version, aged, owned, acts), link, notes, tiles);
 
   const tabs = [];
   const list = h("div", { class: "tabs", role: "tablist", "aria-label": "Parts of this stream" });
@@ -52,37 +59,82 @@ export function showStream(place, connId, streamId, me) {
 
   async function lookAtTab() {
     const { panel, look } = shown();
+    const isLate = setTimeout(() => panel.setAttribute("aria-busy", "true"), 300);
     try {
       await look();
       panel.querySelector(":scope > .problem")?.remove();
     } catch (error) {
       panel.querySelector(":scope > .problem")?.remove();
       panel.prepend(problem(error));
+    } finally {
+      clearTimeout(isLate);
+      panel.removeAttribute("aria-busy");
+      panel.dataset.read = "true";
     }
   }
 
-  /** Which deployment a panel shows; the current one where none is chosen. */
+  /** The upgrade that a link asks for, as soon as it is read. */
+  async function openedUpgrade() {
+    if (!opened.upgrade) return null;
+    const isIn = (found) => found?.upgrades.some((one) => one.upgrade_id === opened.upgrade);
+    if (!isIn(known.upgrades)) known.upgrades = await read("upgrades", { ...asked, upgrade_id: opened.upgrade });
+    return known.upgrades.upgrades.find((one) => one.upgrade_id === opened.upgrade) ?? null;
+  }
+
+  /** The deployment that a link asks for: by its id, or as the one in which an upgrade ended; "" for none. */
+  async function openedDeployment() {
+    if (opened.deployment) return opened.deployment;
+    const upgrade = await openedUpgrade();
+    return upgrade?.returned_deployment_id ?? upgrade?.new_deployment_id ?? upgrade?.old_deployment_id ?? "";
+  }
+
+  async function showOpened() {
+    const parts = [opened.deployment, opened.upgrade, opened.plan && `the plan ${opened.plan}`, opened.snapshot].filter(Boolean);
+    link.hidden = !parts.length;
+    if (!parts.length) return;
+    const deployment = await openedDeployment();
+    const isCurrent = !deployment || deployment === known.status.deployment_id;
+    const now = isCurrent ? "" : ` The state above is that of ${known.status.deployment_id}, which runs the stream since.`;
+    if (link.firstChild) put(link.firstChild, `Opened at ${parts.join(", ")}.${now} `);
+    else link.append(`Opened at ${parts.join(", ")}.${now} `, h("button", { type: "button", class: "link", onclick: () => leaveOpened() }, "Show the current ones"));
+  }
+
+  function leaveOpened() {
+    for (const name of Object.keys(opened)) delete opened[name];
+    place.keep({ search: "" });
+    for (const one of tabs) one.panel.dispatchEvent(new CustomEvent("current"));
+    link.hidden = true;
+    void lookAtTab();
+  }
+
+  /** Which deployment a panel shows; the current one where none is chosen, and no link asks for one. */
   function deploymentChoice(panel, what) {
-    const choice = h("select", { "aria-label": `Deployment of the ${what}`, onchange: () => { void lookAtTab(); } });
+    const choice = h("select", { "aria-label": `Deployment of the ${what}`, onchange: () => { isChosen = true; void lookAtTab(); } });
+    let isChosen = false;
     panel.append(h("p", {}, h("label", {}, "Deployment ", choice)));
+    panel.addEventListener("current", () => { choice.value = ""; isChosen = true; });
     return async () => {
       known.timeline ??= await read("timeline", asked);
+      const wanted = isChosen ? "" : await openedDeployment();
       const ids = known.timeline.deployments.map((one) => [one.deployment_id, one.version]).reverse();
+      if (wanted && !ids.some(([id]) => id === wanted)) ids.push([wanted, ""]); // an old one
       const text = JSON.stringify(ids);
       if (choice.dataset.of !== text) {
-        const value = choice.value;
+        const value = wanted || choice.value;
         choice.dataset.of = text;
-        choice.replaceChildren(h("option", { value: "" }, "the current one"), ...ids.map(([id, name]) => h("option", { value: id }, `${id} ${name}`)));
+        choice.replaceChildren(h("option", { value: "" }, "the current one"), ...ids.map(([id, name]) => h("option", { value: id }, `${id} ${name}`.trim())));
         choice.value = ids.some(([id]) => id === value) ? value : "";
       }
+      if (wanted) choice.value = wanted;
       return choice.value ? { deployment_id: choice.value } : {};
     };
   }
 
   /** A panel that is drawn anew only where its data differ. */
-  const drawn = (part, draw, what = null) => (panel) => {
-    const more = what === null ? async () => ({}) : deploymentChoice(panel, what);
-    const content = h("div", {});
+  const drawn = (part, draw, what = null, also = async () => ({})) => (panel) => {
+    const chosen = what === null ? async () => ({}) : deploymentChoice(panel, what);
+    const more = async () => ({ ...await chosen(), ...await also() });
+    const content = h("div", { class: "content" }, h("p", { class: "quiet loading" }, "Reading…"));
     panel.append(content);
     let before = null;
     return async () => {
@@ -98,29 +150,47 @@ export function showStream(place, connId, streamId, me) {
   addTab("overview", "Overview", (panel) => {
     const queries = h("div", {});
     const chart = timelineChart();
-    panel.append(h("h2", {}, "Timeline"), chart.node, h("h2", {}, "Queries"), queries);
+    const reading = h("p", { class: "quiet loading" }, "Reading the timeline…");
+    panel.append(h("h2", {}, "Timeline"), reading, chart.node, h("h2", {}, "Queries"), queries);
+    chart.node.hidden = true;
     let before = "";
+    let isShown = false;
     return async () => {
       const found = await read("timeline", asked);
-      if (known.timeline?.now !== found.now) chart.show(found);
+      const deployment = await openedDeployment();
+      reading.remove();
+      chart.node.hidden = false;
+      if (!isShown || known.timeline?.now !== found.now) chart.show(found, deployment);
+      isShown = true;
       known.timeline = found;
       const text = JSON.stringify(known.status?.queries ?? null);
       if (text !== before) queries.replaceChildren(queriesTable(known.status));
       before = text;
     };
   });
-  addTab("upgrades", "Upgrades", drawn("upgrades", (found) => upgradesView(found)));
-  addTab("plan", "Plan", drawn("plan", (found) => planView(found), "plan"));
-  addTab("snapshots", "Snapshots", drawn("snapshots", (found) => snapshotsView(found)));
+  const ofUpgrade = async () => (opened.upgrade ? { upgrade_id: opened.upgrade } : {});
+  addTab("upgrades", "Upgrades", drawn("upgrades", (found) => upgradesView(found, opened.upgrade), null, ofUpgrade));
+  addTab("plan", "Plan", (panel) => {
+    const look = drawn("plan", (found) => planView(found), "plan", async () => {
+      if (panel.querySelector("select").value && !opened.plan) return {};
+      if (opened.plan) return { rehearsal_id: opened.plan };
+      const upgrade = await openedUpgrade();
+      return upgrade && !upgrade.new_deployment_id && upgrade.rehearsal_id ? { rehearsal_id: upgrade.rehearsal_id } : {};
+    })(panel);
+    panel.querySelector("select").addEventListener("change", () => { delete opened.plan; });
+    return look;
+  });
+  addTab("snapshots", "Snapshots", drawn("snapshots", (found) => snapshotsView(found, opened.snapshot)));
   addTab("custody", "Custody", drawn("custody", (found) => custodyView(found)));
   addTab("replay", "Replay", drawn("replay", (found) => replayView(found)));
   addTab("log", "Driver log", (panel) => {
     const text = h("pre", { class: "log", tabindex: "0", "aria-label": "End of the driver's log" });
-    const told = h("p", { class: "quiet" });
+    const told = h("p", { class: "quiet loading" }, "Reading…");
     const more = deploymentChoice(panel, "log");
     panel.append(told, text);
     return async () => {
       const found = await read("log", { ...asked, ...await more() });
+      told.classList.remove("loading");
       const isAtEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 20;
       put(told, `${found.deployment_id} attempt ${found.attempt}, its end; secrets are hidden`);
       put(text, found.log || "The driver has written nothing yet.");
@@ -145,7 +215,9 @@ export function showStream(place, connId, streamId, me) {
   const refreshed = refresh(async () => {
     try {
       const status = await read("stream", asked);
-      known.status = status;
+      Object.assign(known, { status, read_at: Date.now() });
+      showAge();
+      await showOpened().catch(() => null); // the parts themselves say what is wrong
       put(state, status.state);
       putAttribute(state, "data-state", status.state);
       put(version, [status.version_label || status.application, status.deployment_id, `attempt ${status.attempt}`].filter(Boolean).join(" · "));
@@ -164,9 +236,18 @@ export function showStream(place, connId, streamId, me) {
       if (!known.status) list.hidden = panels.hidden = true;
     }
   }, REFRESH_SECONDS, place.signal);
+  eachSecond(showAge, place.signal);
   place.moved(() => choose(shown().id));
   list.hidden = panels.hidden = true;
   choose(shown().id);
+
+  /** What is shown ages where no answer comes, and while nobody looks. */
+  function showAge() {
+    const seconds = known.read_at === null ? 0 : Math.floor((Date.now() - known.read_at) / 1000);
+    const isOld = seconds > OLD_SECONDS;
+    putAttribute(place.view, "data-old", isOld || null);
+    put(aged, isOld ? `as of ${age(seconds)}` : "");
+  }
 
   function showOwned(status) {
     const text = JSON.stringify([status.owner, status.labels]);
@@ -182,8 +263,9 @@ export function showStream(place, connId, streamId, me) {
       status.upgrade && ["", status.upgrade],
       (status.error || bad) && ["bad", status.error || status.why],
       status.next_step && ["", status.next_step],
-      status.restarts && ["", status.restarts],
+      status.restarts && ["", restartWords(status.restarts)],
       status.intent && ["", `deploying ${status.intent}`],
+      status.stop_reason && ["", status.stop_reason],
       status.repeats && ["", status.repeats],
       ...status.orders.map((order) => ["", `${order.verb} of ${order.requested_by}: ${order.why}`]),
       ...Object.entries(status.remarks).flatMap(([name, remarks]) => remarks.map((one) => ["", `query ${name}: ${one}`])),
@@ -242,7 +324,20 @@ function queriesTable(status) {
   ], rows);
 }
 
-function snapshotsView(found) {
+/** The parts of a link, by the names in its address. */
+export function openedBy(search) {
+  const query = new URLSearchParams(search);
+  const parts = ["deployment", "upgrade", "plan", "snapshot"].map((name) => [name, query.get(name)]);
+  return Object.fromEntries(parts.filter(([, value]) => value));
+}
+
+/** The restart policy, which is one word until it has done something. */
+function restartWords(text) {
+  if (text.startsWith("given up: ")) return text.replace("given up: ", "not restarted any more: ");
+  return text.replace(/^restart(?=$|:)/, "restarts on failure").replace(/^alert(?=$|:)/, "alerts on failure, and is not restarted");
+}
+
+function snapshotsView(found, opened) {
   const most = Math.max(...found.snapshots.map((one) => one.bytes), 1);
   const sized = (one) => {
     const bar = h("span", { class: "size" });
@@ -252,7 +347,7 @@ function snapshotsView(found) {
   return [
     found.unreadable.map((id) => h("p", { class: "note bad" }, `${id} cannot be read; streamstate snapshot verify tells why.`)),
     found.snapshots.length ? table("Snapshots", [
-      { title: "Snapshot", isHead: true, cell: (one) => one.snapshot_id },
+      { title: "Snapshot", isHead: true, cell: (one) => (one.snapshot_id === opened ? h("mark", {}, one.snapshot_id) : one.snapshot_id) },
       { title: "Kind", cell: (one) => one.kind },
       { title: "Taken", cell: (one) => h("time", { datetime: one.taken_at, title: time(one.taken_at) }, ageOf(one.taken_at)) },
       { title: "Size", number: true, cell: sized },
@@ -268,12 +363,13 @@ function snapshotsView(found) {
 function planView(found) {
   if (!found.queries.length) return [h("p", { class: "empty" }, "No plan is recorded yet: a driver records it when it starts a query.")];
   return [
-    h("p", {}, found.before ? [`${found.deployment_id} beside ${found.before}: `, h("strong", {}, found.verdict ?? "not comparable")] : `${found.deployment_id}, the first version`),
+    h("p", {}, found.before ? [`${found.rehearsal_id ? `the plan ${found.rehearsal_id}` : found.deployment_id} compared with ${found.before}: `, h("strong", {}, found.verdict ?? "not comparable")] : `${found.deployment_id}, the first version`),
+    found.rehearsal_id && !found.queries.length && h("p", { class: "quiet" }, "Its plans are not kept any more."),
     found.queries.map((one) => [
       h("h2", {}, one.query, " ", one.verdict && h("span", { class: "verdict", "data-verdict": one.verdict }, one.verdict)),
       h("p", { class: "quiet" }, one.is_gone ? "not started any more" : `${one.output_mode}, trigger ${one.trigger}, into ${one.sink}`),
       one.differences.length > 0 && h("ul", { class: "differences" }, one.differences.map((each) => h("li", {},
-        h("span", { class: "verdict", "data-verdict": each.verdict }, each.verdict), " ", h("code", {}, each.code), ` ${each.reason}. `, h("span", { class: "quiet" }, each.remedy)))),
+        h("span", { class: "verdict", "data-verdict": each.verdict }, each.verdict), " ", h("code", {}, each.code), ` ${ended(each.reason)} `, h("span", { class: "quiet" }, each.remedy)))),
       one.nodes.length > 0 && planChart(one.query, one.nodes),
     ]),
   ];
@@ -293,19 +389,27 @@ function custodyView(found) {
   ];
 }
 
-function upgradesView(found) {
+function upgradesView(found, opened) {
   if (!found.upgrades.length) return [h("p", { class: "empty" }, "This stream was never upgraded or rolled back.")];
-  return found.upgrades.map((one, at) => h("details", { class: "upgrade", open: at === 0 },
+  return found.upgrades.map((one, at) => h("details", { class: "upgrade", open: opened ? one.upgrade_id === opened : at === 0, "data-upgrade": one.upgrade_id },
     h("summary", {}, h("strong", {}, `${one.asked} `), badge(one.outcome ?? one.phase), ` ${time(one.created_at)} by ${one.requested_by}`,
-      one.seconds !== null && h("span", { class: "quiet" }, ` · ${duration(one.seconds)} down`)),
+      one.downtimes.length > 0 && h("span", { class: "quiet" }, ` · ${upgradeDowntime(one)}`)),
+    h("p", { class: "quiet" }, one.upgrade_id),
     h("p", {}, [one.old_deployment_id, one.new_deployment_id, one.returned_deployment_id].filter(Boolean).join(" → "), one.mode && ` · ${one.mode}`, one.verdict && [" · ", h("span", { class: "verdict", "data-verdict": one.verdict }, one.verdict)]),
     one.asked_reason && h("p", { class: "quiet" }, one.asked_reason),
     one.reason && h("p", { class: "note" }, one.reason),
     one.warnings.map((words) => h("p", { class: "note" }, words)),
-    one.differences.length > 0 && h("ul", { class: "differences" }, one.differences.map((each) => h("li", {}, h("code", {}, each.code), ` ${each.query}: ${each.reason}. `, h("span", { class: "quiet" }, each.remedy)))),
+    one.differences.length > 0 && h("ul", { class: "differences" }, one.differences.map((each) => h("li", {}, h("code", {}, each.code), ` ${each.query}: ${ended(each.reason)} `, h("span", { class: "quiet" }, each.remedy)))),
     h("h3", {}, "Phases"),
     waterfall("Phases of the upgrade", phaseBars(one.steps)),
-    one.downtimes.filter((down) => down.waterfall.length > 1).map((down) => [h("h3", {}, `Handover of ${down.query}: ${down.seconds === null ? "no commit yet" : `${duration(down.seconds)} between two commits`}`), handoverWaterfall(down, found.phases)])));
+    one.downtimes.filter((down) => down.waterfall.length > 1).map((down) => [h("h3", {}, `Handover of ${down.query}: ${downtimeWords(down)}`), handoverWaterfall(down, found.phases)])));
+}
+
+/** The downtime, and the time in which there was nothing to commit. */
+function upgradeDowntime(one) {
+  const idle = Math.max(...one.downtimes.map((down) => down.idle_seconds));
+  const ran = idle > 0 ? `, and ${duration(idle)} with nothing to commit` : "";
+  return one.seconds === null ? "no commit yet" : `${duration(one.seconds)} down${ran}`;
 }
 
 function phaseBars(steps) {
@@ -334,7 +438,8 @@ function replayView(found) {
         { title: "Took", number: true, cell: ([, one]) => duration(one.seconds) },
         { title: "Problem", cell: ([, one]) => one.error },
       ], Object.entries(replay.queries).flatMap(([name, query]) => query.batches.map((one) => [name, one]))),
-    Object.entries(found.samples).map(([title, rows]) => [h("h3", {}, title), h("pre", { class: "log" }, rows)]),
+    Object.entries(found.samples).map(([title, sample]) => [h("h3", {}, title),
+      table(title, sample.columns.map((name, at) => ({ title: name, isHead: at === 0, cell: (row) => row[at] })), sample.rows)]),
   ];
 }
 

@@ -1,6 +1,6 @@
 // The table of streams. Only the rows in sight are elements, so that a thousand streams stay quick.
 
-import { read, refresh } from "./api.js";
+import { eachSecond, read, refresh } from "./api.js";
 import { choice } from "./choice.js";
 import { h, problem, put, putAttribute, s } from "./dom.js";
 import { everything, fromQuery, labelParts, passing, toQuery } from "./filter.js";
@@ -10,6 +10,8 @@ import { sparkPoints } from "./charts.js";
 const ROW_PIXELS = 36;
 const SPARE_ROWS = 8;
 const REFRESH_SECONDS = 5;
+const OLD_SECONDS = 2 * REFRESH_SECONDS;
+const AGAIN_MILLIS = 500;
 const KEEP_MILLIS = 250;
 const BAD = ["degraded", "failed", "lost", "unreadable"];
 const total = (lags) => (lags ? Object.values(lags).reduce((sum, value) => sum + value, 0) : null);
@@ -24,7 +26,17 @@ const COLUMNS = [
   { key: "snapshot", title: "Last snapshot", number: true, of: (row) => age(row.snapshot_age_seconds), order: (row) => row.snapshot_age_seconds },
   { key: "event", title: "Last event", of: (row) => row.last_event?.kind ?? "", order: (row) => row.last_event?.at ?? "" },
   { key: "restarts", title: "Restarts", number: true, of: (row) => count(row.restarts), order: (row) => row.restarts },
+  { key: "age", title: "As of", number: true, of: (row) => age(ageOfRow(row)), order: (row) => ageOfRow(row) },
 ];
+const BATCH = COLUMNS.findIndex((one) => one.key === "batch");
+const AGE = COLUMNS.length - 1;
+const EVENT = COLUMNS.findIndex((one) => one.key === "event");
+
+/** Whole seconds since the stream of a row was read, by this browser's clock alone after its arrival; null before that. */
+function ageOfRow(row) {
+  return row.read_at === null ? null : Math.max(0, Math.floor((Date.now() - row.read_at) / 1000));
+}
+const isOld = (row) => ageOfRow(row) > OLD_SECONDS;
 
 function remembered() {
   try { return sessionStorage.getItem("streamstate.filter") ?? ""; } catch { return ""; }
@@ -91,7 +103,7 @@ export function showStreams(place) {
     putAttribute(grid, "aria-rowcount", seen.length + 1);
     showChips();
     showEmpty();
-    put(told, `${count(seen.length)} of ${count(rows.length)}`);
+    showCount();
     draw();
   }
 
@@ -135,15 +147,16 @@ export function showStreams(place) {
   function newRow() {
     const link = h("a", {});
     const state = h("span", { class: "state" });
+    const upgrading = h("small", { class: "quiet" });
     const line = s("polyline", { class: "spark" });
     const spark = s("svg", { class: "spark", width: 72, height: 20, viewBox: "0 0 72 20", "aria-hidden": "true" }, line);
     const cells = COLUMNS.map((column, at) => h(at ? "td" : "th", { scope: at ? null : "row", class: `of-${column.key}${column.number ? " number" : ""}` }));
     cells[0].append(link);
-    cells[1].append(state);
+    cells[1].append(state, upgrading);
     const seconds = h("span", {});
-    cells[5].append(spark, seconds);
+    cells[BATCH].append(spark, seconds);
     const node = h("tr", {}, cells);
-    return { node, cells, link, state, line, spark, seconds };
+    return { node, cells, link, state, upgrading, line, spark, seconds };
   }
 
   function fill(one, row, at) {
@@ -152,20 +165,44 @@ export function showStreams(place) {
     putAttribute(one.link, "href", place.stream(row.conn_id, row.stream_id));
     const said = [row.hasManyHomes && `in ${row.conn_id}`, row.owner && `owner ${row.owner}`, row.labelled.join(" ")].filter(Boolean);
     putAttribute(one.link, "title", said.length ? said.join("; ") : null);
-    put(one.state, row.upgrade ? `${row.state}, upgrading` : row.state || "…");
+    put(one.state, row.state || "…");
+    put(one.upgrading, row.upgrade ? "upgrading" : "");
     putAttribute(one.state, "data-state", row.state);
     putAttribute(one.state, "title", [row.why, row.upgrade, row.restart_policy].filter(Boolean).join("; "));
-    COLUMNS.forEach((column, index) => { if (index > 1 && index !== 5) put(one.cells[index], column.of(row)); });
+    COLUMNS.forEach((column, index) => { if (index > 1 && index !== BATCH && index !== AGE) put(one.cells[index], column.of(row)); });
+    fillAge(one, row);
     put(one.seconds, duration(row.batch_seconds));
     const times = row.batch_times ?? [];
     putAttribute(one.spark, "visibility", times.length > 1 ? null : "hidden");
     putAttribute(one.line, "points", sparkPoints(times, 72, 20));
-    putAttribute(one.cells[7], "title", row.last_event?.at ?? null);
-    putAttribute(one.cells[2], "title", row.deployment_id ? `${row.deployment_id} attempt ${row.attempt}` : null);
+    putAttribute(one.cells[EVENT], "title", row.last_event ? `${row.last_event.kind} ${row.last_event.at}` : null);
+    putAttribute(one.cells[2], "title", row.deployment_id ? `${row.version}, ${row.deployment_id} attempt ${row.attempt}` : null);
   }
 
+  function fillAge(one, row) {
+    put(one.cells[AGE], age(ageOfRow(row)));
+    putAttribute(one.node, "data-old", isOld(row) || null);
+    putAttribute(one.node, "title", isOld(row) ? `this was read ${age(ageOfRow(row))}: it may be different now` : null);
+  }
+
+  /** What is shown ages from second to second, also where no answer comes. */
+  function showAges() {
+    const from = firstShown();
+    pool.forEach((one, index) => { if (one.node.isConnected && seen[from + index]) fillAge(one, seen[from + index]); });
+    showCount();
+  }
+
+  function showCount() {
+    const old = rows.filter(isOld).length;
+    const left = rows.filter((row) => !row.state).length;
+    if (isFirst) put(told, "Reading the streams…");
+    else if (left) put(told, `${count(rows.length - left)} of ${count(rows.length)} streams are read…`);
+    else put(told, `${count(seen.length)} of ${count(rows.length)}${old ? ` · ${count(old)} read more than ${OLD_SECONDS} s ago, shown in grey` : ""}`);
+  }
+
+  const firstShown = () => Math.max(0, Math.floor(scroller.scrollTop / ROW_PIXELS) - SPARE_ROWS);
   function draw() {
-    const from = Math.max(0, Math.floor(scroller.scrollTop / ROW_PIXELS) - SPARE_ROWS);
+    const from = firstShown();
     const to = Math.min(seen.length, from + Math.ceil((scroller.clientHeight || 600) / ROW_PIXELS) + 2 * SPARE_ROWS);
     while (pool.length < to - from) pool.push(newRow());
     pool.forEach((one, index) => {
@@ -183,23 +220,24 @@ export function showStreams(place) {
     try {
       const { homes } = await read("streams");
       isFirst = homes.every((home) => home.looked_at === null && !home.error);
+      const now = Date.now();
       rows = homes.flatMap((home) => home.streams.map((row) => {
         const labelled = Object.entries(row.labels ?? {}).map(([name, value]) => `${name}=${value}`);
         const found = [row.stream_id, row.version, row.state, row.why, row.deployment_id, row.last_event?.kind, row.upgrade, row.owner, ...labelled, home.conn_id];
-        return { ...row, labelled, conn_id: home.conn_id, hasManyHomes: homes.length > 1, found: found.join(" ").toLowerCase() };
+        const readAt = typeof row.read_age_seconds === "number" ? now - 1000 * row.read_age_seconds : null;
+        return { ...row, read_at: readAt, labelled, conn_id: home.conn_id, hasManyHomes: homes.length > 1, found: found.join(" ").toLowerCase() };
       }));
       problems.replaceChildren(...homes.filter((home) => home.error).map((home) => problem(home.error)));
       show();
-      const left = rows.filter((row) => !row.state).length;
-      if (isFirst) put(told, "Reading the streams…");
-      if (left) put(told, `${count(rows.length - left)} of ${count(rows.length)} streams are read…`);
-      if (isFirst || homes.some((home) => home.is_looking && home.looked_at === null)) setTimeout(() => polled.now(), 500);
+      // What the server has is old where nobody has looked for a while: its answer has then begun a new look.
+      if (isFirst || homes.some((home) => home.is_looking && (home.looked_at === null || rows.some(isOld)))) setTimeout(() => polled.now(), AGAIN_MILLIS);
     } catch (error) {
       problems.replaceChildren(problem(error));
       place.say(error.message);
     }
   }
   showChosen();
+  eachSecond(showAges, place.signal);
   const polled = refresh(look, REFRESH_SECONDS, place.signal);
 
   place.moved(() => { Object.assign(chosen, fromQuery(window.location.search) ?? everything()); showChosen(); show(); });

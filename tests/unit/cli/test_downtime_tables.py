@@ -77,8 +77,8 @@ def test_one_line_says_from_commit_to_commit_and_how_much_of_it_had_nothing_to_c
     waits = replace(busy, until_at=None, seconds=None)
     rows = [downtime_json(one) for one in (idle, busy, waits, replace(waits, has_ended=True))]
     assert printed(downtimes, rows).splitlines() == [
-        "query counts: 813.25 s from the last commit of d-0001 to the first of d-0002, "
-        "812.0 s of it with nothing to commit",
+        "query counts: 813.25 s from the last commit of d-0001 to the first of d-0002: "
+        "1.25 s down, and 812.0 s in which it ran with nothing to commit",
         "query raw: 1.5 s from the last commit of d-0001 to the first of d-0002",
         "query raw: d-0002 has committed nothing yet, after the last commit of d-0001",
         "query raw: d-0002 has committed, at a time that is not known, after the last commit of d-0001",

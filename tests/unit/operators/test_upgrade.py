@@ -90,7 +90,7 @@ def test_a_stream_is_upgraded_and_each_step_is_in_the_log(
     assert (result["old_deployment_id"], result["new_deployment_id"]) == ("d-0001", "d-0002")
     assert result["differences"] == []
     assert pushed["upgrade"] == {"stream_id": "flights", "upgrade_id": result["upgrade_id"]}
-    assert pushed["_link_PlanReportLink"].endswith("/flights#plan")
+    assert pushed["_link_PlanReportLink"].endswith(f"/flights?deployment=d-0002&upgrade={pushed['upgrade_id']}#plan")
     assert "return_value" not in pushed
     assert running.hook().client.status("flights").deployment_id == "d-0002"
     told = [line.partition(":")[0] for line in logged.messages if line.partition(":")[0] in set(WAY)]

@@ -15,7 +15,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.page.app import ACTS, HEADERS, static_files
-from airflow_streamstate.page.homes import HomeOnPage, HomesOnPage, SharedParts
+from airflow_streamstate.page.homes import LOOK_SECONDS, HomeOnPage, HomesOnPage, SharedParts
 from airflow_streamstate.page.rows import row_of
 from airflow_streamstate.page.stream import PARTS
 from airflow_streamstate.protocol import layout
@@ -140,6 +140,18 @@ def test_batch_times_are_kept_from_look_to_look(named: NamedHome) -> None:
         for _ in range(2):
             row = row_of(client.status("flights"), times, attempt.clock.now())
     assert row["batch_times"] == [2.0, 3.0, 4.0]
+
+
+def test_each_row_has_its_age(named: NamedHome) -> None:
+    """A browser that comes back greys what is old."""
+    named.stream("flights").deploy()
+    clock = FakeClock()
+    home = HomeOnPage(CONN_ID, clock, WHOLE_LOOK_SECONDS)
+    assert [row["read_age_seconds"] for row in home.seen().rows] == [0.0]
+    clock.advance(LOOK_SECONDS - 1)
+    assert [row["read_age_seconds"] for row in home.seen().rows] == [LOOK_SECONDS - 1]
+    clock.advance(540)
+    assert [row["read_age_seconds"] for row in home.seen().rows] == [0.0]  # a request waits for a new look
 
 
 def test_a_stream_that_cannot_be_read_hides_no_other(site: PageSite, named: NamedHome) -> None:

@@ -6,8 +6,10 @@ from datetime import timedelta
 
 import pytest
 
+from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.page.plans import graph, plan_graphs
 from airflow_streamstate.page.stream import Asked, replay_part, upgrades_part
 from airflow_streamstate.page.timeline import SILENT
@@ -56,7 +58,11 @@ def test_the_gap_of_a_handover_is_in_the_timeline_and_its_phases_in_the_upgrade(
     (down,) = site.read("timeline")["downtimes"]
     assert (down["from_deployment_id"], down["to_deployment_id"]) == ("d-0001", "d-0002")
     (found,) = site.read("upgrades")["upgrades"]
-    assert (found["upgrade_id"], found["outcome"], found["seconds"]) == (upgrade_id, "upgraded", down["seconds"])
+    assert (found["upgrade_id"], found["outcome"], found["seconds"]) == (
+        upgrade_id,
+        "upgraded",
+        down["downtime_seconds"],
+    )
     phases = [step["phase"] for step in found["steps"]]
     assert phases[0] == "begun"
     assert phases[-1] == "upgraded"
@@ -75,7 +81,13 @@ def test_an_upgrade_that_waits_for_a_person_says_so_until_one_has_answered(site:
     change = ChangeRequest("flights", script(named.base, "fits", name="v2.py"))
     upgrades = named.hook().client.upgrades
     begun = upgrades.begin(UpgradeRequest(change, needs_approval=True, healthy_when=HealthyWhen(1), warm=False))
-    assert [one["awaits_approval"] for one in site.read("upgrades")["upgrades"]] == [True]
+    assert [one["awaits_approval"] for one in site.read("upgrades")["upgrades"]] == [False]  # nothing to answer yet
+    while upgrades.advance("flights", begun.upgrade_id).state.phase != "planned":
+        SYSTEM_CLOCK.sleep(0.05)
+    (waits,) = upgrades_part(named.hook().client, Asked("flights"))["upgrades"]
+    assert waits["awaits_approval"]
+    planned = site.read("plan", rehearsal_id=waits["rehearsal_id"])
+    assert (planned["rehearsal_id"], planned["before"]) == (waits["rehearsal_id"], "d-0001")
     upgrades.approve("flights", begun.upgrade_id, is_approved=False)
     found = upgrades_part(named.hook().client, Asked("flights"))
     assert [one["awaits_approval"] for one in found["upgrades"]] == [False]
@@ -118,6 +130,32 @@ def test_a_node_knows_what_it_feeds_and_how_it_differs() -> None:
         ("StreamingRelation", "same", ""),
     ]
     assert [node["parent"] for node in found] == [None, 0, None, 1]
+
+
+def test_who_stopped_a_stream_and_why_is_on_its_page(site: PageSite, named: NamedHome) -> None:
+    """Above, in its timeline, among its events and in its journal."""
+    deployed(named, "flights")
+    client = named.hook().client
+    order = client.stop("flights", reason="the broker is moved")
+    client.wait(WaitCondition.of(order), timeout_seconds=60)
+    why = f"by {named.hook().requested_by}: the broker is moved"
+    assert site.read("stream")["stop_reason"] == f"stopped {why}"
+    (lane,) = site.read("timeline")["deployments"]
+    assert lane["attempts"][0]["why"] == why
+    assert site.read("stream_events")["events"][0]["text"].endswith(f"; stopped {why}")
+    facts = [one["facts"].get("command", "") for one in site.read("events", deployment_id="d-0001")["events"]]
+    assert any(words.endswith("the broker is moved") for words in facts)
+
+
+def test_an_upgrade_that_a_link_asks_for_is_there_beside_the_last_ones(
+    site: PageSite, named: NamedHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However old it is."""
+    monkeypatch.setattr("airflow_streamstate.page.stream.LAST_UPGRADES", 0)
+    deployed(named, "flights")
+    upgrade_id = upgraded(named, "flights", "v2")
+    assert site.read("upgrades")["upgrades"] == []
+    assert [one["upgrade_id"] for one in site.read("upgrades", upgrade_id=upgrade_id)["upgrades"]] == [upgrade_id]
 
 
 def test_events_have_the_facts_that_the_shell_prints(site: PageSite, named: NamedHome) -> None:
@@ -205,4 +243,5 @@ def test_a_replay_is_shown_with_both_versions_beside_each_other(
     assert (found["replay"]["outcome"], found["replay"]["deployment_id"]) == ("done", "d-0001")
     assert found["columns"][:3] == ["query", "batch", "rows in"]
     assert [row[:3] for row in found["rows"]] == [(QUERY, "3", "1,200"), (QUERY, "4", "1,200")]
-    assert any("changed" in title for title in found["samples"])
+    (changed,) = [table for title, table in found["samples"].items() if "changed" in title][:1]
+    assert changed["columns"] == ("key", "old", "new")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from airflow_streamstate.controller.lineage.downtimes import downtime_json
 from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.downtimes import PHASES, Downtime, FirstBatch, QueryEnd
+from airflow_streamstate.protocol.downtimes import PHASES, Downtime, FirstBatch, Mark, QueryEnd
 from airflow_streamstate.protocol.events import Claimed, Finished, QueryStarted, Stopped
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from support.clocked_store import ClockedStore
@@ -141,8 +141,8 @@ def test_what_lies_between_is_told_with_its_clock(stage: Stage) -> None:
     beat = QueryBeat(9, clock.now(), is_active=True)
     reports(stage, first, counts=beat)
     (one,) = found(stage)
-    assert [mark.phase for mark in one.marks] == list(PHASES)
-    assert {mark.phase: mark.at for mark in one.marks} == {phase: at[phase] for phase in PHASES}
+    assert [mark.phase for mark in one.marks] == [each for each in PHASES if each not in ("last_idle", "found_nothing")]
+    assert {mark.phase: mark.at for mark in one.marks} == {mark.phase: at[mark.phase] for mark in one.marks}
     clocks = {mark.phase: mark.clock for mark in one.marks}
     assert {phase for phase, name in clocks.items() if name == "store"} == {"last_commit", "first_commit"}
     assert {phase for phase, name in clocks.items() if name == "controller"} == {"deployed"}
@@ -216,3 +216,82 @@ def test_a_run_that_its_trigger_has_ended_begins_no_downtime(stage: Stage, trigg
     assert len(found(stage)) == downtimes
     (period,) = lineage_of(stage.home, STREAM).not_running
     assert period.between_runs is (downtimes == 0)
+
+
+def finds_nothing(
+    stage: Stage, deployment_id: str, first: datetime | None = None, batch_id: int | None = 3
+) -> datetime:
+    """A heartbeat now: the newest trigger of the query found no input; the first such trigger, before any batch."""
+    now = stage.clock.now()
+    beat = QueryBeat(batch_id, None, is_active=True, idle_triggers=1, is_idle=True)
+    idles = {"counts": first or now}
+    stage.control.put_heartbeat(Heartbeat(STREAM, deployment_id, 1, now, {"counts": beat}, first_idles=idles))
+    return first or now
+
+
+def test_a_version_that_runs_with_nothing_to_commit_is_not_down(stage: Stage) -> None:
+    """Its downtime ends with the first trigger that finds nothing; the batch that comes nine minutes later changes
+    nothing of that."""
+    first_version(stage)
+    stage.clock.advance(1)
+    stop(stage)
+    next_version(stage, 2)
+    assert found(stage)[0].seconds is None
+    stage.clock.advance(3)
+    idle_at = finds_nothing(stage, "d-0002")
+    for _ in range(2):
+        (one,) = found(stage)
+        assert (one.until_at, one.seconds, one.downtime_seconds, one.has_ended) == (idle_at, 4.0, 4.0, True)
+        assert one.marks[-1] == Mark("found_nothing", idle_at, "driver")
+        assert "first_commit" not in {mark.phase for mark in one.marks}
+        stage.clock.advance(540)
+        stage.run_batches(4, deployment_id="d-0002")
+    audit = lineage_of(stage.home, STREAM).to_json()
+    assert [(one["seconds"], one["has_found_nothing"]) for one in audit["downtimes"]] == [(4.0, True)]  # type: ignore[attr-defined]
+
+
+def test_a_batch_that_comes_before_the_first_trigger_without_one_ends_it(stage: Stage) -> None:
+    """The agent may see both at once."""
+    first_version(stage)
+    stop(stage)
+    next_version(stage, 2)
+    stage.clock.advance(2)
+    stage.run_batches(4, deployment_id="d-0002")
+    stage.clock.advance(5)
+    finds_nothing(stage, "d-0002", batch_id=4)
+    (one,) = found(stage)
+    assert (one.seconds, one.has_found_nothing) == (2.0, False)
+
+
+def test_a_version_that_had_nothing_to_commit_begins_the_next_downtime(stage: Stage) -> None:
+    """As the query ran until then, the time since the commit of the version before is none of it."""
+    first_version(stage)
+    stop(stage)
+    next_version(stage, 2)
+    first = finds_nothing(stage, "d-0002")
+    stage.clock.advance(600)
+    last = stage.clock.now()
+    finds_nothing(stage, "d-0002", first)
+    stage.clock.advance(5)
+    stop(stage, "d-0002")
+    next_version(stage, 3)
+    stage.clock.advance(2)
+    stage.run_batches(4, deployment_id="d-0003")
+    _, one = found(stage)
+    assert (one.from_deployment_id, one.from_at, one.seconds, one.marks[0].phase) == ("d-0002", last, 7.0, "last_idle")
+
+
+def test_what_an_old_version_ran_with_nothing_to_read_is_no_downtime(stage: Stage) -> None:
+    """Also where it was killed, so that no barrier tells it: its last heartbeat does."""
+    first_version(stage)
+    stage.clock.advance(600)
+    beat = QueryBeat(3, stage.clock.now(), is_active=True, is_idle=True)
+    stage.control.put_heartbeat(Heartbeat(STREAM, "d-0001", 1, stage.clock.now(), {"counts": beat}))
+    stage.clock.advance(5)
+    stage.keep("stopped")
+    stage.end(state="gone")
+    next_version(stage, 2)
+    stage.clock.advance(3)
+    stage.run_batches(4, deployment_id="d-0002")
+    (one,) = found(stage)
+    assert (one.seconds, one.idle_seconds, one.downtime_seconds) == (608.0, 600.0, 8.0)

@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_streamstate.driver.agent.heartbeats import HeartbeatPace, HeartbeatWriter
+from airflow_streamstate.driver.agent.heartbeats import HeartbeatPace, HeartbeatWriter, RowRates
+from airflow_streamstate.driver.attempt.ports import QueryProgress
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
@@ -58,7 +59,8 @@ def test_a_beat_says_where_each_query_stands(stream: SimulatedStream) -> None:
     assert query.batch_id == 2
     assert query.state_rows == 1
     assert query.watermark_at is not None
-    assert query.input_rows_per_second == 1.0
+    assert query.input_rows_per_second is not None
+    assert 0 < query.input_rows_per_second < 1  # the batches of all its looks, not of the last one
     assert query.committed_at is not None
     assert query.committed_at < beat_of(stream).at
 
@@ -277,3 +279,49 @@ def test_the_end_of_a_run_that_failed_is_not_told_as_its_own(stream: SimulatedSt
 
     stream.run(script)
     assert (seen[0].queries["counts"].is_active, seen[0].queries["counts"].run_has_ended) == (False, False)
+
+
+def test_when_a_deployment_first_had_nothing_to_commit_stays_told(stream: SimulatedStream) -> None:
+    """Over all its attempts; a query that commits first is not told so, however long it finds nothing later."""
+    plan = make_plan(0)
+    stop(stream, plan)
+    (idle_at,) = beat_of(stream).first_idles.values()
+    assert idle_at <= beat_of(stream).at
+    stop(stream, plan, stream.next_attempt())
+    assert beat_of(stream).first_idles == {"counts": idle_at}
+
+
+def test_a_query_that_commits_at_once_has_no_first_idle_trigger(stream: SimulatedStream) -> None:
+    """What it finds later is none of its start."""
+    stop(stream, make_plan(15), seconds=25.0)
+    assert beat_of(stream).queries["counts"].is_idle
+    assert beat_of(stream).first_idles == {}
+
+
+def test_the_rate_of_input_is_that_of_the_last_minute() -> None:
+    """An empty trigger between batches makes no 0 of it; what is older than a minute counts no more."""
+    rates, at = RowRates(), START_AT
+    assert rates.input(at, 0) is None
+    seen = []
+    for look in range(1, 13):
+        seen.append(rates.input(at + timedelta(seconds=10 * look), 600 * min((look + 1) // 2, 3)))
+    assert seen[:4] == [60.0, 30.0, 40.0, 30.0]  # a batch of 600 rows at every other look
+    assert seen[-1] == 0.0
+    assert rates.input(at + timedelta(seconds=130), 5) is None  # started once more
+
+
+def test_the_rate_of_processing_is_that_of_batches_with_rows() -> None:
+    """Of the last minute; an empty batch says nothing about it."""
+    rates, at = RowRates(), START_AT
+
+    def look(seconds: float, batch_id: int, rows: int, *, is_idle: bool = False) -> float:
+        progress = QueryProgress(
+            batch_id, rows, None, (), None, (), (), is_idle=is_idle, durations_ms={"triggerExecution": 2000}
+        )
+        return rates.processed(at + timedelta(seconds=seconds), progress)
+
+    assert look(0, 0, 0) == 0.0
+    assert look(10, 1, 600) == look(20, 1, 600, is_idle=True) == look(30, 2, 0) == 300.0
+    assert look(40, 3, 200) == 200.0
+    assert look(75, 3, 200, is_idle=True) == 100.0
+    assert look(101, 3, 200, is_idle=True) == 0.0
