@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
+from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.page.app import ACTS
 from airflow_streamstate.page.stream import PARTS
 from support.airflow_site import SiteError, eventually
@@ -274,11 +275,53 @@ def test_each_part_of_a_stream_is_shown(story: PageStory, browser: Any, tokens: 
         page.locator("section:not([hidden])").get_by_text("Stopped").first.wait_for()
         page.get_by_role("tab", name="Overview").click()
         page.get_by_role("button", name="d-0001 → d-0002").click()  # the gap fills the picture
-        wide = page.locator("rect.down").first.bounding_box()["width"]
+        wide = page.locator("rect.uncommitted").first.bounding_box()["width"]
         assert wide > page.locator("svg.timeline").bounding_box()["width"] / 4
         page.locator("svg.timeline").focus()
         page.keyboard.press("0")
-        assert page.locator("rect.down").first.bounding_box()["width"] < wide
+        assert page.locator("rect.uncommitted").first.bounding_box()["width"] < wide
+        assert page.locator("rect.down").count() == 1  # what no query ran, within it
+
+
+def test_what_is_old_is_grey_and_is_read_at_once_by_who_comes_back(
+    story: PageStory, browser: Any, tokens: dict[str, str]
+) -> None:
+    """Each row has its age; a tab that was hidden greys what is old before the answer comes, and asks at once."""
+    hide = """(is) => {
+        Object.defineProperty(document, 'hidden', { value: is, configurable: true });
+        if (!is) { const now = Date.now(); Date.now = () => now + 540_000; }
+        document.dispatchEvent(new Event('visibilitychange'));
+        return document.querySelectorAll('tbody tr[data-old]').length;
+    }"""
+    with opened(browser, story.site.url, tokens["viewer"]) as page:
+        page.goto(story.streams)
+        page.get_by_text("10 of 10").wait_for()
+        assert page.locator("tbody tr td.of-age").all_inner_texts() != [""] * 10
+        assert page.locator("tbody tr[data-old]").count() == 0
+        page.evaluate(hide, True)
+        with page.expect_request("**/api/streams", timeout=2_000):
+            assert page.evaluate(hide, False) == 10
+        page.locator("tbody tr[data-old]").first.wait_for(state="detached")
+
+
+def test_a_link_of_an_old_run_opens_what_that_run_was_about(
+    story: PageStory, browser: Any, tokens: dict[str, str]
+) -> None:
+    """The deployment, the upgrade, the plan of that time, whatever runs since."""
+    (upgrade_id,) = UpgradeJournal(story.home.stream("flights").control).ids()[:1]
+    address = f"{story.stream('flights')}?deployment=d-0001&upgrade={upgrade_id}"
+    with opened(browser, story.site.url, tokens["viewer"]) as page:
+        page.goto(f"{address}#plan")
+        page.get_by_text(f"Opened at d-0001, {upgrade_id}").wait_for()
+        page.get_by_text("d-0001, the first version").wait_for()
+        page.get_by_role("tab", name="Driver log").click()
+        page.get_by_text("d-0001 attempt 1, its end").wait_for()
+        page.get_by_role("tab", name="Upgrades").click()
+        assert page.locator("details[open]").get_attribute("data-upgrade") == upgrade_id
+        page.get_by_role("button", name="Show the current ones").click()
+        page.get_by_role("tab", name="Plan").click()
+        page.get_by_text("compared with d-0001").wait_for()
+        assert "deployment=" not in page.url
 
 
 def test_it_is_dark_and_narrow_where_the_user_is(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:

@@ -100,8 +100,9 @@ export function showStream(place, connId, streamId, me, opened = openedBy(window
   }
 
   function leaveOpened() {
-    for (const name of Object.keys(opened)) delete opened[name];
-    place.keep({ search: "" });
+    const query = new URLSearchParams(window.location.search);
+    for (const name of Object.keys(opened)) { delete opened[name]; query.delete(name); }
+    place.keep({ search: query.toString() });
     for (const one of tabs) one.panel.dispatchEvent(new CustomEvent("current"));
     link.hidden = true;
     void lookAtTab();
@@ -171,14 +172,15 @@ export function showStream(place, connId, streamId, me, opened = openedBy(window
   const ofUpgrade = async () => (opened.upgrade ? { upgrade_id: opened.upgrade } : {});
   addTab("upgrades", "Upgrades", drawn("upgrades", (found) => upgradesView(found, opened.upgrade), null, ofUpgrade));
   addTab("plan", "Plan", (panel) => {
-    const look = drawn("plan", (found) => planView(found), "plan", async () => {
-      if (panel.querySelector("select").value && !opened.plan) return {};
+    let isChosen = false;
+    panel.addEventListener("change", () => { isChosen = true; }, true);
+    // A version that never ran has a plan all the same: that of its rehearsal.
+    return drawn("plan", (found) => planView(found), "plan", async () => {
+      if (isChosen) return {};
       if (opened.plan) return { rehearsal_id: opened.plan };
       const upgrade = await openedUpgrade();
       return upgrade && !upgrade.new_deployment_id && upgrade.rehearsal_id ? { rehearsal_id: upgrade.rehearsal_id } : {};
     })(panel);
-    panel.querySelector("select").addEventListener("change", () => { delete opened.plan; });
-    return look;
   });
   addTab("snapshots", "Snapshots", drawn("snapshots", (found) => snapshotsView(found, opened.snapshot)));
   addTab("custody", "Custody", drawn("custody", (found) => custodyView(found)));
@@ -391,7 +393,8 @@ function custodyView(found) {
 
 function upgradesView(found, opened) {
   if (!found.upgrades.length) return [h("p", { class: "empty" }, "This stream was never upgraded or rolled back.")];
-  return found.upgrades.map((one, at) => h("details", { class: "upgrade", open: opened ? one.upgrade_id === opened : at === 0, "data-upgrade": one.upgrade_id },
+  const first = found.upgrades.filter((one) => one.upgrade_id === opened);
+  return [...first, ...found.upgrades.filter((one) => !first.includes(one))].map((one, at) => h("details", { class: "upgrade", open: at === 0, "data-upgrade": one.upgrade_id },
     h("summary", {}, h("strong", {}, `${one.asked} `), badge(one.outcome ?? one.phase), ` ${time(one.created_at)} by ${one.requested_by}`,
       one.downtimes.length > 0 && h("span", { class: "quiet" }, ` · ${upgradeDowntime(one)}`)),
     h("p", { class: "quiet" }, one.upgrade_id),
