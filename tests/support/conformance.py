@@ -246,10 +246,25 @@ def late_rows_are_those_behind_the_watermark_before(stage: Stage) -> None:
     stage.feed(2, 601)
     until_committed(stage, 3)
     until(stage, lambda: getattr(run.last_progress(), "batch_id", 0) == 3, "its progress")
-    assert run.dropped_rows() == 1
+    assert (run.dropped_rows(), run.read_rows()) == (1, 4)
     run.stop()
     assert run.await_end(PATIENCE_SECONDS)
     assert stage.counts() == {0: 1}
+
+
+def a_restart_without_input_tells_its_first_idle_trigger(stage: Stage) -> None:
+    """At once, and not only after Spark's ten seconds: by it the driver knows that there is nothing to commit."""
+    run = stage.startable.start(stage.uri)
+    stage.feed(1)
+    until_committed(stage, 0)
+    run.stop()
+    assert run.await_end(PATIENCE_SECONDS)
+    committed = stage.checkpoint.commit_ids()
+    again = stage.startable.start(stage.uri)
+    until(stage, lambda: again.idle_triggers() > 0, "a trigger that finds nothing")
+    assert (again.read_rows(), stage.checkpoint.commit_ids()[: len(committed)]) == (0, committed)
+    again.stop()
+    assert again.await_end(PATIENCE_SECONDS)
 
 
 STEPS: tuple[Step, ...] = (
@@ -260,4 +275,5 @@ STEPS: tuple[Step, ...] = (
     the_repair_saves_it,
     a_drain_flushes_and_reads_nothing,
     late_rows_are_those_behind_the_watermark_before,
+    a_restart_without_input_tells_its_first_idle_trigger,
 )
