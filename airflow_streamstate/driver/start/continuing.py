@@ -95,8 +95,9 @@ class Continuing:
         both = {**self._held, name: (maker.plan, read.plan)}
         old: Mapping[str, QueryPlan] = {each: plans[0] for each, plans in both.items()}
         found = compare_deployments(old, {each: plans[1] for each, plans in both.items()}).queries[name]
-        if maker.deployment_id == self._attempt.deployment_id:
-            return found  # what was written anew is of this plan
+        if maker.deployment_id == self._attempt.deployment_id:  # what was written anew is of this plan
+            # Its script is pinned: a release that writes plans down otherwise refuses no resume, and records it again.
+            return compared(each for each in found.differences if each.code != "not-comparable")
         rewrite = rewrite_of(self._attempt, name)
         return settled(found, read.plan, rewrite, migrated_operators(self._attempt, name, read.plan))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -58,6 +59,13 @@ def test_no_restart_of_the_same_script_is_refused(version: str) -> None:
         {name: golden(name, version) for name in found}, {name: again(version, name) for name in found}
     )
     assert whole.verdict == "same"
+
+
+def test_a_newer_spark_refuses_none() -> None:
+    """Law 17: each script on the next Spark."""
+    for before, now in pairwise(versions()):
+        for name in kept(before).keys() & kept(now).keys():
+            assert refusing(compare(golden(name, before), golden(name, now)), accepts_hazards=False) == (), name
 
 
 def test_what_the_truth_table_restores_is_not_refused() -> None:

@@ -225,6 +225,22 @@ def test_a_plan_that_cannot_be_read_is_no_known_one(
     assert NOT_KNOWN in stream.events_of(QueryStarted, "d-0002")[0].remarks
 
 
+def test_a_release_that_writes_plans_down_otherwise_refuses_no_resume(
+    stream: SimulatedStream, plan: SimulatedPlan
+) -> None:
+    """Its script is pinned, and the start records the plan again; another script is not comparable until then."""
+    start = stopped(stream, plan)
+    old = recorded_plans(stream.control, "d-0001")["counts"]
+    recorded_as(stream, reading=old.reading - 1)
+    stream.deploy(2, start)
+    assert stream.run(waiting_script(plan), "d-0002") == 1
+    assert "written down" in refused(stream, "d-0002").error
+    stream.point_register("d-0001", 2, fencing_token=1)
+    stream.order_at(2.0, StopRequest, attempt=2)
+    assert stream.run(waiting_script(plan), attempt=2) == 0
+    assert recorded_plans(stream.control, "d-0001")["counts"].reading == old.reading
+
+
 def test_two_queries_that_have_changed_names_are_refused(stream: SimulatedStream) -> None:
     """Law 17: each plan alone would fit the state of the other."""
     one, two = make_plan(), make_plan(window_ms=None)
