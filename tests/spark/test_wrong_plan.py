@@ -10,6 +10,7 @@ import pytest
 
 from support.drivers import CONF
 from support.fed_values import feed
+from support.flights import JOBS, Flights
 from support.shell import Desk, desk_with, shell
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
@@ -39,17 +40,23 @@ totals.writeStream.queryName("totals").outputMode("update").foreachBatch(keep).s
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    """A home that the environment names, a stream that sums and was stopped, and no driver left afterwards."""
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """A home that the environment names, and no driver left afterwards."""
     with desk_with(tmp_path, monkeypatch, ("PYSPARK_", "SPARK_", "STREAMSTATE_", "PYTHONPATH")) as made:
         monkeypatch.chdir(made.base)
-        (made.base / "job.py").write_text(JOB)
-        (made.base / "in").mkdir(exist_ok=True)
-        by_rule(made, "sum")
-        feed(made.base, 1, 1, 2)
-        assert shell("deploy", "sums", "--app", "job.py", "--master", "local[2]", *QUICK, "--timeout", 200).status == 0
-        assert shell("stop", "sums", "--timeout", 120).status == 0
         yield made
+
+
+@pytest.fixture
+def desk(empty: Desk) -> Desk:
+    """A stream that sums, and was stopped."""
+    (empty.base / "job.py").write_text(JOB)
+    (empty.base / "in").mkdir(exist_ok=True)
+    by_rule(empty, "sum")
+    feed(empty.base, 1, 1, 2)
+    assert shell("deploy", "sums", "--app", "job.py", "--master", "local[2]", *QUICK, "--timeout", 200).status == 0
+    assert shell("stop", "sums", "--timeout", 120).status == 0
+    return empty
 
 
 def by_rule(desk: Desk, rule: str) -> None:
@@ -95,3 +102,17 @@ def test_a_deploy_by_another_rule_is_refused_and_the_version_before_comes_back(d
     assert shell("stop", "sums", "--timeout", 120).status == 0
     assert last_total(desk) == total + 5
     assert shell("audit", "sums").status == 0
+
+
+@pytest.mark.named
+@pytest.mark.parametrize("job", ["count_by_origin", "count_by_origin_v2", "count_by_route", "mean_by_origin"])
+def test_no_example_job_is_refused_when_it_starts_again(empty: Desk, job: str) -> None:
+    """Law 17: after a stop, by ``resume`` and by ``deploy``."""
+    flights = Flights(empty.base / "flights", pieces=5)
+    flights.feed(2)
+    deploy = ("deploy", "flights", "--app", JOBS / f"{job}.py", "--master", "local[2]", *QUICK, "--timeout", 200,
+              "--", *flights.arguments)  # fmt: skip
+    for again in (deploy, ("resume", "flights", "--timeout", 200), deploy):
+        assert shell(*again).status == 0
+        flights.feed()
+        assert shell("stop", "flights", "--timeout", 120).status == 0
