@@ -106,6 +106,7 @@ def moves_of(lanes: list[Lane], lineage: Lineage, ways: Sequence[str], place: Pl
             raise LifeError(f"the audit tells no downtime of {deployment_id}")
         by_the_files = (own[0].at - before.commits[-1].at).total_seconds()
         is_whole = own[0].batch_id == before.commits[-1].batch_id + 1  # Spark keeps a hundred batches
+        is_whole = is_whole and not down.has_found_nothing  # else it ended before the first commit
         if is_whole and abs(by_the_files - down.seconds) > place.commit_seconds:
             raise LifeError(f"downtime of {deployment_id}: {down.seconds} s by the audit, {by_the_files} by the files")
         still = [one for one in lineage.not_running if one.before.startswith(f"{deployment_id} ")]
