@@ -255,8 +255,8 @@ def late_rows_are_those_behind_the_watermark_before(stage: Stage) -> None:
 def a_restart_without_input_tells_its_first_idle_trigger(stage: Stage) -> None:
     """At once, and not only after Spark's ten seconds: by it the driver knows that there is nothing to commit."""
     run = stage.startable.start(stage.uri)
-    stage.feed(1)
-    until_committed(stage, 0)
+    stage.feed(1, 2)
+    until_committed(stage, 1)
     run.stop()
     assert run.await_end(PATIENCE_SECONDS)
     committed = stage.checkpoint.commit_ids()
