@@ -2,3 +2,5 @@
 
 The root imports nothing, so that a Spark driver which imports one room never imports Airflow.
 """
+
+__version__ = "0.1.0"  # the one place: the build, the provider's description and the claims of drivers read it

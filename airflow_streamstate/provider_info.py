@@ -1,4 +1,6 @@
-"""The provider's description for Airflow. Imports nothing: provider discovery runs in every Airflow process."""
+"""The provider's description for Airflow. Imports nothing else: provider discovery runs in every Airflow process."""
+
+from airflow_streamstate import __version__
 
 
 def get_provider_info() -> dict[str, object]:
@@ -13,7 +15,7 @@ def get_provider_info() -> dict[str, object]:
         "package-name": "airflow-streamstate",
         "name": "Stream State",
         "description": "Savepoints, drains and safe upgrades for stateful Spark Structured Streaming.",
-        "versions": ["0.1.0"],
+        "versions": [__version__],
         "integrations": [
             {
                 "integration-name": integration,

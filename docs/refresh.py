@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+import yaml
 from pydantic import BaseModel
 
 from airflow_streamstate import errors
@@ -25,9 +26,12 @@ from airflow_streamstate.launch.conformance import PROMISES
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.plan import model
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.provider_info import get_provider_info
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
+REGISTRY = ROOT / "provider.yaml"
+RELEASED_AT = 1795824000  # 2026-11-28; seconds since 1970, in which builds of the registry are dated
 QUOTE = re.compile(r"(<!-- quote (?P<file>\S+) (?P<section>\w+) -->\n```python\n)(?P<text>.*?)(```)", re.DOTALL)
 TABLE = re.compile(r"(<!-- table (?P<name>\w+) -->\n\n).*?(\n<!-- end of table -->)", re.DOTALL)
 
@@ -182,8 +186,16 @@ def refreshed(page: str) -> str:
     return TABLE.sub(lambda m: f"{m.group(1)}{TABLES[m['name']]().strip()}\n{m.group(3)}", page)
 
 
+def registry() -> str:
+    """``provider.yaml``: the description in the form that Airflow's registry of providers reads."""
+    head = "# What Airflow's registry of providers reads. Made from provider_info.py by `python docs/refresh.py`.\n"
+    about = {**get_provider_info(), "state": "ready", "lifecycle": "incubation", "source-date-epoch": RELEASED_AT}
+    return head + yaml.safe_dump(about, sort_keys=False, allow_unicode=True, width=120)
+
+
 def main() -> int:
-    """Write every page anew; returns 0."""
+    """Rewrite every page and ``provider.yaml``; returns 0."""
+    REGISTRY.write_text(registry(), encoding="utf-8")
     for page in sorted(DOCS.rglob("*.md")):
         page.write_text(refreshed(page.read_text(encoding="utf-8")), encoding="utf-8")
     return 0

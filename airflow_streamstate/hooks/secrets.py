@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Variable, mask_secret
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Variable
+from airflow.sdk.log import mask_secret
 
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol.references import EXTRA, Reference

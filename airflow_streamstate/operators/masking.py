@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from airflow.providers.common.compat.sdk import mask_secret
+from airflow.sdk.log import mask_secret
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks.rendered import text_mapping, texts

@@ -8,6 +8,7 @@ import zlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError  # until Python 3.10 not the built-in one
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
@@ -193,7 +194,7 @@ class HomeOnPage:
 def _wait(look: Future[None], seconds: float) -> None:
     try:
         look.exception(seconds)
-    except TimeoutError:
+    except FutureTimeoutError:
         return
 
 

@@ -14,8 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
-from airflow.providers.common.compat.sdk import AirflowNotFoundException
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Connection
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
@@ -77,10 +76,29 @@ async def in_pool(call: Callable[..., T], *arguments: Any) -> T:
 
 async def _fetched(conn_id: str) -> Fetched:
     try:
-        connection = await get_async_connection(conn_id)
+        return await airflow_connection(conn_id)
     except AirflowNotFoundException:
         raise InvalidRequestError("there is no such connection", conn_id=conn_id) from None
-    return Fetched(connection, await get_async_extra_dejson(connection))
+
+
+async def airflow_connection(conn_id: str) -> Fetched:
+    """A connection with its extra.
+
+    Before Airflow 3.3.2 both are masked by a call that blocks the event loop, so there a thread of the pool asks. The
+    function of ``common.compat`` that does the same is younger than each Airflow it would be needed for.
+
+    Raises:
+        AirflowNotFoundException: there is no such connection.
+    """
+    if not hasattr(Connection, "aextra_dejson"):
+        return await in_pool(_blocking_connection, conn_id)
+    connection = await BaseHook.aget_connection(conn_id)
+    return Fetched(connection, await connection.aextra_dejson())
+
+
+def _blocking_connection(conn_id: str) -> Fetched:
+    connection = BaseHook.get_connection(conn_id)
+    return Fetched(connection, connection.extra_dejson)
 
 
 def _controller_of(config: HomeConfig) -> Controller:

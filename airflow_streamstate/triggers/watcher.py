@@ -52,7 +52,7 @@ class Turn:
         seconds = min(self._watcher.pause_seconds(self._poll_interval_seconds), at_most_seconds)
         try:
             await asyncio.wait_for(self._is_due.wait(), seconds)
-        except TimeoutError:
+        except asyncio.TimeoutError:  # until Python 3.10 not the built-in one
             return
 
 

@@ -97,6 +97,7 @@ def test_what_the_pages_take_from_code_is_as_the_code_has_it() -> None:
     assert [name for name, text in pages.items() if refresh["refreshed"](text) != text] == []
     shown = {name for text in pages.values() for name in re.findall(r"<!-- table (\w+) -->", text)}
     assert shown == set(refresh["TABLES"])
+    assert (ROOT / "provider.yaml").read_text() == refresh["registry"]()
 
 
 def test_every_python_snippet_stands() -> None:

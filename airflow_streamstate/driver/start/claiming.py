@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from airflow_streamstate import __version__
 from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, Foreign, classify
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.command_status import pending_drain
@@ -28,7 +29,6 @@ from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.retry import Retry
 
-AGENT_VERSION = "0.1.0"
 BEGINNING_PAUSE_SECONDS = 5.0
 CLAIM_PAUSE_SECONDS = 1.0
 Result = TypeVar("Result")
@@ -130,7 +130,7 @@ def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> Non
         pid=pid,
         oldest_protocol=OLDEST_PROTOCOL,
         newest_protocol=NEWEST_PROTOCOL,
-        agent_version=AGENT_VERSION,
+        agent_version=__version__,
         write_id=attempt.clock.new_uuid(),
         claimed_at=attempt.clock.now(),
     )

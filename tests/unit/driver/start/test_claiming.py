@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import tomllib
 
+import airflow_streamstate
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.driver.start.claiming import AGENT_VERSION, claim_attempt, need_spec
+from airflow_streamstate.driver.start.claiming import claim_attempt, need_spec
 from airflow_streamstate.errors import FencedError, UnavailableError
 from airflow_streamstate.protocol.events import Claimed
 from airflow_streamstate.protocol.heartbeat import Heartbeat
@@ -107,10 +108,15 @@ def test_a_store_that_stays_away_ends_the_claim(stream: SimulatedStream) -> None
     assert 60 <= stream.clock.monotonic_seconds() <= 62
 
 
-def test_the_agent_says_the_version_of_the_package() -> None:
-    """The runtime travels as a zip without metadata, so its version is written down twice, and compared here."""
-    project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())["project"]
-    assert project["version"] == AGENT_VERSION
+def test_the_agent_says_the_version_of_the_package(stream: SimulatedStream) -> None:
+    """It is written once, in the package's root, which travels with the driver."""
+    driver = SimulatedDriver(stream)
+    claim_attempt(driver.supervisor.attempt, "d-0001-a0001", "host", 7)
+    claim = stream.control.claim("d-0001", 1)
+    assert claim is not None
+    assert claim.agent_version == airflow_streamstate.__version__
+    with (Path(__file__).parents[4] / "pyproject.toml").open("rb") as file:
+        assert tomllib.load(file)["tool"]["hatch"]["version"]["path"] == "airflow_streamstate/__init__.py"
 
 
 def test_a_store_that_is_away_at_the_very_first_read_is_waited_for(stream: SimulatedStream) -> None:
