@@ -23,6 +23,7 @@ from airflow_streamstate.checkpoint.entries import (
     format_offset_entry,
 )
 from airflow_streamstate.checkpoint.fork import place_files, wipe, wipe_half_built
+from airflow_streamstate.checkpoint.join_schemas import accept_nulls
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.state_files import unsupported_state_file
 from airflow_streamstate.errors import ConflictError, DataError, InvalidRequestError, UnsupportedCheckpointError
@@ -200,10 +201,13 @@ def _commit_of_batch_0(building: Checkpoint) -> CommitEntry:
 def moved_state_files(building: Checkpoint, batch_id: int) -> dict[str, str]:
     """The state that batch 0 of a checkpoint left, as that of ``batch_id``: path in the target -> key.
 
+    Batch 0 was empty, so the schemas of joins are made to fit batches with input first.
+
     Raises:
         UnsupportedCheckpointError: it was written with changelog checkpointing, and would want all changelogs.
         DataError: it has more than one version.
     """
+    accept_nulls(building)
     prefix = building.key("state/")
     found = {}
     for info in building.store.list_objects(prefix):
