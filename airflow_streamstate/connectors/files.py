@@ -159,7 +159,8 @@ class FileSink:
                 "a table of files that does not exist yet cannot begin with continuing batch ids",
                 table=sink.table,
                 next_batch_id=next_batch_id,
-                next_step="Create the table (CREATE TABLE … USING …), and start again.",
+                next_step="Let the script create it before the query starts (CREATE TABLE IF NOT EXISTS … USING …"
+                ' LOCATION …), or name its place by .option("path", …).',
             )
         folder = log_folder(sink.path)
         names = _log_names(sink.path, reach)

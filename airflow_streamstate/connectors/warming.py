@@ -36,6 +36,10 @@ def write_beside(sink: Sink, row: Any, scratch_uri: str) -> None:
 
     Twice, because the second write finds a table where the first one creates it.
     """
-    options = {name: value for name, value in sink.options.items() if name not in _OF_THE_SINK}
     for _ in range(2):
-        row.write.format(sink.format).options(**options).mode("append").save(scratch_uri)
+        row.write.format(sink.format).options(**options_to_write(sink)).mode("append").save(scratch_uri)
+
+
+def options_to_write(sink: Sink) -> dict[str, str]:
+    """The options of a sink that say how its rows are written, and not where."""
+    return {name: value for name, value in sink.options.items() if name not in _OF_THE_SINK}

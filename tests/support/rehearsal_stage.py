@@ -47,9 +47,9 @@ class Stage:
         assert self.stream.run(waiting_script(plan)) == 0
         return self.stream.events_of(Drained)[0].snapshot_id
 
-    def captured(self, name: str) -> str:
-        """The position of a query that has failed, with its planned batch, as the controller captures it for a
-        rehearsal."""
+    def captured(self, name: str, *, keeps_planned: bool = True) -> str:
+        """The position of a query, as the controller captures it for a rehearsal: with the planned batch of one that
+        has failed."""
         capture(
             self.stream.control,
             self.stream.checkpoints,
@@ -60,7 +60,7 @@ class Stage:
             fencing_token=1,
             taken_by="controller",
             queries={name: QueryToCapture(self.old_checkpoint)},
-            planned_of={name},
+            planned_of={name} if keeps_planned else (),
         )
         return REHEARSAL
 

@@ -98,6 +98,7 @@ class SimulatedPlan:
         refuses_to_start: what ``start`` raises.
         last_timer_ms: when its last timer of processing time is due, or why its timers cannot be read; its plan tells
             nothing then, so that its state is asked.
+        table: what is remarked on the table that it writes to, or why that cannot be created.
         stays_cold: what of its sink cannot be warmed, in words.
         shows_sources: its plan tells what its sources are (``support.simulated_connector`` knows them).
         offset_log: the version of its entries; "v2" leaves out the number of partitions, as Spark 4.2 does.
@@ -119,6 +120,7 @@ class SimulatedPlan:
     fingerprint: str = "plan"
     shows_sources: bool = False
     last_timer_ms: int | Exception | None = None
+    table: tuple[str, ...] | Exception = ()
     stays_cold: tuple[str, ...] = ()
     offset_log: Literal["v1", "v2"] = "v1"
     foreach_batch: Callable[[list[int], int], None] | None = None
@@ -299,6 +301,14 @@ class SimulatedStartable:
 
     def prepare_sink(self, next_batch_id: int) -> tuple[str, ...]:
         return ()
+
+    def need_table(self) -> tuple[str, ...]:
+        if isinstance(self.plan.table, Exception):
+            raise self.plan.table
+        return self.plan.table
+
+    def try_sink(self, next_batch_id: int, scratch_uri: str) -> tuple[str, ...]:
+        return self.need_table()
 
     def warm_sink(self, query_id: str, scratch_uri: str) -> tuple[str, ...]:
         self.before_warming(query_id)

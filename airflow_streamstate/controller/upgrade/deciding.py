@@ -82,10 +82,10 @@ def _decide_mode(upgrade: Upgrade, report: PlanReport) -> Go | NoGo:
     not_tried = _NOT_TRIED.get((report.outcome, report.runs_batches))
     if not_tried is not None:
         return NoGo(f"{not_tried}: {report.reason}")
-    if upgrade.mode == "fresh":
-        return Go("fresh")
     if not report.queries:
         return NoGo(report.reason)
+    if upgrade.mode == "fresh":  # the rehearsal began with nothing, too: what it refuses, a start refuses
+        return Go("fresh") if passed(report) else NoGo(report.reason)
     is_accepted = upgrade.accept_hazards and report.verdict == "hazardous"
     reason = (report.reason_to_drain or report.reason) if is_accepted else report.reason
     if _may_restore(report, is_accepted=is_accepted):

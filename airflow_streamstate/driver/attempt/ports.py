@@ -448,6 +448,26 @@ class StartableQuery(Protocol):
             UnavailableError: it could not be done.
         """
 
+    def need_table(self) -> tuple[str, ...]:
+        """Check that the table that a start writes to is there, or can be created; remarks on how long it lasts.
+
+        Changes nothing. Of tables of files in Spark's own catalog; nothing is known of others.
+
+        Raises:
+            InvalidRequestError: Spark would refuse the start.
+        """
+
+    def try_sink(self, next_batch_id: int, scratch_uri: str) -> tuple[str, ...]:
+        """Try what a start asks of the sink before its first batch, without a change in it; remarks for people.
+
+        Args:
+            next_batch_id: of the batch that a start would plan next.
+            scratch_uri: an own folder, as Spark names it, where a row of nulls may be written.
+
+        Raises:
+            InvalidRequestError: the start would be refused.
+        """
+
     def warm_sink(self, query_id: str, scratch_uri: str) -> tuple[str, ...]:
         """Ask the sink what a start asks it, and load and compile the code that the first batch writes with.
 

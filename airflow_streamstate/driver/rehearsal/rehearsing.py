@@ -23,6 +23,7 @@ from airflow_streamstate.driver.rehearsal.batches_again import (
 )
 from airflow_streamstate.driver.rehearsal.planned_batch import make_ready, run_planned_batch
 from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
+from airflow_streamstate.driver.rehearsal.sink_rehearsal import rehearse_sink
 from airflow_streamstate.driver.rehearsal.warming import WARM_SECONDS, warm
 from airflow_streamstate.driver.shutdown.finishing import ScriptFailure
 from airflow_streamstate.driver.start.building import Builder, Built, has_positions
@@ -282,18 +283,22 @@ class Rehearsing:
     def _run_batches(
         self, name: str, startable: StartableQuery, built: Built, ran: RanAgain
     ) -> tuple[QueryOutcome, str, tuple[str, ...]]:
-        """Run the planned batch, an empty one and the newest ones on the built checkpoint: outcome, error, notes.
+        """Try the sink, and run the planned batch, an empty one and the newest ones on the built checkpoint.
+
+        Returns outcome, error and notes.
 
         Where the planned batch fails, the empty one in its place says whether its rows or the state are the cause.
         """
         attempt, failed = self.attempt, None
         try:
+            remarks = rehearse_sink(attempt, name, startable, self._rehearsal.deployment_id)
             try:
                 within_seconds = self._left_seconds() / 2
                 run_planned_batch(attempt, name, startable, built, self._rehearsal, within_seconds, ran)
             except BatchFailedError as problem:
                 failed = problem
             outcome, notes = run_empty_batch(attempt, name, startable, built)
+            notes = (*notes, *remarks)
         except Exception as problem:
             return (*self._judged(problem), ())
         if failed is not None:

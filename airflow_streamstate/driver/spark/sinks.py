@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from airflow_streamstate.connectors.files import FORMATS
 from airflow_streamstate.connectors.sink import (
@@ -26,6 +26,13 @@ from airflow_streamstate.connectors.sink import (
 from airflow_streamstate.connectors.undoing import FoundUndo, UndoingSink, UndoMeans, UndoOrder, cannot_undo, means_of
 from airflow_streamstate.connectors.warming import WarmingSink
 from airflow_streamstate.driver.spark.jvm import jvm_is_gone, read_field, scala_text_map
+from airflow_streamstate.driver.spark.sink_trial import (
+    SessionTable,
+    check_format,
+    check_place,
+    ends_with_session,
+    write_row_beside,
+)
 from airflow_streamstate.errors import ConflictError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol.data_events import RepeatMeans
 
@@ -100,6 +107,56 @@ class AskedSink:
                 reason=_in_a_line(error),
                 next_step="See that the script may write there, and resume the deployment.",
             ) from error
+
+    def need_table(self) -> tuple[str, ...]:
+        """See ``ports.StartableQuery``. What Spark itself would say of the table is left to its own start."""
+        try:
+            return self._table_remarks()
+        except Exception as error:
+            if jvm_is_gone(error) or isinstance(error, StreamStateError):
+                raise
+            return ()
+
+    def _table_remarks(self) -> tuple[str, ...]:
+        table = self._session_table()
+        if table is None:
+            return ()
+        table.check(lambda place: not self._reach.names_in(place))
+        return (ends_with_session(table, self._stated),) if table.ends_with_session else ()
+
+    def try_it(self, next_batch_id: int, row_of: Callable[[], Any], scratch_uri: str) -> tuple[str, ...]:
+        """See ``ports.StartableQuery``; ``row_of`` makes the row that is written beside."""
+        try:
+            return self._tried(next_batch_id, row_of, scratch_uri)
+        except (Py4JError, AttributeError, TypeError) as error:
+            if jvm_is_gone(error) or isinstance(error, Py4JJavaError):
+                raise
+            return (f"its sink could not be tried in full: {_in_a_line(error)}",)  # a Spark with other internals
+
+    def _tried(self, next_batch_id: int, row_of: Callable[[], Any], scratch_uri: str) -> tuple[str, ...]:
+        stated = self._stated
+        if stated.table is not None and self._catalog_of(stated.table) != SESSION_CATALOG:
+            return ()  # that catalog alone knows what it accepts
+        table, remarks = self._session_table(), self._table_remarks()
+        sink = self._sink()
+        check_format(self._spark, self._jwriter, sink)
+        if sink.format not in FORMATS:
+            return remarks
+        place = sink.path or ("" if table is None else table.location)
+        if place:
+            check_place(place, self._reach.local_path(place))
+        connector = self._connector(sink)
+        if sink.path is None and connector is not None:
+            connector.prepare(sink, next_batch_id, self._reach)  # it can only refuse: there is no place to prepare
+        write_row_beside(sink, self._jwriter, row_of(), scratch_uri)
+        return remarks
+
+    def _session_table(self) -> SessionTable | None:
+        """The table of Spark's own catalog that the sink is; None for another kind."""
+        sink = self._stated
+        if sink.table is None or sink.format not in FORMATS or self._catalog_of(sink.table) != SESSION_CATALOG:
+            return None
+        return SessionTable(self._spark, sink)
 
     def warm(self, query_id: str, row_of: Callable[[], Any], scratch_uri: str) -> tuple[str, ...]:
         """See ``ports.StartableQuery``; ``row_of`` makes the row that is written."""
@@ -222,6 +279,12 @@ class HadoopReach:
         if not text.startswith(parent):
             return tuple(str(status.getPath().getName()) for status in statuses)
         return tuple(text.removeprefix(parent).split(f"\n{parent}"))
+
+    def local_path(self, uri: str) -> str | None:
+        """The path of a file or folder of this machine; None on another file system."""
+        path, file_system = self._at(uri)
+        qualified = file_system.makeQualified(path).toUri()
+        return str(qualified.getPath()) if str(qualified.getScheme()) == "file" else None
 
     def read_text(self, uri: str) -> str:
         path, file_system = self._at(uri)

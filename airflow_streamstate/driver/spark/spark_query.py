@@ -594,6 +594,14 @@ class SparkWriter:
         with jvm_answers():
             return self._sink.prepare(next_batch_id)
 
+    def need_table(self) -> tuple[str, ...]:
+        with jvm_answers(), active_session(self._spark):
+            return self._sink.need_table()
+
+    def try_sink(self, next_batch_id: int, scratch_uri: str) -> tuple[str, ...]:
+        with jvm_answers(), active_session(self._spark):
+            return self._sink.try_it(next_batch_id, self._row_of_nulls, scratch_uri)
+
     def warm_sink(self, query_id: str, scratch_uri: str) -> tuple[str, ...]:
         with jvm_answers(), active_session(self._spark):
             return self._sink.warm(query_id, self._row_of_nulls, scratch_uri)

@@ -24,12 +24,15 @@ def check_sink(attempt: Attempt, logical: LogicalQuery, position: Position, *, i
 
     Raises:
         StartRefusedError: the sink holds ids that this start would use again.
+        InvalidRequestError: it is a table that cannot be created.
         FencedError: this attempt was replaced.
         UnavailableError: the sink could not be prepared.
     """
     for problem in known_sinks().problems:
         note_once(attempt, attempt.reporter.shortened(problem, MAX_REASON_CHARACTERS, in_a_line=True))
     startable = logical.startable
+    for remark in startable.need_table():
+        note_once(attempt, remark)
     next_planned = position.barrier_id  # the id above the last planned batch
     query_id = retry_until_fenced(attempt, "the checkpoint", logical.checkpoint.query_id)
     held = startable.held_batches(query_id, next_planned)

@@ -112,6 +112,7 @@ RESTORE, DRAIN, FRESH = Go("restore"), Go("drain"), Go("fresh")
         (NO_QUERY, {"mode": "drain"}, None),
         (HAZARDOUS, {"mode": "fresh"}, FRESH),
         (NEEDS_DRAIN, {"mode": "fresh"}, FRESH),
+        (REFUSED_BY_SPARK, {"mode": "fresh"}, None),
         *[(found, {"mode": mode, "accept_hazards": True}, None)
           for found in (FAILED, LATE) for mode in ("auto", "restore", "drain", "fresh")],
     ],

@@ -12,7 +12,7 @@ from airflow_streamstate.driver.attempt.ports import AnalyzedPlan, WriterFacts
 from airflow_streamstate.driver.rehearsal.rehearsing import FAILED_AFTERWARDS, SOURCES_UNKNOWN, Rehearsing, oversee
 from airflow_streamstate.driver.rehearsal.warming import NO_QUERY_ID, WARM_BATCHES, warm_with_rows
 from airflow_streamstate.driver.shutdown.finishing import ScriptFailure
-from airflow_streamstate.errors import UnsupportedCheckpointError
+from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpointError
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification
@@ -522,3 +522,35 @@ def test_a_controller_that_was_first_has_the_last_word(stage: Stage, plan: Simul
     stage.rehearsing(snapshot_id).script_ended(ScriptFailure("killed", "", 1))
     rehearsing.script_ended(None)
     assert (stage.verdict.outcome, stage.verdict.error) == ("failed", "killed")
+
+
+def test_a_sink_that_a_start_could_not_use_refuses_before_a_batch_runs(stage: Stage, plan: SimulatedPlan) -> None:
+    """The same question as at the start, on the place of the old version; what is remarked on it is told."""
+    snapshot_id = stage.stopped(plan)
+    reads = list(plan.sources[0].reads)
+    refused = InvalidRequestError("its location is not empty", next_step="Name it by .option.")
+    stage.rehearsed(replace(plan, table=refused), snapshot_id, batches=1)
+    query = stage.verdict.queries["counts"]
+    assert (query.outcome, query.batch_ids, plan.sources[0].reads) == ("refused", (), reads)
+    assert query.error.startswith("its location is not empty")
+    stage.forget()
+    stage.rehearsed(replace(plan, table=("its catalog ends",)), snapshot_id)
+    query = stage.verdict.queries["counts"]
+    assert (query.outcome, query.notes) == ("accepted", ("its catalog ends",))
+
+
+def test_ids_of_another_writer_in_the_sink_refuse_and_those_of_the_old_version_do_not(
+    stage: Stage, plan: SimulatedPlan
+) -> None:
+    """Law 14. The old version writes on while the new one is rehearsed, so what its own log has is its own."""
+    snapshot_id = stage.stopped(plan)
+    last = stage.last_batch_id
+    stage.old_checkpoint.store.delete(stage.old_checkpoint.commit_key(last))
+    stage.rehearsed(plan, stage.captured("counts", keeps_planned=False))
+    assert stage.verdict.queries["counts"].outcome == "accepted"
+    stage.forget()
+    plan.sink.add_batch(last + 3, ())
+    stage.rehearsed(plan, snapshot_id)
+    query = stage.verdict.queries["counts"]
+    assert query.outcome == "refused"
+    assert f"held_batches={last + 3}" in query.error

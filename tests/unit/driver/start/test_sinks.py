@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,25 @@ def test_a_fresh_start_into_a_sink_that_holds_its_ids_is_refused_and_nothing_is_
     assert "would skip them" in stream.events_of(Failed)[0].error
     assert not list(stream.checkpoints.list_objects("flights/deployments/d-0001/checkpoints/"))
     assert len(plan.sink.batches) == 3
+
+
+def test_a_table_that_ends_with_the_session_is_named_at_the_first_start() -> None:
+    """The next start would be refused, so people learn it while there is time; once for a deployment."""
+    stream, plan = SimulatedStream(), replace(make_plan(40), table=("the catalog of table counts ends",))
+    stream.deploy()
+    stream.order_at(3.0, StopRequest)
+    assert stream.run(waiting_script(plan)) == 0
+    assert [event.text for event in stream.events_of(Noted)] == ["the catalog of table counts ends"]
+
+
+def test_a_table_that_cannot_be_created_ends_the_start_before_spark_runs() -> None:
+    """With our sentence, which says what to do, and not with Spark's."""
+    refused = InvalidRequestError("Spark's catalog does not know this table", next_step="Name its place.")
+    stream = SimulatedStream()
+    stream.deploy()
+    assert stream.run(waiting_script(replace(make_plan(40), table=refused))) == 1
+    assert stream.events_of(QueryStarted) == []
+    assert "does not know this table" in stream.events_of(Failed)[0].error
 
 
 def test_a_driver_that_was_replaced_learns_that_and_nothing_else() -> None:
