@@ -18,6 +18,7 @@ from airflow_streamstate.cli.options import (
     on_query_failure_option,
     option,
     options,
+    rename_query_option,
     script_arguments,
 )
 from airflow_streamstate.cli.start import LISTS, code_of, lists_of
@@ -38,6 +39,7 @@ _OF_A_CHANGE = frozenset(
         "launcher_options",
         *LISTS,
         "fresh_queries",
+        "renamed_queries",
         "accept_lost_input",
     }
     | {
@@ -71,6 +73,7 @@ change_options = options(
     option("--label", "version_label", metavar="TEXT", help="Your own name of this version."),
     discard_state_option,
     allow_new_query_option,
+    rename_query_option,
     accept_lost_input_option,
     on_query_failure_option,
     partitions_option,

@@ -417,6 +417,15 @@ allow_new_query_option = option(
     heading=_CONSENT,
     help="A query that may start empty although the snapshot does not contain it. Repeatable.",
 )
+rename_query_option = option(
+    "--rename-query",
+    "renamed_queries",
+    multiple=True,
+    metavar="OLD=NEW",
+    callback=key_values,
+    heading=_START,
+    help="The script calls query OLD of the snapshot NEW from now on; its state goes on. Repeatable.",
+)
 accept_lost_input_option = option(
     "--accept-lost-input",
     multiple=True,

@@ -31,6 +31,7 @@ from airflow_streamstate.cli.options import (
     on_query_failure_option,
     option,
     pass_session,
+    rename_query_option,
     restart_options,
     restart_policy_of,
     script_arguments,
@@ -185,6 +186,7 @@ group_option = option(
 )
 @discard_state_option
 @allow_new_query_option
+@rename_query_option
 @accept_lost_input_option
 @option(
     "--accept-repeated-input",

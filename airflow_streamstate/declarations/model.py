@@ -217,6 +217,9 @@ class StreamDeclaration(_Part):
     on_query_failure: OnQueryFailure = Field(default="script", description="what a failed query does to the others")
     start: StartMode | None = Field(default=None, description="how a deployment starts that is no upgrade")
     allow_new_queries: Texts = Field(default=(), description="queries that may start with nothing")
+    rename_queries: dict[str, str] = Field(
+        default_factory=dict, description="by a query's name in the snapshot, the name that the script gives it now"
+    )
     state: StatePart = Field(default=StatePart(), description="how Spark keeps the state")
     upgrade: UpgradePart = Field(default=UpgradePart(), description="how a changed version takes over")
     restart: RestartPart = Field(default=RestartPart(), description="what watchers do when a driver fails")

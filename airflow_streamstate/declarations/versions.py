@@ -62,6 +62,7 @@ def _deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | N
         start=one.start,
         fresh_queries=one.allow_new_queries,
         accept_hazards=one.upgrade.accept_hazards,
+        renamed_queries=one.rename_queries,
         version_label=one.version_label,
         spark_conn_id=one.spark_conn_id,
         settings=settings_of(declared, home_uri),

@@ -114,7 +114,8 @@ class WaitingDriver:
     def _warm(self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery) -> None:
         """Warm the first query in this new session, before the old version gets its barrier."""
         try:
-            name = NameBook().name_of(requested_name, own_checkpoint_location, startable.facts.plan_fingerprint)
+            names = NameBook(self.attempt.spec.start.renamed_queries)
+            name = names.name_of(requested_name, own_checkpoint_location, startable.facts.plan_fingerprint)
         except StreamStateError:
             return  # its start will be refused for the same reason
         warm(self.attempt, name, startable, WARM_AGAIN_SECONDS)

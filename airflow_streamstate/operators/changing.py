@@ -50,6 +50,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         "packages",
         "jars",
         "allow_new_queries",
+        "rename_queries",
         "accept_lost_input",
         "allow_state_loss",
         "allow_literal_secrets",
@@ -71,6 +72,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         "packages": "json",
         "jars": "json",
         "allow_new_queries": "json",
+        "rename_queries": "json",
         "accept_lost_input": "json",
         "launcher_options": "json",
         "pod_template": "yaml",
@@ -90,6 +92,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         packages: Sequence[str] | str | None = None,
         jars: Sequence[str] | str | None = None,
         allow_new_queries: Sequence[str] | str = (),
+        rename_queries: Mapping[str, str] | str | None = None,
         accept_lost_input: Sequence[str] | str = (),
         allow_state_loss: bool | str = False,
         allow_literal_secrets: bool | str = False,
@@ -126,6 +129,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         self.packages = packages
         self.jars = jars
         self.allow_new_queries = allow_new_queries
+        self.rename_queries = rename_queries
         self.accept_lost_input = accept_lost_input
         self.allow_state_loss = allow_state_loss
         self.allow_literal_secrets = allow_literal_secrets
@@ -163,6 +167,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
             packages=self._listed("packages"),
             jars=self._listed("jars"),
             fresh_queries=texts(self.allow_new_queries, "allow_new_queries"),
+            renamed_queries=text_mapping(self.rename_queries, "rename_queries"),
             accept_lost_input=texts(self.accept_lost_input, "accept_lost_input"),
             discard_state=yes_or_no(self.allow_state_loss, "allow_state_loss"),
             allow_literal_secrets=yes_or_no(self.allow_literal_secrets, "allow_literal_secrets"),

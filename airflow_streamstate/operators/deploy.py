@@ -71,6 +71,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     :param snapshot_id: the snapshot that this deployment is expected to start from; a check. (templated)
     :param allow_state_loss: drop state that the drain could not flush. (templated)
     :param allow_new_queries: queries that may start empty although the snapshot does not contain them. (templated)
+    :param rename_queries: by the name of a query in the snapshot, the name that the script gives it now. (templated)
     :param accept_lost_input: queries that may continue although input after their offsets is lost. (templated)
     :param offsets: with ``start="seed"``: start at these offsets, by query, one text per source as Spark writes them
         and in the order of the snapshot. (templated)
@@ -134,6 +135,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         "snapshot_id",
         "allow_state_loss",
         "allow_new_queries",
+        "rename_queries",
         "accept_lost_input",
         "offsets",
         "begins_at",
@@ -181,6 +183,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         snapshot_id: str | None = None,
         allow_state_loss: bool | str = False,
         allow_new_queries: Sequence[str] | str = (),
+        rename_queries: Mapping[str, str] | str | None = None,
         accept_lost_input: Sequence[str] | str = (),
         offsets: Mapping[str, Sequence[str]] | str | None = None,
         begins_at: str | None = None,
@@ -226,6 +229,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         self.snapshot_id = snapshot_id
         self.allow_state_loss = allow_state_loss
         self.allow_new_queries = allow_new_queries
+        self.rename_queries = rename_queries
         self.accept_lost_input = accept_lost_input
         self.offsets = offsets
         self.begins_at = begins_at
@@ -286,6 +290,7 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
             snapshot_id=optional_text(self.snapshot_id),
             discard_state=yes_or_no(self.allow_state_loss, "allow_state_loss"),
             fresh_queries=texts(self.allow_new_queries, "allow_new_queries"),
+            renamed_queries=text_mapping(self.rename_queries, "rename_queries"),
             accept_lost_input=texts(self.accept_lost_input, "accept_lost_input"),
             offsets=texts_by_name(self.offsets, "offsets"),
             begins_at=as_moment(self.begins_at, "begins_at"),

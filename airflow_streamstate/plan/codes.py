@@ -186,7 +186,8 @@ CODES: Mapping[str, Code] = {
     # queries
     "query-renamed": _person(
         "a query of the old version under another name",
-        "Keep the old name: state and positions go by it. To leave them behind, deploy with --allow-new-query NAME.",
+        "Keep the old name, by which state and positions go, or say --rename-query OLD=NEW. To leave them behind,"
+        " deploy with --allow-new-query NAME.",
     ),
     "query-added": _person(
         "a query that the old version did not have",

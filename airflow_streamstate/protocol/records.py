@@ -95,6 +95,7 @@ class StartPlan:
         begins_at: of a seed: every query begins with the input of this moment, instead.
         accept_repeated_input: queries that may read input again that was read before.
         rewrite: of a restore: how its state is written anew; None for as it is.
+        renamed_queries: by the name under which the stream keeps a query, the name that the script gives it now.
         begins_anew: the user asked for ``fresh`` by that word: queries that ran without streamstate begin again, too.
         accept_hazards: of a restore: the state may be continued by a hazardous plan (Law 17).
     """
@@ -112,6 +113,7 @@ class StartPlan:
     begins_at: datetime | None = None
     accept_repeated_input: tuple[str, ...] = ()
     rewrite: StateRewrite | None = None
+    renamed_queries: Mapping[str, str] = field(default_factory=dict)
     begins_anew: bool = False
     accept_hazards: bool = False
 

@@ -94,6 +94,7 @@ class Upgrade(Message):
     rehearsal_within_seconds: float = 300.0
     discard_state: bool = False
     fresh_queries: tuple[str, ...] = ()
+    renamed_queries: Mapping[str, str] = field(default_factory=dict)
     accept_lost_input: tuple[str, ...] = ()
     way: ReturnWay | None = None
     undo_command: tuple[str, ...] = ()

@@ -32,6 +32,7 @@ from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.audit import audit_notes
 from airflow_streamstate.controller.deploy.going_back import leave_behind, marked, refuse_used
 from airflow_streamstate.controller.deploy.offset_override import decide_elsewhere
+from airflow_streamstate.controller.deploy.renaming import renaming
 from airflow_streamstate.controller.deploy.spark_moves import refuse_spark
 from airflow_streamstate.controller.deploy.takeover import (
     ResumedError,
@@ -309,6 +310,8 @@ class Deploying:
             raise decision.error
         if self._resolved.returns is not None and predecessor_id is not None:
             decision = replace(decision, plan=marked(decision.plan, self._resolved.returns, predecessor_id))
+        before = None if predecessor is None else predecessor.spec.start
+        decision = renaming(decision, before, self._request.renamed_queries, manifest)
         if manifest is not None and decision.plan.snapshot_id is not None:
             lost = () if predecessor is None else lost_with_start(self._home, self._control, predecessor, manifest)
             once = refuse_sent_once(self._request, manifest)

@@ -15,6 +15,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused, Start, decide_start
 from airflow_streamstate.controller.deploy.deploying import refuse_sent_once
+from airflow_streamstate.controller.deploy.renaming import renaming
 from airflow_streamstate.controller.deploy.spark_moves import refuse_spark
 from airflow_streamstate.controller.deploy.takeover import (
     built_checkpoints,
@@ -98,6 +99,7 @@ def _decided(control: StreamControl, seen: Observation, request: Change, manifes
         raise decision.error
     if manifest is None or decision.plan.snapshot_id is None:
         return decision
+    decision = renaming(decision, seen.spec.start, deploying.renamed_queries, manifest)
     return replace(decision, notes=(*decision.notes, *refuse_sent_once(deploying, manifest)))
 
 

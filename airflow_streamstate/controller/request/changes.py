@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from airflow_streamstate.controller.request.code_files import CodeFile, jar_files, script_file, with_python_env
@@ -104,6 +105,7 @@ class ChangeRequest:
     packages: tuple[str, ...] | None = None
     jars: tuple[str, ...] | None = None
     fresh_queries: tuple[str, ...] = ()
+    renamed_queries: Mapping[str, str] = field(default_factory=dict)
     accept_lost_input: tuple[str, ...] = ()
     discard_state: bool = False
     allow_literal_secrets: bool = False
@@ -197,6 +199,7 @@ def pinned(
     version: Version,
     *,
     fresh_queries: tuple[str, ...] = (),
+    renamed_queries: Mapping[str, str] = MappingProxyType({}),
     accept_lost_input: tuple[str, ...] = (),
     discard_state: bool = False,
     reason: str = "",
@@ -224,6 +227,7 @@ def pinned(
         start=start,
         discard_state=discard_state,
         fresh_queries=fresh_queries,
+        renamed_queries=renamed_queries,
         accept_lost_input=accept_lost_input,
         reason=reason,
         allow_literal_secrets=True,  # the home has them already
@@ -232,6 +236,8 @@ def pinned(
         **own,
     )
     asked: list[object] = [discard_state, start, *sorted(fresh_queries), None, *sorted(accept_lost_input)]
+    if renamed_queries:
+        asked.append(dict(sorted(renamed_queries.items())))
     if rewrite is not None:  # left out where nothing is rewritten, as in the digests of earlier releases
         asked.append(asdict(rewrite))
     if accept_hazards:

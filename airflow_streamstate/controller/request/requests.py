@@ -55,6 +55,7 @@ class DeployRequest:
         snapshot_id: the expected start snapshot: a check, not a choice (1a.9).
         discard_state: drop state that the drain could not flush (Law 16).
         fresh_queries: queries that may start with nothing although the snapshot does not have them.
+        renamed_queries: by the name that the snapshot has, the name that the script gives the query now.
         accept_lost_input: queries that may go on although input after their offsets cannot be read any more.
         reason, version_label: shown to people.
         spark_conn_id: the Airflow connection whose spark-submit launches the driver.
@@ -96,6 +97,7 @@ class DeployRequest:
     snapshot_id: str | None = None
     discard_state: bool = False
     fresh_queries: tuple[str, ...] = ()
+    renamed_queries: Mapping[str, str] = field(default_factory=dict)
     accept_lost_input: tuple[str, ...] = ()
     reason: str = ""
     version_label: str = ""
@@ -176,7 +178,8 @@ class DeployRequest:
         if self.launcher is not None:
             self._check_launcher(self.launcher)
         self._check_elsewhere()
-        for query_name in (*self.fresh_queries, *self.accept_lost_input, *self.accept_repeated_input, *self.offsets):
+        named = (*self.renamed_queries, *self.renamed_queries.values(), *self.fresh_queries)
+        for query_name in (*named, *self.accept_lost_input, *self.accept_repeated_input, *self.offsets):
             encode_query_name(query_name)
 
     def _check_launcher(self, launcher: LauncherChoice) -> None:

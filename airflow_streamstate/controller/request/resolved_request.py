@@ -207,6 +207,8 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
         "settings": None if request.settings is None else _settings_asked(request.settings),
     }
     # Fields that came later are left out at their defaults, which keeps the digests of earlier releases.
+    if request.renamed_queries:
+        asked["renamed_queries"] = dict(sorted(request.renamed_queries.items()))
     if request.accept_lost_input:
         asked["accept_lost_input"] = sorted(request.accept_lost_input)
     if request.max_snapshot_age_seconds is not None:

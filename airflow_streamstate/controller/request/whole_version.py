@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from airflow_streamstate.checkpoint.guards import PROVIDER, STATE_FORMAT
@@ -34,6 +35,11 @@ class WholeVersion:
     @property
     def reason(self) -> str:
         return self.request.reason
+
+    @property
+    def renamed_queries(self) -> Mapping[str, str]:
+        """As in ``DeployRequest``."""
+        return self.request.renamed_queries
 
     @property
     def fresh_queries(self) -> tuple[str, ...]:

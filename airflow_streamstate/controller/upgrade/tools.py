@@ -168,6 +168,7 @@ class Tools:
             self.stream_id,
             version,
             fresh_queries=upgrade.fresh_queries,
+            renamed_queries=upgrade.renamed_queries,
             accept_lost_input=upgrade.accept_lost_input,
             discard_state=upgrade.discard_state,
             reason=upgrade.reason,

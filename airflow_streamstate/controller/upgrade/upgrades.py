@@ -172,6 +172,7 @@ class Upgrades:
                 rehearsal_within_seconds=request.rehearsal_within_seconds,
                 discard_state=change.discard_state,
                 fresh_queries=change.fresh_queries,
+                renamed_queries=change.renamed_queries,
                 accept_lost_input=change.accept_lost_input,
                 undo_command=request.undo_command,
                 if_abandoned=if_abandoned,

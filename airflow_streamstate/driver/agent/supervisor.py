@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
@@ -15,8 +16,9 @@ from airflow_streamstate.driver.attempt.query_failures import tell_failed_querie
 from airflow_streamstate.driver.attempt.reporting import Say, say_to_driver_log
 from airflow_streamstate.driver.attempt.snapshotting import retry_until_fenced
 from airflow_streamstate.driver.shutdown.finishing import ScriptFailure, end_script
+from airflow_streamstate.driver.start.changing_names import ThisStart, describe_changing, find_changing
 from airflow_streamstate.driver.start.claiming import claim_attempt
-from airflow_streamstate.driver.start.naming import NameBook, looks_random
+from airflow_streamstate.driver.start.naming import NameBook, last_part
 from airflow_streamstate.driver.start.running import Runs, check_state_format
 from airflow_streamstate.driver.start.sinks import check_sink_before_flush
 from airflow_streamstate.driver.start.spark_check import check_spark
@@ -27,10 +29,6 @@ from airflow_streamstate.snapshot.placing import OpenPlace
 from airflow_streamstate.store.base import Store
 
 LATE_START_SECONDS = 0.2
-LOOKS_RANDOM = (
-    "query {name} has its name from its checkpointLocation, which looks like another one in each run: name it in the"
-    " script, by .queryName(…), or the next attempt does not find its state"
-)
 
 
 class Supervisor:
@@ -52,7 +50,8 @@ class Supervisor:
         self.attempt = Attempt(
             control, checkpoints, spec, attempt, clock, checkpoint_uri_of, say, in_background, looked_up, open_place
         )
-        self._names = NameBook()
+        self._names = NameBook(spec.start.renamed_queries)
+        self._this_start = ThisStart(clock.now())
         self._runs = Runs(self.attempt)
         self._session_known = False
 
@@ -65,6 +64,7 @@ class Supervisor:
             UnavailableError: the store did not answer for ``lost_after_seconds``.
         """
         claim_attempt(self.attempt, launch_key, host, pid)
+        self._this_start = replace(self._this_start, launch_key=launch_key, process_id=pid)
 
     def session_started(self, spark_version: str, application_id: str, notes: Sequence[str] = ()) -> None:
         """Report the Spark session, with sentences on it; further sessions of the script change nothing."""
@@ -72,6 +72,7 @@ class Supervisor:
             return
         self._session_known = True
         self.attempt.note_spark(spark_version)
+        self._this_start = replace(self._this_start, application_id=application_id)
         self.attempt.reporter.write_soon(Started, spark_version=spark_version, application_id=application_id)
         for note in notes:
             self.attempt.reporter.note(note)
@@ -109,11 +110,11 @@ class Supervisor:
                 logical.continue_from(before)
             self._call_off_if_impossible(startable)
             if attempt.latch.is_open:
-                is_new = not logical.checkpoint.exists()
+                logical.remarks = self._remarks_on_name(name, requested_name, own_checkpoint_location)
                 self._runs.begin(logical)
                 attempt.expect_checkpoints()
-                if is_new and looks_random(requested_name, name):
-                    attempt.reporter.note(LOOKS_RANDOM.format(name=name), query=name)
+                for remark in logical.remarks:
+                    attempt.reporter.note(remark, query=name)
             else:
                 self._start_late(logical)
             attempt.queries.add(logical)
@@ -127,6 +128,19 @@ class Supervisor:
             The exit status of the process: the script's own; 0 after a stop or drain; 4 where it was replaced.
         """
         return end_script(self.attempt, failure)
+
+    def _remarks_on_name(self, name: str, requested_name: str | None, location: str | None) -> tuple[str, ...]:
+        """Sentences on a name that is another one in the script, or at each start."""
+        attempt = self.attempt
+        given = attempt.spec.start.renamed_queries.get(name)
+        if given is not None and given == (requested_name or last_part(location)):
+            return (f"the script calls query {name} {given}: its state goes on under the name that it began with",)
+        is_own = bool(requested_name)
+        changing = find_changing(name, self._this_start, is_own=is_own)
+        manifest = attempt.start.manifest()
+        if changing is None or attempt.checkpoint_of(name).exists() or (manifest and name in manifest.queries):
+            return ()
+        return (describe_changing(attempt.stream_id, name, changing, location, is_own=is_own, known_as=name),)
 
     def _call_off_if_impossible(self, startable: StartableQuery) -> None:
         attempt = self.attempt

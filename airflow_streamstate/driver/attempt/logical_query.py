@@ -72,6 +72,7 @@ class LogicalQuery:
         has_failed_itself: it failed, and the script had not stopped it.
         is_failure_told: its failure is written as an event, or is about to be.
         is_failure_given: a wait of the script raised its failure, or ``exception()`` returned it.
+        remarks: for people, on its name.
         met_barrier: a barrier of the driver ended its last run, which had not come to its end.
     """
 
@@ -90,6 +91,7 @@ class LogicalQuery:
         self.has_failed_itself = False
         self.is_failure_told = False
         self.is_failure_given = False
+        self.remarks: tuple[str, ...] = ()
         self.met_barrier = False
         self._stopped_run: QueryRun | None = None
         self._vain_waits = 0

@@ -27,6 +27,7 @@ from airflow_streamstate.driver.rehearsal.sink_rehearsal import rehearse_sink
 from airflow_streamstate.driver.rehearsal.warming import WARM_SECONDS, warm
 from airflow_streamstate.driver.shutdown.finishing import ScriptFailure
 from airflow_streamstate.driver.start.building import Builder, Built, has_positions
+from airflow_streamstate.driver.start.changing_names import ThisStart, describe_changing, find_changing
 from airflow_streamstate.driver.start.naming import NameBook
 from airflow_streamstate.driver.start.plans import plan_of, record_before_start
 from airflow_streamstate.driver.start.reads import record_after_start, what_changed
@@ -162,7 +163,8 @@ class Rehearsing:
         self._words = words
         self._end_script = end_script
         self._builder = Builder(attempt)
-        self._names = NameBook()
+        self._names = NameBook(attempt.spec.start.renamed_queries)
+        self._application_id = ""
         self._queries: dict[str, RehearsedQuery] = {}
         self._before: dict[str, RehearsedQuery] | None = None
         self._plan_refuses = False
@@ -189,10 +191,11 @@ class Rehearsing:
     def session_started(
         self,
         spark_version: str,
-        application_id: str,  # noqa: ARG002 - as the supervisor's
+        application_id: str,
         notes: Sequence[str] = (),
     ) -> None:
         """The Spark session is there."""
+        self._application_id = application_id
         self.attempt.note_spark(spark_version)
         for note in notes:
             self.attempt.reporter.note(note)
@@ -223,7 +226,8 @@ class Rehearsing:
                 self._quiet_since_seconds = None
                 self._doing = f"query {name}"
                 attempt.reporter.say(f"query {name} is rehearsed")
-                self._queries[name] = self._tried(name, startable)
+                changing = self._changing(name, requested_name, own_checkpoint_location)
+                self._queries[name] = changing or self._tried(name, startable)
                 attempt.reporter.say(
                     f"query {name}: {self._queries[name].outcome} {self._queries[name].error}".rstrip()
                 )
@@ -237,6 +241,20 @@ class Rehearsing:
                     record_before_start(attempt, name, startable)
                 self._quiet_since_seconds = attempt.clock.monotonic_seconds()
             return logical
+
+    def _changing(self, name: str, requested_name: str | None, location: str | None) -> RehearsedQuery | None:
+        """The refusal of a query whose name is surely another one at each start; None for any other."""
+        manifest = self.attempt.start.manifest()
+        known = set() if manifest is None else set(manifest.queries)
+        is_own = bool(requested_name)
+        this = ThisStart(self.attempt.clock.now(), self._application_id)
+        changing = find_changing(name, this, is_own=is_own)
+        if changing is None or not changing.is_certain or name in known:
+            return None
+        left = sorted(known - set(self._queries))
+        known_as = left[0] if len(left) == 1 else "OLD"
+        text = describe_changing(self.attempt.stream_id, name, changing, location, is_own=is_own, known_as=known_as)
+        return RehearsedQuery("refused", error=self._line(text))
 
     def _tried(self, name: str, startable: StartableQuery) -> RehearsedQuery:
         attempt, begun = self.attempt, self.attempt.clock.monotonic_seconds()
@@ -425,7 +443,8 @@ class Rehearsing:
             if self._verdict is not None or self._is_ending or self._is_seeding or not self._wants_seeds():
                 return False
             self._before, self._queries = self._queries, {}
-            self._names, self._quiet_since_seconds, self._asked_at_seconds = NameBook(), None, None
+            self._names = NameBook(self.attempt.spec.start.renamed_queries)
+            self._quiet_since_seconds = self._asked_at_seconds = None
             self._doing = "the script, tried as after a drain, before its first query"
             first = self.attempt
             self.attempt = first.after_a_drain()

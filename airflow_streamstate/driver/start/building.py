@@ -79,7 +79,8 @@ def check_new_name(attempt: Attempt, name: str, startable: StartableQuery) -> No
             query_name=name,
             known_query=before,
             batch_id=left[before],
-            next_step=f"{keep_name(before)} Then deploy that script: it goes on after batch {left[before]}.",
+            next_step=f"{keep_name(before)} Then deploy that script: it goes on after batch {left[before]}. Or give it"
+            f" another lasting name NEW, and deploy with --rename-query {before}=NEW.",
         )
     stood = "; ".join(f"query {known}, which stands at batch {batch_id}" for known, batch_id in left.items())
     attempt.reporter.note(
@@ -313,7 +314,8 @@ class Builder:
             query_name=name,
             snapshot_id=manifest.snapshot_id,
             queries=sorted(manifest.queries),
-            next_step=f"{had} To start it with nothing deploy with --allow-new-query {name}.",
+            next_step=f"{had} To go on with that state under the new name say --rename-query"
+            f" {left[0] if len(left) == 1 else 'OLD'}={name}; to start it with nothing, --allow-new-query {name}.",
         )
 
     def _is_whole(self, manifest: SnapshotManifest) -> bool:

@@ -1,20 +1,20 @@
 """The names of a script's queries (1a.12), by which each finds its checkpoint again.
 
 A name is the ``queryName``, else the last part of the script's own ``checkpointLocation``, else ``query-1`` for the
-only query without either. A query that ended and is started again keeps its name.
+only query without either. A query that ended and is started again keeps its name. One that the script names otherwise
+than before keeps the name by which the stream knows it, where the user said so (``--rename-query``).
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.ids import encode_query_name
 
 ONLY_UNNAMED = "query-1"
-_RANDOM = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}|^tmp[a-z0-9_]{8}$", re.IGNORECASE)
-"""A UUID, or a folder of Python's ``tempfile``."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,14 @@ class Origin:
 
 
 class NameBook:
-    """The names that were given in this attempt."""
+    """The names that were given in this attempt.
 
-    def __init__(self) -> None:
+    Args:
+        renamed: by the name that the stream knows, the name that the script gives now.
+    """
+
+    def __init__(self, renamed: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._known_as = {new: old for old, new in renamed.items()}
         self._origins: dict[str, Origin] = {}
 
     def name_of(self, query_name: str | None, checkpoint_location: str | None, plan_fingerprint: str = "") -> str:
@@ -46,7 +51,8 @@ class NameBook:
         Raises:
             InvalidRequestError: two queries have this name, or it cannot be part of a key.
         """
-        name, origin = _candidate(query_name, checkpoint_location, plan_fingerprint)
+        given, origin = _candidate(query_name, checkpoint_location, plan_fingerprint)
+        name = self._known_as.get(given, given)
         known = self._origins.get(name)
         if known is not None and known != origin:
             raise _not_certain(name, known, origin)
@@ -55,18 +61,18 @@ class NameBook:
         return name
 
 
-def looks_random(query_name: str | None, name: str) -> bool:
-    """Whether a query's name was taken from a location that looks like another one in each run."""
-    return not query_name and _RANDOM.search(name) is not None
+def last_part(checkpoint_location: str | None) -> str:
+    """The name that a location gives; "" for none."""
+    found = (checkpoint_location or "").rstrip("/").rpartition("/")[2]
+    return "" if found.endswith(":") else found
 
 
 def _candidate(query_name: str | None, checkpoint_location: str | None, fingerprint: str) -> tuple[str, Origin]:
     if query_name:
         return query_name, Origin("name", query_name)
-    location = (checkpoint_location or "").rstrip("/")
-    last_part = location.rpartition("/")[2]
-    if last_part and not last_part.endswith(":"):
-        return last_part, Origin("location", location)
+    of_location = last_part(checkpoint_location)
+    if of_location:
+        return of_location, Origin("location", (checkpoint_location or "").rstrip("/"))
     return ONLY_UNNAMED, Origin("unnamed", fingerprint)
 
 

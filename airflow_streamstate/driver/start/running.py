@@ -159,7 +159,7 @@ class Runs:
             output_mode=facts.output_mode,
             sources=built.sources,
             identities=self._attempt.sources.identities(logical.name),
-            remarks=(*self._attempt.sources.remarks(logical.name), *remarks),
+            remarks=(*logical.remarks, *self._attempt.sources.remarks(logical.name), *remarks),
             watermarks=facts.watermarks,
             snapshot_id=built.snapshot_id,
             built_at=prepared.built_at,

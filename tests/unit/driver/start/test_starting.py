@@ -52,7 +52,7 @@ def test_a_name_that_looks_like_another_one_in_each_run_is_told_at_its_first_sta
 
     assert stream.run(script) == 0
     assert stream.run(script, attempt=stream.next_attempt()) == 0
-    told = [note.facts["query"] for note in stream.events_of(Noted) if "looks like another one" in note.text]
+    told = [note.facts["query"] for note in stream.events_of(Noted) if "another name at the next start" in note.text]
     assert told == [given.rpartition("/")[2]]
 
 
