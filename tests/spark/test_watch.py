@@ -45,7 +45,7 @@ from pyspark.sql import SparkSession
 
 base = sys.argv[1]
 spark = SparkSession.builder.getOrCreate()
-rows = spark.readStream.schema("v long").option("maxFilesPerTrigger", 1).json(base + "/in")
+rows = spark.readStream.schema("v long").option("maxFilesPerTrigger", 100).json(base + "/in")
 query = rows.writeStream.queryName("sums").format("json").start(base + "/out")
 
 
