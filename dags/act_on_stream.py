@@ -54,23 +54,63 @@ with DAG("streamstate_resume", params=PARAMS, **EVERY):
 with DAG("streamstate_rollback", params=PARAMS, **EVERY):
     RollbackStreamOperator(task_id="rollback", **ON_STREAM)
 
+ON_UPGRADE = {**PARAMS, "upgrade_id": Param(type="string", pattern="^u-[0-9a-f]{12}$", title="Upgrade")}
 ANSWER = {
-    **PARAMS,
-    "upgrade_id": Param(type="string", pattern="^u-[0-9a-f]{12}$", title="Upgrade"),
+    **ON_UPGRADE,
     "approve": Param(
         type="boolean", title="Approve its plan", description="No: it is refused, and the stream runs on."
     ),
 }
+CANCEL = {
+    **ON_UPGRADE,
+    "after_stop": Param(
+        "rollback",
+        enum=["rollback", "finish"],
+        title="After the stop",
+        description="What becomes of an upgrade whose old version was told to stop already.",
+    ),
+}
+
+
+def upgrades_of(params, dag_run):
+    """The upgrades of the home, in the name of the user who has triggered the run."""
+    user = getattr(dag_run, "triggering_user_name", None) or "airflow"
+    return StreamStateHook(params["conn_id"], requested_by=user).client.upgrades
+
+
 with DAG("streamstate_answer_upgrade", params=ANSWER, **EVERY):
 
     @task
     def answer(params=None, dag_run=None) -> dict:
-        user = getattr(dag_run, "triggering_user_name", None) or "airflow"
-        upgrades = StreamStateHook(params["conn_id"], requested_by=user).client.upgrades
-        given = upgrades.approve(
+        given = upgrades_of(params, dag_run).approve(
             params["stream_id"], params["upgrade_id"], is_approved=params["approve"], reason=params["reason"]
         )
         return {"is_approved": given.is_approved, "given_by": given.given_by}
 
     answer()
+
+with DAG("streamstate_continue_upgrade", params=ON_UPGRADE, **EVERY):
+
+    @task
+    def continue_upgrade(params=None, dag_run=None) -> dict:
+        upgrades = upgrades_of(params, dag_run)
+        view = upgrades.run(params["stream_id"], params["upgrade_id"], timeout_seconds=3600, on_step=print)
+        if error := view.as_error():
+            raise error
+        return view.to_json()
+
+    continue_upgrade()
+
+with DAG("streamstate_cancel_upgrade", params=CANCEL, **EVERY):
+
+    @task
+    def cancel_upgrade(params=None, dag_run=None) -> dict:
+        upgrades, which = upgrades_of(params, dag_run), (params["stream_id"], params["upgrade_id"])
+        upgrades.cancel(*which, after_stop=params["after_stop"], reason=params["reason"])
+        view = upgrades.run(*which, timeout_seconds=3600, on_step=print)
+        if not view.is_end_of_cancel(params["after_stop"]):
+            raise view.as_error() or RuntimeError("the upgrade was over before it could be cancelled")
+        return view.to_json()
+
+    cancel_upgrade()
 # [END act_on_stream]

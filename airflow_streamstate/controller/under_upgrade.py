@@ -11,9 +11,10 @@ from airflow_streamstate.errors import ConflictError, DataError
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.register import StreamRegister
 
-HoldKind = Literal["", "untouched", "waiting", "moving", "abandoned", "unreadable"]
+HoldKind = Literal["", "untouched", "waiting", "moving", "abandoned", "gone", "unreadable"]
 """What an upgrade that holds a stream does: it has touched nothing yet; it waits for a person's answer; it moves the
-stream, so that no driver may run; nobody drives it any more; its records cannot be read."""
+stream, so that no driver may run; nobody drives it any more; the same of one that has touched nothing, so that the next
+command or watcher ends it; its records cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -113,14 +114,14 @@ def hold_of(control: StreamControl, register: StreamRegister) -> UpgradeHold:
     gone = owner if owner is not None and owner.is_gone(control.clock.now()) else None
     kind: HoldKind = "untouched" if state.has_touched_nothing else "moving"
     if gone is not None:
-        kind = "abandoned"
+        kind = "gone" if state.has_touched_nothing and state.upgrade.ends_untouched else "abandoned"
     elif journal.waits_for_a_person(state):
         kind = "waiting"
     return UpgradeHold(
         upgrade_id,
         kind,
         f"{upgrade_id} {state.phase_for_people}, by {state.upgrade.requested_by}{_gone_words(state, gone)}",
-        f"An upgrade holds the stream: {_ways_out(control.stream_id, is_asking=is_asking)}",
+        "" if kind == "gone" else f"An upgrade holds the stream: {_ways_out(control.stream_id, is_asking=is_asking)}",
         owner,
         state.upgrade.request_id.startswith(OWN_REQUEST),
     )

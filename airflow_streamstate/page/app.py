@@ -42,6 +42,8 @@ ACTS: Mapping[str, str] = {
     "resume": "streamstate_resume",
     "rollback": "streamstate_rollback",
     "answer": "streamstate_answer_upgrade",
+    "continue": "streamstate_continue_upgrade",
+    "cancel": "streamstate_cancel_upgrade",
 }
 """The DAG of each act (``dags/act_on_stream.py``). A right to act is the right to run that DAG."""
 

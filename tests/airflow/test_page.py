@@ -17,7 +17,7 @@ from airflow_streamstate.page.app import ACTS
 from airflow_streamstate.page.stream import PARTS
 from support.airflow_site import SiteError, eventually
 from support.browser import chromium, opened
-from support.page_story import PageStory, all_beat, beats, deployed, lived, page_story, upgraded, written_by_hand
+from support.page_story import PageStory, all_beat, beats, begun, deployed, lived, page_story, upgraded, written_by_hand
 
 pytestmark = [pytest.mark.named, pytest.mark.components, pytest.mark.timeout(1800)]
 ASSETS = Path(__file__).resolve().parents[2] / "docs" / "assets"
@@ -487,6 +487,31 @@ def test_an_upgrade_is_approved_on_the_page(story: PageStory, browser: Any, toke
             view = client.upgrades.run("trips", upgrade_id, 120)
             assert view.outcome == outcome
     assert [run["triggering_user_name"] for run in runs_of(story, ACTS["answer"])] == ["editor", "editor"]
+
+
+def test_an_upgrade_that_nobody_drives_is_cancelled_or_continued_on_the_page(
+    story: PageStory, browser: Any, tokens: dict[str, str]
+) -> None:
+    """By the user; until then what the upgrade would refuse is greyed, with the acts that work."""
+    deployed(story.home, "buses")
+    client = story.home.hook().client
+    with opened(browser, story.site.url, tokens["editor"]) as page:
+        page.goto(story.shown_stream("buses"))
+        page.locator('button[data-act="stop"]').wait_for()
+        assert page.locator('button[data-act="continue"]').is_hidden()
+        for label, act, button, outcome in (
+            ("v2", "cancel", "Give the upgrade up", "refused"),
+            ("v3", "continue", "Continue the upgrade", "upgraded"),
+        ):
+            upgrade_id = begun(story.home, "buses", label)
+            page.goto(story.shown_stream("buses"))
+            page.locator('button[data-act="stop"][aria-disabled="true"]').wait_for()
+            assert "continue it, or cancel it" in str(page.locator('button[data-act="stop"]').get_attribute("title"))
+            assert upgrade_id in ask(page, act, button)
+            assert client.upgrades.view("buses", upgrade_id).outcome == outcome
+    for act in ("cancel", "continue"):
+        (run,) = runs_of(story, ACTS[act])
+        assert (run["triggering_user_name"], run["state"]) == ("editor", "success")
 
 
 def test_what_is_refused_is_told(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:

@@ -86,16 +86,20 @@ def deployed(home: NamedHome, stream_id: str, *words: str) -> None:
     client.wait(WaitCondition("healthy", stream_id, "d-0001"), timeout_seconds=WAIT_SECONDS)
 
 
-def upgraded(home: NamedHome, stream_id: str, label: str, *words: str, **more: Any) -> str:
-    """Upgrade it, to the end or until it waits for an approval; gives the id."""
+def begun(home: NamedHome, stream_id: str, label: str, *words: str, **more: Any) -> str:
+    """An upgrade of it that is recorded and that nobody drives; gives the id."""
     path = script(home.base, *(words or ("proves", "restores")), name=f"{stream_id}_{label}.py")
     change = ChangeRequest(stream_id, path, version_label=label, reason=f"release {label}")
     request = UpgradeRequest(change, healthy_when=HealthyWhen(1), warm=False, **more)
-    upgrades = home.hook().client.upgrades
-    view = upgrades.begin(request)
-    if not request.needs_approval:
-        upgrades.run(stream_id, view.upgrade_id, WAIT_SECONDS)
-    return view.upgrade_id
+    return home.hook().client.upgrades.begin(request).upgrade_id
+
+
+def upgraded(home: NamedHome, stream_id: str, label: str, *words: str, **more: Any) -> str:
+    """Upgrade it, to the end or until it waits for an approval; gives the id."""
+    upgrade_id = begun(home, stream_id, label, *words, **more)
+    if not more.get("needs_approval"):
+        home.hook().client.upgrades.run(stream_id, upgrade_id, WAIT_SECONDS)
+    return upgrade_id
 
 
 def beats(home: NamedHome, stream_id: str, **said: Any) -> None:

@@ -23,6 +23,7 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.idempotency import check_same_request
+from airflow_streamstate.controller.observe.health import beats_of
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.views import CommandView, Outcome
@@ -171,6 +172,12 @@ def _is_unheard(seen: Observation, command: object) -> bool:
     return isinstance(command, SnapshotRequest) and seen.observed_at - command.requested_at >= _timeout(seen)
 
 
+def _is_before_the_first_commit(seen: Observation) -> bool:
+    """Whether no query has committed anything yet, as far as the driver's last sign of life says."""
+    beats = beats_of(seen).values()
+    return seen.spec.start.snapshot_id is None and bool(beats) and all(one.batch_id is None for one in beats)
+
+
 def _timeout(seen: Observation) -> timedelta:
     return timedelta(seconds=seen.spec.settings.snapshot_request_timeout_seconds)
 
@@ -224,6 +231,9 @@ class SnapshotRequests:
         request = self._request_in(record)
         decision = decide_asking(seen, record, request, control.journal(seen.deployment_id).commands)
         pending = self._waits.result_of(condition, seen, None)
+        if _is_before_the_first_commit(seen):
+            words = f"{pending.last_seen}; nothing is committed yet: the snapshot is taken after the first commit"
+            pending = dataclasses.replace(pending, last_seen=words)
         if isinstance(decision, Came):
             return self._waits.result_of(condition, seen, decision.end, self._outcome(seen, decision.end))
         if isinstance(decision, Pending) and decision.slot is not None:

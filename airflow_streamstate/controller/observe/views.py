@@ -213,7 +213,8 @@ class StreamStatus:
         retention: which snapshots stay when it is pruned; None where nothing is recorded.
         upgrade: the upgrade that holds the stream, its progress and its owner; "" for none.
         upgrade_hold: what it does: ``untouched``: nothing of the stream yet; ``waiting``: for a person's answer;
-            ``moving``: no driver may run; ``abandoned``: nobody drives it any more; ``unreadable``; "" for none.
+            ``moving``: no driver may run; ``abandoned``: nobody drives it any more; ``gone``: the same, and it holds
+            nothing up; ``unreadable``; "" for none.
         moves: skipped batches and repositioned queries of this deployment: named gaps, and input that was read again.
         orders: orders to this deployment that have not ended.
         unreadable: by key, what is wrong with each event or order that cannot be read.

@@ -161,7 +161,7 @@ class Supervision:
             return observed
         owner = hold.owner
         if owner is not None and (
-            hold.kind == "abandoned" if signs is None else owner.is_gone_after(signs.seconds(owner.sign))
+            hold.kind in ("abandoned", "gone") if signs is None else owner.is_gone_after(signs.seconds(owner.sign))
         ):
             return replace(observed, abandoned=hold.upgrade_id)
         return replace(observed, owner=hold.text)

@@ -10,7 +10,12 @@ from airflow_streamstate.driver.attempt.answering import accept, clean_up, ignor
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.latch import Order
 from airflow_streamstate.driver.attempt.sealing import seal_in_background, seal_now
-from airflow_streamstate.driver.attempt.snapshotting import positions_in, queries_to_capture, take_snapshot
+from airflow_streamstate.driver.attempt.snapshotting import (
+    checkpoint_names,
+    positions_in,
+    queries_to_capture,
+    take_snapshot,
+)
 from airflow_streamstate.driver.shutdown.carrying_on import carry_on
 from airflow_streamstate.driver.shutdown.stopping import (
     Ending,
@@ -116,15 +121,18 @@ class LiveSnapshots:
         self._attempt = attempt
         self._give_way = give_way
         self._first_tried: dict[str, float] = {}
+        self._has_commits = False
+        self._too_early: set[str] = set()
 
     def take(self, order: Order, key: str) -> None:
-        """Try once; an unavailable store or disk is tried again by later polls, until ``PATIENCE_SECONDS``."""
+        """Try once; an unavailable store or disk is tried again by later polls, until ``PATIENCE_SECONDS``. Before the
+        first commit the order stays as it is, for a later poll."""
         attempt = self._attempt
         attempt.fence.check_current()
         snapshot_id = attempt.snapshot_id("live", order.command_number)
         request_id = order.command.request_id if isinstance(order.command, SnapshotRequest) else ""
         try:
-            if self._has_become_one(order, request_id):
+            if self._has_become_one(order, request_id) or self._is_too_early(order):
                 return
             accept(attempt, order)
 
@@ -176,6 +184,20 @@ class LiveSnapshots:
             return False
         ignore(attempt, command, order.command_number, f"its request has become snapshot {found.snapshot_id} already")
         return True
+
+    def _is_too_early(self, order: Order) -> bool:
+        """Whether nothing is committed yet, so that a snapshot would hold nothing."""
+        attempt = self._attempt
+        if self._has_commits or attempt.command_status(order.command_id).is_begun:
+            return False
+        start = attempt.start.manifest()
+        is_carried = start is not None and any(one.batch_id is not None for one in positions_in(start).values())
+        names = () if is_carried else checkpoint_names(attempt)
+        self._has_commits = is_carried or any(attempt.checkpoint_of(name).commit_ids() for name in names)
+        if not self._has_commits and order.command_id not in self._too_early:
+            self._too_early.add(order.command_id)
+            attempt.reporter.say("nothing is committed yet: the snapshot is taken after the first commit")
+        return not self._has_commits
 
     def _is_enough(self, command: Command | None) -> bool:
         """Whether the command is late, so that no query stands for it; raises GaveWayError."""

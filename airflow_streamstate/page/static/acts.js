@@ -7,6 +7,9 @@ import { age, bytes, counted, duration } from "./format.js";
 const RUNS = ["running", "launching", "degraded"];
 const LOOK_MILLIS = 1500;
 
+/** Why a verb is refused that would move a stream which an upgrade holds; "" where none holds it. */
+const held = ({ status }) => (status.upgrade && status.upgrade_hold !== "gone" ? "an upgrade holds the stream: continue it, or cancel it" : "");
+
 const lastDowntimes = (known) => (known.upgrades?.upgrades ?? []).map((one) => one.seconds).filter((seconds) => seconds !== null).slice(0, 5);
 const stateRows = (known) => Object.values(known.status.queries).reduce((sum, one) => sum + (one.state_rows ?? 0), 0);
 
@@ -28,7 +31,7 @@ export const ACTS = {
   },
   stop: {
     title: "Stop", verb: "Stop the stream",
-    why: (known) => (RUNS.includes(known.status.state) ? "" : "it does not run"),
+    why: (known) => held(known) || (RUNS.includes(known.status.state) ? "" : "it does not run"),
     happens: (known) => [
       "The batch in flight is committed, then the driver ends. No row is lost, doubled or written early.",
       `The state (${counted(stateRows(known), "rows")}) is kept in a snapshot.`,
@@ -37,7 +40,7 @@ export const ACTS = {
   },
   drain: {
     title: "Drain", verb: "Drain the stream", isGrave: true,
-    why: (known) => (RUNS.includes(known.status.state) || ["stopped", "failed", "finished"].includes(known.status.state) ? "" : "it cannot be drained now"),
+    why: (known) => held(known) || (RUNS.includes(known.status.state) || ["stopped", "failed", "finished"].includes(known.status.state) ? "" : "it cannot be drained now"),
     happens: (known) => [
       stateRows(known) ? `Up to ${counted(stateRows(known), "rows")} of state are written now: windows that are still open come out early, with what has arrived so far.` : "As far as is known no state is kept, so nothing comes out early.",
       "The driver first tries this on a copy of the state, and refuses where state would be left.",
@@ -46,7 +49,7 @@ export const ACTS = {
   },
   resume: {
     title: "Resume", verb: "Resume the stream",
-    why: (known) => (["stopped", "failed", "lost", "finished", "fenced"].includes(known.status.state) ? "" : "it runs, or was drained"),
+    why: (known) => held(known) || (["stopped", "failed", "lost", "finished", "fenced"].includes(known.status.state) ? "" : "it runs, or was drained"),
     happens: (known) => [
       `Attempt ${known.status.attempt + 1} of ${known.status.deployment_id} starts, with its recorded code, on its own checkpoints.`,
       known.status.state === "lost" ? "Nobody knows whether the old driver still runs. Airflow's task refuses then, unless the driver is known to be dead." : "A batch that was cut off runs again over the same rows.",
@@ -54,7 +57,7 @@ export const ACTS = {
   },
   rollback: {
     title: "Roll back", verb: "Roll back to the version before", isGrave: true,
-    why: (known) => (known.status.start.predecessor_id ? "" : "there is no version before"),
+    why: (known) => held(known) || (known.status.start.predecessor_id ? "" : "there is no version before"),
     happens: (known) => [
       `The version before (${known.status.start.predecessor_id}) runs again, without a lost or doubled row, or nothing is touched.`,
       expected(known),
@@ -73,9 +76,29 @@ export const ACTS = {
       ];
     },
   },
+  continue: {
+    title: "Continue upgrade", verb: "Continue the upgrade", isOfUpgrade: true,
+    why: (known) => (!known.status.upgrade ? "no upgrade is under way" : known.status.upgrade_hold === "waiting" ? "it waits for an approval" : ""),
+    happens: (known) => [
+      `${known.status.upgrade}.`,
+      "It goes on from its last recorded step, until a version is healthy or the old one is back. A task or shell that still drives it is not in the way.",
+      expected(known),
+    ],
+  },
+  cancel: {
+    title: "Cancel upgrade", verb: "Give the upgrade up", isOfUpgrade: true, isGrave: true,
+    why: (known) => (known.status.upgrade ? "" : "no upgrade is under way"),
+    happens: (known) => [
+      `${known.status.upgrade}.`,
+      ["moving", "abandoned"].includes(known.status.upgrade_hold)
+        ? "Where the old version was told to stop already, it is brought back, without a lost or doubled row; else nothing has happened, and the stream runs on."
+        : "Nothing of the stream was touched yet, so it runs on as it is.",
+    ],
+  },
 };
 
 const awaiting = (known) => known.upgrades?.upgrades.find((one) => one.awaits_approval);
+const underWay = (known) => known.upgrades?.upgrades.find((one) => one.outcome === null);
 
 export async function actButtons(place, connId, streamId, known, me, refresh) {
   let rights = {};
@@ -90,7 +113,7 @@ export async function actButtons(place, connId, streamId, known, me, refresh) {
       const why = rights[name]?.is_allowed ? act.why(known) : `you have no right to run the DAG ${rights[name]?.dag_id ?? ""}`;
       button.title = why ? `${act.verb}: ${why}` : act.verb;
       button.setAttribute("aria-disabled", why !== "");
-      button.hidden = name === "answer" && !awaiting(known);
+      button.hidden = (name === "answer" && !awaiting(known)) || (act.isOfUpgrade === true && !known.status.upgrade);
     };
     button.addEventListener("known", show);
     void show();
@@ -120,6 +143,7 @@ export async function actButtons(place, connId, streamId, known, me, refresh) {
       for (const button of buttons) button.disabled = true;
       const conf = { stream_id: streamId, conn_id: connId, reason: reason.value, ...more };
       if (name === "answer") conf.upgrade_id = awaiting(known).upgrade_id;
+      if (act.isOfUpgrade) conf.upgrade_id = underWay(known)?.upgrade_id ?? known.status.upgrade.split(" ")[0];
       try {
         const dag = await airflow("GET", `dags/${dagId}`);
         const begun = await airflow("POST", `dags/${dagId}/dagRuns`, { logical_date: null, conf });

@@ -23,10 +23,12 @@ from airflow_streamstate.errors import (
     DeploymentFailedError,
     InvalidRequestError,
 )
+from airflow_streamstate.hooks.refusals import is_retryable
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import SnapshotTerms
 from airflow_streamstate.protocol.events import Accepted, Failed, Finished, Rejected, SnapshotReady
+from airflow_streamstate.protocol.heartbeat import QueryBeat
 from support.asked_stream import LAST_BATCH, REQUEST, AskedStream
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
@@ -105,20 +107,20 @@ def test_a_driver_that_died_behind_its_manifest_has_answered(tmp_path: Path, the
     assert (asked.requests(), asked.taken()) == ([], [kept])
 
 
-def test_a_request_before_the_first_batch_is_refused_and_may_be_asked_again(tmp_path: Path) -> None:
-    """Never an empty manifest; the wait ends at once, and a later repetition of the request gets its snapshot."""
+def test_a_request_before_the_first_batch_waits_for_it(tmp_path: Path) -> None:
+    """Never an empty manifest, and no refusal: the wait goes on until its own deadline."""
     asked = AskedStream(tmp_path, committed=False)
     asked.stage.start_query()
     asked.stage.store.put("orders/deployments/d-0001/checkpoints/counts/metadata", b'{"id":"x"}')
     asked.ask()
     asked.polls()
-    assert asked.events_of(Rejected)
-    with pytest.raises(ConflictError) as refused:
+    assert asked.events_of(Rejected) == []
+    asked.stage.beat(counts=QueryBeat(None, None, is_active=True))
+    with pytest.raises(DeadlineExceededError, match="nothing is committed yet") as late:
         asked.stage.controller.wait(WaitCondition("snapshot", STREAM, "", request_id=REQUEST), 60)
-    assert "nothing is committed" in str(refused.value.context["reason"])
+    assert is_retryable(late.value)
     assert asked.stage.controller.snapshots.all(STREAM) == []
     asked.stage.run_batches(2)
-    asked.ask()
     asked.polls()
     assert len(asked.taken()) == 1
 

@@ -35,14 +35,26 @@ def test_a_snapshot_is_taken_while_the_query_runs_on(stream: SimulatedStream) ->
     assert stream.commands() == []
 
 
-def test_a_snapshot_before_the_first_commit_is_rejected(stream: SimulatedStream) -> None:
-    """There is nothing to keep yet; the job runs on."""
+def test_a_snapshot_before_the_first_commit_is_taken_after_it(stream: SimulatedStream) -> None:
+    """There is nothing to keep yet, which is no reason to refuse: the order stays, and the job runs on."""
     stream.order(SnapshotRequest)
-    stream.order_at(3.0, StopRequest)
-    assert stream.run(waiting_script(make_plan(batch_seconds=2))) == 0
-    assert "nothing is committed" in stream.events_of(Rejected)[0].reason
+    stream.order_at(20.0, StopRequest)
+    assert stream.run(waiting_script(make_plan(batch_seconds=4))) == 0
+    assert stream.events_of(Rejected) == []
+    (ready,) = stream.events_of(SnapshotReady)
+    assert ready.queries["counts"].batch_id == 0
     assert stream.kinds()[-1] == "Stopped"
     assert stream.commands() == []
+
+
+def test_a_snapshot_that_waits_for_the_first_commit_still_goes_out_of_date(stream: SimulatedStream) -> None:
+    """Its time to live counts from its request; nothing else is held up by it."""
+    stream.order(SnapshotRequest, ttl_seconds=2.0)
+    stream.order_at(4.0, StopRequest)
+    assert stream.run(waiting_script(make_plan(batch_seconds=60))) == 0
+    assert stream.events_of(SnapshotReady) == []
+    assert stream.events_of(Ignored)
+    assert stream.kinds()[-1] == "Stopped"
 
 
 def run_with_full_disk(stream: SimulatedStream, until: float, ttl_seconds: float | None = None) -> None:
