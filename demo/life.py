@@ -23,7 +23,8 @@ from demo.page import page
 from demo.place import ROOT, Place, place
 from demo.timeline import Move, lanes_of, moves_of
 
-JOBS = ROOT / "dags" / "jobs"
+DAGS = ROOT / "dags"
+JOBS = DAGS / "jobs"
 STREAM = "flights"
 RECORDING = ROOT / "data" / "flights-20k.ndjson.gz"
 ROWS_PER_FILE = 100
@@ -197,7 +198,7 @@ def airflow_site(out: Path, where: Place) -> Iterator[Any]:
     }
     connection = json.dumps({"conn_type": "streamstate", "extra": {k: v for k, v in named.items() if v}})
     environment = {"AIRFLOW_CONN_STREAMSTATE_DEFAULT": connection, "FLIGHTS_FOLDER": str(out)}
-    with AirflowSite(out / "airflow", ROOT / "dags", environment) as site:
+    with AirflowSite(out / "airflow", DAGS, environment) as site:
         site.wait_for_dags("upgrade_stream")
         yield site
 

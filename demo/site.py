@@ -21,7 +21,7 @@ from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import StreamStateError
 from demo import acts
 from demo.feed import Feed
-from demo.life import JOBS, RECORDING, airflow_site, end_drivers
+from demo.life import DAGS, JOBS, RECORDING, airflow_site, end_drivers
 from demo.place import place
 
 
@@ -169,6 +169,11 @@ def _tell(console: Console, airflow: Any, out: Path) -> None:
     console.print(
         "There, kill -9 the driver of the stream flights, by its pid below. Its restart, the event of the asset and the"
         " run of on_stream_event come by themselves; the driver of another stream is restarted, too. Trigger"
-        " upgrade_in_one_task as it is: it upgrades flights. Ctrl-C ends everything.",
+        " upgrade_in_one_task as it is: it upgrades flights.",
+        highlight=False,
+    )
+    console.print(
+        f"Put a DAG of your own into [bold]{DAGS}[/]: Airflow finds it within seconds. Its connection is"
+        " streamstate_default. Ctrl-C ends everything.",
         highlight=False,
     )

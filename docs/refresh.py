@@ -1,11 +1,13 @@
 """Refresh what the pages take from code: ``python docs/refresh.py``. A test fails when a page is stale.
 
-A quote is a fenced block below a comment that names a file and one of its START/END sections. A table is what stands
+A quote is a fenced block below a comment that names a file and one of its START/END sections; the imports of the file
+and the values that the section needs come before it. A table is what stands
 between ``<!-- table NAME -->`` and ``<!-- end of table -->``; ``TABLES`` makes it from the package.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import re
@@ -32,17 +34,71 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 REGISTRY = ROOT / "provider.yaml"
 RELEASED_AT = 1795824000  # 2026-11-28; seconds since 1970, in which builds of the registry are dated
+MOST_CHARACTERS = 120
 QUOTE = re.compile(r"(<!-- quote (?P<file>\S+) (?P<section>\w+) -->\n```python\n)(?P<text>.*?)(```)", re.DOTALL)
 TABLE = re.compile(r"(<!-- table (?P<name>\w+) -->\n\n).*?(\n<!-- end of table -->)", re.DOTALL)
 
 
 def section_of(file: str, section: str) -> str:
-    """The lines between ``# [START section]`` and ``# [END section]`` of a file of the repository."""
+    """The lines between ``# [START section]`` and ``# [END section]`` of a file, after what it needs."""
     text = (ROOT / file).read_text(encoding="utf-8")
     found = re.search(rf"# \[START {section}\]\n(.*?)\n*# \[END {section}\]", text, re.DOTALL)
     if found is None:
         raise SystemExit(f"{file} has no section {section}")
-    return found.group(1).strip("\n") + "\n"
+    lines = found.group(1).strip("\n") + "\n"
+    head = needed_by(lines, text[: found.start()])
+    is_definition = lines.startswith(("@", "def ", "class "))
+    return lines if not head else f"{head}\n{chr(10) * is_definition}{lines}"
+
+
+def needed_by(lines: str, before: str) -> str:
+    """The imports and assignments before a section whose names it uses, also by way of each other; "" for none."""
+    used = names_in(ast.parse(lines))
+    found: list[tuple[ast.stmt, str]] = []
+    for node in reversed(ast.parse(before).body):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [one for one in node.names if (one.asname or one.name).partition(".")[0] in used]
+            words = "" if not names or getattr(node, "module", "") == "__future__" else import_of(node, names)
+        else:
+            words = (ast.get_source_segment(before, node) or "") if bound_by(node) & used else ""
+            used |= names_in(node) if words else set()
+        if words:
+            found.append((node, words))
+    found.reverse()
+    pairs = zip([found[0][0] if found else None, *(node for node, _ in found)], found, strict=False)
+    return "".join(
+        f"{chr(10) if last is not node and blank_between(before, last, node) else ''}{words}\n"
+        for last, (node, words) in pairs
+    )
+
+
+def blank_between(text: str, last: ast.stmt | None, node: ast.stmt) -> bool:
+    """Whether an empty line stands anywhere between two statements."""
+    lines = text.splitlines()[(0 if last is None else last.end_lineno or 0) : node.lineno - 1]
+    return any(not line.strip() for line in lines)
+
+
+def names_in(tree: ast.AST) -> set[str]:
+    """Every name that is used."""
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def bound_by(node: ast.stmt) -> set[str]:
+    """The names that a statement of a module binds."""
+    found = {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    imports = [one for one in ast.walk(node) if isinstance(one, ast.Import | ast.ImportFrom)]
+    return found | {(each.asname or each.name).partition(".")[0] for one in imports for each in one.names}
+
+
+def import_of(node: ast.Import | ast.ImportFrom, names: list[ast.alias]) -> str:
+    """The import with these names alone."""
+    if isinstance(node, ast.Import):
+        return ast.unparse(ast.Import(names))
+    words = ast.unparse(ast.ImportFrom(node.module, names, node.level))
+    if len(words) <= MOST_CHARACTERS:
+        return words
+    head, _, listed = words.partition(" import ")
+    return f"{head} import (\n" + "".join(f"    {one},\n" for one in listed.split(", ")) + ")"
 
 
 def rows(head: Iterable[str], body: Iterable[Iterable[str]]) -> str:

@@ -48,28 +48,12 @@ from airflow_streamstate.controller.upgrade.requests import (
     UpgradeRequest,
 )
 from airflow_streamstate.controller.upgrade.upgrades import Upgrades
-from airflow_streamstate.controller.upgrade.views import WAITS_FOR_A_PERSON, UpgradeView, differences_of
+from airflow_streamstate.controller.upgrade.views import WAITS_FOR_A_PERSON, UpgradeView, differences_of, downtime_words
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.downtimes import PHASES, Downtime, downtime_by_query, worst_of
+from airflow_streamstate.protocol.downtimes import PHASES, Downtime, worst_of
 from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
 
 BAR_CHARACTERS = 30
-
-
-def downtime_words(found: Sequence[Downtime]) -> str | None:
-    """The downtime of each query, the longest first; None if none is known."""
-    seconds = downtime_by_query(found)
-    ordered = sorted(seconds.items(), key=lambda item: (item[1] is not None, -(item[1] or 0.0), item[0]))
-    lasting = {one.query_name for one in found if one.seconds is None and not one.has_ended}
-
-    def words(name: str, one: float | None) -> str:
-        if one is not None:
-            return f"{one:g} s ({name})"
-        return f"{name} has no commit since" if name in lasting else f"{name} has commits since, at a time not known"
-
-    told = ", ".join(words(name, one) for name, one in ordered)
-    idle = max((one.idle_seconds for one in found), default=0.0)
-    return f"{told}; {idle:g} s more with nothing to commit" if told and idle else told or None
 
 
 def waterfall(console: Console, found: Sequence[Downtime]) -> None:

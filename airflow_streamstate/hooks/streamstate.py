@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -131,7 +132,16 @@ def controller_on_this_machine(home: Home, clock: Clock, requested_by: str) -> C
 
     environ = driver_environment(os.environ)
     launcher = Launchers(clock, CONNECT, environ=environ)
+    _quiet_botocore()
     return Controller(home, launcher, clock, requested_by, spark_submission, airflow_secrets(environ))
+
+
+def _quiet_botocore() -> None:
+    """Keep botocore's INFO lines out of the logs of tasks and triggers, which would have some at each wake-up; a level
+    that somebody has set stays."""
+    botocore = logging.getLogger("botocore")
+    if botocore.level == logging.NOTSET:
+        botocore.setLevel(logging.WARNING)
 
 
 def driver_environment(environ: Mapping[str, str]) -> dict[str, str]:

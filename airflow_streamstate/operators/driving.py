@@ -236,6 +236,10 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
         self.defer_to_trigger(hook, watch, looks_until, self.after_stop(), deadline_at=format_time(deadline_at))
 
     def _judged(self, context: Context, view: UpgradeView) -> dict[str, Any]:
+        from airflow_streamstate.controller.upgrade.views import end_lines
+
+        for line in end_lines(view):
+            self.log.info("%s", line)
         for warning in view.state.last.warnings or ():
             self.log.warning("The new version is kept: %s", warning)
         error, hook = view.as_error(), self._need_driven()[0]

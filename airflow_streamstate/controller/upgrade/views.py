@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -193,6 +193,36 @@ class UpgradeView:
             "warnings": list(last.warnings or ()),
             "waits_for": self.waits_for,
         }
+
+
+def end_lines(view: UpgradeView) -> Iterator[str]:
+    """How an upgrade ended, for a log: the outcome, and where they are known the plan's verdict, the mode and the
+    downtime, one line each."""
+    last, text = view.state.last, view.state.last.text
+    yield f"outcome: {view.outcome}{f': {text}' if text else ''}"
+    if last.verdict is not None:
+        yield f"plan: {last.verdict}"
+    if last.mode is not None:
+        yield f"mode: {last.mode}"
+    downtime = downtime_words(view.downtimes)
+    if downtime is not None:
+        yield f"downtime: {downtime}"
+
+
+def downtime_words(found: Sequence[Downtime]) -> str | None:
+    """The downtime of each query, the longest first; None if none is known."""
+    seconds = downtime_by_query(found)
+    ordered = sorted(seconds.items(), key=lambda item: (item[1] is not None, -(item[1] or 0.0), item[0]))
+    lasting = {one.query_name for one in found if one.seconds is None and not one.has_ended}
+
+    def words(name: str, one: float | None) -> str:
+        if one is not None:
+            return f"{one:g} s ({name})"
+        return f"{name} has no commit since" if name in lasting else f"{name} has commits since, at a time not known"
+
+    told = ", ".join(words(name, one) for name, one in ordered)
+    idle = max((one.idle_seconds for one in found), default=0.0)
+    return f"{told}; {idle:g} s more with nothing to commit" if told and idle else told or None
 
 
 class Telling:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from pathlib import Path
 
@@ -182,3 +183,18 @@ def test_a_driver_does_not_inherit_airflows_own_environment() -> None:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "secret",
     }
     assert driver_environment(environ) == {"PATH": "/bin", "AIRFLOW_HOME": "/srv/airflow"}
+
+
+@pytest.mark.parametrize(("level", "kept"), [(logging.NOTSET, logging.WARNING), (logging.DEBUG, logging.DEBUG)])
+def test_the_logs_of_tasks_have_no_lines_of_botocore_unless_somebody_wants_them(
+    named: NamedHome, level: int, kept: int
+) -> None:
+    """It says at each wake-up where it has found its credentials."""
+    botocore = logging.getLogger("botocore")
+    before = botocore.level
+    try:
+        botocore.setLevel(level)
+        named.hook().new_client()
+        assert botocore.level == kept
+    finally:
+        botocore.setLevel(before)

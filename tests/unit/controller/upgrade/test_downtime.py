@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.cli.upgrade import downtime_words
 from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.controller.lineage.not_running import NotRunning
 from airflow_streamstate.controller.upgrade.ends import cost_until_now, downtimes_since, not_running_seconds
+from airflow_streamstate.controller.upgrade.views import downtime_words, end_lines
 from airflow_streamstate.protocol.downtimes import Downtime, Mark, downtime_by_query, downtime_seconds
 from airflow_streamstate.protocol.events import Noted
 from support.clocked_store import ClockedStore
@@ -124,3 +124,14 @@ def test_a_downtime_that_ended_at_a_time_not_known_is_told_as_such() -> None:
     assert downtime_words([unseen, Downtime("raw", "d-0002", "d-0003", now)]) == "raw has no commit since"
     assert downtimes_since([unseen], started_at - timedelta(seconds=1)) == (unseen,)
     assert downtimes_since([unseen], started_at + timedelta(seconds=1)) == ()
+
+
+def test_the_log_of_an_upgrade_ends_with_what_came_of_it(upgraded: UpgradeStage) -> None:
+    """One line each: the outcome, the verdict, the mode, the downtime; of one that was refused what there is."""
+    lines = list(end_lines(upgraded.to_upgraded()))
+    assert lines[:3] == ["outcome: upgraded", "plan: same", "mode: restore"]
+    assert lines[3].startswith("downtime: ")
+    view = upgraded.begin("up-2", text="print('v3')\n")
+    upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="finish", reason="not tonight")
+    (line,) = end_lines(upgraded.advance(view))
+    assert line.startswith("outcome: refused: cancelled by ")
