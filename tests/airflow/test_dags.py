@@ -111,8 +111,10 @@ def test_what_cannot_be_meant_is_refused_by_the_form(bag: DagBag, name: str, val
 @pytest.mark.parametrize("dag_id", ACT_DAG_IDS)
 def test_an_act_takes_any_stream_of_any_home(bag: DagBag, dag_id: str) -> None:
     """By just these parameters, which the page sends; a run without a stream, or with a malformed one, is refused."""
-    params, more = bag.dags[dag_id].params, {"upgrade_id": "u-0123456789ab", "approve": True}
-    asked = {"stream_id": "flights", "conn_id": "eu", "reason": "why", **(more if "upgrade_id" in params else {})}
+    params = bag.dags[dag_id].params
+    more = {"upgrade_id": "u-0123456789ab", "approve": True, "after_stop": "finish"}
+    asked = {"stream_id": "flights", "conn_id": "eu", "reason": "why"}
+    asked |= {name: value for name, value in more.items() if name in params}
     assert set(asked) == set(params)
     for name, value in asked.items():
         assert params.get_param(name).resolve(value) == value

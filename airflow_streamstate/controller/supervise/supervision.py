@@ -160,9 +160,11 @@ class Supervision:
         if not hold.kind or hold.kind == "waiting":
             return observed
         owner = hold.owner
-        if owner is not None and (
+        is_gone = owner is not None and (
             hold.kind in ("abandoned", "gone") if signs is None else owner.is_gone_after(signs.seconds(owner.sign))
-        ):
+        )
+        # What has to be launched is launched where its driver ran, or where its cluster is reached: as a restart.
+        if is_gone and (hold.kind == "gone" or not _is_elsewhere(observed.seen)):
             return replace(observed, abandoned=hold.upgrade_id)
         return replace(observed, owner=hold.text)
 
@@ -336,6 +338,11 @@ class Supervision:
             if damage:
                 return f"the checkpoint of query {name} is damaged: {damage}"
         return ""
+
+
+def _is_elsewhere(seen: Observation) -> bool:
+    """Whether the driver is on another machine, or of a cluster that does not answer."""
+    return seen.launch_status is not None and seen.launch_status.state == "unknown"
 
 
 def _snapshots_behind(control: StreamControl, spec: DeploymentSpec) -> Iterator[SnapshotManifest]:

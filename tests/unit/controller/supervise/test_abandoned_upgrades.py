@@ -221,3 +221,13 @@ def test_the_advice_about_a_failed_stream_that_an_upgrade_holds_is_the_verb_that
     assert status.state == "failed"
     assert f"`streamstate continue {STREAM}` finishes it, `cancel` gives it up" in status.next_step
     assert "resume" not in status.next_step
+
+
+def test_a_watcher_on_another_machine_leaves_it_to_the_one_where_the_driver_runs(abandoned: Abandoned) -> None:
+    """It would launch the driver where the stream's files are not."""
+    view = abandoned.started("rollback")
+    abandoned.upgraded.upgrades.leave(STREAM, view.upgrade_id)
+    abandoned.stage.end("d-0002", state="unknown")
+    abandoned.watch(A_MINUTE)
+    assert abandoned.said == ["held"]
+    assert UpgradeJournal(abandoned.stage.control).cancellation(view.upgrade_id) is None

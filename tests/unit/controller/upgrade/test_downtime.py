@@ -128,9 +128,10 @@ def test_a_downtime_that_ended_at_a_time_not_known_is_told_as_such() -> None:
 
 def test_the_log_of_an_upgrade_ends_with_what_came_of_it(upgraded: UpgradeStage) -> None:
     """One line each: the outcome, the verdict, the mode, the downtime; of one that was refused what there is."""
-    lines = list(end_lines(upgraded.to_upgraded()))
-    assert lines[:3] == ["outcome: upgraded", "plan: same", "mode: restore"]
-    assert lines[3].startswith("downtime: ")
+    ended, now = upgraded.to_upgraded(), FakeClock().now()
+    down = Downtime("counts", "d-0001", "d-0002", now, now + timedelta(seconds=7), 7.0)
+    known = replace(ended, state=replace(ended.state, last=replace(ended.state.last, downtimes=(down,))))
+    assert list(end_lines(known)) == ["outcome: upgraded", "plan: same", "mode: restore", "downtime: 7 s (counts)"]
     view = upgraded.begin("up-2", text="print('v3')\n")
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="finish", reason="not tonight")
     (line,) = end_lines(upgraded.advance(view))
