@@ -59,6 +59,8 @@ def needed_by(lines: str, before: str) -> str:
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [one for one in node.names if (one.asname or one.name).partition(".")[0] in used]
             words = "" if not names or getattr(node, "module", "") == "__future__" else import_of(node, names)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            words = ""  # it is quoted by itself, where a page has it
         else:
             words = (ast.get_source_segment(before, node) or "") if bound_by(node) & used else ""
             used |= names_in(node) if words else set()
