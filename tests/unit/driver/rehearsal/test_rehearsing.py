@@ -75,6 +75,19 @@ def test_a_start_that_would_be_refused_is_refused_in_the_same_words(stage: Stage
     assert stage.recorded == ["counts", "renamed"]
 
 
+def test_a_query_named_by_the_application_is_refused_with_the_line_to_add(stage: Stage, plan: SimulatedPlan) -> None:
+    """No later start would find it: said while the old version runs. A name that the snapshot knows is no matter."""
+    rehearsing = stage.rehearsing(stage.stopped(plan))
+    rehearsing.session_started("4.2.0", "local-17")
+    startable = SimulatedStartable(stage.stream.checkpoints, stage.stream.clock, plan)
+    rehearsing.start_query(None, "/data/ckpt/local-17", startable)
+    rehearsing.script_ended(None)
+    (refused,) = stage.verdict.queries.values()
+    assert refused.outcome == "refused"
+    assert '.queryName("ckpt")' in refused.error
+    assert "--rename-query counts=ckpt" in refused.error
+
+
 def test_a_drained_stream_is_tried_as_it_would_be_seeded(stage: Stage, plan: SimulatedPlan) -> None:
     """The empty batch of the seed is the trial, and no second run follows."""
     stage.stream.deploy()
