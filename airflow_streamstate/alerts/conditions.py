@@ -35,12 +35,15 @@ class Sight:
         seen: None for a stream whose control objects cannot be read.
         failed_upgrade: why the last upgrade did not end as asked, by its id; empty for none.
         deaths: what died since the last look, and is replaced.
+        is_home_just_back: the home was away until a moment ago, for its drivers perhaps as well: it is not known yet
+            whether one that gave no sign of life gives one now.
     """
 
     status: StreamStatus
     seen: Observation | None
     failed_upgrade: Mapping[str, str]
     deaths: Deaths = NONE
+    is_home_just_back: bool = False
 
     @property
     def is_changing(self) -> bool:
@@ -76,6 +79,7 @@ def conditions(rules: AlertRules, sight: Sight, told: Told) -> Iterator[Conditio
     if status.upgrade_hold == "abandoned":
         yield from _if(rules, "upgrade_abandoned", str(seen.register.upgrade_id), status.upgrade)
     yield from _of_drain(rules, seen)
+    yield from _of_silence(rules, sight)
     if sight.is_changing:
         yield from _of_deaths(rules, sight, told)
         return
@@ -132,6 +136,18 @@ def _of_drain(rules: AlertRules, seen: Observation) -> Iterator[Condition]:
     if failed is None or failed.cause == "cancelled" or seen.is_draining or next(seen.of_kind(Drained), None):
         return
     yield from _if(rules, "drain_failed", failed.command_id, f"the drain failed: {failed.error}")
+
+
+def _of_silence(rules: AlertRules, sight: Sight) -> Iterator[Condition]:
+    """Also while an upgrade, a drain or a stop is under way: it would wait for this driver."""
+    status, age, limit = sight.status, sight.status.heartbeat_age_seconds, rules.driver_silent_seconds
+    if sight.is_home_just_back or status.state != "silent" or not status.is_current:
+        return
+    if limit is not None and age is not None and age > limit:
+        text = (
+            f"attempt {status.attempt} lives and has given no sign of life for {age:,.0f} s, and {limit:,.0f} s at most"
+        )
+        yield from _if(rules, "driver_silent", "", text)
 
 
 def _of_driver(rules: AlertRules, sight: Sight, told: Told) -> Iterator[Condition]:

@@ -19,7 +19,10 @@ TELL_AGAIN_AFTER = timedelta(minutes=5)
 """A message that is owed for so long is told by the next process that looks."""
 MAX_OWED = 100
 """So many messages are owed of a stream; the oldest of more are given up."""
-_OWN_FAILURES = frozenset({"upgrade_failed", "upgrade_abandoned", "drain_failed"})
+_OWN_FAILURES = frozenset({"upgrade_failed", "upgrade_abandoned", "drain_failed", "driver_silent"})
+"""Rules that are evaluated while an upgrade, a drain or a stop is under way, too."""
+_OF_SILENCE = frozenset({*_OWN_FAILURES, "driver_dead", "gave_up"})
+"""Rules that are evaluated of a driver that is silent: what the others look at is unknown then."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,10 @@ def _is_left(sight: Sight, alert: Alert) -> bool:
         return bool(sight.status.upgrade)  # another one is under way: its end says
     if alert.rule == "driver_dead" and sight.status.state in ("launching", "running") and not is_healthy(sight.seen):
         return True  # a driver that was started may fail like the one before
+    if alert.rule == "driver_silent" and sight.is_home_just_back and sight.status.state == "silent":
+        return True
+    if sight.status.state == "silent" and alert.rule not in _OF_SILENCE:
+        return True
     return sight.is_changing and alert.rule not in _OWN_FAILURES
 
 

@@ -81,6 +81,8 @@ def _lags(watched: Watched) -> Iterator[Sample]:
 
 
 def _active(watched: Watched) -> Iterator[Sample]:
+    if watched.sight.status.state in ("silent", "lost"):
+        return  # unknown
     for name, query in watched.sight.status.queries.items():
         yield (watched.sight.status.stream_id, name), float(query.is_active)
 
@@ -136,7 +138,7 @@ _OF_STREAM, _OF_QUERY = ("stream",), ("stream", "query")
 METRICS: tuple[Metric, ...] = (
     Metric(
         "streamstate_stream_up",
-        "1 while the driver of the stream lives.",
+        "1 while the driver of the stream lives and says so: 0 also for one that is silent.",
         _OF_STREAM,
         _stream(lambda one: one.sight.status.state in ALIVE),
     ),
@@ -178,7 +180,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "streamstate_stream_heartbeat_age_seconds",
-        "Age of the last sign of life of the driver, by the watcher's clock.",
+        "Age of the last sign of life of the driver, by the clocks of the home and the watcher.",
         _OF_STREAM,
         _stream(lambda one: one.sight.status.heartbeat_age_seconds),
     ),
@@ -206,7 +208,7 @@ METRICS: tuple[Metric, ...] = (
         ("stream", "name", "value"),
         _labels,
     ),
-    Metric("streamstate_query_active", "1 while the query runs.", _OF_QUERY, _active),
+    Metric("streamstate_query_active", "1 while the query runs; none where that is unknown.", _OF_QUERY, _active),
     Metric(
         "streamstate_query_batch",
         "The last committed batch.",

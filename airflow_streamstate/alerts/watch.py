@@ -99,6 +99,7 @@ class AlertWatch:
         self._feed = controller.home.feed_reader() if remembers else None
         self._news: set[str] = set()
         self._away_since: float | None = None
+        self._back_since: float | None = None
         self._away: Alert | None = None
         self.streams: dict[str, Watched] = {}
 
@@ -171,7 +172,7 @@ class AlertWatch:
         found = self._controller.observed_again(watched.sight.seen, watched.sight.status)
         if found is None:
             return False
-        sight = Sight(found[1], found[0], watched.sight.failed_upgrade)
+        sight = Sight(found[1], found[0], watched.sight.failed_upgrade, is_home_just_back=self._is_just_back)
         told = evaluate(watched.rules, sight, watched.told, self._clock.now(), self._clock.new_uuid)
         if self._is_news(watched.told, told):
             return False
@@ -187,7 +188,8 @@ class AlertWatch:
             stored, watched.rules, problem = _read(book)
             told = self._told(stored, watched)
             deaths = NONE if seen is None else deaths_since(self._controller, told, seen)
-            watched.sight = Sight(status, seen, self._failed_upgrade(watched, seen, status, told), deaths)
+            failed = self._failed_upgrade(watched, seen, status, told)
+            watched.sight = Sight(status, seen, failed, deaths, self._is_just_back)
             now = self._clock.now()
             found = evaluate(watched.rules, watched.sight, told, now, self._clock.new_uuid, self._by)
             if not problem and self._is_news(told, found):
@@ -279,10 +281,19 @@ class AlertWatch:
             self._tell(AlertChange("raised", "", "", self._away, self._clock.now()))
 
     def _is_back(self) -> None:
+        if self._away_since is not None:
+            self._back_since = self._clock.monotonic_seconds()
         self._away_since = None
         if self._away is not None:
             gone, self._away = self._away, None
             self._tell(AlertChange("resolved", "", "", gone, self._clock.now()))
+
+    @property
+    def _is_just_back(self) -> bool:
+        if self._away_since is not None:
+            return True
+        since = self._back_since
+        return since is not None and self._clock.monotonic_seconds() - since < HOME_AWAY_SECONDS
 
     @property
     def is_away(self) -> bool:

@@ -37,7 +37,7 @@ FAILED = 1
 USAGE = 2
 DEADLINE = 3
 REFUSED = 4
-_NOT_WELL = frozenset({"degraded", "failed", "lost", "unreadable"})
+_NOT_WELL = frozenset({"degraded", "failed", "lost", "silent", "unreadable"})
 """States in which a stream, or a query of it, has failed, has ended without a record, or is unknown."""
 _REFUSALS = (
     ConflictError,

@@ -98,7 +98,7 @@ FOLLOW_SECONDS = 0.5
 def status(session: ShellSession, /, stream_id: str, deployment_id: str | None) -> int:
     """Show the state of STREAM, and of each of its queries.
 
-    Exit status 1 if it is degraded, failed or lost.
+    Exit status 1 if it is degraded, failed, lost or silent.
     """
     result = session.status(stream_id, deployment_id).to_json()
     result["full_disks"] = full_disks(session.home())
@@ -113,8 +113,8 @@ def status(session: ShellSession, /, stream_id: str, deployment_id: str | None) 
 def list_(session: ShellSession, /, labels: tuple[str, ...], owner: str | None) -> int:
     """List all streams of this home, one line each.
 
-    Exit status 1 if one of them is degraded, failed or lost, or cannot be read. A stream that cannot be read is listed
-    whatever the labels: its own are unknown.
+    Exit status 1 if one of them is degraded, failed, lost or silent, or cannot be read. A stream that cannot be read
+    is listed whatever the labels: its own are unknown.
     """
     for label in labels:
         check_label(label)

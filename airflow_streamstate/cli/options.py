@@ -504,6 +504,15 @@ def restart_options(heading: str) -> Callable[[Callback], Callback]:
             help="A driver that was healthy for so long makes all counts begin again. 600 by default.",
         ),
         option(
+            "--hung-after",
+            "hung_after_seconds",
+            type=Seconds(0, 2_678_400),
+            metavar="SECONDS",
+            heading=heading,
+            help="A driver that lives and gives no sign of life for so long is ended, then restarted. 600 by default;"
+            " 0: never.",
+        ),
+        option(
             "--restore-lost-checkpoint/--no-restore-lost-checkpoint",
             default=None,
             heading=heading,

@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 COLOURS = {
     "running": "green", "launching": "cyan", "degraded": "red", "draining": "yellow", "stopping": "yellow",
     "drained": "blue", "stopped": "blue", "finished": "blue", "failed": "red", "lost": "red", "fenced": "magenta",
-    "unreadable": "red",
+    "silent": "red", "unreadable": "red",
 }  # fmt: skip
 _QUERY_COLUMNS = {
     "drain_phase": "drain", "batch_id": "batch", "planned_batch_id": "planned batch", "committed_at": "committed at",
@@ -152,7 +152,7 @@ def status(console: Console, row: Row) -> None:
     """After ``status``."""
     console.print(_sentence(row))
     start = row.get("start") or {}
-    is_news = row["state"] in ("launching", "lost", "fenced")
+    is_news = row["state"] in ("launching", "lost", "silent", "fenced")
     error, cause = _words(row.get("error")), cause_of(row.get("error") or "", row.get("traceback") or "")
     facts = {
         "cause": cause if cause not in error else "",
@@ -248,7 +248,7 @@ def streams(console: Console, rows: Sequence[Row], where: str) -> None:
         )
     console.print(table)
     for row in rows:
-        if row["state"] in ("lost", "degraded", "unreadable"):
+        if row["state"] in ("lost", "silent", "degraded", "unreadable"):
             why = row.get("error") or row.get("why")
             console.print(shown(f"{row['stream_id']} is {row['state']}: {why}"))
         elif row["state"] == "failed" and row.get("restarts"):

@@ -38,7 +38,7 @@ WEBHOOK_VARIABLE = "STREAMSTATE_WEBHOOK"
 AUDIENCE, UNHEARD = "watch", "metrics"
 """The audiences of a watch that tells alerts, and of one that only serves metrics."""
 WEBHOOK_SECONDS_AT_THE_END = 15.0
-_NOT_WELL = frozenset({"failed", "gave_up", "lost", "alert", "degraded"})
+_NOT_WELL = frozenset({"failed", "gave_up", "lost", "silent", "alert", "degraded"})
 
 
 class Ending:

@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from airflow_streamstate.clock import Clock
@@ -43,10 +44,15 @@ EDIT_PAUSE_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Stored(Generic[AnyMessage]):
-    """A message as read, with the version that a replace must name."""
+    """A message as read, with the version that a replace must name.
+
+    Attributes:
+        modified_at: when it was written, by the store's clock; None where the store does not tell.
+    """
 
     value: AnyMessage
     version: str
+    modified_at: datetime | None = None
 
 
 def check_owner(value: object, key: str, **ids: object) -> None:
@@ -130,7 +136,7 @@ class Cells:
             return None
         value = from_bytes(stored.body, key=key, expected=expected)
         check_owner(value, key, **ids)
-        return Stored(value, stored.version)
+        return Stored(value, stored.version, stored.modified_at)
 
     def listed(self, info: ObjectInfo, expected: type[AnyMessage], **ids: object) -> AnyMessage | None:
         """As ``value`` of an object that was just listed; a version that the listing tells is read once."""

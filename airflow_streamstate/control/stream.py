@@ -214,10 +214,15 @@ class StreamControl:
 
     def heartbeat(self, deployment_id: str) -> Heartbeat | None:
         """The last heartbeat; None where there is none that can be read (Law 7)."""
+        stored = self.stored_heartbeat(deployment_id)
+        return None if stored is None else stored.value
+
+    def stored_heartbeat(self, deployment_id: str) -> Stored[Heartbeat] | None:
+        """As ``heartbeat``, with the time at which the store got it."""
         check_id(deployment_id, "deployment id")
         key = layout.heartbeat_key(self.stream_id, deployment_id)
         try:
-            return self._record(key, Heartbeat, deployment_id=deployment_id)
+            return self.cells.read(key, Heartbeat, stream_id=self.stream_id, deployment_id=deployment_id)
         except DataError:
             return None
 

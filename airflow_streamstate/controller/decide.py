@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation, State
 from airflow_streamstate.controller.observe.one_time_sources import OneTimeSources, consent
+from airflow_streamstate.controller.observe.silence import silent_error
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import (
     ConflictError,
@@ -131,6 +132,8 @@ def decide_predecessor(
         return UseSnapshot(seen.drained.snapshot_id, is_drained=True)
     if state in ALIVE:
         return Refused(_alive(seen, state))
+    if state == "silent":
+        return Refused(silent_error(seen, "deploy"))
     if state == "lost" and not request.assume_dead:
         return Refused(_lost(seen))
     if drain is not None and request.start not in ("restore", "fresh"):
@@ -409,6 +412,8 @@ def decide_resume(
                 next_step=again if is_degraded else shows,
             )
         )
+    if state == "silent":
+        return Refused(silent_error(seen, "resume"))
     if state == "lost" and not assume_dead:
         return Refused(_lost(seen))
     if one_time and not has_drain:

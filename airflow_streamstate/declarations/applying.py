@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.observe.observation import ALIVE
+from airflow_streamstate.controller.observe.observation import NOT_ENDED
 from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.controller.wait.condition import UNANSWERED, WaitCondition
@@ -439,7 +439,7 @@ class _UndeclaredStream:
     def difference(self) -> StreamDifference:
         """What is to be done."""
         status = self._controller.status(self._stream_id)
-        step: Step = "stop" if status.state in ALIVE else "nothing"
+        step: Step = "stop" if status.state in NOT_ENDED else "nothing"
         return StreamDifference(self._stream_id, "not declared", step, str(status.state), status.deployment_id)
 
     def made(self, found: StreamDifference) -> Applied | UnderWay:

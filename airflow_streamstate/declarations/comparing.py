@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.deploy.takeover import has_committed
-from airflow_streamstate.controller.observe.observation import ALIVE, Observation
+from airflow_streamstate.controller.observe.observation import NOT_ENDED, Observation
 from airflow_streamstate.controller.observe.views import StreamStatus
 from airflow_streamstate.controller.request.resolved_request import resolve_request
 from airflow_streamstate.controller.request.version import Version
@@ -170,7 +170,7 @@ def undeclared(controller: Controller, declared: Sequence[DeclaredStream]) -> li
     for status in controller.statuses():
         if status.stream_id in names or _is_retired(controller, status.stream_id):
             continue
-        step: Step = "stop" if status.state in ALIVE else "nothing"
+        step: Step = "stop" if status.state in NOT_ENDED else "nothing"
         found.append(StreamDifference(status.stream_id, "not declared", step, str(status.state), status.deployment_id))
     return found
 
@@ -366,7 +366,7 @@ def _step(
         return "refused", "the stream is retired; `streamstate deploy --revive` starts it again"
     if status.upgrade:
         return "continue", status.upgrade
-    is_alive, is_to_run = status.state in ALIVE, declared.declaration.desired_state == "running"
+    is_alive, is_to_run = status.state in NOT_ENDED, declared.declaration.desired_state == "running"
     # A label alone restarts nothing: it is the name of the next version.
     names = {one.name.partition(".")[0] for one in found} - {"version_label"}
     if not is_to_run and not is_alive:
@@ -375,6 +375,9 @@ def _step(
         return "stop", ""
     if status.state == "lost":
         return "refused", f"its driver is lost: {status.why}"
+    if status.state == "silent":
+        ways = f"`streamstate kill {status.stream_id}` ends it, `streamstate resume {status.stream_id}` starts it again"
+        return "refused", f"{status.why}; {ways}"
     if is_alive:
         step = _step_of_running(names, has_rewrite=has_rewrite)
         return _step_of_starting(seen) or (step, "") if step in ("nothing", "policy") else (step, "")

@@ -15,7 +15,7 @@ import yaml
 from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.control.artifacts import materialise
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.observe.observation import ALIVE
+from airflow_streamstate.controller.observe.observation import NOT_ENDED
 from airflow_streamstate.declarations.model import AlertsPart, RestartPart, SettingsPart
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.launch.interface import PYTHON_ENV
@@ -55,7 +55,7 @@ def export_stream(controller: Controller, stream_id: str, folder: Path) -> tuple
     control = controller.home.control(stream_id)
     spec, register = control.spec(status.deployment_id), control.need_register().value
     rules = AlertBook(control).rules()
-    values, notes = _values(spec, register, rules, controller.home.home.uri, code, is_running=status.state in ALIVE)
+    values, notes = _values(spec, register, rules, controller.home.home.uri, code, is_running=status.state in NOT_ENDED)
     with disk_errors("export", stream_id, folder):
         folder.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{stream_id}.", dir=folder))

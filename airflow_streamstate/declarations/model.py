@@ -97,11 +97,18 @@ class RestartPart(_Part):
     restart_window_seconds: float | None = None
     healthy_for_seconds: float | None = None
     restore_lost_checkpoint: bool | None = None
+    hung_after_seconds: float | None = Field(
+        default=None,
+        description="a driver that lives and is silent for so long is ended and restarted; 600 if left out",
+    )
 
 
 class AlertsPart(_Part):
     """When people are told of the stream; what is left out has the usual value."""
 
+    driver_silent_seconds: float | None = Field(
+        default=None, description="a driver lives and has given no sign of life for so long; 120 if left out"
+    )
     no_commit_seconds: float | None = Field(
         default=None, description="a query with input left has committed nothing for so long; 900 if left out"
     )

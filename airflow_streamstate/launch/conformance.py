@@ -34,6 +34,23 @@ if os.fork() == 0:
 say("runs")
 time.sleep(600)
 """
+_FREEZES = """
+def freeze(pid):
+    os.kill(pid, signal.SIGSTOP)
+
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    say("freezes")
+    freeze(os.getpid())
+    time.sleep(600)
+with open(f"/proc/{os.getppid()}/comm") as file:
+    starter = file.read().strip()
+if starter == "java":
+    freeze(os.getppid())
+say("freezes")
+freeze(os.getpid())
+time.sleep(600)
+"""
 _PRELUDE = """
 import os, signal, sys, time
 
@@ -200,6 +217,19 @@ def a_kill_ends_everything(stage: LauncherStage) -> None:
     _need(_count(stage, KEY, "works") == worked, "a process of the driver outlives its end")
 
 
+def a_frozen_driver_is_ended(stage: LauncherStage) -> None:
+    """A driver whose processes stand still, JVM included, counts as running until it is ended; a kill ends it."""
+    launcher = stage.launcher()
+    handle = launcher.launch(_request(stage, KEY, _FREEZES))
+    _wait(stage, lambda: _count(stage, KEY, "freezes") == 2, "driver and child")
+    stage.clock.sleep(1.0)
+    status = launcher.status(handle)
+    _need(status.state == "running", f"a driver that is frozen is told as {status}")
+    launcher.kill(handle, 0.5)
+    status = _over(stage, stage.launcher(), handle)
+    _need(status.exit_code != 0, "a driver that was frozen and killed counts as having come to its end")
+
+
 def a_driver_that_fails_at_once_is_told(stage: LauncherStage) -> None:
     """A program that no Python can run is a driver that has ended, without success."""
     launcher = stage.launcher()
@@ -323,6 +353,7 @@ PROMISES: tuple[Promise, ...] = (
     one_key_is_one_driver,
     a_caller_may_die,
     a_kill_ends_everything,
+    a_frozen_driver_is_ended,
     a_driver_that_fails_at_once_is_told,
     what_cannot_run_is_refused,
     a_kill_is_told_from_a_failure,

@@ -88,11 +88,11 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     :param restart_policy: what ``streamstate watch`` does when a driver fails, as values by name: ``on_failure``
         (``restart``, ``alert`` or ``nothing``), ``initial_backoff_seconds``, ``backoff_factor``,
         ``max_backoff_seconds``, ``max_restarts``, ``restart_window_seconds``, ``healthy_for_seconds``,
-        ``restore_lost_checkpoint``. What is not given stays as the stream has it. (templated)
-    :param alert_rules: when people are told of the stream, as values by name: ``no_commit_seconds``, ``lag_over``,
-        ``lag_growing_seconds``, ``watermark_behind_seconds``, ``state_rows_over``, ``state_memory_bytes_over``,
-        ``state_growing_seconds``, ``snapshot_age_seconds``, ``off``. What is not given stays as the stream has it.
-        (templated)
+        ``restore_lost_checkpoint``, ``hung_after_seconds``. What is not given stays as the stream has it. (templated)
+    :param alert_rules: when people are told of the stream, as values by name: ``driver_silent_seconds``,
+        ``no_commit_seconds``, ``lag_over``, ``lag_growing_seconds``, ``watermark_behind_seconds``,
+        ``state_rows_over``, ``state_memory_bytes_over``, ``state_growing_seconds``, ``snapshot_age_seconds``, ``off``.
+        What is not given stays as the stream has it. (templated)
     :param stream_owner: a person or a team that alerts, ``streamstate status`` and the page name; "" for none. By
         default the stream keeps its owner. ``owner`` is the owner of the task. (templated)
     :param stream_labels: all labels of the stream, values by name; by default it keeps those that it has. (templated)

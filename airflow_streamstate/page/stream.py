@@ -71,7 +71,8 @@ def status_part(client: Controller, asked: Asked) -> dict[str, Any]:
     stream_id = asked.stream_id
     status = client.status(stream_id)
     beat = client.home.control(stream_id).heartbeat(status.deployment_id)
-    rates = {} if beat is None or beat.attempt != status.attempt else beat.queries
+    is_told = beat is not None and beat.attempt == status.attempt and status.state in ALIVE
+    rates = beat.queries if beat is not None and is_told else {}
     plain = status.to_json()
     queries: Any = plain["queries"]
     for name, query in queries.items():

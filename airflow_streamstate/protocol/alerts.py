@@ -13,14 +13,15 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import Message, message
 
 RuleName = Literal[
-    "driver_dead", "query_died", "gave_up", "no_commit", "lag", "lag_growing", "watermark", "state_rows",
-    "state_memory", "state_growing", "snapshot_age", "upgrade_failed", "upgrade_abandoned", "drain_failed",
-    "unreadable",
+    "driver_dead", "driver_silent", "query_died", "gave_up", "no_commit", "lag", "lag_growing", "watermark",
+    "state_rows", "state_memory", "state_growing", "snapshot_age", "upgrade_failed", "upgrade_abandoned",
+    "drain_failed", "unreadable",
 ]  # fmt: skip
 RULES: tuple[RuleName, ...] = get_args(RuleName)
 _MOST = 2.0**53
 _SECONDS = (1.0, 315_360_000.0)
 _RANGES: Mapping[str, tuple[float, float]] = {
+    "driver_silent_seconds": _SECONDS,
     "no_commit_seconds": _SECONDS,
     "lag_over": (0, _MOST),
     "lag_growing_seconds": _SECONDS,
@@ -63,6 +64,7 @@ class AlertRules:
     """The rules of a stream. A rule whose threshold is None is not evaluated, but for ``snapshot_age_seconds``.
 
     Attributes:
+        driver_silent_seconds: a driver lives, as its launcher says, and has given no sign of life for so long.
         no_commit_seconds: a query that has input left has committed nothing for so long, and for three batches.
         lag_over: a query is behind by more than this, in the unit of its source: rows, files, versions, bytes.
         lag_growing_seconds: a query has fallen further behind over so long.
@@ -75,6 +77,7 @@ class AlertRules:
         off: names of rules that are not evaluated.
     """
 
+    driver_silent_seconds: float | None = 120.0
     no_commit_seconds: float | None = 900.0
     lag_over: int | None = None
     lag_growing_seconds: float | None = 600.0

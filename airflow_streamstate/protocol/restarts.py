@@ -20,6 +20,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "max_restarts": (1, 1_000_000),
     "restart_window_seconds": (1, 31 * _DAY_SECONDS),
     "healthy_for_seconds": (1, 31 * _DAY_SECONDS),
+    "hung_after_seconds": (0, 31 * _DAY_SECONDS),
 }
 
 
@@ -36,6 +37,8 @@ class RestartPolicy:
         healthy_for_seconds: an attempt that committed batches and lived for so long makes all counts begin again.
         restore_lost_checkpoint: where a checkpoint is lost or damaged, go back to the newest good snapshot, and undo
             the sinks to it; False: the stream stays failed.
+        hung_after_seconds: with ``restart``: a driver that its launcher says to live, and that has given no sign of
+            life for so long, is ended, and the next attempt follows its proven end; 0: it is only shown as ``silent``.
     """
 
     on_failure: OnFailure = "nothing"
@@ -46,6 +49,7 @@ class RestartPolicy:
     restart_window_seconds: float = 3600.0
     healthy_for_seconds: float = 600.0
     restore_lost_checkpoint: bool = False
+    hung_after_seconds: float = 600.0
 
     def changed(self, given: Mapping[str, Any]) -> RestartPolicy:
         """The policy with these values in place of its own.
@@ -132,6 +136,8 @@ class Restarts:
         batch: the batch that failed last; None where no batch did.
         gave_up: why no attempt follows; "" where one does.
         is_told: that failure was told by ``alert``.
+        is_hung: the attempt was silent for too long, so its driver is ended before the next attempt; a driver that
+            wakes before its end makes this record void.
     """
 
     deployment_id: str
@@ -146,6 +152,7 @@ class Restarts:
     batch: BatchFailure | None = None
     gave_up: str = ""
     is_told: bool = False
+    is_hung: bool = False
 
     @property
     def is_of_somebody(self) -> bool:

@@ -32,8 +32,8 @@ class AgentSettings:
     Attributes:
         command_poll_seconds: how often the agent looks for commands (0.2 on disk, 2 on S3).
         heartbeat_seconds: how often it writes its heartbeat and checks whether it was replaced.
-        lost_after_seconds: an older heartbeat, of a driver whose launcher cannot be asked, means lost; at least twice
-            ``heartbeat_seconds``.
+        lost_after_seconds: an older heartbeat means silent, where the launcher says that the driver lives, and lost
+            where it cannot be asked; at least twice ``heartbeat_seconds``.
         exit_grace_seconds: how long a script may run on after a complete stop or drain before the driver ends it.
         snapshot_ttl_seconds: the agent ignores a request for a snapshot that is older than this.
         snapshot_request_timeout_seconds: a waiting caller repeats a request that was not accepted for so long.

@@ -20,11 +20,16 @@ from airflow_streamstate.errors import InvalidRequestError, ObjectMissingError
 
 @dataclass(frozen=True)
 class StoredObject:
-    """One object as read; ``version`` is opaque, and equal versions of one key mean equal bytes."""
+    """One object as read; ``version`` is opaque, and equal versions of one key mean equal bytes.
+
+    Attributes:
+        modified_at: as of ``ObjectInfo``, where the backend tells it with the bytes.
+    """
 
     key: str
     body: bytes
     version: str
+    modified_at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

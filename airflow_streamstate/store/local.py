@@ -275,8 +275,11 @@ class LocalStore:
     def get(self, key: str) -> StoredObject | None:
         path = self._at(key)
         with disk_errors("get", key, self.root):
-            body = _read(path)
-        return None if body is None else StoredObject(key, body, _version_of(body))
+            found = _read(path)
+        if found is None:
+            return None
+        body, modified = found
+        return StoredObject(key, body, _version_of(body), datetime.fromtimestamp(modified, timezone.utc))
 
     def read_range(self, key: str, start: int, size_bytes: int) -> bytes | None:
         with disk_errors("get", key, self.root):
@@ -532,12 +535,12 @@ class LocalStore:
     # checks and reading
 
     def _check_version(self, target: Path, key: str, version: str, *, absence_is_fine: bool = False) -> None:
-        body = _read(target)
-        if body is None:
+        found = _read(target)
+        if found is None:
             if absence_is_fine:
                 return
             raise VersionConflictError("the object is gone", key=key)
-        if _version_of(body) != version:
+        if _version_of(found[0]) != version:
             raise VersionConflictError("the object has another version", key=key)
 
     def _check_source(self, source: str, source_key: str) -> None:
@@ -590,10 +593,11 @@ def _names(folder: str, start_of_name: str = "") -> list[str]:
     return names
 
 
-def _read(path: str | Path) -> bytes | None:
+def _read(path: str | Path) -> tuple[bytes, float] | None:
+    """The bytes, and when they were written, in seconds since 1970."""
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - see ``_at``
-            return file.read()
+            return file.read(), os.fstat(file.fileno()).st_mtime
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
 

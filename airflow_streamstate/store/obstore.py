@@ -32,6 +32,7 @@ from airflow_streamstate.store.server import (
     Answer,
     Condition,
     FoundObject,
+    GotObject,
     RequestFailure,
     ServerClient,
 )
@@ -138,7 +139,7 @@ class ObstoreClient(ServerClient):
     def error_of(self, failure: RequestFailure, act: str, key: str, doubtful: bool) -> StreamStateError:
         return as_error(failure, service=self.service, action=act, place=self.uri, key=key, doubtful=doubtful)
 
-    def get(self, name: str) -> tuple[bytes, str, str]:
+    def get(self, name: str) -> GotObject:
         return self.answered(lambda: self._got(name))
 
     def get_range(self, name: str, start: int, size_bytes: int) -> bytes:
@@ -266,12 +267,13 @@ class ObstoreClient(ServerClient):
                 return
             yield list(page)
 
-    def _got(self, name: str) -> tuple[bytes, str, str]:
+    def _got(self, name: str) -> GotObject:
         with self._asking():
             found = obstore.get(self._store, name)
             attributes: Mapping[str, str] = found.attributes
             version = self.version_in(found.meta)
-            return bytes(found.bytes()), version, str(attributes.get(self.write_id_name, ""))
+            write_id, written_at = str(attributes.get(self.write_id_name, "")), found.meta["last_modified"]
+            return GotObject(bytes(found.bytes()), version, write_id, written_at)
 
     def _looked_up(self, name: str) -> FoundObject | None:
         try:

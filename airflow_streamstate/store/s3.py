@@ -50,6 +50,7 @@ from airflow_streamstate.store.server import (
     Answer,
     Condition,
     FoundObject,
+    GotObject,
     RequestFailure,
     ServerClient,
     ServerStore,
@@ -128,10 +129,10 @@ class S3Client(ServerClient):
             raise RequestFailure(Answer.REFUSED, 0, PLAIN_STS, f"{resolved.sts_endpoint_url} is not HTTPS")
         return s3a_settings(resolved, self.bucket)
 
-    def get(self, name: str) -> tuple[bytes, str, str]:
-        def send() -> tuple[bytes, str, str]:
+    def get(self, name: str) -> GotObject:
+        def send() -> GotObject:
             answer = self._requests.send_once("get_object", Key=name)
-            return _body_of(answer), answer["ETag"], _write_id_in(answer)
+            return GotObject(_body_of(answer), answer["ETag"], _write_id_in(answer), answer.get("LastModified"))
 
         return self.answered(send)
 

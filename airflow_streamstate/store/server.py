@@ -118,6 +118,16 @@ class FoundObject:
 
 
 @dataclass(frozen=True)
+class GotObject:
+    """One object with its bytes; attributes as of ``FoundObject``."""
+
+    body: bytes
+    version: str
+    write_id: str = ""
+    modified_at: datetime | None = None
+
+
+@dataclass(frozen=True)
 class Condition:
     """The condition of a put: nothing is there (``version`` None), or this version is."""
 
@@ -159,8 +169,8 @@ class ServerClient(ABC):
         """The settings by which Spark's connector reaches the same place."""
 
     @abstractmethod
-    def get(self, name: str) -> tuple[bytes, str, str]:
-        """The bytes, their version, and the id of the put that wrote them ("" where another program did)."""
+    def get(self, name: str) -> GotObject:
+        """An object with its bytes."""
 
     @abstractmethod
     def get_range(self, name: str, start: int, size_bytes: int) -> bytes:
@@ -311,7 +321,9 @@ class ServerStore:
         name = self._name(key)
         with reported(self.client, "get", key):
             found = self._unless_absent(lambda: self.client.get(name))
-        return None if found is None else (StoredObject(key, found[0], found[1]), found[2])
+        if found is None:
+            return None
+        return StoredObject(key, found.body, found.version, found.modified_at), found.write_id
 
     def _head(self, key: str, *, checksum: bool = False) -> FoundObject | None:
         name = self._name(key)

@@ -10,7 +10,7 @@ import pytest
 from support.faulty_store import KILL_POINTS, SimulatedCrash
 from support.sim_processes import Process
 from support.sim_strikes import reads_of, writes_of
-from support.sim_watchers import POLICY, WatchedLife, watched, world_of
+from support.sim_watchers import POLICY, HangingLife, WatchedLife, hanging, watched, world_of
 from support.sim_world import Strike
 
 Sweep = Callable[..., None]
@@ -81,6 +81,41 @@ def test_two_watchers_restart_once_whatever_their_clocks_say(folder: Path, wrong
     """Neither restarts before the backoff is over, although one's clock says that it is long over, or far away; the
     second loses the compare-and-swap (Laws 1, 2, 4)."""
     restarted_once_each(watched(folder, watchers={"first": 0.0, "second": wrong_seconds}, deaths=3))
+
+
+@pytest.fixture(scope="module")
+def unstopped(folder: Path) -> HangingLife:
+    """A life in which the driver works until it is drained."""
+    return hanging(folder)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("actor", ["driver", "spark"])
+def test_a_driver_that_hangs_anywhere_is_ended_and_restarted_once(
+    folder: Path, unstopped: HangingLife, sweep: Sweep, actor: str
+) -> None:
+    """It stands still at any call, or with Spark before any claim, state, sink or commit, and its launcher says that it
+    lives: it is silent, then ended, and only then comes the next attempt; each row is counted once (Laws 1, 2, 14;
+    1a.8)."""
+
+    def live(_: int, strike: Strike) -> None:
+        life = hanging(folder, strike)
+        register = life.world.control.need_register().value
+        assert register.attempt == 2, [line.text for line in life.lines[-5:]]
+        assert "silent" in life.seen_states
+        assert any("hung: its driver lived" in line.text for line in life.lines)
+
+    numbers = range(unstopped.opened[actor] + 1, unstopped.closing[actor] + 1)
+    sweep([Strike(actor, number, None) for number in numbers], live, every=5)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("wrong_seconds", [-HOUR_SECONDS, HOUR_SECONDS])
+def test_no_driver_that_works_is_ended_whatever_the_clocks_say(folder: Path, wrong_seconds: float) -> None:
+    """Two watchers, one with a clock that is an hour wrong: what it has seen itself counts."""
+    life = hanging(folder, watchers={"first": 0.0, "second": wrong_seconds})
+    assert life.world.control.need_register().value.attempt == 1
+    assert not any("hung" in line.text for line in life.lines)
 
 
 @pytest.mark.timeout(900)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from airflow_streamstate.store.base import ObjectInfo
+from airflow_streamstate.store.base import ObjectInfo, StoredObject
 from airflow_streamstate.store.memory import MemoryStore
 
 
@@ -31,6 +31,10 @@ class ClockedStore(MemoryStore):
         shared = super().link(source_key, target_key)
         self._modified[target_key] = self._modified[source_key]
         return shared
+
+    def get(self, key: str) -> StoredObject | None:
+        found = super().get(key)
+        return None if found is None else replace(found, modified_at=self._modified.get(key))
 
     def head(self, key: str) -> ObjectInfo | None:
         found = super().head(key)

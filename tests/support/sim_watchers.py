@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,9 @@ CLOSE_SECONDS = 120.0
 PATIENCE_SECONDS = 90.0
 """For a restart: longer than an attempt that was started and never launched is left alone."""
 TICK_SECONDS = 1.0
+HUNG_AFTER_SECONDS = 60.0
+STANDS_SECONDS = 1_200.0
+GROWTHS = 6
 SYSTEMD_SECONDS = 1.0
 """How long after its death a watcher is started again."""
 
@@ -127,6 +130,60 @@ class WatchedLife:
     def _note_begun(self) -> None:
         for key in self.world.machine:
             self.begun_at.setdefault(int(key.rpartition("a")[2]), self.world.schedule.now_seconds)
+
+
+@dataclass
+class HangingLife(WatchedLife):
+    """One in which a driver may stand still, as after SIGSTOP, while its launcher says that it lives.
+
+    Attributes:
+        opened, closing: how many calls of drivers and steps of Spark came before the watchers, and before the drain.
+        seen_states: of the stream, while its driver stood still.
+    """
+
+    policy: dict[str, Any] = field(default_factory=lambda: {**POLICY, "hung_after_seconds": HUNG_AFTER_SECONDS})
+    opened: dict[str, int] = field(default_factory=dict)
+    closing: dict[str, int] = field(default_factory=dict)
+    seen_states: set[str] = field(default_factory=set)
+
+    def _counts(self) -> dict[str, int]:
+        return {"driver": len(self.world.calls["driver"]), "spark": len(self.world.phases)}
+
+    def _open(self, process: Process, life: Life) -> None:
+        super()._open(process, life)
+        self.opened = self._counts()
+
+    def _kill_and_wait(self, process: Process) -> None:
+        for _ in range(GROWTHS):
+            grow(self.world.source, 20)
+            process.clock.sleep(3.0)
+            if self.world.paused:
+                break
+        until = process.clock.monotonic_seconds() + PATIENCE_SECONDS + 2 * HUNG_AFTER_SECONDS
+        controller = self.world.calm_controller(process)
+        while self.world.paused and self.world.control.need_register().value.attempt == 1:
+            assert process.clock.monotonic_seconds() < until, [line.text for line in self.lines[-5:]]
+            process.clock.sleep(0.5)
+            status = controller.status(STREAM)
+            self.seen_states.add(status.state)
+        self.closing = self._counts()
+        self._wait_until_running(process)
+        self.is_over = True
+
+
+def hanging(folder: Path, strike: Strike | None = None, **changes: Any) -> HangingLife:
+    """A life in which the driver stands still at this strike, until long after the end."""
+
+    def pause(process: Process) -> None:
+        world.paused.add(process.name)
+        process.pause_until(process.clock.monotonic_seconds() + STANDS_SECONDS)
+
+    world = world_of(folder)
+    if strike is not None:
+        world.strikes = (replace(strike, meanwhile=pause),)
+    life = HangingLife(world, **changes)
+    life.live()
+    return life
 
 
 def world_of(folder: Path, *strikes: Strike) -> World:

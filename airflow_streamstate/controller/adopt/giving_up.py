@@ -20,7 +20,7 @@ from airflow_streamstate.controller.adopt.taking import (
     remove_snapshots,
 )
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.observe.observation import ALIVE
+from airflow_streamstate.controller.observe.observation import NOT_ENDED
 from airflow_streamstate.errors import (
     ConflictError,
     DeploymentNotFoundError,
@@ -184,7 +184,7 @@ def _refuse_begun(hold: Hold, stored: Stored[StreamRegister]) -> None:
         return
     seen = hold.context.observer.look(control, stored, stored.value.deployment_id)
     state = seen.state
-    if state in (*ALIVE, "lost"):
+    if state in (*NOT_ENDED, "lost"):
         raise ConflictError(
             f"a driver of this stream is {state}, and may start the adopted query at any moment",
             stream_id=control.stream_id,

@@ -297,6 +297,7 @@ class ForcedStops:
             request_id=request_id,
             reason=reason,
             expires_in_seconds=_expiry(deadline_seconds, on_deadline),
+            is_forced=on_deadline == "kill",
         )
 
     def stop(
@@ -342,6 +343,7 @@ class ForcedStops:
             request_id=request_id,
             reason=reason,
             expires_in_seconds=_expiry(deadline_seconds, on_deadline),
+            is_forced=on_deadline == "kill",
         )
         attempt, age_seconds = self._ordered(control, order)
         left_seconds = max(0.0, deadline_seconds - age_seconds)
@@ -425,6 +427,8 @@ def _late(seen: Observation, order: CommandView, deadline_seconds: float) -> Dea
         fact = "this order is withdrawn, and an earlier one is being obeyed"
     elif state == "lost":
         fact = "the order is withdrawn, and whether its driver runs is not known"
+    elif state == "silent":
+        fact = "the order is withdrawn, and its driver is silent"
     else:
         fact = "the order is withdrawn, and the stream runs on"
     return DeadlineExceededError(

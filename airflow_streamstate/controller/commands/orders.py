@@ -16,8 +16,9 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused, refuse_other_intent
 from airflow_streamstate.controller.deploy.attempts import Attempts, someone_was_first
 from airflow_streamstate.controller.idempotency import check_same_request
-from airflow_streamstate.controller.observe.observation import ALIVE, ENDED, Observation, pending_drain
+from airflow_streamstate.controller.observe.observation import ENDED, NOT_ENDED, Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome, decide_end
+from airflow_streamstate.controller.observe.silence import silent_error
 from airflow_streamstate.controller.observe.views import CommandView
 from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
@@ -65,8 +66,14 @@ class LaunchToDrain:
     """The deployment is dead: start an attempt that only flushes."""
 
 
-def decide_order(seen: Observation, verb: Verb, request_id: str) -> Answered | Write | LaunchToDrain | Refused:
-    """What to do about an order to a deployment."""
+def decide_order(
+    seen: Observation, verb: Verb, request_id: str, *, is_forced: bool = False
+) -> Answered | Write | LaunchToDrain | Refused:
+    """What to do about an order to a deployment.
+
+    Args:
+        is_forced: the driver is ended where it does not obey, so one that is silent gets the order, too.
+    """
     state = seen.state
     end = decide_end(seen, KIND_OF[verb])
     has_end = end is not None and end.is_what_was_ordered
@@ -76,7 +83,9 @@ def decide_order(seen: Observation, verb: Verb, request_id: str) -> Answered | W
         return Refused(_not_current(seen))
     if verb == "cancel":
         return Write()  # also for a dead deployment: its next attempt would finish a drain that was begun
-    if state in ALIVE:
+    if state == "silent" and not is_forced:
+        return Refused(silent_error(seen, verb))
+    if state in NOT_ENDED:
         return Write(launch=verb == "drain" and seen.is_unlaunched)
     if verb == "drain" and state != "lost":
         return refuse_other_intent(seen.register, request_id, seen.observed_at) or LaunchToDrain()
@@ -108,8 +117,14 @@ class Orders:
         expires_in_seconds: float | None,
         terms: DrainTerms = DEFAULT_TERMS,
         upgrade_id: str | None = None,
+        is_forced: bool = False,
     ) -> CommandView:
-        """As ``Controller.stop`` and ``.drain``; ``upgrade_id``: the upgrade that this is a step of; None for none."""
+        """As ``Controller.stop`` and ``.drain``.
+
+        Args:
+            upgrade_id: the upgrade that this is a step of; None for none.
+            is_forced: as of ``decide_order``.
+        """
         control = self._context.home.control(stream_id)
         command_id = command_id_for(stream_id, verb, request_id)
         digest = _order_digest(verb, deployment_id, terms)
@@ -122,7 +137,7 @@ class Orders:
             end = decide_command_outcome(seen, command_id, KIND_OF[verb])
             if end is not None and (seen.command_status(command_id).is_ended or not seen.is_current):
                 return self._answered(seen, verb, command_id, end)
-        decision = decide_order(seen, verb, request_id)
+        decision = decide_order(seen, verb, request_id, is_forced=is_forced)
         if isinstance(decision, Refused):
             raise self._refusal(control, seen, verb, decision, upgrade_id)
         if record is None or upgrade_id is not None:

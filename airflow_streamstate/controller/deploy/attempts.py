@@ -20,6 +20,7 @@ from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.retired import refuse_retired
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.errors import ConflictError, ObjectExistsError, VersionConflictError
+from airflow_streamstate.launch.interface import LaunchStatus
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import Finished
@@ -29,6 +30,8 @@ from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.restarts import Restarts
 
 _RESUME_DIGEST = digest_of({"verb": "resume"})
+HUNG_GRACE_SECONDS = 5.0
+"""How long a driver that hangs may take to end by itself."""
 _MOST_LOOKS = 5
 """So often a kill looks again where a watcher was first."""
 
@@ -300,6 +303,12 @@ class Attempts:
                 status = context.endings.silent(control, seen, status)
             if not status.has_ended:
                 raise _cannot_end(seen, status.reason)
+
+    def end_hung(self, seen: Observation) -> LaunchStatus:
+        """End the driver of the observed attempt, which hangs, and no other; its status then. May be repeated."""
+        if seen.handle is None or not self._context.launcher.knows(seen.handle):
+            raise _cannot_end(seen, "no launcher here knows its driver")
+        return self._context.launcher.kill(seen.handle, HUNG_GRACE_SECONDS)
 
     def record_request(
         self,

@@ -40,9 +40,8 @@ def decide_caught_up(seen: Observation, at_most: int = 0) -> CaughtUp:
     names = sorted({event.query_name for event in seen.of_kind(QueryStarted)})
     if beat is None or beat.attempt != seen.attempt or not names:
         return CaughtUp(False, "no query of it has run yet")
-    age_seconds = (seen.observed_at - beat.at).total_seconds()
-    if age_seconds > seen.spec.settings.lost_after_seconds:
-        return CaughtUp(False, f"its last sign of life is {age_seconds:.0f} s old")
+    if seen.has_old_heartbeat:
+        return CaughtUp(False, f"its last sign of life is {seen.heartbeat_age_seconds:.0f} s old")
     ended = ended_runs(seen)
     found = {
         name: RUN_HAS_ENDED if name in ended else query_caught_up(beat.queries.get(name), at_most) for name in names

@@ -41,9 +41,12 @@ from airflow_streamstate.protocol.register import StreamRegister
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 State = Literal[
     "launching", "running", "degraded", "draining", "drained", "stopping", "stopped", "finished", "failed", "lost",
-    "fenced",
+    "silent", "fenced",
 ]  # fmt: skip
 ALIVE: frozenset[State] = frozenset({"launching", "running", "degraded", "draining", "stopping"})
+"""The driver lives, and what it last said holds."""
+NOT_ENDED: frozenset[State] = ALIVE | {"silent"}
+"""The driver lives, or its launcher says so: what it last said may be old."""
 ENDED: frozenset[State] = frozenset({"drained", "stopped", "finished", "failed", "fenced"})
 
 
@@ -59,6 +62,7 @@ class Observation:
         handle, launch_status: the launch of the attempt; None where none is known.
         claim: the driver that is the attempt; None while there is none.
         heartbeat: the last one of any attempt.
+        heartbeat_age_seconds: of that one, where it is of this attempt (``Observer``); None for none.
     """
 
     register: StreamRegister
@@ -71,6 +75,7 @@ class Observation:
     claim: Claim | None
     heartbeat: Heartbeat | None
     observed_at: datetime
+    heartbeat_age_seconds: float | None = None
 
     @property
     def stream_id(self) -> str:
@@ -220,6 +225,12 @@ class Observation:
         return self.is_current and self.register.attempt_mode == "drain" and self.is_claimed
 
     @property
+    def has_old_heartbeat(self) -> bool:
+        """Whether the last heartbeat of this attempt is so old that nothing it says holds now."""
+        age_seconds = self.heartbeat_age_seconds
+        return age_seconds is not None and age_seconds > self.spec.settings.lost_after_seconds
+
+    @property
     def silent_since_at(self) -> datetime:
         """The last sign of life of this attempt: event, heartbeat or claim; else the time of the register or spec."""
         signs = [event.at for event in self.of_kind(Event)][:1]
@@ -309,6 +320,11 @@ STATE_TABLE: tuple[Row, ...] = (
         "the driver cannot be asked about, and its sign of life is older than lost_after_seconds",
         lambda seen: _is_unknown(seen) and _is_silent(seen),
     ),
+    Row(
+        "silent",
+        "the launcher says that the driver lives, and its last heartbeat is older than lost_after_seconds",
+        lambda seen: _is_running(seen) and seen.has_old_heartbeat,
+    ),
     Row("draining", "the attempt has accepted a drain, or was started for one", lambda seen: seen.is_draining),
     Row("stopping", "the attempt has accepted a stop", lambda seen: seen.accepted(StopRequest.kind) is not None),
     Row(
@@ -328,6 +344,8 @@ def _explained(observation: Observation) -> str:
         return "it is recorded, but no driver was started for it yet; resume starts one"
     if isinstance(observation.terminal, Finished) and row.state == "failed":
         return observation.terminal.sentence
+    if row.state == "silent":
+        return describe_silence(observation)
     if row.state == "degraded":
         return "; ".join(_describe_failed(event) for event in observation.failed_queries.values())
     if row.state == "failed" and observation.is_closed and observation.claim is not None:
@@ -336,6 +354,14 @@ def _explained(observation: Observation) -> str:
         said = f"{row.when}: {status.reason}" if status.reason else row.when
         return said if row.state == "lost" else f"{said}{_perhaps_unread(observation)}"
     return row.when if row.when != "otherwise" else "its driver has not started its Spark session yet"
+
+
+def describe_silence(seen: Observation) -> str:
+    """Since when nothing is known of a driver that is silent, in one lower-case sentence."""
+    age_seconds = seen.heartbeat_age_seconds or 0.0
+    return (
+        f"its driver lives, and has given no sign of life for {age_seconds:.0f} s: what it does is unknown since then"
+    )
 
 
 def _describe_failed(event: QueryFailed) -> str:
@@ -362,6 +388,10 @@ def _has_ended(seen: Observation) -> bool:
 def _is_unknown(seen: Observation) -> bool:
     # Claimed without a known launch: its controller died before it recorded the launch.
     return seen.is_claimed if seen.launch_status is None else seen.launch_status.state == "unknown"
+
+
+def _is_running(seen: Observation) -> bool:
+    return seen.launch_status is not None and seen.launch_status.state == "running" and seen.is_claimed
 
 
 def _is_silent(seen: Observation) -> bool:

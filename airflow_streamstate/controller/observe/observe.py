@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from airflow_streamstate.clock import Clock
@@ -29,11 +29,29 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchPlace, LaunchStatus
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 
 MAX_REMEMBERED = 4096
+
+
+@dataclass
+class _Beat:
+    """What this process has seen of the last heartbeat of an attempt, in its own monotonic seconds.
+
+    Attributes:
+        at: the heartbeat's own time, which tells it from others.
+        first_seen: when this process saw it first.
+        not_before: the last look at which another one was there: it was written after that. None for no such look.
+        last_seen: the last look.
+    """
+
+    at: datetime
+    first_seen: float
+    not_before: float | None
+    last_seen: float
 
 
 class Observer:
@@ -54,6 +72,7 @@ class Observer:
         self._claims: Remembered[tuple[str, str], Claim] = Remembered(MAX_REMEMBERED)
         self._signs: Remembered[tuple[str, str], tuple[datetime | None, float]] = Remembered(MAX_REMEMBERED)
         self._handles: Remembered[tuple[str, str], LaunchHandle] = Remembered(MAX_REMEMBERED)
+        self._beats: Remembered[tuple[str, str], _Beat] = Remembered(MAX_REMEMBERED)
 
     def observe(self, stream_id: str, deployment_id: str | None = None, *, to_be_shown: bool = False) -> Observation:
         """Look at a deployment, by default the current one; ``to_be_shown`` as in ``look``.
@@ -115,7 +134,7 @@ class Observer:
         if handle is not None and status is not None and status.state == "running" and claim is None:
             # A warm driver that waits for its order: a launch by its key gives it, so it counts as pending.
             status = replace(status, state="pending") if awaits_handover(control, handle) else status
-        heartbeat = control.heartbeat(deployment_id)
+        stored_beat = control.stored_heartbeat(deployment_id)
         # Events are read last: a driver that had ended when the launcher was asked has written its terminal event.
         events = self.events(control, deployment_id)
         seen = Observation(
@@ -127,9 +146,10 @@ class Observer:
             handle=handle,
             launch_status=status,
             claim=claim,
-            heartbeat=heartbeat,
+            heartbeat=None if stored_beat is None else stored_beat.value,
             observed_at=self._clock.now(),
         )
+        seen = replace(seen, heartbeat_age_seconds=self._age_seconds(seen, stored_beat))
         return with_believed_end(seen, self._silent_seconds(seen))
 
     def look_again(self, seen: Observation) -> Observation | None:
@@ -143,14 +163,37 @@ class Observer:
         if seen.handle is None or seen.claim is None:
             return None
         status = self.status(seen.handle)
+        stored_beat = self._home.control(seen.stream_id).stored_heartbeat(seen.deployment_id)
         again = replace(
             seen,
             launch_status=status,
-            heartbeat=self._home.control(seen.stream_id).heartbeat(seen.deployment_id),
+            heartbeat=None if stored_beat is None else stored_beat.value,
             observed_at=self._clock.now(),
         )
+        again = replace(again, heartbeat_age_seconds=self._age_seconds(again, stored_beat))
         again = with_believed_end(again, self._silent_seconds(again))
         return again if again.state == seen.state else None
+
+    def _age_seconds(self, seen: Observation, stored: Stored[Heartbeat] | None) -> float | None:
+        """How long ago the last heartbeat of this attempt was written; None for none.
+
+        By the clock of the store and that of this process: the driver's clock may be wrong by any amount. What this
+        process has seen itself bounds it: for how long the heartbeat is there already, and when it was not there yet.
+        So a process that looks again and again is not misled by a wrong clock at all.
+        """
+        if stored is None or stored.value.attempt != seen.attempt:
+            return None
+        key = (seen.stream_id, launch_key_for(seen.deployment_id, seen.attempt))
+        beat_at, now = stored.value.at, self._clock.monotonic_seconds()
+        with self._guard:
+            known = self._beats.get(key)
+            if known is None or known.at != beat_at:
+                known = _Beat(beat_at, now, None if known is None else known.last_seen, now)
+            known.last_seen = now
+            self._beats[key] = known
+        written_at = beat_at if stored.modified_at is None else stored.modified_at
+        age_seconds = max((seen.observed_at - written_at).total_seconds(), now - known.first_seen, 0.0)
+        return age_seconds if known.not_before is None else min(age_seconds, now - known.not_before)
 
     def _silent_seconds(self, seen: Observation) -> float:
         """For how long this process has seen no new sign of life of a driver whose end is only reported."""
@@ -184,7 +227,7 @@ class Observer:
     def _forget(self, stream_id: str, deployment_id: str) -> None:
         """Drop the cache of a deployment; the caller holds the lock."""
         self._events.pop((stream_id, deployment_id), None)
-        for memory in (self._claims, self._handles):
+        for memory in (self._claims, self._handles, self._beats):
             for key in [key for key in memory if key[0] == stream_id and key[1].startswith(f"{deployment_id}-a")]:
                 del memory[key]
 

@@ -20,6 +20,7 @@ from airflow_streamstate.protocol.commands import (
     StopRequest,
 )
 
+SILENT = "the driver is silent: it obeys when it wakes"
 OrderPhase = Literal["ordered", "accepted"]
 _VERB_OF = {
     DrainNotification.kind: "drain",
@@ -110,6 +111,8 @@ def _why(command: Command, seen: Observation, state: State, *, is_begun: bool) -
         return "it has expired: it is not begun any more"
     if isinstance(command, StopRequest | SnapshotRequest):
         return _why_of_an_attempt(command, seen, state)
+    if state == "silent":
+        return SILENT
     if state not in ALIVE:
         return "it holds for the next attempt of this deployment"
     if isinstance(command, DrainNotification) and command.rehearse and seen.has_started:
@@ -120,6 +123,8 @@ def _why(command: Command, seen: Observation, state: State, *, is_begun: bool) -
 def _why_of_an_attempt(command: StopRequest | SnapshotRequest, seen: Observation, state: State) -> str:
     if command.attempt < _oldest_obeyed(command, seen):
         return f"it is meant for attempt {command.attempt}: no driver obeys it"
+    if state == "silent":
+        return SILENT
     if state not in ALIVE:
         return "the driver that it is meant for has ended: no driver obeys it"
     return "the driver has not taken it up yet"

@@ -153,7 +153,8 @@ class QueryStatus:
         drain_phase: how far the last drain has come with it; None where no drain concerns it.
         lags, lags_at: the lag of each source in its own unit, and when the sources were asked; None for not yet.
         behind_age_seconds: how long ago that was; None where the query does not run: an old lag says nothing of now.
-        caught_up, caught_up_why: None and "" where the query does not run.
+        is_active: it runs; False also where that is not known, of a driver that is silent or lost.
+        caught_up, caught_up_why: None and "" where the query does not run, or is not known to.
         batches_since_snapshot: committed batches that are not in the newest snapshot.
         batch_seconds: from one commit to the next, over the last batches; None before there were two.
         error: why it failed in the current attempt, in one line; "" for a query that has not.
@@ -200,12 +201,12 @@ class StreamStatus:
         state: ``Observation.state``; in a list, ``unreadable`` for a stream whose control objects cannot be read.
         why: one lower-case sentence on that state.
         is_current: whether this deployment is the stream's current one.
-        heartbeat_age_seconds: of the current attempt; None for no heartbeat.
+        heartbeat_age_seconds: of the current attempt, by the store's clock; None for no heartbeat.
         snapshot_age_seconds: of the newest snapshot of this deployment, or of what it started from; None for none.
         last_event, last_event_number: None and 0 where there is none.
         error: of a failed, degraded or unreadable one, the cause first; "" otherwise.
         traceback: of a failed one, the script's own; of a degraded one, Spark's for the query.
-        next_step: of a failed or degraded one, what can be done about it; "" otherwise.
+        next_step: of a failed, degraded or silent one, what can be done about it; "" otherwise.
         intent: the controller that is about to deploy; "" for none.
         attempt_reason: why the attempt was asked for, by deploy, resume, drain or skip; "" for no reason given.
         restarts: the restart policy, and what watchers have done by it; "" where it is ``nothing``.

@@ -18,7 +18,7 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.spark_moves import refuse_spark
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints
 from airflow_streamstate.controller.drivers.warm import ATTEMPT
-from airflow_streamstate.controller.observe.observation import ALIVE, Observation
+from airflow_streamstate.controller.observe.observation import NOT_ENDED, Observation
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals, Report
 from airflow_streamstate.controller.rehearsal.replay_choice import (
     batch_chosen,
@@ -239,7 +239,7 @@ class Replays:
                 if request.batch_id is not None:
                     chosen[name] = batch_chosen(name, checkpoint, request.batch_id)
                 else:
-                    runs = seen.state in ALIVE and name not in seen.failed_queries
+                    runs = seen.state in NOT_ENDED and name not in seen.failed_queries
                     chosen[name] = last_batches(name, checkpoint, request.last, runs=runs)
             except InvalidRequestError as error:
                 if request.among is None:

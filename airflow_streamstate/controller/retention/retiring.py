@@ -13,7 +13,7 @@ from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import refuse_other_intent
-from airflow_streamstate.controller.observe.observation import ALIVE
+from airflow_streamstate.controller.observe.observation import NOT_ENDED
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.retention.needs import needs_of
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
@@ -101,14 +101,16 @@ class Retiring:
         needs_of(control, register, {}, None)  # raises where the records cannot be read
         seen = self._context.observer.look(control, stored, register.deployment_id)
         state = seen.state
-        if state in ALIVE or state == "lost":
+        if state in NOT_ENDED or state == "lost":
             what = "it is unknown whether this stream has ended" if state == "lost" else f"the stream is {state}"
             raise ConflictError(
                 f"{what}: only a stream that has ended can be retired",
                 stream_id=control.stream_id,
                 deployment_id=seen.deployment_id,
                 state=state,
-                next_step=f"`streamstate stop {control.stream_id}` ends it and keeps its state.",
+                next_step=f"`streamstate stop {control.stream_id}` ends it and keeps its state."
+                if state != "silent"
+                else f"`streamstate kill {control.stream_id}` ends its driver.",
             )
         still_runs = seen.launch_status is not None and seen.launch_status.state == "running"
         if not seen.is_closed and (still_runs or not isinstance(seen.terminal, TERMINAL_EVENTS)):

@@ -25,6 +25,8 @@ LAUNCH_AGAIN_SECONDS = 15.0
 """An attempt that a watcher has started and not launched for so long is launched by any other."""
 HELD_SECONDS = 15.0
 """How often a stream is looked at that an upgrade or a deploy holds: whether its owner still gives signs of life."""
+SILENT_SECONDS = 15.0
+"""How often a driver that is silent is looked at."""
 ENDING_SECONDS = 10.0
 """How often a driver is looked at that has said its last word and runs on; its end is seen at once."""
 MAX_TEXT_CHARACTERS = 2_000
@@ -40,7 +42,7 @@ _VARYING = re.compile(
 
 Sight = Literal[
     "up", "degraded", "launching", "ended", "held", "ending", "lost", "failed", "waiting", "gave_up", "alert",
-    "recorded", "restarting", "upgrading",
+    "recorded", "restarting", "silent", "upgrading",
 ]  # fmt: skip
 """What a watcher says of a stream, as a word."""
 
@@ -70,6 +72,7 @@ class Observed:
         order: the stop or drain that was ordered and holds; "" for none.
         lost: what is lost or damaged of its checkpoints; "" for nothing.
         waited_seconds: how long this watcher has seen the register as it is.
+        silent_seconds: how long this watcher itself has seen the driver silent, without a pause (``SilenceWatch``).
         host: of this watcher.
         secrets: of the deployment: hidden in all that is said and recorded.
     """
@@ -81,6 +84,7 @@ class Observed:
     order: str = ""
     lost: str = ""
     waited_seconds: float = 0.0
+    silent_seconds: float = 0.0
     host: str = ""
     secrets: tuple[str, ...] = ()
 
@@ -105,9 +109,9 @@ class Leave:
 
 @dataclass(frozen=True)
 class Record:
-    """Write this into the register, unless it has changed."""
+    """Write this into the register, unless it has changed; None: no record."""
 
-    record: Restarts
+    record: Restarts | None
     sight: Sight
     text: str
 
@@ -117,6 +121,14 @@ class StartNext:
     """Move the register to the next attempt, with this record of it, and launch it."""
 
     record: Restarts
+    text: str
+
+
+@dataclass(frozen=True)
+class EndHung:
+    """End the driver, which hangs; ``record``: to be written first, None where it is written."""
+
+    record: Restarts | None
     text: str
 
 
@@ -148,7 +160,7 @@ class LaunchCurrent:
     text: str
 
 
-Action = Leave | Record | StartNext | GoBack | ContinueReturn | TakeOver | LaunchCurrent
+Action = Leave | Record | StartNext | EndHung | GoBack | ContinueReturn | TakeOver | LaunchCurrent
 
 
 def reconcile(desired: Desired, observed: Observed, now: datetime, chance: float) -> Action:
@@ -161,6 +173,8 @@ def reconcile(desired: Desired, observed: Observed, now: datetime, chance: float
     left = _left_alone(desired, observed)
     if left is not None:
         return left
+    if observed.seen.state == "silent":
+        return _of_silence(desired, observed, now, chance)
     seen, policy = observed.seen, desired.policy
     failure = _failure(seen)
     if policy.on_failure == "nothing":
@@ -211,12 +225,19 @@ def _left_alone(desired: Desired, observed: Observed) -> Action | None:
         return _of_unlaunched(desired.record, observed)
     if state == "lost":
         return Leave("lost", f"{seen.why}; it is not restarted while it may run")
+    if state == "silent":
+        return None
     if state in ALIVE:
-        sight: Sight = "launching" if state == "launching" else "degraded" if state == "degraded" else "up"
-        return Leave(sight, seen.why if state == "degraded" else f"attempt {seen.attempt} is {state}")
+        return _woken(desired.record, seen) or _of_alive(seen)
     if state not in ("failed", "fenced") and not seen.was_ended_by_machine:
         return Leave("ended", state)
     return Leave("held", observed.order) if observed.order else _not_proven(seen)
+
+
+def _of_alive(seen: Observation) -> Leave:
+    state = seen.state
+    sight: Sight = "launching" if state == "launching" else "degraded" if state == "degraded" else "up"
+    return Leave(sight, seen.why if state == "degraded" else f"attempt {seen.attempt} is {state}")
 
 
 def _of_unlaunched(record: Restarts | None, observed: Observed) -> Leave | LaunchCurrent:
@@ -228,6 +249,45 @@ def _of_unlaunched(record: Restarts | None, observed: Observed) -> Leave | Launc
     if left_seconds > 0:
         return Leave("launching", "a watcher is launching it", left_seconds)
     return LaunchCurrent(f"attempt {seen.attempt} was started and never launched")
+
+
+def _of_silence(desired: Desired, observed: Observed, now: datetime, chance: float) -> Action:
+    """What is done about a driver that its launcher says to live, and that gives no sign of life.
+
+    It is ended only once this watcher has seen the silence itself, twice as long as a sign of life may be old: so
+    neither a wrong clock nor an outage of the home, which is the same silence of every driver, ends one that works.
+    """
+    seen, policy = observed.seen, desired.policy
+    record = desired.record
+    known = record if record is not None and _is_of(record, seen) and record.is_hung else None
+    if policy.on_failure != "restart" or not policy.hung_after_seconds:
+        return Leave("silent", seen.why, SILENT_SECONDS)
+    if observed.order:
+        return Leave("silent", f"{seen.why}; {observed.order}", SILENT_SECONDS)
+    if known is not None and known.gave_up:
+        return Leave("silent", f"{seen.why}; {known.gave_up}", SILENT_SECONDS)
+    left_seconds = max(
+        policy.hung_after_seconds - (seen.heartbeat_age_seconds or 0.0),
+        2 * seen.spec.settings.lost_after_seconds - observed.silent_seconds,
+    )
+    if left_seconds > 0:
+        text = f"attempt {seen.attempt} is silent; it is ended after {policy.hung_after_seconds:g} s of silence"
+        return Leave("silent", text, min(left_seconds, SILENT_SECONDS))
+    if known is not None:
+        return EndHung(None, known.reason)
+    found = replace(after_failure(desired, observed, now, chance), is_hung=True)
+    return Record(found, "silent", found.gave_up) if found.gave_up else EndHung(found, found.reason)
+
+
+def _woken(record: Restarts | None, seen: Observation) -> Record | None:
+    """Takes back what was recorded of an attempt that hung, and works again."""
+    if record is None or not record.is_hung or not _is_of(record, seen):
+        return None
+    is_first = not record.ages_seconds and record.failures <= 1
+    before = replace(
+        record, is_started=True, is_hung=False, failures=max(record.failures - 1, 0), backoff_seconds=None, gave_up=""
+    )
+    return Record(None if is_first else before, "up", f"attempt {seen.attempt} was silent, and works again")
 
 
 def _not_proven(seen: Observation) -> Leave | None:
@@ -306,6 +366,7 @@ def _start_next(record: Restarts, observed: Observed, now: datetime) -> StartNex
         record,
         attempt=seen.attempt + 1,
         is_started=True,
+        is_hung=False,
         recorded_at=now,
         recorded_on=observed.host,
         ages_seconds=(*(age + waited for age in record.ages_seconds), 0.0),
@@ -375,6 +436,9 @@ def _cause(batch: BatchFailure) -> tuple[str, int, str]:
 def _failure(seen: Observation) -> str:
     """Why the attempt failed, in one line."""
     terminal = seen.terminal
+    if seen.state == "silent":
+        age_seconds = seen.heartbeat_age_seconds or 0.0
+        return f"attempt {seen.attempt} hung: its driver lived, and gave no sign of life for {age_seconds:.0f} s"
     if seen.was_ended_by_machine:
         return f"attempt {seen.attempt} was stopped: its machine asked the driver to end"
     if isinstance(terminal, Failed):

@@ -24,9 +24,11 @@ from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.observe.observation import Observation, pending_drain
 from airflow_streamstate.controller.observe.repeating import checkpoint_of
 from airflow_streamstate.controller.supervise.reconcile import (
+    ENDING_SECONDS,
     Action,
     ContinueReturn,
     Desired,
+    EndHung,
     GoBack,
     LaunchCurrent,
     Leave,
@@ -38,6 +40,7 @@ from airflow_streamstate.controller.supervise.reconcile import (
     fresh_record,
     reconcile,
 )
+from airflow_streamstate.controller.supervise.silence_watch import SilenceWatch
 from airflow_streamstate.controller.under_upgrade import BusyError, UpgradeHold, hold_of
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest
 from airflow_streamstate.controller.upgrade.upgrades import Upgrades
@@ -127,6 +130,7 @@ class Supervision:
         waited_seconds: float,
         host: str,
         signs: Unchanged | None = None,
+        silence: SilenceWatch | None = None,
     ) -> Look:
         """Look at a stream whose register was just read, and decide; writes nothing.
 
@@ -135,13 +139,20 @@ class Supervision:
             host: the caller's, for records.
             signs: what the caller remembers of the owner of the upgrade that holds the stream; None: the clocks tell
                 whether it is gone.
+            silence: what the caller has seen of this stream's silence; None: nothing.
 
         Raises:
             StreamStateError: a store does not answer, or a record cannot be read.
         """
         seen = self._context.observer.look(control, stored, str(stored.value.deployment_id))
         secrets = secrets_seen(seen.spec, seen.handle)
-        observed = Observed(seen, waited_seconds=waited_seconds, host=host, secrets=secrets)
+        observed = Observed(
+            seen,
+            waited_seconds=waited_seconds,
+            silent_seconds=0.0 if silence is None else silence.seconds(seen),
+            host=host,
+            secrets=secrets,
+        )
         hold = hold_of(control, seen.register)
         observed = self._held(observed, hold, signs)
         policy = seen.register.restart_policy
@@ -149,6 +160,9 @@ class Supervision:
             lost = self._lost(seen) if policy.on_failure == "restart" else ""
             owner = observed.owner or self._deployer(seen)
             observed = replace(observed, owner=owner, order=self._order(control, seen), lost=lost)
+        elif seen.state == "silent" and policy.on_failure == "restart":
+            owner = observed.owner or self._deployer(seen)
+            observed = replace(observed, owner=owner, order=self._order(control, seen))
         action = reconcile(Desired.of(seen.register), observed, self._clock.now(), self._clock.jitter())
         return Look(control, stored, observed, action)
 
@@ -183,6 +197,8 @@ class Supervision:
             return action
         if isinstance(action, Record):
             return self._record(look, action)
+        if isinstance(action, EndHung):
+            return self._end_hung(look, action)
         if isinstance(action, LaunchCurrent):
             return self._launch(look, look.seen.attempt, action.text)
         if isinstance(action, GoBack):
@@ -200,14 +216,27 @@ class Supervision:
         return self._launch(look, look.seen.attempt + 1, action.text)
 
     def _record(self, look: Look, action: Record) -> Leave:
-        record = _hidden(look.observed, action.record)
+        record = None if action.record is None else _hidden(look.observed, action.record)
         try:
             self._context.update_register(
                 look.control, lambda register: replace(register, restarts=record), since=look.stored
             )
         except VersionConflictError as error:
             return Leave("held", error.message, due_seconds=0.0)
-        return Leave(action.sight, action.text, record.backoff_seconds)
+        return Leave(action.sight, action.text, None if record is None else record.backoff_seconds)
+
+    def _end_hung(self, look: Look, action: EndHung) -> Leave:
+        """End a driver that hangs. Its next attempt follows once its end is proven, as that of any other failure."""
+        if action.record is not None:  # first the record: whoever sees its end knows why (Law 1)
+            left = self._record(look, Record(action.record, "silent", action.text))
+            if left.sight == "held":
+                return left
+        status = self._attempts.end_hung(look.seen)
+        if status.has_ended:
+            return Leave("recorded", f"{action.text}; its driver was ended", due_seconds=0.0)
+        how = "its end is reported, and not proven yet" if status.reported_end else "it could not be ended from here"
+        reason = f" ({status.reason})" if status.reason else ""
+        return Leave("silent", f"{action.text}; {how}{reason}", ENDING_SECONDS)
 
     def _refused(self, look: Look, action: StartNext, error: StreamStateError) -> Leave:
         """Record that the next attempt could not be started, which counts as one that failed."""

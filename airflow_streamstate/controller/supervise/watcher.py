@@ -16,17 +16,20 @@ from pathlib import Path
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.lease import Unchanged
+from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.home import is_stream_id
 from airflow_streamstate.controller.retention.automatic import AutomaticPruning
 from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.controller.supervise.reconcile import Leave, Sight, one_line
-from airflow_streamstate.controller.supervise.supervision import Supervision
+from airflow_streamstate.controller.supervise.silence_watch import SilenceWatch
+from airflow_streamstate.controller.supervise.supervision import Look, Supervision
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.launch.interface import LOCAL, LaunchHandle
 from airflow_streamstate.launch.processes import this_machine
 from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.register import StreamRegister
 
 TICK_SECONDS = 0.2
 LIST_SECONDS = 60.0
@@ -36,12 +39,16 @@ RUNNING_SECONDS = 300.0
 """How often the register of a stream is read whose driver runs on this machine."""
 WHOLE_SECONDS = 900.0
 """How often such a stream is looked at as a whole: whether a query of it has failed, for one."""
+LOOKS_PER_SILENCE = 4
+"""How often a stream is looked at as a whole within its ``hung_after_seconds``."""
+SPREAD = 0.2
+"""The most by which a pause is shorter, so that not all streams are looked at at once."""
 SOON_SECONDS = 2.0
 PRUNER_SECONDS_AT_THE_END = 10.0
 PROCESSES_PER_SECOND = 250
 """For so many streams the launcher is asked in a second; where there are more, each is asked less often."""
 _SOON: frozenset[Sight] = frozenset({"launching", "restarting", "recorded"})
-_HAS_DRIVER: frozenset[Sight] = frozenset({"up", "degraded", "launching", "ending"})
+_HAS_DRIVER: frozenset[Sight] = frozenset({"up", "degraded", "launching", "ending", "silent"})
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,8 @@ class _Watched:
 
     control: StreamControl
     signs: Unchanged
+    silence: SilenceWatch
+    hung_after_seconds: float = 0.0
     version: str = ""
     version_since: float = 0.0
     due_at: float = 0.0
@@ -183,7 +192,9 @@ class Watcher:
             self._pruning.forget(name)
         for name in names:
             if name not in self._streams:
-                self._streams[name] = _Watched(self._home.control(name), Unchanged(self._clock))
+                self._streams[name] = _Watched(
+                    self._home.control(name), Unchanged(self._clock), SilenceWatch(self._clock)
+                )
 
     def _is_seen_to_end(self, watched: _Watched, now: float) -> bool:
         """As ``_has_ended``, asked as often as the number of streams allows."""
@@ -237,11 +248,39 @@ class Watcher:
         record = stored.value.restarts
         if record is not None and (self._trusts_clocks or record.recorded_on == self._host):
             waited = max(waited, (self._clock.now() - record.recorded_at).total_seconds())
-        signs = None if self._trusts_clocks else watched.signs
-        look = self._supervision.look(watched.control, stored, waited_seconds=waited, host=self._host, signs=signs)
+        look = self._looked(watched, stored, waited)
+        if self._trusts_clocks and look.seen.state == "silent":
+            look = self._seen_to_be_silent(watched, stored, waited, look)
+        policy = stored.value.restart_policy
         watched.handle, watched.secrets = look.seen.handle, look.observed.secrets
-        watched.whole_at = now + WHOLE_SECONDS
+        watched.hung_after_seconds = policy.hung_after_seconds if policy.on_failure == "restart" else 0.0
+        watched.whole_at = now + (1 - SPREAD) * _whole_seconds(watched)
         return self._supervision.act(look)
+
+    def _looked(self, watched: _Watched, stored: Stored[StreamRegister], waited: float) -> Look:
+        signs = None if self._trusts_clocks else watched.signs
+        return self._supervision.look(
+            watched.control,
+            stored,
+            waited_seconds=waited,
+            host=self._host,
+            signs=signs,
+            silence=watched.silence,
+        )
+
+    def _seen_to_be_silent(self, watched: _Watched, stored: Stored[StreamRegister], waited: float, look: Look) -> Look:
+        """For a single pass, which remembers no look: look on for as long as the driver of a stream has to be seen
+        silent, where it has been silent for so long by the clocks that it would be ended."""
+        settings, policy = look.seen.spec.settings, stored.value.restart_policy
+        until = self._clock.monotonic_seconds() + 2 * settings.lost_after_seconds + SOON_SECONDS
+        is_due = policy.on_failure == "restart" and 0 < policy.hung_after_seconds <= (
+            look.seen.heartbeat_age_seconds or 0.0
+        )
+        while is_due and look.seen.state == "silent" and self._clock.monotonic_seconds() < until:
+            self._clock.sleep(min(SOON_SECONDS, settings.heartbeat_seconds))
+            look = self._looked(watched, stored, waited)
+            is_due = isinstance(look.action, Leave) and not look.observed.order and not look.observed.owner
+        return look
 
     def _is_quiet(self, watched: _Watched) -> bool:
         """Whether only a write of the register, or the end of its driver here, changes what is to be done; not while an
@@ -263,8 +302,10 @@ class Watcher:
             return min(left.due_seconds, QUIET_SECONDS)
         if watched.sight in _SOON:
             return SOON_SECONDS
-        spread = 1 - 0.2 * self._clock.jitter()
-        return (RUNNING_SECONDS if self._is_quiet(watched) and watched.sight == "up" else QUIET_SECONDS) * spread
+        spread = 1 - SPREAD * self._clock.jitter()
+        if self._is_quiet(watched) and watched.sight == "up":
+            return min(RUNNING_SECONDS, _whole_seconds(watched)) * spread
+        return QUIET_SECONDS * spread
 
     def _tell(self, stream_id: str, watched: _Watched, left: Leave) -> None:
         text = f"{left.sight}: {left.text}"
@@ -282,6 +323,12 @@ class Watcher:
         if self._is_away:
             self._is_away = False
             self._say(Line(self._clock.now(), "", "back", "the home answers again"))
+
+
+def _whole_seconds(watched: _Watched) -> float:
+    """How often a stream is looked at as a whole that runs on this machine: its heartbeat is read only then."""
+    hung_after_seconds = watched.hung_after_seconds
+    return min(WHOLE_SECONDS, hung_after_seconds / LOOKS_PER_SILENCE) if hung_after_seconds else WHOLE_SECONDS
 
 
 def _pause_after(errors: int) -> float:

@@ -21,7 +21,7 @@ from airflow_streamstate.controller.decide import Refused, decide_start
 from airflow_streamstate.controller.deploy.deploying import refuse_sent_once
 from airflow_streamstate.controller.deploy.going_back import UsedError, begun_batches, committed_batches
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints
-from airflow_streamstate.controller.observe.observation import ALIVE, ENDED, Observation, pending_drain
+from airflow_streamstate.controller.observe.observation import ENDED, NOT_ENDED, Observation, pending_drain
 from airflow_streamstate.controller.observe.one_time_sources import one_time_sources
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome
 from airflow_streamstate.controller.request.resolved_request import Return
@@ -176,7 +176,7 @@ def _new(tools: Tools, state: UpgradeState) -> Observation:
 
 
 def _is_alive(seen: Observation) -> bool:
-    return seen.is_current and seen.state in ALIVE
+    return seen.is_current and seen.state in NOT_ENDED
 
 
 # The given-up version ends, and the old one is deployed or resumed.
@@ -193,6 +193,8 @@ def _returning(tools: Tools, state: UpgradeState) -> Next:
     seen = _new(tools, state)
     if not _is_alive(seen):
         return Act(partial(_come_back, tools, state, seen))
+    if seen.state == "silent":  # it would not obey
+        return Act(partial(_kill, tools, state, seen))
     if state.last.bad_command_id is None:
         return Act(partial(_order_end, tools, state, seen))
     end = decide_command_outcome(seen, state.last.bad_command_id, KIND_OF["stop"])
@@ -238,7 +240,7 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
         return
     try:
         commands = tools.control.journal(seen.deployment_id).commands()
-        is_over = now == "drained" or (now not in ALIVE and _cannot_resume(tools, seen, commands))
+        is_over = now == "drained" or (now not in NOT_ENDED and _cannot_resume(tools, seen, commands))
         if not seen.is_current or is_over:
             request_id = return_request_id_for(tools.upgrade.upgrade_id, "anew")
             old = tools.pinned(
@@ -247,7 +249,7 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
             view = tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.deploy(old, request_id))
             tools.take(state, "returned", state.last.text, returned_deployment_id=view.deployment_id)
             return
-        if now not in ALIVE:
+        if now not in NOT_ENDED:
             if state.last.standby_rehearsal_id:
                 with suppress(StreamStateError):  # a resume launches a driver, and this one takes room
                     tools.rehearsals.give_up(tools.stream_id, state.last.standby_rehearsal_id)

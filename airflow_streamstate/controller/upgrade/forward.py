@@ -16,7 +16,7 @@ from airflow_streamstate.control.upgrades import LOST_CLAIM, UpgradeState
 from airflow_streamstate.controller.commands.orders import KIND_OF, EndingVerb
 from airflow_streamstate.controller.decide import refuse_other_intent
 from airflow_streamstate.controller.observe.health import Healthy, NotYet, beats_of, decide_health, has_begun
-from airflow_streamstate.controller.observe.observation import ALIVE, Observation
+from airflow_streamstate.controller.observe.observation import ALIVE, Observation, describe_silence
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome
 from airflow_streamstate.controller.retired import refuse_retired
 from airflow_streamstate.controller.under_upgrade import BusyError, refuse_another_upgrade
@@ -52,6 +52,8 @@ WARM_SECONDS = 120.0
 NO_STANDBY = "no driver is kept ready for the way back"
 CAME_TO_ITS_END = "the stream came to its end"
 LOST = "it is unknown whether the old driver lives"
+UNKNOWN = frozenset({"lost", "silent"})
+"""States of the old driver in which it obeys no order, and has not ended, as far as is known."""
 
 
 def next_forward(tools: Tools, state: UpgradeState) -> Next:
@@ -276,8 +278,8 @@ def _ready(tools: Tools, state: UpgradeState) -> Next:
     if not seen.is_current:
         text = f"{seen.register.updated_by} moved the stream to {seen.register.deployment_id} meanwhile"
         return Act(lambda: finish(tools, state, "refused", text))
-    if seen.state == "lost":
-        return Wait(LOST)
+    if seen.state in UNKNOWN:
+        return Wait(_unknown(seen))
     return Act(lambda: tools.take(state, "stopping", old_beats=beats_of(seen)))
 
 
@@ -289,8 +291,8 @@ def _stopping(tools: Tools, state: UpgradeState) -> Next:
     verb: EndingVerb = "drain" if state.last.mode == "drain" else "stop"
     if state.last.command_id is None:
         now = seen.state
-        if now == "lost":
-            return _lost(tools, state, LOST)
+        if now in UNKNOWN:
+            return _lost(tools, state, _unknown(seen))
         is_there = seen.drained is not None if verb == "drain" else now not in ALIVE
         if is_there or not seen.is_current:
             return Act(lambda: tools.take(state, "ended"))
@@ -311,16 +313,25 @@ def _stopping(tools: Tools, state: UpgradeState) -> Next:
     return Act(partial(_old_has_ended, tools, state, seen, end))
 
 
+def _unknown(seen: Observation) -> str:
+    if seen.state == "lost":
+        return LOST
+    return f"{describe_silence(seen)}; `streamstate kill {seen.stream_id}` ends it, and the upgrade takes over"
+
+
 def _lost(tools: Tools, state: UpgradeState, text: str) -> Next:
     """Driver state unknown: wait, or fail if the upgrade was cancelled with rollback, since only a person can say that
     the driver is dead, and no one can resume a stream while an upgrade holds it."""
     unwanted = _return_wanted(tools)
     if unwanted is None:
         return Wait(text)
-    words = (
-        f"{_words_of(unwanted)}; {LOST}, so it was not started again: once it is surely dead,"
-        f" `streamstate resume {tools.stream_id} --assume-dead` does that"
-    )
+    if tools.old().state == "silent":
+        words = f"{_words_of(unwanted)}; the old version was not stopped, and its driver is silent"
+    else:
+        words = (
+            f"{_words_of(unwanted)}; {LOST}, so it was not started again: once it is surely dead,"
+            f" `streamstate resume {tools.stream_id} --assume-dead` does that"
+        )
     return Act(lambda: finish(tools, state, "failed", words, cancelled_by=unwanted.cancelled_by))
 
 

@@ -16,6 +16,7 @@ from airflow_streamstate.control.upgrades import ABANDONED, LEASE_SECONDS, LOST_
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.idempotency import check_same_request, request_id_or_new
 from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.observe.silence import silent_error
 from airflow_streamstate.controller.observe.snapshot_age import refuse_old
 from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.under_upgrade import BusyError, refuse_another_upgrade
@@ -148,15 +149,17 @@ class Upgrades:
             StreamNotFoundError: the stream was never deployed.
             InvalidRequestError: the request is wrong, or the new version could not be launched.
             BusyError: another upgrade is under way.
-            ConflictError: the request id stands for another request.
+            ConflictError: the request id stands for another request, or the stream is silent.
         """
         request_id = request_id_or_new(request_id, self._clock)
 
         def made(control: StreamControl) -> Upgrade:
-            change = request.change
+            change, seen = request.change, self._context.observer.observe(control.stream_id)
+            if seen.state == "silent":
+                raise silent_error(seen, "upgrade")
             return Upgrade(
                 asked="upgrade",
-                old_deployment_id=self._context.observer.observe(control.stream_id).deployment_id,
+                old_deployment_id=seen.deployment_id,
                 mode=request.mode,
                 request_digest=request.digest,
                 reason=change.reason,

@@ -56,7 +56,7 @@ from airflow_streamstate.protocol.events import (
     Started,
     Stopped,
 )
-from airflow_streamstate.protocol.heartbeat import Heartbeat
+from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.protocol.ids import upgrade_of_return
 from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
@@ -72,12 +72,14 @@ _SIGNALS_FROM = 128
 
 
 def next_step_of(seen: Observation, state: State, repeats: str = "", one_time: OneTimeSources | None = None) -> str:
-    """What can be done about a failed or degraded deployment, the likeliest step first; "" for any other state.
+    """What can be done about a failed, degraded or silent deployment, the likeliest step first; "" for other states.
 
     Args:
         repeats: what a resume runs again, in words (``repeating.describe_foreseen``).
         one_time: queries that no resume can start again; None for none.
     """
+    if state == "silent":
+        return _of_silence(seen)
     if state not in ("failed", "degraded"):
         return ""
     if one_time:
@@ -91,6 +93,18 @@ def next_step_of(seen: Observation, state: State, repeats: str = "", one_time: O
             " trigger(availableNow=True); any other one waits, as by awaitTermination(), until a verb ends it."
         )
     return _of_words(seen, failed) if isinstance(failed, Failed) else _of_no_last_word(seen, repeats)
+
+
+def _of_silence(seen: Observation) -> str:
+    """It may wake by itself, after a pause of its machine or its JVM, and then nothing is lost."""
+    stream_id, policy = seen.stream_id, seen.register.restart_policy
+    by_watchers = ""
+    if policy.on_failure == "restart" and policy.hung_after_seconds:
+        by_watchers = f"; a watcher does both after {policy.hung_after_seconds:g} s of silence"
+    return (
+        f"If it does not wake, `streamstate kill {stream_id}` ends its driver, and `streamstate resume {stream_id}`"
+        f" continues from the last commit{by_watchers}; {_log(seen)}."
+    )
 
 
 def _of_one_time_sources(seen: Observation, state: State, one_time: OneTimeSources) -> str:
@@ -201,13 +215,13 @@ class Watching:
             state=state,
             why=redacted(seen, why),
             start=seen.spec.start,
-            queries=_queries(seen, state, now),
+            queries=_queries(seen, state),
             is_current=seen.is_current,
             fencing_token=seen.spec.fencing_token,
             version_label=seen.spec.version_label,
             application=seen.spec.application.name,
             created_at=seen.spec.created_at,
-            heartbeat_age_seconds=None if beat is None else _age(now, beat.at),
+            heartbeat_age_seconds=_rounded(seen.heartbeat_age_seconds),
             snapshot_age_seconds=None if snapshot_at is None else _age(now, snapshot_at),
             snapshot_id=snapshot_id,
             last_event=None if last is None or last.event is None else redacted_event(seen, last.event),
@@ -249,9 +263,9 @@ class Watching:
         return dataclasses.replace(
             before,
             why=redacted(seen, seen.why),
-            queries=_queries(seen, seen.state, now),
+            queries=_queries(seen, seen.state),
             changed_files=_changed_files(seen, beat),
-            heartbeat_age_seconds=None if beat is None else _age(now, beat.at),
+            heartbeat_age_seconds=_rounded(seen.heartbeat_age_seconds),
             snapshot_age_seconds=None if age is None else age + _age(now, before_at),
             driver=self._place_of(seen),
         )
@@ -373,6 +387,8 @@ class Watching:
         return decide_end(seen)
 
     def _next_step(self, seen: Observation, state: State, hold: UpgradeHold | None = None) -> str:
+        if state == "silent":
+            return next_step_of(seen, state)
         if state not in ("failed", "degraded"):
             return ""
         held = hold_of(self._home.control(seen.stream_id), seen.register) if hold is None else hold
@@ -518,7 +534,7 @@ def _attempt_reason(seen: Observation) -> str:
     return (claimed.reason if claimed is not None else "") or said
 
 
-def _queries(seen: Observation, state: State, now: datetime) -> dict[str, QueryStatus]:
+def _queries(seen: Observation, state: State) -> dict[str, QueryStatus]:
     found: dict[str, QueryStatus] = {}
     beat = seen.heartbeat
     if beat is not None:
@@ -540,7 +556,7 @@ def _queries(seen: Observation, state: State, now: datetime) -> dict[str, QueryS
                 caught_up_why=caught_up.why if is_active else "",
                 batches_since_snapshot=query.batches_since_snapshot,
                 batch_seconds=query.batch_seconds,
-                behind_age_seconds=_age(now, asked_at(query) or beat.at) if is_active and query.lags else None,
+                behind_age_seconds=_behind_age_seconds(seen, beat.at, query) if is_active and query.lags else None,
             )
     end = seen.drained or seen.terminal
     if isinstance(end, Drained | Stopped | Finished):
@@ -569,5 +585,17 @@ def _ended(position: QueryPosition, known: QueryStatus | None) -> QueryStatus:
     )
 
 
+def _behind_age_seconds(seen: Observation, beat_at: datetime, query: QueryBeat) -> float | None:
+    """How long ago the sources were asked: both times of the heartbeat are by the driver's clock."""
+    if seen.heartbeat_age_seconds is None:
+        return None
+    before_seconds = max(0.0, (beat_at - (asked_at(query) or beat_at)).total_seconds())
+    return _rounded(seen.heartbeat_age_seconds + before_seconds)
+
+
 def _age(now: datetime, then: datetime) -> float:
     return round(max(0.0, (now - then).total_seconds()), 3)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

@@ -5,6 +5,7 @@ import { ended, h, problem, put } from "./dom.js";
 import { age, bytes, counted, duration } from "./format.js";
 
 const RUNS = ["running", "launching", "degraded"];
+const SILENT = "its driver is silent and would not obey: `streamstate kill` ends it";
 const LOOK_MILLIS = 1500;
 
 /** Why a verb is refused that would move a stream which an upgrade holds; "" where none holds it. */
@@ -23,7 +24,7 @@ function expected(known) {
 export const ACTS = {
   snapshot: {
     title: "Snapshot", verb: "Take a snapshot",
-    why: (known) => (RUNS.includes(known.status.state) ? "" : "only a stream that runs can be asked for one"),
+    why: (known) => (RUNS.includes(known.status.state) ? "" : known.status.state === "silent" ? SILENT : "only a stream that runs can be asked for one"),
     happens: (known) => [
       "The stream runs on. Its state is kept as of a committed batch.",
       known.snapshots?.snapshots.length ? `The last one has ${bytes(known.snapshots.snapshots[0].bytes)}, and was taken ${age(known.status.snapshot_age_seconds)}.` : "It is the first one.",
@@ -31,7 +32,11 @@ export const ACTS = {
   },
   stop: {
     title: "Stop", verb: "Stop the stream",
+<<<<<<< HEAD
     why: (known) => held(known) || (RUNS.includes(known.status.state) ? "" : "it does not run"),
+=======
+    why: (known) => (RUNS.includes(known.status.state) ? "" : known.status.state === "silent" ? SILENT : "it does not run"),
+>>>>>>> c65e43e9 (A driver that hangs is silent, is told, and is ended and restarted)
     happens: (known) => [
       "The batch in flight is committed, then the driver ends. No row is lost, doubled or written early.",
       `The state (${counted(stateRows(known), "rows")}) is kept in a snapshot.`,
@@ -40,7 +45,11 @@ export const ACTS = {
   },
   drain: {
     title: "Drain", verb: "Drain the stream", isGrave: true,
+<<<<<<< HEAD
     why: (known) => held(known) || (RUNS.includes(known.status.state) || ["stopped", "failed", "finished"].includes(known.status.state) ? "" : "it cannot be drained now"),
+=======
+    why: (known) => (RUNS.includes(known.status.state) || ["stopped", "failed", "finished"].includes(known.status.state) ? "" : known.status.state === "silent" ? SILENT : "it cannot be drained now"),
+>>>>>>> c65e43e9 (A driver that hangs is silent, is told, and is ended and restarted)
     happens: (known) => [
       stateRows(known) ? `Up to ${counted(stateRows(known), "rows")} of state are written now: windows that are still open come out early, with what has arrived so far.` : "As far as is known no state is kept, so nothing comes out early.",
       "The driver first tries this on a copy of the state, and refuses where state would be left.",
@@ -49,7 +58,11 @@ export const ACTS = {
   },
   resume: {
     title: "Resume", verb: "Resume the stream",
+<<<<<<< HEAD
     why: (known) => held(known) || (["stopped", "failed", "lost", "finished", "fenced"].includes(known.status.state) ? "" : "it runs, or was drained"),
+=======
+    why: (known) => (["stopped", "failed", "lost", "finished", "fenced"].includes(known.status.state) ? "" : known.status.state === "silent" ? SILENT : "it runs, or was drained"),
+>>>>>>> c65e43e9 (A driver that hangs is silent, is told, and is ended and restarted)
     happens: (known) => [
       `Attempt ${known.status.attempt + 1} of ${known.status.deployment_id} starts, with its recorded code, on its own checkpoints.`,
       known.status.state === "lost" ? "Nobody knows whether the old driver still runs. Airflow's task refuses then, unless the driver is known to be dead." : "A batch that was cut off runs again over the same rows.",

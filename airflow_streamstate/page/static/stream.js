@@ -260,7 +260,7 @@ export function showStream(place, connId, streamId, me, opened = openedBy(window
   }
 
   function showNotes(status) {
-    const bad = ["failed", "degraded", "lost", "unreadable"].includes(status.state);
+    const bad = ["failed", "degraded", "lost", "silent", "unreadable"].includes(status.state);
     const said = [
       status.upgrade && ["", status.upgrade],
       (status.error || bad) && ["bad", status.error || status.why],

@@ -13,7 +13,7 @@ const REFRESH_SECONDS = 5;
 const OLD_SECONDS = 2 * REFRESH_SECONDS;
 const AGAIN_MILLIS = 500;
 const KEEP_MILLIS = 250;
-const BAD = ["degraded", "failed", "lost", "unreadable"];
+const BAD = ["degraded", "failed", "lost", "silent", "unreadable"];
 const total = (lags) => (lags ? Object.values(lags).reduce((sum, value) => sum + value, 0) : null);
 
 const COLUMNS = [
@@ -165,7 +165,8 @@ export function showStreams(place) {
     putAttribute(one.link, "href", place.stream(row.conn_id, row.stream_id));
     const said = [row.hasManyHomes && `in ${row.conn_id}`, row.owner && `owner ${row.owner}`, row.labelled.join(" ")].filter(Boolean);
     putAttribute(one.link, "title", said.length ? said.join("; ") : null);
-    put(one.state, row.state || "…");
+    const since = row.state === "silent" ? ` ${duration(row.heartbeat_age_seconds)}` : "";
+    put(one.state, row.state ? `${row.state}${since}` : "…");
     put(one.upgrading, row.upgrade ? "upgrading" : "");
     putAttribute(one.state, "data-state", row.state);
     putAttribute(one.state, "title", [row.why, row.upgrade, row.restart_policy].filter(Boolean).join("; "));

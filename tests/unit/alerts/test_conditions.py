@@ -47,6 +47,33 @@ def test_a_driver_that_is_silent_for_too_long_is_lost(alerted: Alerted) -> None:
     assert "is lost" in alerted.text
 
 
+def test_a_driver_that_lives_and_says_nothing_is_told_after_two_minutes(alerted: Alerted) -> None:
+    """What is not known of its queries is neither raised nor resolved; it may wake."""
+    alerted.rules(state_rows_over=10)
+    alerted.beat(state_rows=11, lags=behind(50))
+    assert alerted.look() == ["raised state_rows"]
+    assert alerted.look(119) == []
+    assert alerted.look(2) == ["raised driver_silent"]
+    assert alerted.text == "attempt 1 lives and has given no sign of life for 121 s, and 120 s at most"
+    assert alerted.look(3_600) == []  # no rule of a query: the last sign of life is an hour old
+    assert sorted(alerted.standing()) == ["driver_silent", "state_rows"]
+    alerted.beat(state_rows=1)
+    assert sorted(alerted.look()) == ["resolved driver_silent", "resolved state_rows"]
+
+
+def test_a_driver_that_is_silent_while_it_is_stopped_is_told(alerted: Alerted) -> None:
+    """The order waits for it; its threshold can be changed, and be none."""
+    alerted.stage.controller.stop(STREAM)
+    (slot,) = alerted.stage.control.journal("d-0001").commands()
+    assert slot.command is not None
+    alerted.stage.accept(slot.command)
+    assert alerted.look(200) == ["raised driver_silent"]
+    alerted.beat()
+    assert alerted.look() == ["resolved driver_silent"]
+    alerted.rules(driver_silent_seconds=None)
+    assert alerted.look(2_000) == []
+
+
 def test_a_restart_between_two_looks_is_told_and_resolved(stage: Stage) -> None:
     """A watcher that restarts within seconds hides no failure."""
     alerted = Alerted(stage, restart_policy={"on_failure": "restart", "initial_backoff_seconds": 0.0})
@@ -85,7 +112,9 @@ def test_a_query_that_failed_while_others_run_is_an_alert_of_its_own(alerted: Al
     """By query; it ends with the deployment's failure, or when the query runs again."""
     alerted.stage.query_failed()
     assert alerted.look() == ["raised query_died"]
-    assert (alerted.changes[0].alert.subject, alerted.look(900)) == ("counts", [])
+    alerted.stage.clock.advance(900)
+    alerted.beat()
+    assert (alerted.changes[0].alert.subject, alerted.look()) == ("counts", [])
     alerted.stage.start_query()
     assert alerted.look() == ["resolved query_died"]
 
@@ -184,8 +213,9 @@ def test_state_that_gets_more_rows_than_are_read_is_told(alerted: Alerted, added
 def test_a_snapshot_is_old_after_three_times_its_schedule(stage: Stage) -> None:
     """A stream without a schedule has no such rule, unless one is given."""
     alerted = Alerted(stage, settings=AgentSettings(snapshot_every_seconds=100.0))
-    assert alerted.look(299) == []
+    alerted.stage.clock.advance(299)
     alerted.beat()
+    assert alerted.look() == []
     assert alerted.look(2) == ["raised snapshot_age"]
     assert "has no snapshot" in alerted.text
     stage.say(SnapshotReady, snapshot_id="d-0001-live-000001", snapshot_kind="live", queries={})
@@ -239,4 +269,5 @@ def test_a_stream_that_cannot_be_read_is_told_and_nothing_else_is_resolved(alert
     assert alerted.look() == ["raised unreadable"]
     assert alerted.look(600) == []
     alerted.stage.store.put(key, stored.body)
+    alerted.beat(state_rows=11)
     assert alerted.look() == ["resolved unreadable"]

@@ -11,9 +11,11 @@ from airflow_streamstate.protocol.alerts import AlertRules, alert_values
 def test_rules_are_given_as_texts_or_as_values() -> None:
     """As the shell and rendered fields have them."""
     given = {"no_commit_seconds": "300", "lag_over": "9", "lag_growing_seconds": "none", "off": "query_died, lag"}
-    assert AlertRules().changed(alert_values(given)) == AlertRules(300.0, 9, None, off=("query_died", "lag"))
+    assert AlertRules().changed(alert_values(given)) == AlertRules(
+        no_commit_seconds=300.0, lag_over=9, lag_growing_seconds=None, off=("query_died", "lag")
+    )
     values = {"no_commit_seconds": 300, "lag_over": None, "off": ["lag"]}
-    assert AlertRules().changed(alert_values(values)) == AlertRules(300, off=("lag",))
+    assert AlertRules().changed(alert_values(values)) == AlertRules(no_commit_seconds=300, off=("lag",))
     assert alert_values({"off": None}) == {"off": ()}
 
 

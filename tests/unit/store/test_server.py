@@ -22,6 +22,7 @@ from airflow_streamstate.store.server import (
     TRY_FOR_SECONDS,
     Answer,
     Condition,
+    GotObject,
     RequestFailure,
     ServerClient,
     ServerStore,
@@ -143,18 +144,18 @@ class Server(ServerClient):
     uri = "s3://b"
 
     def __init__(self, *answers: tuple[bool, RequestFailure | None]) -> None:
-        self.there: tuple[bytes, str, str] | None = None
+        self.there: GotObject | None = None
         self.answers = list(answers)
         self.clock = FakeClock()
 
-    def get(self, name: str) -> tuple[bytes, str, str]:
+    def get(self, name: str) -> GotObject:
         if self.there is None:
             raise RequestFailure(Answer.ABSENT, 404, "NoSuchKey", "")
         return self.there
 
     def put(self, name: str, body: bytes, write_id: str, condition: Condition | None) -> str:
         version = f"v-{write_id}"
-        self._answer(lambda: setattr(self, "there", (body, version, write_id)))
+        self._answer(lambda: setattr(self, "there", GotObject(body, version, write_id)))
         return version
 
     def delete(self, name: str, version: str | None) -> None:
@@ -187,13 +188,13 @@ def test_a_create_whose_answer_was_lost_is_known_by_its_id() -> None:
     """It landed, and the try after it is refused by it: written, by us. (Law 8)"""
     server = Server((True, LOST), (False, HELD))
     version = ServerStore(server).create("k", b"1")
-    assert server.there == (b"1", version, version[2:])
+    assert server.there == GotObject(b"1", version, version[2:])
 
 
 def test_equal_bytes_of_another_are_not_ours() -> None:
     """A create that did not land beside another's with the same bytes is lost. (Law 8)"""
     server = Server((False, LOST))
-    server.there = (b"1", "v", "another")
+    server.there = GotObject(b"1", "v", "another")
     with pytest.raises(ObjectExistsError):
         ServerStore(server).create("k", b"1")
 
@@ -201,7 +202,7 @@ def test_equal_bytes_of_another_are_not_ours() -> None:
 def test_a_replace_that_others_overtook_is_unknown() -> None:
     """It may have landed and been written over: neither done nor refused. (Law 8)"""
     server = Server((False, LOST))
-    server.there = (b"9", "newer", "another")
+    server.there = GotObject(b"9", "newer", "another")
     with pytest.raises(OutcomeUnknownError):
         ServerStore(server).replace("k", b"2", "older")
 
@@ -209,9 +210,9 @@ def test_a_replace_that_others_overtook_is_unknown() -> None:
 def test_a_delete_of_another_version_is_refused() -> None:
     """After a lost answer the object is looked at: absence is success, another version is not ours to delete."""
     server = Server((True, LOST), *[(False, LOST)] * 9)
-    server.there = (b"1", "v", "ours")
+    server.there = GotObject(b"1", "v", "ours")
     ServerStore(server).delete("k", "v")
     assert server.there is None
-    server.there = (b"9", "newer", "another")
+    server.there = GotObject(b"9", "newer", "another")
     with pytest.raises(VersionConflictError):
         ServerStore(server).delete("k", "older")

@@ -117,7 +117,7 @@ def test_lost_needs_both_silence_and_a_launcher_that_cannot_ask(stage: Stage) ->
     running(stage)
     stage.beat()
     stage.clock.advance(3_600)
-    assert state_of(stage) == "running"
+    assert state_of(stage) == "silent"
     stage.end(state="unknown")
     assert state_of(stage) == "lost"
     stage.beat()

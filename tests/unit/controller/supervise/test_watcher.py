@@ -14,6 +14,7 @@ from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.supervise.watcher import LIST_SECONDS, RUNNING_SECONDS, Line
 from airflow_streamstate.errors import HomeNotFoundError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.retention import RetentionPolicy
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import HookedStore
@@ -24,7 +25,7 @@ from support.vanishing_store import ABSENCES, Absence, VanishingStore
 
 def test_a_stream_that_runs_here_is_not_looked_at_by_the_store_between_two_looks(stage: Stage) -> None:
     """The launcher is asked about its process; the home is only listed for new streams."""
-    supervised = Supervised(stage)
+    supervised = Supervised(stage, hung_after_seconds=0)
     plan = FaultPlan()
     home = Home.of(FaultyStore(stage.store, plan), stage.store, stage.folder, stage.clock)
     watcher = Controller(home, stage.launcher, stage.clock, "watcher").watcher(supervised.lines.append)
@@ -37,6 +38,21 @@ def test_a_stream_that_runs_here_is_not_looked_at_by_the_store_between_two_looks
     supervised.die()
     supervised.watch(1.0, watcher)
     assert supervised.said[-1] == "recorded"  # its end is seen at the next tick
+
+
+def test_the_heartbeat_of_a_stream_that_runs_here_is_read_four_times_in_the_silence_that_it_is_allowed(
+    stage: Stage,
+) -> None:
+    """A driver that would be ended when it hangs: a look every two and a half minutes by default."""
+    supervised = Supervised(stage)
+    plan = FaultPlan()
+    home = Home.of(FaultyStore(stage.store, plan), stage.store, stage.folder, stage.clock)
+    watcher = Controller(home, stage.launcher, stage.clock, "watcher").watcher(supervised.lines.append)
+    for _ in range(360):
+        stage.beat(counts=QueryBeat(3, stage.clock.now(), is_active=True))
+        supervised.watch(10.0, watcher)
+    reads = [call for call in plan.calls if call.key == layout.heartbeat_key(STREAM, "d-0001")]
+    assert 3_600 / 150 - 1 <= len(reads) <= 3_600 / 120 + 1
 
 
 @pytest.mark.parametrize("seconds", [600.0])
