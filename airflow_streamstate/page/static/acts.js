@@ -32,11 +32,7 @@ export const ACTS = {
   },
   stop: {
     title: "Stop", verb: "Stop the stream",
-<<<<<<< HEAD
-    why: (known) => held(known) || (RUNS.includes(known.status.state) ? "" : "it does not run"),
-=======
-    why: (known) => (RUNS.includes(known.status.state) ? "" : known.status.state === "silent" ? SILENT : "it does not run"),
->>>>>>> c65e43e9 (A driver that hangs is silent, is told, and is ended and restarted)
+    why: (known) => held(known) || (RUNS.includes(known.status.state) ? "" : known.status.state === "silent" ? SILENT : "it does not run"),
     happens: (known) => [
       "The batch in flight is committed, then the driver ends. No row is lost, doubled or written early.",
       `The state (${counted(stateRows(known), "rows")}) is kept in a snapshot.`,
@@ -45,11 +41,7 @@ export const ACTS = {
   },
   drain: {
     title: "Drain", verb: "Drain the stream", isGrave: true,
-<<<<<<< HEAD
-    why: (known) => held(known) || (RUNS.includes(known.status.state) || ["stopped", "failed", "finished"].includes(known.status.state) ? "" : "it cannot be drained now"),
-=======
-    why: (known) => (RUNS.includes(known.status.state) || ["stopped", "failed", "finished"].includes(known.status.state) ? "" : known.status.state === "silent" ? SILENT : "it cannot be drained now"),
->>>>>>> c65e43e9 (A driver that hangs is silent, is told, and is ended and restarted)
+    why: (known) => held(known) || (RUNS.includes(known.status.state) || ["stopped", "failed", "finished"].includes(known.status.state) ? "" : known.status.state === "silent" ? SILENT : "it cannot be drained now"),
     happens: (known) => [
       stateRows(known) ? `Up to ${counted(stateRows(known), "rows")} of state are written now: windows that are still open come out early, with what has arrived so far.` : "As far as is known no state is kept, so nothing comes out early.",
       "The driver first tries this on a copy of the state, and refuses where state would be left.",
@@ -58,11 +50,7 @@ export const ACTS = {
   },
   resume: {
     title: "Resume", verb: "Resume the stream",
-<<<<<<< HEAD
-    why: (known) => held(known) || (["stopped", "failed", "lost", "finished", "fenced"].includes(known.status.state) ? "" : "it runs, or was drained"),
-=======
-    why: (known) => (["stopped", "failed", "lost", "finished", "fenced"].includes(known.status.state) ? "" : known.status.state === "silent" ? SILENT : "it runs, or was drained"),
->>>>>>> c65e43e9 (A driver that hangs is silent, is told, and is ended and restarted)
+    why: (known) => held(known) || (["stopped", "failed", "lost", "finished", "fenced"].includes(known.status.state) ? "" : known.status.state === "silent" ? SILENT : "it runs, or was drained"),
     happens: (known) => [
       `Attempt ${known.status.attempt + 1} of ${known.status.deployment_id} starts, with its recorded code, on its own checkpoints.`,
       known.status.state === "lost" ? "Nobody knows whether the old driver still runs. Airflow's task refuses then, unless the driver is known to be dead." : "A batch that was cut off runs again over the same rows.",
