@@ -42,7 +42,12 @@ from airflow_streamstate.protocol.upgrades import Upgrade
 
 MAX_REMEMBERED = 4096
 UPGRADES_REMEMBERED = 20
-_OF_RULE: Mapping[str, StreamEventKind] = {"no_commit": "stalled", "lag": "lagging", "lag_growing": "lagging"}
+_OF_RULE: Mapping[str, StreamEventKind] = {
+    "driver_silent": "stalled",
+    "no_commit": "stalled",
+    "lag": "lagging",
+    "lag_growing": "lagging",
+}
 CLOCKS_DIFFER = timedelta(hours=1)
 """Of two controllers that requested upgrades one after the other."""
 
