@@ -13,7 +13,7 @@ from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.control.feed import FeedWriter
 from airflow_streamstate.protocol.alerts import Told
 from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
-from airflow_streamstate.store.memory import MemoryStore
+from support.clocked_store import ClockedStore
 from support.fake_clock import FakeClock
 from support.sim_stage import STREAM, Stage
 
@@ -96,7 +96,8 @@ def behind(left: int, *, falls: bool = False) -> tuple[SourceLag, ...]:
 
 def staged(folder: Path) -> Stage:
     """A stage whose home has a feed."""
-    store, clock = MemoryStore(), FakeClock()
+    clock = FakeClock()
+    store = ClockedStore(clock.now)
     return Stage(folder, store, clock, feed=FeedWriter(store, clock))
 
 

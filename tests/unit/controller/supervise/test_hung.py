@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from unit.controller.supervise.conftest import Supervised
 
-from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.supervise.watcher import Watcher
-from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchStatus
 from airflow_streamstate.protocol.heartbeat import QueryBeat
@@ -130,18 +128,14 @@ def test_an_end_that_is_only_reported_is_waited_for(stage: Stage) -> None:
     assert supervised.register.attempt == 2
 
 
-@pytest.mark.parametrize("order", ["stop", "drain", "upgrade"])
-def test_one_that_is_stopped_drained_or_upgraded_is_left_to_its_owner(stage: Stage, order: str) -> None:
+@pytest.mark.parametrize("order", ["stop", "drain"])
+def test_one_that_is_stopped_or_drained_is_left_to_its_owner(stage: Stage, order: str) -> None:
     """Its end would not be theirs; a flush that takes long is not hung as long as the driver says that it lives."""
     supervised = hanging(stage)
-    if order == "upgrade":
-        change = ChangeRequest(STREAM, application=stage.script("print('v2')\n", "v2.py"))
-        stage.controller.upgrades.begin(UpgradeRequest(change))
-    else:
-        getattr(stage.controller, order)(STREAM)
-        (slot,) = stage.control.journal("d-0001").commands()
-        assert slot.command is not None
-        stage.accept(slot.command)
+    getattr(stage.controller, order)(STREAM)
+    (slot,) = stage.control.journal("d-0001").commands()
+    assert slot.command is not None
+    stage.accept(slot.command)
     hang(supervised, 2_000.0)
     assert supervised.said[-1] in ("silent", "held")
     assert not any(call.startswith("kill") for call in stage.launcher.calls)
