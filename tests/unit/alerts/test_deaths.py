@@ -50,7 +50,9 @@ def test_a_driver_killed_before_an_upgrade_between_two_looks_is_told_and_resolve
     assert alerted.look(5, watch) == ["raised driver_dead"]
     assert alerted.text == "attempt 1 of d-0001 has ended since the last look: without a last word"
     assert alerted.look(5, watch) == ["resolved driver_dead"]
-    assert alerted.look(600, watch) == []
+    alerted.stage.clock.advance(600)
+    upgraded.beats(6)
+    assert alerted.look(0, watch) == []
 
 
 def test_the_words_of_a_driver_that_failed_are_told_with_its_secrets_hidden(stage: Stage) -> None:

@@ -203,7 +203,9 @@ def test_an_upgrade_that_waits_for_a_person_is_not_abandoned_and_its_stream_is_r
     abandoned.stage.run_batches(5)
     abandoned.upgraded.beats(5, "d-0001", 2)
     abandoned.upgraded.upgrades.approve(STREAM, view.upgrade_id, is_approved=True)
-    abandoned.watch(LEASE_SECONDS + A_MINUTE)
+    for _ in range(int((LEASE_SECONDS + A_MINUTE) / 30) + 1):
+        abandoned.upgraded.beats(5, "d-0001", 2)
+        abandoned.watch(30)
     abandoned.upgraded.stops(attempt=2)
     abandoned.watch(5)
     abandoned.upgraded.new_runs(7)
