@@ -6,7 +6,7 @@
 | 1 | the command has failed; or the inspected object is not well |
 | 2 | the command line is wrong, or names something that does not exist |
 | 3 | the awaited end did not come in time |
-| 4 | refused: the stream, its data or another caller's work forbids it; the stream runs on as before |
+| 4 | refused: the stream, its data or another caller's work forbids it; nothing was changed |
 """
 
 from __future__ import annotations

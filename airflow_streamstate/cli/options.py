@@ -139,7 +139,7 @@ COMMON_OPTIONS: tuple[click.Option, ...] = (
     ),
 )  # fmt: skip
 """Accepted before and after the verb, so no verb has them among its own ``params``."""
-_ORDER = "OrderVerb"
+_ORDER = "Order"
 ORDER_OPTIONS: dict[str, click.Option] = {
     "timeout": Option(
         ["--timeout", "timeout_seconds"], type=Seconds(0.1), metavar="SECONDS", heading=_ORDER,

@@ -352,7 +352,7 @@ def _source(source: PlannedSource) -> str:
 
 
 def _sink(sink: PlannedSink) -> str:
-    parts = [sink.kind, sink.target if sink.target not in sink.kind else ""]
+    parts = [sink.described]
     if sink.partitioned_by:
         parts.append(f"partitioned by {', '.join(sink.partitioned_by)}")
     if sink.skips in ("batch_id", "query_id_and_batch_id"):

@@ -57,9 +57,10 @@ def without_launch_folder(text: str) -> str:
 
 
 def is_told_by(traceback: object, log_tail: object) -> bool:
-    """Whether the end of a log repeats the traceback's last line."""
-    *_, last = ("", *(line.strip() for line in str(traceback or "").splitlines() if line.strip()))
-    return bool(last) and last in str(log_tail)
+    """Whether the end of a log repeats the traceback's last line, or its cause."""
+    told = str(traceback or "")
+    *_, last = ("", *(line.strip() for line in told.splitlines() if line.strip()))
+    return bool(last) and (last in str(log_tail) or cause_of("", told) in str(log_tail))
 
 
 def deploying(console: Console, row: Row) -> None:
@@ -323,7 +324,10 @@ def lineage(console: Console, row: Row) -> None:
     if row["ok"]:
         but = f", as far as logs reach back ({recorded} by records alone)" if recorded else ""
         but += ", but for what was accepted by name" if any(row[key] for key in _BREAKS) else ""
-        console.print(f"every deployment began exactly where its predecessor ended{but}", style="green")
+        fact = "every deployment began exactly where its predecessor ended"
+        if not any(one["queries"] for one in row["deployments"]) and not row["settled"]:
+            fact = "no query has run yet, so there is nothing to compare"
+        console.print(f"{fact}{but}", style="green")
 
 
 def downtimes(console: Console, rows: Sequence[Row]) -> None:

@@ -103,13 +103,13 @@ _OUTCOMES = {
     "upgraded": ("green", "upgraded"),
     "given_up": ("yellow", "given up; the old version is back"),
     "rolled_back": ("yellow", "rolled back"),
-    "refused": ("red", "refused; the stream runs on as before"),
+    "refused": ("red", "refused"),
     "failed": ("red", "failed"),
 }
 _CANCELLED = {
     "given_up": ("yellow", "cancelled; the old version is back"),
     "rolled_back": ("yellow", "cancelled; the old version is back"),
-    "refused": ("yellow", "cancelled; the stream runs on as before"),
+    "refused": ("yellow", "cancelled"),
 }
 
 
@@ -140,6 +140,8 @@ def ended(console: Console, view: UpgradeView, cancels: AfterStop | None = None)
     go_on = f"is under way; `streamstate continue {view.stream_id}` continues it"
     outcomes = _OUTCOMES | _CANCELLED if view.is_cancelled else _OUTCOMES
     colour, words = outcomes.get(str(view.outcome), ("yellow", go_on))
+    if view.outcome == "refused":
+        words = f"{words}; {view.after_refusal}"
     console.print(shown(f"{view.stream_id} {view.upgrade_id}: ") + Text(words, colour))
     last = view.state.last
     if last.text:

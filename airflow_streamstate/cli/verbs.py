@@ -79,7 +79,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Under way": {
         "continue": Entry("Continue the upgrade or rollback that is under way.", "under_way", "continue_"),
         "approve": Entry("Approve the plan of the waiting upgrade.", "under_way", "approve"),
-        "reject": Entry("Reject it: the stream runs on as before.", "under_way", "reject"),
+        "reject": Entry("Reject it: nothing is changed.", "under_way", "reject"),
         "cancel": Entry("Give up the upgrade, rollback or drain that is under way.", "under_way", "cancel"),
     },
     "Files": {

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -28,6 +29,31 @@ from airflow_streamstate.store.s3a import plain_uri
 
 _MODIFIED = re.compile(r"; modification_time=([0-9]+); ")
 SOURCE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text", "xml", "avro", "binaryfile"})
+
+
+_PUT_BACK = "put it back, or a symbolic link or a mount in its place if it was moved, and resume"
+_MISSING = re.compile(
+    r"FAILED_READ_FILE\.FILE_NOT_EXIST\](?: Encountered error while reading file (?P<file>\S+?)\.(?=\s|$))?"
+    r"|PATH_NOT_FOUND\b\]?(?: Path does not exist: (?P<path>\S+?)\.?(?=\s|$))?"
+)
+
+
+def missing_path(failure: str) -> str | None:
+    """The file or folder that Spark did not find; "" where its text does not name it, None for any other failure."""
+    found = _MISSING.search(failure)
+    return None if found is None else found["file"] or found["path"] or ""
+
+
+def _covers(pattern: str, path: str) -> bool:
+    """Whether a path is one of a source's pattern, or is below it."""
+    wanted, found = (unquote(urlsplit(plain_uri(one)).path).strip("/").split("/") for one in (pattern, path))
+    if not pattern.startswith("/") and "://" not in pattern and ":/" not in pattern:
+        places = range(len(found) - len(wanted) + 1)  # relative to a folder that is not known here
+    else:
+        places = range(min(1, len(found) - len(wanted) + 1))
+    return any(
+        all(fnmatchcase(there, part) for there, part in zip(found[place:], wanted, strict=False)) for place in places
+    )
 
 
 class FileSource:
@@ -63,11 +89,14 @@ class FileSource:
         return ()
 
     def explain(self, failure: str) -> str | None:
-        if re.search(r"FAILED_READ_FILE\.FILE_NOT_EXIST|\bPATH_NOT_FOUND\b", failure):
-            return (
-                "a file that it had listed is gone; bring it back and resume, or set spark.sql.files.ignoreMissingFiles"
-            )
-        return None
+        gone = missing_path(failure)
+        return None if gone is None else f"the script reads {gone or 'a file'}, which is gone: {_PUT_BACK}"
+
+    def explain_for(self, source: Source, failure: str) -> str | None:
+        gone = missing_path(failure)
+        if not gone or not _covers(source.options.get("path", ""), gone):
+            return None
+        return f"the stream's input {gone} is gone: {_PUT_BACK}"
 
 
 class OpenFolder(UnaskedSource):

@@ -196,6 +196,15 @@ class SourceConnector(Protocol):
 
 
 @runtime_checkable
+class PlacingConnector(Protocol):
+    """Also implemented by a connector whose words for a failure depend on whether it is about this source, or about
+    something else that the script reads."""
+
+    def explain_for(self, source: Source, failure: str) -> str | None:
+        """As ``explain``, for a failure of this source; None for any other one."""
+
+
+@runtime_checkable
 class NarrowingConnector(Protocol):
     """Also implemented by the connector of a source that may read a part of what it read before."""
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from airflow_streamstate.plan.differences import Advice, Difference, Verdict
 
 DRAIN = (
-    "Drain the old version and seed the new one: open results come out by the old rule, all that follows is counted"
-    " by the new one."
+    "Drain the old version and seed the new one (`upgrade --allow-drain`): open results come out by the old rule, all"
+    " that follows is counted by the new one."
 )
 MIGRATE = (
     "Migrate the state: `--auto-migrate`, where that needs no function, or `--migration FILE`. Or drain the old version"
     " and seed the new one."
 )
-RESTORE = "Nothing to do: restore."
+RESTORE = "This difference alone needs nothing: the state is kept."
 DECIDE = "Decide for yourself, and deploy with the mode that you want."
 
 
@@ -74,7 +74,8 @@ CODES: Mapping[str, Code] = {
     "state-schema-changed": _drain("another schema of the state of a function", MIGRATE),
     "initial-state-changed": _drain("an initial state was added or removed"),
     "variable-added": _restore(
-        "a new state variable", "Nothing to do: restore. It is empty for each key that was seen before."
+        "a new state variable",
+        "This difference alone needs nothing. The variable is empty for each key of before.",
     ),
     "variable-removed": _restore(
         "a state variable was removed",
@@ -107,8 +108,9 @@ CODES: Mapping[str, Code] = {
     ),
     "source-replaced": _person(
         "another path, topic or table instead of a source",
-        "Decide where the new input begins: keep the old source beside it for a while, or deploy --start fresh with"
-        " the starting options of the new one.",
+        "Where the same files were only moved, keep the old path in the script, and put a symbolic link or a mount at"
+        " that place: the stream goes on exactly. Else decide where the new input begins: keep the old source as well"
+        " for a while, or deploy --start fresh with the starting options of the new one.",
     ),
     "source-format-changed": _drain("the same input read in another format"),
     "source-columns-changed": _restore("other columns of a source"),
@@ -116,7 +118,7 @@ CODES: Mapping[str, Code] = {
     "source-pace-changed": _restore("other batch sizes or admission of a source"),
     "source-start-changed": _restore(
         "another starting position of a source",
-        "Nothing to do: it counts only for a fresh start. To begin elsewhere, deploy --start fresh.",
+        "This difference alone needs nothing: only a fresh start obeys it. To begin elsewhere, deploy --start fresh.",
     ),
     # sinks and output
     "sink-replaced": _person(

@@ -67,7 +67,9 @@ def _mode(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
 
 
 def _sink(old: PlannedSink, new: PlannedSink) -> Iterator[Difference]:
-    before, now = f"{old.kind} {old.target}".strip(), f"{new.kind} {new.target}".strip()
+    before, now = old.described, new.described
+    if before == now:
+        before, now = f"{before} as {old.format or 'unknown'}", f"{now} as {new.format or 'unknown'}"
     if (old.kind.partition(":")[0], old.target) != (new.kind.partition(":")[0], new.target):
         if new.skips in SKIPPING:
             how = "from any query" if new.skips == "batch_id" else "of this query"

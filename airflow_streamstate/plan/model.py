@@ -220,6 +220,11 @@ class PlannedSink:
     options: Mapping[str, str] = field(default_factory=dict)
     partitioned_by: tuple[str, ...] = ()
 
+    @property
+    def described(self) -> str:
+        """Kind and target, for people; a target that only repeats the kind is left out."""
+        return self.kind if self.target.lower() in self.kind.lower() else f"{self.kind} {self.target}"
+
 
 @dataclass(frozen=True)
 class StateLayout:

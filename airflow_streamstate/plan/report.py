@@ -21,6 +21,7 @@ from airflow_streamstate.plan.differences import (
     Verdict,
     gravest,
 )
+from airflow_streamstate.plan.remedies import remedy_in
 from airflow_streamstate.plan.replay_report import (
     STATE_TITLES,
     VERSIONS_COLUMNS,
@@ -35,6 +36,7 @@ from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict,
 
 ReportOutcome = Literal["fits", "refused", "failed", "deadline"]
 START_ONE = "Let the script start its queries under a rehearsal, too (STREAMSTATE_REHEARSAL=1), and plan again."
+REPAIR = "Fix what the reason names, and plan again."
 _ASKED_FOR = frozenset({"query-added", "query-renamed"})
 
 
@@ -126,17 +128,14 @@ class PlanReport:
             "reason": self.reason,
         }
         if self.outcome == "refused":
-            remedies = dict.fromkeys(each.remedy for query in self.queries.values() for each in query.differences)
-            remedy = " ".join(remedies) if self.queries else START_ONE
+            remedy = remedy_in(self.to_json()) or REPAIR if self.queries else START_ONE
             if self.replay is not None:
-                remedy = "Mend it, and plan again."
+                remedy = REPAIR
             return IncompatibleUpgradeError("the change does not fit", **facts, next_step=remedy)
         where = "rehearsal" if self.replay is None else "replay"
         if self.outcome == "failed":
             texts = {"traceback": self.traceback, "log_tail": self.log_tail}
-            return DeploymentFailedError(
-                f"the new version failed in its {where}", **facts, **texts, next_step="Mend it, and plan again."
-            )
+            return DeploymentFailedError(f"the new version failed in its {where}", **facts, **texts, next_step=REPAIR)
         if self.outcome == "deadline":
             return DeadlineExceededError(
                 f"the {where} was not over at its deadline", **facts, next_step="Give it more time, and plan again."

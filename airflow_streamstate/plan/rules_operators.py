@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from airflow_streamstate.plan.codes import difference
 from airflow_streamstate.plan.differences import Difference
@@ -81,18 +81,19 @@ def _keys(old: StateOperator, new: StateOperator) -> Iterator[Difference]:
     if before == now:
         return
     if Counter(before) == Counter(now):
-        reason = f"the keys {_listed(old.keys)} became {_listed(new.keys)}: {_REFUSED}, or each takes the other's place"
+        first, then = _told(old.keys, new.keys)
+        reason = f"the keys {first} became {then}: {_REFUSED}, or each takes the other's place"
         yield difference("keys-reordered", new.path, reason)
     elif len(before) == len(now):
         for was, is_now in zip(old.keys, new.keys, strict=True):
             if (was.text, was.type) != (is_now.text, is_now.type) and not (_is_window(was) and _is_window(is_now)):
-                reason = f"the key {was.text} became {is_now.text}: {_why(was, is_now)}"
+                reason = f"the key {_became(was, is_now)}: {_why(was, is_now)}"
                 yield difference("key-changed", new.path, reason)
     else:
         gone, come = Counter(before) - Counter(now), Counter(now) - Counter(before)
-        for text, _ in come:
+        for text in _texts(come, gone):
             yield difference("key-added", new.path, f"{text} is a key now: {_REFUSED}")
-        for text, _ in gone:
+        for text in _texts(gone, come):
             yield difference("key-removed", new.path, f"{text} is no key any more: {_REFUSED}")
 
 
@@ -122,21 +123,47 @@ def _aggregates(old: Sequence[Expression], new: Sequence[Expression], path: str)
     if before == now:
         return
     if Counter(before) == Counter(now):
+        first, then = _told(old, new)
         reason = (
-            f"the aggregates {_listed(old)} became {_listed(new)}: state goes by their order, so each would go on with"
+            f"the aggregates {first} became {then}: state goes by their order, so each would go on with"
             f" the other's ({_MIXED} where the types are the same)"
         )
         yield difference("aggregates-reordered", path, reason)
     elif len(before) == len(now):
         for was, is_now in zip(old, new, strict=True):
             if (was.text, was.type) != (is_now.text, is_now.type):
-                yield difference("aggregate-changed", path, f"{was.text} became {is_now.text}: {_why(was, is_now)}")
+                yield difference("aggregate-changed", path, f"{_became(was, is_now)}: {_why(was, is_now)}")
     else:
         gone, come = Counter(before) - Counter(now), Counter(now) - Counter(before)
-        for text, _ in come:
+        for text in _texts(come, gone):
             yield difference("aggregate-added", path, f"{text} is computed, or asked for, now: {_REFUSED}")
-        for text, _ in gone:
+        for text in _texts(gone, come):
             yield difference("aggregate-removed", path, f"{text} is not computed, or asked for, any more: {_REFUSED}")
+
+
+def _became(old: Expression, new: Expression) -> str:
+    before, now = _told((old,), (new,))
+    return f"{before} became {now}"
+
+
+def _told(old: Sequence[Expression], new: Sequence[Expression]) -> tuple[str, str]:
+    """Both lists as texts that differ: with the types where the expressions alone would look the same."""
+    before, now = _listed(old), _listed(new)
+    return (before, now) if before != now else (_with_types(old), _with_types(new))
+
+
+def _with_types(expressions: Sequence[Expression]) -> str:
+    return ", ".join(_typed(each.text, each.type) for each in expressions) or "none"
+
+
+def _typed(text: str, type_name: str) -> str:
+    return f"{text} of type {type_name or 'unknown'}"
+
+
+def _texts(these: Iterable[tuple[str, str]], others: Iterable[tuple[str, str]]) -> list[str]:
+    """Expressions by their texts; with the type where the other side has the same text."""
+    known = {text for text, _ in others}
+    return [_typed(text, type_name) if text in known else text for text, type_name in these]
 
 
 def _why(old: Expression, new: Expression) -> str:
@@ -159,8 +186,11 @@ def _join(old: StateOperator, new: StateOperator) -> Iterator[Difference]:
         reason = f"left and right have changed places: {_REFUSED}, or each side goes on with the other's rows"
         yield difference("join-sides-swapped", new.path, reason)
     elif (old.condition, _plain(old.keys)) != (new.condition, _plain(new.keys)):
+        before, now = old.condition or "no condition", new.condition or "no condition"
+        if before == now:
+            before, now = (f"{before} on {keys}" for keys in _told(old.keys, new.keys))
         reason = (
-            f"{old.condition or 'no condition'} became {new.condition or 'no condition'}: {_REFUSED} where keys change;"
+            f"{before} became {now}: {_REFUSED} where keys change;"
             " where only the time bounds do, rows that would be met now were let go before"
         )
         yield difference("join-condition-changed", new.path, reason)

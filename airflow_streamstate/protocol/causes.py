@@ -12,6 +12,7 @@ from collections.abc import Mapping
 QUERY_REPORT = "=== Streaming Query ==="
 AFTER_QUERY_REPORT = ("JVM stacktrace:", "Traceback (most recent call last)", "Caused by:")
 _TRACEBACK = "Traceback (most recent call last):"
+_JAVA_FRAME = re.compile(r"\s+(?:at [\w.$/<>]+\(|\.\.\. \d+ (?:more|common frames))")
 _LEAD = re.compile(
     r"^.*?\[STREAM_FAILED\] Query \[[^]]*\] terminated with exception: ?"
     r"|^.*\(TID \d+\) \([^)]*\): "
@@ -43,6 +44,17 @@ def cause_of_failure(type_name: str, context: Mapping[str, object]) -> str:
     """The cause of one of our own errors, from its class and context; "" unless it is about a job that failed."""
     error, traceback = (str(context.get(name) or "") for name in ("error", "traceback"))
     return cause_of(error, traceback) if traceback or type_name == "DeploymentFailedError" else ""
+
+
+def for_one_line(text: str) -> str:
+    """The text for one line: a traceback in it becomes its cause, and Java's frames are left out."""
+    text = without_query_report(text)
+    lines = [line for line in text.splitlines() if not _JAVA_FRAME.match(line)]
+    if _TRACEBACK not in text:
+        return " ".join(" ".join(lines).split())
+    head = " ".join("\n".join(lines).partition(_TRACEBACK)[0].split())
+    cause = cause_in(text)
+    return head if cause in head else f"{head} {cause}".strip()
 
 
 def without_query_report(text: str) -> str:

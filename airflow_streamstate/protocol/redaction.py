@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from airflow_streamstate.protocol.causes import for_one_line
 from airflow_streamstate.protocol.references import is_reference
 
 HIDDEN = "***"
@@ -72,11 +73,19 @@ def secrets_in_value(name: str, value: str) -> set[str]:
     return ({value} if is_secret_name(name) else set()) | set(_secrets_in(value))
 
 
+STATE_CHECK_STAYS = "Do not switch that check off: old state would be read as what it is not."
+_HARMFUL_ADVICE = re.compile(
+    r"If you want to force running (?:the )?query without schema validation, please set \S+ to false\."
+    r"(?:\s+(?:However, )?please note(?: that)? running (?:the )?query with incompatible schema[^.]*\.)?",
+    re.IGNORECASE,
+)
+
+
 def redact_text(text: str, secrets: Iterable[str]) -> str:
-    """The text with every one of the secrets hidden."""
+    """The text with every one of the secrets hidden, and without Spark's advice to read state as what it is not."""
     for secret in secrets:
         text = text.replace(secret, HIDDEN)
-    return redact_uri(text)
+    return redact_uri(_HARMFUL_ADVICE.sub(STATE_CHECK_STAYS, text))
 
 
 def shortened(
@@ -86,11 +95,11 @@ def shortened(
 
     Args:
         from_end: keep its end instead of its beginning.
-        in_a_line: replace each run of blanks and line breaks by one blank.
+        in_a_line: as ``causes.for_one_line``.
     """
     text = redact_text(text, secrets)
     if in_a_line:
-        text = " ".join(text.split())
+        text = for_one_line(text)
     return text[-characters:] if from_end else text[:characters]
 
 

@@ -142,6 +142,7 @@ class UpgradeStep(Message):
         warnings: about a version that was kept, in sentences.
         standby_rehearsal_id: the rehearsal of the old version whose driver is kept ready for the way back; "" where
             none is.
+        stream_state: of a refusal: the state in which it leaves the stream; "" or None where unknown.
     """
 
     stream_id: str
@@ -175,6 +176,7 @@ class UpgradeStep(Message):
     old_beats: Mapping[str, QueryBeat] | None = None
     warnings: tuple[str, ...] | None = None
     standby_rehearsal_id: str | None = None
+    stream_state: str | None = None
 
 
 @message

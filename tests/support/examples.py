@@ -447,7 +447,7 @@ EXAMPLES: tuple[Message, ...] = (
                 ),
             )
         },
-        warnings=("query raw falls behind",),
+        warnings=("query raw falls behind",), stream_state="failed",
     ),
     Approval("orders", "u-0b8e3c525f0e", True, "shell:ada", LATER, WRITE_ID, "looks well"),
     Cancellation("orders", "u-0b8e3c525f0e", "rollback", "shell:ada", LATER, WRITE_ID, "not tonight"),

@@ -207,6 +207,6 @@ def _sink_of(kind: str, plan: QueryPlan | None) -> tuple[Sink, str]:
     """The sink of a query, and its description: by the recorded plan, else by the kind that its writer reported."""
     planned = None if plan is None else plan.sink
     if planned is not None and planned.kind == kind:
-        place = f"{kind} {planned.target}" if planned.target and not kind.startswith(_TABLE) else kind
+        place = kind if kind.startswith(_TABLE) else planned.described
         return Sink(planned.format, planned.target or None, None, planned.options), place
     return Sink("" if kind.startswith(_TABLE) else kind.rpartition(":")[2].lower()), kind

@@ -185,7 +185,6 @@ def _drain_failed(
     end = decide_end(seen)
     if end is None and event.then != "runs_on" and event.cause != "cancelled":
         return None
-    choices = f" ({'; '.join(event.choices)})" if event.choices else ""
     of_query = f"the flush of query {event.query_name} failed" if event.query_name else "it failed"
     what = of_query if event.cause == "flush" else "it was called off"
     runs_on = event.then == "runs_on"
@@ -196,7 +195,7 @@ def _drain_failed(
         number,
         end.snapshot_id if end is not None and not runs_on else None,
         end.queries if end is not None and not runs_on else {},
-        reason=f"{what}: {event.error}{choices}{'; the stream runs on' if runs_on else ''}",
+        reason=f"{what}: {event.error}{'; the stream runs on' if runs_on else ''}",
         traceback=end.traceback if end is not None else "",
         command_kind=kind or DrainNotification.kind,
     )

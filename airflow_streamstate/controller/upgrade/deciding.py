@@ -93,7 +93,7 @@ def _decide_mode(upgrade: Upgrade, report: PlanReport) -> Go | NoGo:
     if upgrade.mode == "restore":
         return NoGo(reason)
     if report.verdict == "hazardous" and not is_accepted:
-        return NoGo(f"{reason}; a drain does not help, and the hazard was not accepted")
+        return NoGo(f"{reason}; a drain does not settle that: decide, and accept it (--accept-hazards) or leave it out")
     if upgrade.mode == "drain":
         return Go("drain")
     if not can_drain(report, is_accepted=is_accepted):

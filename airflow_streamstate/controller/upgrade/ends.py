@@ -35,6 +35,8 @@ def finish(tools: Tools, state: UpgradeState, phase: Phase, text: str = "", **fa
             asked_at = tools.upgrade.created_at
             facts["not_running_seconds"] = not_running_seconds(lineage.not_running, asked_at)
             facts["downtimes"] = downtimes_since(lineage.downtimes, asked_at)
+    if phase == "refused":
+        facts["stream_state"] = _state_of_stream(tools)
     if phase == "failed" and tools.upgrade.asked == "upgrade":
         why = tools.why_given_up()
         text = f"{text}; the new version was given up: {why}" if why and why not in text else text
@@ -46,6 +48,15 @@ def finish(tools: Tools, state: UpgradeState, phase: Phase, text: str = "", **fa
     if good_id is not None:
         mark_known_good(tools.context, tools.stream_id, good_id)
     clear_up(tools)
+
+
+def _state_of_stream(tools: Tools) -> str:
+    """The state in which a refusal leaves the stream; "" where it cannot be read."""
+    with suppress(StreamStateError):
+        register = tools.control.need_register().value
+        if register.deployment_id is not None:
+            return tools.context.observer.observe(tools.stream_id, register.deployment_id).state
+    return ""
 
 
 def clear_up(tools: Tools) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from airflow_streamstate.control.upgrades import UpgradeState
 from airflow_streamstate.controller.lineage.downtimes import downtime_json
+from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.errors import (
     ConflictError,
     DeploymentFailedError,
@@ -15,6 +16,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
 )
 from airflow_streamstate.launch.interface import LaunchHandle
+from airflow_streamstate.plan.remedies import remedy_in
 from airflow_streamstate.protocol.downtimes import Downtime, downtime_by_query, downtime_seconds
 from airflow_streamstate.protocol.upgrades import WAITS, AfterStop, Phase
 
@@ -36,7 +38,7 @@ WORDS: Mapping[Phase, str] = {
     "returned": "the old version runs again",
     "upgraded": "the new version is healthy",
     "rolled_back": "the old version is back",
-    "refused": "the stream runs on as before",
+    "refused": "nothing was changed",
     "failed": "it could not be completed",
 }
 _WORDS_OF_A_ROLLBACK: Mapping[Phase, str] = {
@@ -115,6 +117,11 @@ class UpgradeView:
         return self.outcome == "refused" or (self.is_what_was_asked if after_stop == "finish" else self.is_back)
 
     @property
+    def after_refusal(self) -> str:
+        """What a refusal leaves, as a clause: it does not run on where it did not run."""
+        return left_by_refusal(self.state.last.stream_state)
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether it ended, or went back, because it was cancelled."""
         return self.state.is_cancelled
@@ -136,11 +143,11 @@ class UpgradeView:
         asked = self.state.upgrade.asked
         if self.outcome == "refused" and self.is_cancelled:
             again = "Request it again if it is wanted after all."
-            return ConflictError(f"the {asked} was cancelled, and the stream runs on", **facts, next_step=again)
+            return ConflictError(f"the {asked} was cancelled, and {self.after_refusal}", **facts, next_step=again)
         if self.outcome == "refused":
             is_misfit = last.mode is None and last.verdict not in (None, "same")  # else a person rejected the plan
             kind = IncompatibleUpgradeError if is_misfit else ConflictError
-            return kind(f"the {asked} was refused, and the stream runs on", **facts, next_step=_after_refusal(self))
+            return kind(f"the {asked} was refused, and {self.after_refusal}", **facts, next_step=_after_refusal(self))
         if self.is_back and self.is_cancelled:
             return DeploymentFailedError(
                 f"the {asked} was cancelled, and the old version is back",
@@ -260,6 +267,8 @@ def _line_of(state: UpgradeState) -> str:
         words = "the old version's driver comes up beside the given-up version"
     elif phase == "returning" and driver:
         words = f"{words}, and {'a driver waits' if driver == WAITS else f'no driver waits: {driver}'}"
+    if phase == "refused":
+        words = left_by_refusal(state.last.stream_state)
     if phase == "rehearsing" and not state.upgrade.runs_batches:
         words = "the plans of the new version are compared, no batch is run"
     if state.is_over:
@@ -268,6 +277,13 @@ def _line_of(state: UpgradeState) -> str:
         gist = text.partition(": ")[0]
         text = gist if len(gist) <= MAX_GIST_CHARACTERS else f"{gist[: MAX_GIST_CHARACTERS - 1]}…"
     return f"{state.phase_for_people}: {words}{f': {text}' if text else ''}"
+
+
+def left_by_refusal(stream_state: str | None) -> str:
+    """What a refusal leaves, by the state of the stream after it."""
+    if not stream_state:
+        return "nothing was changed"
+    return "the stream runs on as before" if stream_state in ALIVE else f"the stream is {stream_state} as before"
 
 
 def differences_of(report: Mapping[str, object]) -> list[dict[str, object]]:
@@ -281,8 +297,7 @@ def differences_of(report: Mapping[str, object]) -> list[dict[str, object]]:
 
 
 def _after_refusal(view: UpgradeView) -> str:
-    remedies = dict.fromkeys(str(each.get("remedy", "")) for each in differences_of(view.state.last.report or {}))
-    words = " ".join(remedy for remedy in remedies if remedy)
+    words = remedy_in(view.state.last.report or {})
     if words:
         return words
     if (view.state.last.report or {}).get("outcome") == "failed":

@@ -110,7 +110,7 @@ def _of_silence(seen: Observation) -> str:
 def _of_one_time_sources(seen: Observation, state: State, one_time: OneTimeSources) -> str:
     """Resume and rollback would be refused; only a deploy continues, and the sentence says what it loses."""
     is_cut_off = state == "failed" and not isinstance(seen.terminal, Failed)
-    begin = "" if is_cut_off else "Mend what the error names, then "
+    begin = "" if is_cut_off else "Fix what the error names, then "
     verb = "deploy" if state == "failed" else "upgrade"
     return (
         f"{begin}`streamstate {verb} {seen.stream_id}` with {consent(one_time)}: it keeps the state, and what was sent"
@@ -126,7 +126,7 @@ def _of_failed_queries(seen: Observation) -> str:
     if any(event.planned_batch_id is not None for event in failed):
         skip = f"; where that batch can never run, `streamstate skip {stream_id}` after the stop passes it over"
     return (
-        f"Mend the script and `streamstate upgrade {stream_id}`{_back(seen.spec)}: the failed query goes on where it"
+        f"Fix the script and `streamstate upgrade {stream_id}`{_back(seen.spec)}: the failed query goes on where it"
         f" stood; where the cause was outside of it, `streamstate stop {stream_id}` and `streamstate resume"
         f" {stream_id}` run it again{skip}; {_log(seen)}."
     )
@@ -134,9 +134,12 @@ def _of_failed_queries(seen: Observation) -> str:
 
 def next_step_of_drain(seen: Observation, event: object) -> str:
     """What can be done about a drain that failed; ``event``: its end, where only a ``DrainFailed`` has choices."""
-    has_choices = isinstance(event, DrainFailed) and bool(event.choices)
-    what = "Do one of what the error names" if has_choices else f"`streamstate status {seen.stream_id}` shows it"
-    return f"{what}; {_log(seen)}."
+    choices = event.choices if isinstance(event, DrainFailed) else ()
+    if len(choices) == 1:
+        return f"{choices[0][:1].upper()}{choices[0][1:]}. {_log(seen)}."
+    listed = " ".join(f"({number}) {choice};" for number, choice in enumerate(choices, 1)).removesuffix(";")
+    what = f"Do one of these: {listed}" if choices else f"`streamstate status {seen.stream_id}` shows it"
+    return f"{what}. {_log(seen)}."
 
 
 def _of_words(seen: Observation, failed: Failed) -> str:
@@ -149,11 +152,11 @@ def _of_words(seen: Observation, failed: Failed) -> str:
     if failed.is_refusal:
         return f"Change what the error names, and deploy the script again{back}; {_log(seen)}."
     if not failed.traceback:
-        return f"Mend what the error names, then {resume}, or deploy another version{back}; {_log(seen)}."
+        return f"Fix what the error names, then {resume}, or deploy another version{back}; {_log(seen)}."
     skip = f"; where one batch can never run, `streamstate skip {seen.stream_id}` passes it over"
     skips = skip if _has_planned_batch(seen, failed) else ""
     outside = f"where the cause was outside of it, {resume} runs it again"
-    return f"Mend the script and deploy it again{back}; {outside}{skips}; {_log(seen)}."
+    return f"Fix the script and deploy it again{back}; {outside}{skips}; {_log(seen)}."
 
 
 def _has_planned_batch(seen: Observation, failed: Failed) -> bool:
@@ -174,7 +177,7 @@ def _of_no_last_word(seen: Observation, repeats: str) -> str:
         told = f" ({repeats})" if repeats else ""
         return f"{resume} goes on where it was cut off, without a lost row{told}; {_log(seen)}."
     other = "where that is a setting of this version, deploy it again with another"
-    return f"Mend what the reason names, then {resume}; {other}{_back(seen.spec)}; {_log(seen)}."
+    return f"Fix what the reason names, then {resume}; {other}{_back(seen.spec)}; {_log(seen)}."
 
 
 def _log(seen: Observation) -> str:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from airflow_streamstate.connectors.files import FileSource
 from airflow_streamstate.connectors.registry import SOURCES, FoundConnectors, find_connectors
 from airflow_streamstate.connectors.source import (
     NO_OFFSET,
     Lag,
     OpenSource,
     PassingOverConnector,
+    PlacingConnector,
     Preflight,
     Source,
     SourceConnector,
@@ -302,9 +304,13 @@ class SourceBook:
         """A connector's sentence for Spark's failure text; "" where there is none."""
         with self._guard:
             everything = [known for sources in self._queries.values() for known in sources]
-        for known in everything:
+        placed = [known for known in everything if isinstance(known.connector, PlacingConnector)]
+        questions: list[Callable[[], str | None]] = [partial(_explained_for, known, failure) for known in placed]
+        questions += [partial(known.connector.explain, failure) for known in everything if known.connector is not None]
+        questions.append(partial(FileSource().explain, failure))  # also where the script did not come to its sources
+        for question in questions:
             try:
-                sentence = known.connector.explain(failure) if known.connector is not None else None
+                sentence = question()
             except Exception as error:
                 self._tell(f"a source connector failed over an error: {self._words(error)}")
                 continue
@@ -386,6 +392,11 @@ class SourceBook:
         if kind not in self._told:
             self._told.add(kind)
             self._reporter.note(f"a source could not be asked, the query is not stopped by that ({text})")
+
+
+def _explained_for(known: KnownSource, failure: str) -> str | None:
+    connector = known.connector
+    return connector.explain_for(known.planned, failure) if isinstance(connector, PlacingConnector) else None
 
 
 def _lag_at(offset: str, opened: OpenSource) -> Lag | None:

@@ -194,7 +194,7 @@ class DrainEnds:
             command_id=self._order.command_id,
             command_number=self._order.command_number,
             query_name=query_name,
-            error=attempt.reporter.shortened(error, 4_000),
+            error=attempt.reporter.shortened(error, 1_000, in_a_line=True),
             withdrawn=withdrawn,
             choices=choices,
             cause=cause,
@@ -210,7 +210,7 @@ CHOICES_WITHDRAWN = (
     "deploy a version that fixes the cause: it starts with the state of the snapshot that was taken",
 )
 CHOICES_NOT_STARTED = (
-    "mend what keeps the script from starting it, and drain again",
+    "fix what keeps the script from starting it, and drain again",
     "drain with --leave-query NAME: its state stays as it is, and the next deployment goes on with it",
 )
 CHOICES_PARTLY = (

@@ -25,6 +25,7 @@ from airflow_streamstate.plan.differences import Comparison, Difference, compare
 from airflow_streamstate.plan.migrating import settled
 from airflow_streamstate.plan.model import QueryPlan, RecordedPlan
 from airflow_streamstate.plan.recorded import plans_behind
+from airflow_streamstate.plan.remedies import remedies_of
 
 MOST_SHOWN = 3
 """So many differences a refusal names, each with so many characters: ``plan`` shows all of them."""
@@ -163,7 +164,7 @@ def _next_step(attempt: Attempt, refused: Sequence[Difference], maker: RecordedP
             f" `streamstate resume {stream_id}` goes on exactly. To change it, drain first:"
             f" `streamstate drain {stream_id}`, then change it, and deploy.{accept}"
         )
-    remedies = " ".join(dict.fromkeys(each.remedy for each in refused))
+    remedies = remedies_of(refused)
     return (
         f"{read} `streamstate rollback {stream_id}` brings back the version before, which goes on exactly where it"
         f" stopped. For this version: {remedies}{accept}"

@@ -379,7 +379,9 @@ function planView(found) {
 
 function custodyView(found) {
   return [
-    h("p", { class: `note ${found.ok ? "good" : "bad"}` }, found.ok ? "Every deployment began exactly where its predecessor ended." : "The chain is not whole."),
+    h("p", { class: `note ${found.ok ? "good" : "bad"}` }, !found.ok ? "The chain is not whole."
+      : found.settled || found.deployments.some((one) => Object.keys(one.queries).length > 0) ? "Every deployment began exactly where its predecessor ended."
+        : "No query has run yet, so there is nothing to compare."),
     found.unread.map((words) => h("p", { class: "note bad" }, `not read: ${words}`)),
     custodyChart(found),
     found.not_running.length > 0 && [h("h2", {}, "No query ran"), table("No query ran", [

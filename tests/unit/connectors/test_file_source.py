@@ -38,6 +38,40 @@ def test_a_file_that_is_gone_is_explained() -> None:
     assert connector.explain("[DIVIDE_BY_ZERO]") is None
 
 
+GONE = "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file {}. File does not exist. It is possible"
+
+
+@pytest.mark.parametrize(
+    ("path", "file", "is_input"),
+    [
+        ("/data/in", "file:///data/in/a.json", True),
+        ("file:///data/in/", "file:/data/in/day=1/a.json", True),
+        ("/data/*/in", "file:///data/x/in/a.json", True),
+        ("in", "file:///home/me/in/a.json", True),
+        ("s3a://b/in", "s3a://b/in/a%20b.json", True),
+        ("/data/in", "file:///data/airports/a.parquet", False),
+        ("/data/in", "file:///data/in2/a.parquet", False),
+        ("/data/in/2", "file:///data/in", False),
+    ],
+)
+def test_a_file_that_is_no_input_is_not_called_input(path: str, file: str, is_input: bool) -> None:
+    """A static side of a join has other ways back; no way that leaves rows out is ever advised."""
+    connector, failure = FileSource(), GONE.format(file)
+    said = connector.explain_for(Source("json", {"path": path}), failure)
+    assert (said is not None) is is_input
+    words = said or connector.explain(failure) or ""
+    assert file in words
+    assert "link or a mount" in words
+    assert "ignoreMissing" not in words
+
+
+def test_a_folder_that_was_moved_is_named_with_the_way_on() -> None:
+    """Before any source of the script is known: Spark raises it while the script is read."""
+    said = FileSource().explain("[PATH_NOT_FOUND] Path does not exist: file:/data/in. SQLSTATE: 42K03")
+    assert said is not None
+    assert said.startswith("the script reads file:/data/in, which is gone: put it back, or a symbolic link")
+
+
 def test_a_password_in_a_path_is_no_part_of_what_it_is() -> None:
     """Identities stand in events and snapshots; a container before an account is none."""
     one, other = (Source("json", {"path": f"ftp://ops:{word}@host/in"}) for word in ("first1", "second2"))

@@ -42,7 +42,9 @@ def test_the_gravest_difference_makes_the_verdict() -> None:
 
 def test_a_lighter_verdict_has_its_own_remedy() -> None:
     """No drain is advised where a restore is enough."""
-    assert difference("query-dropped", "", "x", verdict="state-compatible").remedy.startswith("Nothing to do")
+    assert difference("query-dropped", "", "x", verdict="state-compatible").remedy.startswith(
+        "This difference alone needs nothing"
+    )
     assert "Drain" in difference("query-dropped", "", "x").remedy
 
 

@@ -108,7 +108,7 @@ def words_of(old: StateOperator, new: StateOperator, *asked: frozenset[str] | No
         (
             grouped(keys=(OTHER_KEY, KEY)),
             grouped(keys=(OTHER_KEY, Expression("k", "bigint", "k"))),
-            [("key-changed", f"the key k became k: {REFUSED}")],
+            [("key-changed", f"the key k of type string became k of type bigint: {REFUSED}")],
         ),
         (grouped(), grouped(keys=(KEY, OTHER_KEY)), [("key-added", f"j is a key now: {REFUSED}")]),
         (grouped(), grouped(keys=()), [("key-removed", f"k is no key any more: {REFUSED}")]),
@@ -141,6 +141,11 @@ def words_of(old: StateOperator, new: StateOperator, *asked: frozenset[str] | No
             grouped(aggregates=(COUNT,)),
             grouped(aggregates=(replace(SUM, type="double"),)),
             [("aggregate-changed", f"Count(1) became Sum(v): {REFUSED}")],
+        ),
+        (
+            grouped(aggregates=(SUM,)),
+            grouped(aggregates=(replace(SUM, type="double"),)),
+            [("aggregate-changed", f"Sum(v) of type {SUM.type} became Sum(v) of type double: {REFUSED}")],
         ),
         (
             grouped(aggregates=(COUNT,)),
@@ -254,7 +259,7 @@ SWAPPED = f"left and right have changed places: {REFUSED}, or each side goes on 
         ({"inputs": (LEFT, LEFT)}, {"inputs": (LEFT, LEFT)}, []),
         ({}, {"condition": ""}, [("join-condition-changed", f"(a = c) became no condition: {BOUNDS}")]),
         ({"condition": ""}, {}, [("join-condition-changed", f"no condition became (a = c): {BOUNDS}")]),
-        ({}, {"keys": ()}, [("join-condition-changed", f"(a = c) became (a = c): {BOUNDS}")]),
+        ({}, {"keys": ()}, [("join-condition-changed", f"(a = c) on a, c became (a = c) on none: {BOUNDS}")]),
         (
             {},
             {"inputs": (replace(LEFT, columns=LEFT.columns[:1]), RIGHT)},

@@ -96,7 +96,11 @@ HELD = "which skips a batch whose id it holds"
             {"sink": replace(FILES, format="json", kind="file:json")},
             ["file:parquet /out became file:json /out"],
         ),
-        ({"sink": FILES}, {"sink": replace(FILES, format="json")}, ["file:parquet /out became file:parquet /out"]),
+        (
+            {"sink": FILES},
+            {"sink": replace(FILES, format="json")},
+            ["file:parquet /out as parquet became file:parquet /out as json"],
+        ),
         (
             {"sink": FILES},
             {"sink": replace(FILES, partitioned_by=("day", "hour"))},

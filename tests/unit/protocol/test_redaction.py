@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from airflow_streamstate.protocol.redaction import (
     HIDDEN,
+    STATE_CHECK_STAYS,
     is_secret_name,
     redact_text,
     redact_uri,
@@ -139,4 +140,25 @@ def test_a_text_is_cut_after_its_secrets_are_hidden() -> None:
             assert "h" not in shown
             assert "s" not in shown
     assert shortened("a  b\n c", (), 4, in_a_line=True) == "a b "
+    assert shortened("a\nTraceback (most recent call last):\n  File x\nValueError: no", (), 99, in_a_line=True) == (
+        "a ValueError: no"
+    )
     assert shortened("log  in with hunter2  of\nwood", ("hunter2  of\nwood",), 99, in_a_line=True) == "log in with ***"
+
+
+@pytest.mark.parametrize(
+    "advice",
+    [
+        "If you want to force running the query without schema validation, please set"
+        " spark.sql.streaming.stateStore.stateSchemaCheck to false.\nHowever, please note that running the query with"
+        " incompatible schema could cause non-deterministic behavior.",
+        "If you want to force running query without schema validation, please set"
+        " spark.sql.streaming.stateStore.stateSchemaCheck to false. Please note running query with incompatible schema"
+        " could cause indeterministic behavior.",
+    ],
+)
+def test_sparks_advice_to_read_state_as_what_it_is_not_is_not_passed_on(advice: str) -> None:
+    """Of Spark 4 and of Spark 3; what comes before and after it stays."""
+    assert redact_text(f"Existing value_schema=<a>. {advice} SQLSTATE: 42K06", ()) == (
+        f"Existing value_schema=<a>. {STATE_CHECK_STAYS} SQLSTATE: 42K06"
+    )

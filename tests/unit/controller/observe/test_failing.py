@@ -53,7 +53,7 @@ def test_a_driver_that_never_came_to_its_script_is_mended_first(stage: Stage) ->
     """No Java, no such package: another try would end the same way."""
     stage.deploy()
     told = advice(stage, 1)
-    assert told.startswith("Mend what the reason names")
+    assert told.startswith("Fix what the reason names")
     assert RESUME in told
     assert ROLLBACK not in told  # it is the first
 
@@ -63,7 +63,7 @@ def test_an_error_of_the_script_is_mended_in_the_script(stage: Stage) -> None:
     second_version(stage)
     stage.say(Failed, "d-0002", error="ValueError: boom", traceback="Traceback …\nValueError: boom")
     told = advice(stage, 1)
-    assert told.startswith("Mend the script and deploy it again")
+    assert told.startswith("Fix the script and deploy it again")
     assert told.index(ROLLBACK) < told.index(RESUME) < told.index(LOGS)
     assert SKIP not in told
 
@@ -78,7 +78,7 @@ def test_an_error_of_the_script_is_mended_in_the_script(stage: Stage) -> None:
         ),
         (  # credentials that have run out, input that is lost: the same script goes on
             {"error": "the credentials have expired. bucket=b. Renew them."},
-            f"Mend what the error names, then {RESUME}",
+            f"Fix what the error names, then {RESUME}",
             "deploy the script again",
         ),
         (  # argparse prints how the script wants to be called, and exits with 2
@@ -164,7 +164,7 @@ def test_a_refused_start_is_refused_by_the_waiting_verb_too(stage: Stage) -> Non
 
 
 def test_a_drain_that_failed_has_choices_of_its_own(stage: Stage) -> None:
-    """The error names them."""
+    """They are the next step, word by word."""
     running(stage, "counts")
     order = stage.controller.drain(STREAM)
     stage.say(
@@ -173,9 +173,9 @@ def test_a_drain_that_failed_has_choices_of_its_own(stage: Stage) -> None:
     )  # fmt: skip
     stage.say(Stopped, snapshot_id="s", queries={})
     stage.end()
-    with pytest.raises(DeploymentFailedError, match="drain again") as failed:
+    with pytest.raises(DeploymentFailedError, match="Drain again") as failed:
         stage.controller.wait(WaitCondition.of(order), 1)
-    assert failed.value.next_step.startswith("Do one of what the error names")
+    assert failed.value.next_step == f"Drain again. {LOGS} has the whole log."
 
 
 ONE_TIME = {"counts": {"socket h:1": "a socket sends each row once"}}
@@ -183,7 +183,7 @@ ONE_TIME = {"counts": {"socket h:1": "a socket sends each row once"}}
 
 @pytest.mark.parametrize(
     ("state", "begins"),
-    [("degraded", "Mend what the error names, then `streamstate upgrade"), ("failed", "`streamstate deploy")],
+    [("degraded", "Fix what the error names, then `streamstate upgrade"), ("failed", "`streamstate deploy")],
 )
 def test_what_no_resume_can_start_again_is_deployed_by_name(stage: Stage, state: State, begins: str) -> None:
     """A resume, a stop with a resume, and a rollback would be refused; the sentence says what is lost."""

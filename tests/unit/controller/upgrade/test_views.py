@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, get_args
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 from airflow_streamstate.control.upgrades import state_of
 from airflow_streamstate.controller.upgrade.views import WORDS, Telling, UpgradeView
 from airflow_streamstate.errors import ConflictError, DeploymentFailedError, IncompatibleUpgradeError
+from airflow_streamstate.plan.codes import difference
+from airflow_streamstate.plan.differences import Difference
+from airflow_streamstate.plan.remedies import SPARK_REFUSES, WITH_ROWS
 from airflow_streamstate.protocol.upgrades import OVER, AfterStop, Phase, Upgrade, UpgradeStep
 from support.examples import AT, example
 
@@ -122,6 +126,50 @@ def test_an_error_says_what_ended_it_and_what_to_do(phase: Phase, facts: dict[st
     told = str(view(phase, **facts).as_error())
     assert words in told
     assert "healthy" not in told
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("running", "the stream runs on as before"),
+        ("draining", "the stream runs on as before"),
+        ("failed", "the stream is failed as before"),
+        ("stopped", "the stream is stopped as before"),
+        ("", "nothing was changed"),
+        (None, "nothing was changed"),
+    ],
+)
+@pytest.mark.parametrize("facts", [{}, {"cancelled_by": "ada"}])
+def test_a_refusal_says_that_a_stream_runs_on_only_where_it_runs(
+    state: str | None, words: str, facts: dict[str, Any]
+) -> None:
+    """In the error and in the report of the step."""
+    found = view("refused", stream_state=state, **facts)
+    assert f", and {words}." in str(found.as_error())
+    lines: list[str] = []
+    Telling(lines.append)(found.state)
+    assert lines[0].endswith(f": {words}")
+
+
+SPARK_REFUSED = (
+    "query q failed in Spark: [STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match"
+)
+
+
+@pytest.mark.parametrize(
+    ("differences", "rehearsal", "words"),
+    [
+        ([], {"outcome": "failed", "error": SPARK_REFUSED}, SPARK_REFUSES),
+        ([difference("trigger-changed", "", "x")], {"outcome": "failed", "error": SPARK_REFUSED}, SPARK_REFUSES),
+        ([], {"outcome": "failed", "error": "ValueError: x", "fails_with_rows": True}, WITH_ROWS),
+        ([], {"outcome": "failed", "error": "ValueError: x"}, "Fix what the reason names"),
+    ],
+)
+def test_what_spark_refuses_has_a_remedy(differences: list[Difference], rehearsal: dict[str, Any], words: str) -> None:
+    """Also where the plans fit: a drain or a migration, and not where rows alone make it fail."""
+    query = {"differences": [asdict(each) for each in differences], "rehearsal": rehearsal}
+    found = view("refused", report={"outcome": "refused", "queries": {"q": query}})
+    assert words in str(found.as_error())
 
 
 def told_of(*steps: tuple[Phase, str], tells_end: bool = True, **asked: Any) -> list[str]:
