@@ -58,6 +58,7 @@ def resolved(tmp_path: Path, airflow: str, *options: str) -> str:
 
 
 def test_all_extras_are_found() -> None:
+    """The tests below try each extra of pyproject.toml."""
     assert {"spark", "gcs", "azure", "kubernetes", "ssh", "sql", "metrics", "openlineage"} <= set(EXTRAS)
 
 
@@ -71,6 +72,7 @@ def test_base_and_all_extras_on_the_day_of_an_airflow(tmp_path: Path, airflow: s
 
 @pytest.mark.parametrize("airflow", AIRFLOWS)
 def test_base_and_all_extras_today(tmp_path: Path, airflow: str) -> None:
+    """The newest of everything that each Airflow allows, on the newest Python that it has."""
     found = resolved(tmp_path, airflow, "--python-version", "3.14" if airflow >= "3.2" else "3.13")
     assert version_of("pyspark", found) == version_of("pyspark-client", found)
 
@@ -82,6 +84,7 @@ def version_of(name: str, found: str) -> str:
 
 
 def test_the_classifiers_are_the_pythons_that_are_allowed() -> None:
+    """PyPI shows the classifiers; installers ask ``requires-python``."""
     minors = [int(minor) for minor in re.findall(r'"Programming Language :: Python :: 3\.(\d+)"', PROJECT)]
     assert minors == list(range(10, 15))
     assert 'requires-python = ">=3.10,<3.15"' in PROJECT
