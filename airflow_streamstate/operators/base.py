@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import BaseOperator, conf
 
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.hooks import configuration
+from airflow_streamstate.hooks.literals import ChecksLiterals
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -99,7 +100,7 @@ class DefersToTrigger:
         )
 
 
-class StreamStateOperator(DefersToTrigger, BaseOperator):
+class StreamStateOperator(ChecksLiterals, DefersToTrigger, BaseOperator):
     """Base of the operators; not for use by itself.
 
     :param stream_id: the stream. (templated)

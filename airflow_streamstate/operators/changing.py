@@ -78,6 +78,11 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         "pod_template": "yaml",
     }
 
+    literal_choices: ClassVar[Mapping[str, Sequence[str]]] = {
+        "on_query_failure": ON_QUERY_FAILURE,
+        "state_store": STATE_STORES,
+    }
+
     def __init__(
         self,
         *,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
+from airflow_streamstate.errors import StreamNotFoundError
+from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import (
     alert_rules,
     as_moment,
@@ -25,19 +27,26 @@ from airflow_streamstate.hooks.rendered import (
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import request_id_of
 from airflow_streamstate.operators.changing import ChangingOperator
-from airflow_streamstate.operators.launching import LaunchingOperator
-from airflow_streamstate.operators.masking import MasksSecrets
-from airflow_streamstate.protocol.records import ON_QUERY_FAILURE
+from airflow_streamstate.operators.driving import UpgradeOperatorBase
+from airflow_streamstate.operators.launching import LaunchingOperator, launched
+from airflow_streamstate.protocol.records import ON_QUERY_FAILURE, StartMode
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_streamstate.controller.observe.views import DeploymentView
+    from airflow_streamstate.controller.observe.views import DeploymentView, StreamStatus
     from airflow_streamstate.controller.request.requests import DeployRequest
+    from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+    from airflow_streamstate.controller.upgrade.views import UpgradeView
     from airflow_streamstate.protocol.settings import AgentSettings
 
+IfRunning = Literal["fail", "ensure", "upgrade"]
+UPGRADED_KEY = "upgrade_result"
+"""The XCom of an upgrade that ``if_running`` began, as ``UpgradeStreamOperator`` returns it."""
+IF_RUNNING: tuple[IfRunning, ...] = get_args(IfRunning)
 
-class DeployStreamOperator(MasksSecrets, LaunchingOperator):
+
+class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
     """Deploy a script as the next version of a stream, from the last snapshot of the version before.
 
     Idempotent: a retry, or a cleared task, finds the deployment that it began. If that deployment failed before its
@@ -45,8 +54,17 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     deployment is current, the task fails with a conflict that names it. A task that is cleared after a change of the
     script, its arguments or its configuration deploys anew.
 
-    Returns ``{stream_id, deployment_id, attempt, state, start: {mode, snapshot_id}}``.
+    Returns ``{stream_id, deployment_id, attempt, state, start: {mode, snapshot_id}}``, whether it deployed, found this
+    version running, or upgraded the stream to it (``if_running``).
 
+    :param if_running: what the task does when the stream runs: ``fail``; ``ensure``: succeed if it runs this version,
+        else upgrade it to this version; ``upgrade``: upgrade it in any case, which restarts the same version. An
+        upgrade rehearses, hands over, and goes back if the new version fails, as ``UpgradeStreamOperator`` does, with
+        its parameters ``healthy_batches``, ``healthy_deadline_seconds``, ``caught_up``,
+        ``rehearsal_deadline_seconds``, ``undo_command``, ``if_busy``. A stream that does not run is deployed.
+        (templated)
+    :param allow_drain: such an upgrade may drain if the state does not fit: open windows are written early.
+        (templated)
     :param application: path of the PySpark script, unmodified. (templated)
     :param arguments: the script's arguments. An argument, or its value after ``--name=``, may be a reference to a
         secret: ``secret://airflow-connection/ID#password`` (or ``login``, ``host``, ``port``, ``schema``,
@@ -118,7 +136,9 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     """
 
     template_fields: Sequence[str] = (
-        *LaunchingOperator.template_fields,
+        *dict.fromkeys((*LaunchingOperator.template_fields, *UpgradeOperatorBase.template_fields)),
+        "if_running",
+        "allow_drain",
         "application",
         "arguments",
         "master",
@@ -160,12 +180,20 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **ChangingOperator.template_fields_renderers,
+        **UpgradeOperatorBase.template_fields_renderers,
         "offsets": "json",
         "accept_repeated_input": "json",
         "restart_policy": "json",
         "alert_rules": "json",
         "stream_labels": "json",
         "stream_retention": "json",
+    }
+    literal_choices: ClassVar[Mapping[str, Sequence[str]]] = {
+        **LaunchingOperator.literal_choices,
+        **UpgradeOperatorBase.literal_choices,
+        "if_running": IF_RUNNING,
+        "start": get_args(StartMode),
+        "on_query_failure": ON_QUERY_FAILURE,
     }
 
     def __init__(
@@ -210,9 +238,14 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         launcher_options: Mapping[str, Any] | str | None = None,
         launcher_conn_id: str | None = None,
         pod_template: Mapping[str, Any] | str | None = None,
+        if_running: str = "fail",
+        allow_drain: bool | str = False,
+        timeout_seconds: float | str = 600.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(timeout_seconds=timeout_seconds, **kwargs)
+        self.if_running = if_running
+        self.allow_drain = allow_drain
         self.launcher = launcher
         self.launcher_options = launcher_options
         self.launcher_conn_id = launcher_conn_id
@@ -261,6 +294,9 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         # A cleared task with a changed script is another request.
         request_id = request_id_of(context, resolve_request(request).digest)
         request = replace(request, request_id=request_id)
+        running = self._running(hook, request)
+        if running is not None:
+            return self._ensured(context, hook, request, running)
         view = hook.client.deploy(request, self._say_how_it_starts, until_finished=self.until_finished)
         return self.wait_for_launched(context, hook, view)
 
@@ -270,6 +306,89 @@ class DeployStreamOperator(MasksSecrets, LaunchingOperator):
         self.log.info("%s %s starts: %s%s", view.stream_id, view.deployment_id, view.start.mode, snapshot)
         for note in view.notes:
             self.log.warning("%s %s: %s", view.stream_id, view.deployment_id, note)
+
+    def execute_complete(self, context: Context, event: Any = None, deadline_at: str | None = None) -> dict[str, Any]:
+        """Continue in a worker: the deployment is as it was waited for, or a step of an upgrade is due."""
+        from airflow_streamstate.triggers.events import read_event
+
+        with told_to_airflow(self):
+            is_upgrade = read_event(event).watch.wanted in ("upgrade", "free")
+        if is_upgrade:
+            return self._upgraded(context, super().execute_complete(context, event, deadline_at))
+        return LaunchingOperator.execute_complete(self, context, event)
+
+    def on_kill(self) -> None:
+        """Airflow ends the task in its worker: an upgrade is finished or withdrawn, a wait ends as it was told."""
+        if self._driven is not None:
+            super().on_kill()
+        else:
+            LaunchingOperator.on_kill(self)
+
+    def request_digest(self) -> str:
+        return self._upgrade_request().digest
+
+    def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
+        from airflow_streamstate.control.upgrades import LEASE_SECONDS
+
+        return hook.client.upgrades.begin(
+            self._upgrade_request(), request_id, lease_seconds=LEASE_SECONDS, if_abandoned=self.after_stop()
+        )
+
+    def _running(self, hook: StreamStateHook, request: DeployRequest) -> StreamStatus | None:
+        """The status of a stream that runs and is not to be deployed; None: deploy it.
+
+        A deployment that this task began is deployed again, which finds it.
+        """
+        from airflow_streamstate.controller.observe.observation import ALIVE
+
+        if one_of(optional_text(self.if_running) or "fail", IF_RUNNING, "if_running") == "fail":
+            return None
+        try:
+            status = hook.client.status(request.stream_id)
+        except StreamNotFoundError:
+            return None
+        control = hook.client.home.control(request.stream_id)
+        own = control.request(request.request_id) if request.request_id else None
+        is_own = own is not None and own.deployment_id == status.deployment_id
+        return None if is_own or not (status.state in ALIVE or status.upgrade) else status
+
+    def _ensured(
+        self, context: Context, hook: StreamStateHook, request: DeployRequest, running: StreamStatus
+    ) -> dict[str, Any]:
+        """The stream runs: this version already, or by an upgrade to it."""
+        from airflow_streamstate.controller.request.resolved_request import resolve_request
+        from airflow_streamstate.controller.request.version import Version
+        from airflow_streamstate.controller.request.whole_version import as_follower
+        from airflow_streamstate.declarations.comparing import differences
+
+        before = Version.of(hook.client.home.control(running.stream_id).spec(running.deployment_id))
+        after = as_follower(resolve_request(request).version, before)
+        changed = [one.name for one in differences(before, after) if one.name != "version_label"]
+        if one_of(self.if_running, IF_RUNNING, "if_running") == "ensure" and not changed and not running.upgrade:
+            self.log.info("%s runs this version already: %s", running.stream_id, running.deployment_id)
+            self.tell_known(context, hook, deployment_id=running.deployment_id)
+            return self.wait_for(hook, running.deployment_id, running.to_json())
+        self.log.info("%s runs; it is upgraded: %s", running.stream_id, ", ".join(changed) or "the same version")
+        return self._upgraded(context, UpgradeOperatorBase.act(self, context, hook))
+
+    def _upgraded(self, context: Context, result: Mapping[str, Any]) -> dict[str, Any]:
+        """The result of a deploy, in place of that of an upgrade, which is pushed under ``UPGRADED_KEY``."""
+        context["ti"].xcom_push(key=UPGRADED_KEY, value=dict(result))
+        return launched(self.hook(context).client.status(str(self.stream_id)).to_json())
+
+    def _upgrade_request(self) -> UpgradeRequest:
+        from airflow_streamstate.controller.request.whole_version import WholeVersion
+        from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+
+        request = self._request()
+        return UpgradeRequest(
+            change=WholeVersion(request),
+            allow_drain=yes_or_no(self.allow_drain, "allow_drain"),
+            accept_hazards=request.accept_hazards,
+            healthy_when=self.healthy_when(),
+            rehearsal_within_seconds=self.rehearsal_seconds(),
+            undo_command=self.undo_words(),
+        )
 
     def _request(self) -> DeployRequest:
         from airflow_streamstate.controller.request.requests import START_MODES, DeployRequest

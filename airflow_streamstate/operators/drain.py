@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks.rendered import one_of, optional_seconds, optional_text, texts, yes_or_no
@@ -60,6 +60,12 @@ class DrainStreamOperator(TellsLineage, StreamStateOperator):
         "leave_queries",
         "expires_in_seconds",
     )
+
+    literal_choices: ClassVar[Mapping[str, Sequence[str]]] = {
+        "mode": DRAIN_MODES,
+        "on_batches_deadline": ON_DEADLINE,
+        "on_flush_deadline": ON_DEADLINE,
+    }
 
     def __init__(
         self,

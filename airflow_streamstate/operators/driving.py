@@ -71,6 +71,7 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
         "if_busy",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"undo_command": "json"}
+    literal_choices: ClassVar[Mapping[str, Sequence[str]]] = {"if_busy": IF_BUSY}
 
     def __init__(
         self,
@@ -139,9 +140,10 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
         while True:
             try:
                 return self._found_or_begun(context, hook)
-            except BusyError:
+            except BusyError as error:
                 if one_of(self.if_busy, IF_BUSY, "if_busy") != "wait":
-                    raise
+                    way = f'if_busy="wait" waits for its end. {error.next_step}'
+                    raise BusyError(error.message, next_step=way, **error.context) from error
                 self._wait_until_free(hook, deadline_at)
 
     def _wait_until_free(self, hook: StreamStateHook, deadline_at: datetime) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from airflow_streamstate.hooks.ending import ON_KILL_ACTIONS
 from airflow_streamstate.hooks.rendered import one_of
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator
@@ -30,6 +31,11 @@ class LaunchingOperator(TellsLineage, StreamStateOperator):
 
     template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "wait_until", "if_stopped")
 
+    literal_choices: ClassVar[Mapping[str, Sequence[str]]] = {
+        "wait_until": WAIT_UNTIL,
+        "on_kill_action": ON_KILL_ACTIONS,
+    }
+
     def __init__(
         self,
         *,
@@ -51,18 +57,22 @@ class LaunchingOperator(TellsLineage, StreamStateOperator):
 
     def wait_for_launched(self, context: Context, hook: StreamStateHook, view: DeploymentView) -> dict[str, Any]:
         """Wait for the launched deployment as ``wait_until`` says."""
+        found = view.to_json()
+        self.tell_known(context, hook, deployment_id=view.deployment_id, snapshot_id=view.start.snapshot_id)
+        return self.wait_for(hook, view.deployment_id, found)
+
+    def wait_for(self, hook: StreamStateHook, deployment_id: str, found: Mapping[str, Any]) -> dict[str, Any]:
+        """Wait for a deployment as ``wait_until`` says; ``found`` is what is known of it by now."""
         from airflow_streamstate.controller.wait.condition import IF_STOPPED, WaitCondition
-        from airflow_streamstate.hooks.ending import ON_KILL_ACTIONS
 
         wanted = one_of(self.wait_until, WAIT_UNTIL, "wait_until")
         if_stopped = one_of(self.if_stopped, IF_STOPPED, "if_stopped")
         action = one_of(self.on_kill_action, ON_KILL_ACTIONS, "on_kill_action")
-        if wanted != "none":
-            self._launched = (view.stream_id, view.deployment_id)
-        self.tell_known(context, hook, deployment_id=view.deployment_id, snapshot_id=view.start.snapshot_id)
         if wanted == "none":
-            return launched(view.to_json())
-        watch = WaitCondition(wanted, view.stream_id, deployment_id=view.deployment_id, if_stopped=if_stopped)
+            return launched(found)
+        stream_id = str(self.stream_id)
+        self._launched = (stream_id, deployment_id)
+        watch = WaitCondition(wanted, stream_id, deployment_id=deployment_id, if_stopped=if_stopped)
         return self.wait_until_done(hook, watch, action)
 
     def result_from(self, watch: WaitCondition, observed: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from airflow_streamstate.hooks.rendered import one_of, optional_factor, optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.changing import ChangingOperator
 from airflow_streamstate.operators.driving import UpgradeOperatorBase
-from airflow_streamstate.protocol.upgrades import AfterStop
+from airflow_streamstate.protocol.upgrades import AfterStop, UpgradeMode
 
 if TYPE_CHECKING:
     from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
@@ -85,6 +85,13 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **ChangingOperator.template_fields_renderers,
         **UpgradeOperatorBase.template_fields_renderers,
+    }
+
+    literal_choices: ClassVar[Mapping[str, Sequence[str]]] = {
+        **ChangingOperator.literal_choices,
+        **UpgradeOperatorBase.literal_choices,
+        "mode": get_args(UpgradeMode),
+        "on_kill_action": AFTER_STOP,
     }
 
     def __init__(

@@ -19,6 +19,7 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.hooks import configuration
+from airflow_streamstate.hooks.literals import ChecksLiterals
 from airflow_streamstate.hooks.refusals import is_mistake, is_retryable, text_of
 from airflow_streamstate.hooks.rendered import optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -32,7 +33,7 @@ _TRIGGER_FAILED = "__fail__"
 """Airflow's name of the method that continues a task whose trigger could not run."""
 
 
-class StreamStateSensor(BaseSensorOperator):
+class StreamStateSensor(ChecksLiterals, BaseSensorOperator):
     """Base of the sensors; not for use by itself.
 
     If the awaited event can no longer come, the task fails at once, without retries; with ``soft_fail`` it is skipped.

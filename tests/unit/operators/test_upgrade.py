@@ -446,7 +446,9 @@ def test_its_wait_ends_with_its_time_and_a_retry_waits_on(
     first = upgrade(script, deferrable=True, needs_approval=True)
     deferred = deferred_at(running, first, context(task_id="first", xcom_push=pushed.push), "planned")
     ours = context(task_id="second", xcom_push=pushed.push)
-    with pytest.raises(AirflowFailException, match=f"under way.*{deferred.trigger.watch['deployment_id']}"):
+    with pytest.raises(
+        AirflowFailException, match=f"under way(?s:.*){deferred.trigger.watch['deployment_id']}(?s:.*)if_busy=.wait"
+    ):
         upgrade(new(tmp_path, "proves")).execute(ours)
     for deferrable in (False, True):
         task = upgrade(new(tmp_path, "proves"), if_busy="wait", timeout_seconds=0.3, deferrable=deferrable)
