@@ -355,8 +355,10 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_recorded(
     running: NamedHome, context: MakeContext, tmp_path: Path, field: str, value: Any
 ) -> None:
     """A rendered field may be anything."""
+    task = upgrade(new(tmp_path, "proves"), **{field: "{{ params.field }}"})
+    setattr(task, field, value)
     with pytest.raises(AirflowFailException):
-        upgrade(new(tmp_path, "proves"), **{field: value}).execute(context())
+        task.execute(context())
     assert list(running.home.home.list_objects("flights/upgrades/")) == []
 
 
