@@ -13,6 +13,7 @@ from airflow.operators.bash import BashOperator
 STREAMSTATE = os.environ.get("STREAMSTATE", "/opt/streamstate/bin/streamstate")
 ENVIRONMENT = {"STREAMSTATE_HOME": os.environ.get("STREAMSTATE_HOME", "s3://my-bucket/streams")}
 CHANGE = "{{ params.stream_id }} --app {{ params.application }}"
+REQUEST = "--request-id {task}-$(echo '{{{{ dag_run.dag_id }}}} {{{{ run_id }}}}' | sha256sum | cut -c1-40)"
 
 with DAG(
     "upgrade_by_shell",
@@ -24,8 +25,8 @@ with DAG(
     params={"stream_id": Param("flights", type="string"), "application": Param("/code/count.py", type="string")},
 ) as upgrade_by_shell:
     verbs = {
-        "plan": f"{STREAMSTATE} plan {CHANGE} --request-id '{{{{ run_id }}}}-plan'",
-        "upgrade": f"{STREAMSTATE} --json upgrade {CHANGE} --timeout 3600 --request-id '{{{{ run_id }}}}-upgrade'",
+        "plan": f"{STREAMSTATE} plan {CHANGE} {REQUEST.format(task='plan')}",
+        "upgrade": f"{STREAMSTATE} --json upgrade {CHANGE} --timeout 3600 {REQUEST.format(task='upgrade')}",
         "audit": f"{STREAMSTATE} audit {{{{ params.stream_id }}}}",
     }
     plan, upgrade, audit = (

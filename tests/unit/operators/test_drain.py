@@ -112,8 +112,10 @@ def test_a_mode_that_is_not_known_is_refused(named: NamedHome, context: MakeCont
     """Before anything is written."""
     stream = named.stream()
     stream.deploy().runs()
+    task = drain(mode="{{ params.mode }}")
+    task.mode = "fast"
     with pytest.raises(AirflowFailException, match="Use default, event_time"):
-        drain(mode="fast").execute(context())
+        task.execute(context())
     assert stream.control.journal("d-0001").commands() == []
 
 
@@ -129,4 +131,6 @@ def test_its_deadlines_are_those_of_the_notification(named: NamedHome, context: 
     assert (slot.command.on_deadline, slot.command.flush_within_seconds) == ("stop", 30.0)
     assert slot.command.on_flush_deadline == "kill"
     with pytest.raises(AirflowFailException, match="on_batches_deadline"):
-        drain(on_batches_deadline="perhaps").execute(context())
+        task = drain(on_batches_deadline="{{ params.word }}")
+        task.on_batches_deadline = "perhaps"
+        task.execute(context())
