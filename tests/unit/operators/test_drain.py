@@ -130,7 +130,7 @@ def test_its_deadlines_are_those_of_the_notification(named: NamedHome, context: 
     assert isinstance(slot.command, DrainNotification)
     assert (slot.command.on_deadline, slot.command.flush_within_seconds) == ("stop", 30.0)
     assert slot.command.on_flush_deadline == "kill"
+    task = drain(on_batches_deadline="{{ params.word }}")
+    task.on_batches_deadline = "perhaps"
     with pytest.raises(AirflowFailException, match="on_batches_deadline"):
-        task = drain(on_batches_deadline="{{ params.word }}")
-        task.on_batches_deadline = "perhaps"
         task.execute(context())
