@@ -339,8 +339,9 @@ def downtimes(console: Console, rows: Sequence[Row]) -> None:
 def _downtime(row: Row) -> str:
     before, after = row["from_deployment_id"], row["to_deployment_id"]
     if row["seconds"] is None:
-        known = "has committed, at a time that is not known" if row["has_ended"] else "has committed nothing yet"
-        return f"{after} {known}, after the last commit of {before}"
+        if row["has_ended"]:
+            return f"downtime unknown: {after} has committed a batch since {before} ended, at an unknown time"
+        return f"no new batch yet: the last one is by {before}, at {row['from_at']}; {after} has committed none"
     idle, until = "", f"the first of {after}"
     if row["has_found_nothing"]:
         until = f"the first trigger of {after}, which found nothing to commit"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -110,9 +110,25 @@ class OpenFolder(UnaskedSource):
     def paths(self) -> frozenset[str]:
         return frozenset(self._in_order(self._index()))
 
+    def unread(self, taken: Collection[str], newest_taken_ms: int) -> int:
+        """Spark never reads a file whose age, counted from the newest file that it took, is above ``maxFileAge``."""
+        index = self._index()
+        by_name = _is_true(self._source.options.get("filenameonly", ""))
+        known = {path.rpartition("/")[2] for path in taken} if by_name else set(taken)
+        paths = self._in_order(index)
+        left = {path for path in paths if (path.rpartition("/")[2] if by_name else path) not in known}
+        age_ms = _max_age_ms(self._source.options)
+        if left and taken and age_ms is not None:
+            times = self._times(index, paths)
+            left = {path for path in left if times[path] >= newest_taken_ms - age_ms}
+        return len({path.rpartition("/")[2] for path in left} if by_name else left)
+
     def modified_at_ms(self) -> Mapping[str, int]:
         index = self._index()
-        paths, statuses = self._in_order(index), index.allFiles()
+        return self._times(index, self._in_order(index))
+
+    def _times(self, index: Any, paths: Sequence[str]) -> Mapping[str, int]:
+        statuses = index.allFiles()
         times = [int(found) for found in _MODIFIED.findall(str(statuses.mkString("\n")))]
         if len(times) != len(paths):  # a file name contains what Hadoop prints beside it
             times = [int(statuses.apply(number).getModificationTime()) for number in range(statuses.size())]
@@ -130,6 +146,25 @@ class OpenFolder(UnaskedSource):
         # From the index, not from the data frame, which puts them into a set.
         mapper = self._spark.jvm.com.fasterxml.jackson.databind.ObjectMapper()
         return [str(path) for path in json.loads(mapper.writeValueAsString(index.inputFiles()))]
+
+
+_AGE = re.compile(r"\s*([0-9]+)\s*([a-z]*)\s*", re.IGNORECASE)
+_AGE_MS = {"us": 0.001, "ms": 1, "": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DEFAULT_AGE = "7d"
+
+
+def _max_age_ms(options: Mapping[str, str]) -> float | None:
+    """The age above which Spark never reads a file; None for none, and for one that is not understood."""
+    is_limited = any(options.get(name) for name in ("maxfilespertrigger", "maxbytespertrigger"))
+    if _is_true(options.get("latestfirst", "")) and is_limited:
+        return None
+    found = _AGE.fullmatch(options.get("maxfileage", _DEFAULT_AGE))
+    unit = None if found is None else _AGE_MS.get(found[2].lower())
+    return None if found is None or unit is None else int(found[1]) * unit
+
+
+def _is_true(text: str) -> bool:
+    return text.strip().lower() == "true"
 
 
 def _number(offset: str) -> int:

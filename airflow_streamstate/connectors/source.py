@@ -6,7 +6,7 @@ heartbeat; whatever it raises becomes a remark. ``testing`` checks a connector a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -304,3 +304,16 @@ class ListedSource(Protocol):
 
     def modified_at_ms(self) -> Mapping[str, int]:
         """The same, with each file's time of modification, in milliseconds since 1970."""
+
+
+@runtime_checkable
+class AgingSource(Protocol):
+    """Also implemented by a listed source that leaves files out for ever, by their age or their name."""
+
+    def unread(self, taken: Collection[str], newest_taken_ms: int) -> int:
+        """How many files it would still read.
+
+        Args:
+            taken: the paths of those that it has read.
+            newest_taken_ms: the latest time of modification among them; 0 for none.
+        """

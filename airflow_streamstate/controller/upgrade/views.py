@@ -225,7 +225,7 @@ def downtime_words(found: Sequence[Downtime]) -> str | None:
     def words(name: str, one: float | None) -> str:
         if one is not None:
             return f"{one:g} s ({name})"
-        return f"{name} has no commit since" if name in lasting else f"{name} has commits since, at a time not known"
+        return f"no new batch yet ({name})" if name in lasting else f"not known ({name}: its commit has no time)"
 
     told = ", ".join(words(name, one) for name, one in ordered)
     idle = max((one.idle_seconds for one in found), default=0.0)

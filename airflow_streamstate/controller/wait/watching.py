@@ -14,6 +14,7 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.drivers.secrets import has_references
 from airflow_streamstate.controller.lineage.handovers import moves_in
 from airflow_streamstate.controller.observe.caught_up import asked_at, query_caught_up
+from airflow_streamstate.controller.observe.committed import with_commits, with_newer
 from airflow_streamstate.controller.observe.drain_phase import drain_phases
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation, State, pending_drain
 from airflow_streamstate.controller.observe.one_time_sources import (
@@ -218,7 +219,7 @@ class Watching:
             state=state,
             why=redacted(seen, why),
             start=seen.spec.start,
-            queries=_queries(seen, state),
+            queries=with_commits(self._home, seen, _queries(seen, state)),
             is_current=seen.is_current,
             fencing_token=seen.spec.fencing_token,
             version_label=seen.spec.version_label,
@@ -266,7 +267,7 @@ class Watching:
         return dataclasses.replace(
             before,
             why=redacted(seen, seen.why),
-            queries=_queries(seen, seen.state),
+            queries=with_newer(_queries(seen, seen.state), before.queries if seen.state not in ALIVE else {}),
             changed_files=_changed_files(seen, beat),
             heartbeat_age_seconds=_rounded(seen.heartbeat_age_seconds),
             snapshot_age_seconds=None if age is None else age + _age(now, before_at),
@@ -566,7 +567,9 @@ def _queries(seen: Observation, state: State) -> dict[str, QueryStatus]:
         for name, position in end.queries.items():
             found[name] = _ended(position, found.get(name))
     for name, failed in seen.failed_queries.items():
-        known = found.get(name, QueryStatus(batch_id=failed.batch_id))
+        known = found.get(name, QueryStatus(None))
+        if failed.batch_id is not None and failed.batch_id > (-1 if known.batch_id is None else known.batch_id):
+            known = QueryStatus(failed.batch_id, skipped_batches=known.skipped_batches)
         found[name] = dataclasses.replace(known, is_active=False, error=redacted(seen, failed.sentence))
     for name, phase in drain_phases(seen).items():
         found[name] = dataclasses.replace(found.get(name, QueryStatus(batch_id=None)), drain_phase=phase)

@@ -13,6 +13,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.connectors.measuring import between
 from airflow_streamstate.connectors.source import (
     NO_OFFSET,
+    AgingSource,
     Lag,
     ListedSource,
     OpenSource,
@@ -42,7 +43,7 @@ class SourceLags:
 
     def __init__(self, book: SourceBook) -> None:
         self._book = book
-        self._taken: dict[tuple[str, str], tuple[int, set[str]]] = {}
+        self._taken: dict[tuple[str, str], tuple[int, set[str], int]] = {}
 
     def behind(
         self,
@@ -110,15 +111,18 @@ class SourceLags:
         last = parse_file_source_offset(offset)
         if last is None:
             return Untold("its offset is not that of a source of files")
-        upto, taken = self._taken.get((query_name, known.source.folder), (-1, set()))
+        upto, taken, newest_ms = self._taken.get((query_name, known.source.folder), (-1, set(), 0))
         if last < upto:
-            upto, taken = -1, set()  # the query began again at other offsets
+            upto, taken, newest_ms = -1, set(), 0  # the query began again at other offsets
         if last > upto:
             entries = files_taken(checkpoint.store, checkpoint.key(f"sources/{known.source.folder}"), last, upto)
             taken.update(entry.path for entry in entries)
-            self._taken[query_name, known.source.folder] = last, taken
+            newest_ms = max((newest_ms, *(entry.timestamp_ms for entry in entries)))
+            self._taken[query_name, known.source.folder] = last, taken, newest_ms
         if len(taken) > MAX_FILES:
             return Untold(NOT_COUNTED)
+        if isinstance(opened, AgingSource):
+            return Lag(opened.unread(taken, newest_ms), "files")
         return Lag(len(opened.paths() - taken), "files")
 
 

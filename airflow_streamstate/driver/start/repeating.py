@@ -12,6 +12,7 @@ from airflow_streamstate.connectors.measuring import moves_of_batch
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.plan.model import PlannedSink
 from airflow_streamstate.protocol.data_events import BatchRepeated
 from airflow_streamstate.protocol.positions import SourceMove
 
@@ -36,7 +37,7 @@ def tell_repeated(attempt: Attempt, query: LogicalQuery, batch_id: int | None, *
         BatchRepeated,
         query_name=query.name,
         batch_id=batch_id,
-        sink=attempt.reporter.redacted(kind if place == kind else f"{kind} {place}"),
+        sink=attempt.reporter.redacted(PlannedSink(kind, target=place).described),
         means=query.startable.repeat_means(),
         moves=() if is_flush else moves,
         is_flush=is_flush,

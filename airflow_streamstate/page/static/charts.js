@@ -152,7 +152,7 @@ export function timelineChart() {
 
 /** What a handover has cost, and the time in which there was nothing to commit. */
 export function downtimeWords(down) {
-  if (down.seconds === null) return down.has_ended ? "committed at a time that is not known" : "no commit yet";
+  if (down.seconds === null) return down.has_ended ? "committed, at an unknown time" : "no new batch yet";
   const until = down.has_found_nothing ? "until there was nothing to commit" : "between two commits";
   return `${duration(down.seconds)} ${until}${down.idle_seconds > 0 ? `, ${duration(down.idle_seconds)} of it with nothing to commit, ${duration(down.downtime_seconds)} down` : ""}`;
 }

@@ -414,7 +414,7 @@ function upgradesView(found, opened) {
 function upgradeDowntime(one) {
   const idle = Math.max(...one.downtimes.map((down) => down.idle_seconds));
   const ran = idle > 0 ? `, and ${duration(idle)} with nothing to commit` : "";
-  return one.seconds === null ? "no commit yet" : `${duration(one.seconds)} down${ran}`;
+  return one.seconds === null ? "no new batch yet" : `${duration(one.seconds)} down${ran}`;
 }
 
 function phaseBars(steps) {

@@ -80,6 +80,6 @@ def test_one_line_says_from_commit_to_commit_and_how_much_of_it_had_nothing_to_c
         "query counts: 813.25 s from the last commit of d-0001 to the first of d-0002: "
         "1.25 s down, and 812.0 s in which it ran with nothing to commit",
         "query raw: 1.5 s from the last commit of d-0001 to the first of d-0002",
-        "query raw: d-0002 has committed nothing yet, after the last commit of d-0001",
-        "query raw: d-0002 has committed, at a time that is not known, after the last commit of d-0001",
+        f"query raw: no new batch yet: the last one is by d-0001, at {rows[2]['from_at']}; d-0002 has committed none",
+        "query raw: downtime unknown: d-0002 has committed a batch since d-0001 ended, at an unknown time",
     ]

@@ -327,6 +327,14 @@ def test_a_whole_chain_is_told(desk: Desk) -> None:
     assert "no query ran after d-0001 attempt 1 (stopped): until now" in human
 
 
+def test_a_stream_whose_queries_never_ran_has_no_chain(desk: Desk) -> None:
+    """Nothing is said to be exact where nothing was compared."""
+    desk.stream().deploy()
+    human = shell("audit", "flights").out
+    assert "no query has run yet, so there is nothing to compare" in human
+    assert "predecessor" not in human
+
+
 def test_a_broken_chain_is_named(desk: Desk) -> None:
     """Exit status 1 where a batch is missing; a start with nothing is told, and was asked for by name."""
     desk.stream().deploy().runs().stopped()

@@ -26,6 +26,13 @@ def test_seconds_are_read_as_written(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
+def test_a_heading_of_the_help_is_a_word_of_people(verb: str) -> None:
+    """No name of a class."""
+    headings = {str(getattr(parameter, "heading", "")) for parameter in parameters_of(verb)}
+    assert [heading for heading in headings if heading != heading.capitalize()] == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_takes_home_and_form_after_it(verb: str) -> None:
     """--home, --checkpoints, --work-dir and --json are known after each verb, and not only before."""
     names = {name for parameter in parameters_of(verb) for name in parameter.opts}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.connectors.files import FileSource
-from airflow_streamstate.connectors.source import Source
+from airflow_streamstate.connectors.source import AgingSource, Source
 
 
 @pytest.mark.parametrize(
@@ -138,6 +138,40 @@ def test_files_are_listed_with_the_options_of_the_source() -> None:
     assert door.options["format"] == "text"
     assert (door.options["path"], door.options["pathglobfilter"]) == ("/in", "*.json")
     assert opened.modified_at_ms() == {"file:///in/a%20b.json": 7, "file:///in/c.json": 9}
+
+
+NOW_MS = 1_000_000_000_000
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("options", "unread"),
+    [
+        ({}, 2),  # seven days by default, counted from the newest file that was taken
+        ({"maxfileage": "1d"}, 1),
+        ({"maxfileage": "48h"}, 1),
+        ({"maxfileage": "172800s"}, 1),
+        ({"maxfileage": "1000000000000"}, 3),
+        ({"maxfileage": "a while"}, 3),
+        ({"latestfirst": "true", "maxfilespertrigger": "1"}, 3),
+        ({"latestfirst": "true"}, 2),
+    ],
+)
+def test_files_that_are_too_old_to_be_read_are_not_left(options: dict[str, str], unread: int) -> None:
+    """Spark passes over them for ever; before anything was taken, no file is too old."""
+    ages = {"taken": 0, "new": -1, "older": 3 * DAY_MS, "oldest": 8 * DAY_MS}
+    door = Listing({f"file:///in/{name}": NOW_MS - age for name, age in ages.items()})
+    opened = FileSource().open(Source("json", {"path": "/in", **options}), door)
+    assert isinstance(opened, AgingSource)
+    assert opened.unread({"file:///in/taken"}, NOW_MS) == unread
+    assert opened.unread((), 0) == 4
+
+
+def test_files_that_are_known_by_their_names_are_not_left_at_another_place() -> None:
+    """``fileNameOnly`` passes over a file whose name was read in another folder."""
+    door = Listing({"file:///in/b/x": NOW_MS, "file:///in/b/y": NOW_MS})
+    opened = FileSource().open(Source("json", {"path": "/in", "filenameonly": "true"}), door)
+    assert opened.unread({"file:///in/a/x"}, NOW_MS) == 1
 
 
 def test_a_file_that_is_called_like_a_status_confuses_nobody() -> None:

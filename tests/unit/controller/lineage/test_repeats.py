@@ -104,6 +104,25 @@ def test_what_each_sink_makes_of_it(stage: Stage, sink: PlannedSink, means: str)
     assert (one["means"], one["batch_id"], found["not_doubled"] == [one]) == (means, 4, means == "skipped")
 
 
+@pytest.mark.parametrize(
+    ("sink", "words"),
+    [
+        (PlannedSink("foreachBatch", "foreachbatch", "foreachbatch"), "foreachBatch"),
+        (PlannedSink("memory", "memory", "memory"), "memory"),
+        (PlannedSink("file:parquet", "parquet", "/out", "file"), "file:parquet /out"),
+        (PlannedSink("table:db.t", "delta", "db.t"), "table:db.t"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.kind,
+)
+def test_a_sink_is_named_once(stage: Stage, sink: PlannedSink, words: str) -> None:
+    """A target that only repeats the kind is left out."""
+    assert sink.described == words
+    killed_in_batch(stage, sink)
+    started_again(stage, 2, sink.kind)
+    found = audited(stage)
+    assert [one["sink"] for one in (*found["may_be_doubled"], *found["not_doubled"])] == [words]
+
+
 def test_a_start_over_committed_batches_alone_is_no_repeat(stage: Stage) -> None:
     """After a stop nothing is planned: nothing ran again."""
     killed_in_batch(stage)

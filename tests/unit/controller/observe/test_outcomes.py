@@ -338,7 +338,7 @@ FLUSH = {"query_name": "counts", "error": "disk", "withdrawn": True}
     [
         ({}, False, None),
         ({}, True, "the flush of query counts failed: disk"),
-        ({"choices": ("resume", "deploy")}, True, "the flush of query counts failed: disk (resume; deploy)"),
+        ({"choices": ("resume", "deploy")}, True, "the flush of query counts failed: disk"),
         ({"cause": "deadline", "then": "stop"}, False, None),
         ({"cause": "deadline", "then": "stop"}, True, "it was called off: disk"),
         ({"cause": "deadline", "then": "runs_on"}, False, "it was called off: disk; the stream runs on"),

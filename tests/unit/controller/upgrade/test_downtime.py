@@ -107,7 +107,7 @@ def test_the_figure_of_the_stream_is_that_of_its_worst_query() -> None:
     assert downtime_words(moved) == "7 s (counts), 1 s (raw)"
     waiting = [*moved, down("raw", "d-0003", None)]
     assert downtime_by_query(waiting) == {"counts": 7.0, "raw": None}
-    assert downtime_words(waiting) == "raw has no commit since, 7 s (counts)"
+    assert downtime_words(waiting) == "no new batch yet (raw), 7 s (counts)"
     assert (downtime_seconds([]), downtime_words([])) == (None, None)
     assert downtimes_since(waiting, now + timedelta(seconds=3.5)) == (waiting[2], waiting[3])
 
@@ -119,9 +119,9 @@ def test_a_downtime_that_ended_at_a_time_not_known_is_told_as_such() -> None:
     unseen = Downtime(
         "raw", "d-0001", "d-0002", now, marks=(Mark("first_start", started_at, "driver"),), has_ended=True
     )
-    assert downtime_words([unseen]) == "raw has commits since, at a time not known"
+    assert downtime_words([unseen]) == "not known (raw: its commit has no time)"
     assert (downtime_seconds([unseen]), downtime_by_query([unseen])) == (None, {"raw": None})
-    assert downtime_words([unseen, Downtime("raw", "d-0002", "d-0003", now)]) == "raw has no commit since"
+    assert downtime_words([unseen, Downtime("raw", "d-0002", "d-0003", now)]) == "no new batch yet (raw)"
     assert downtimes_since([unseen], started_at - timedelta(seconds=1)) == (unseen,)
     assert downtimes_since([unseen], started_at + timedelta(seconds=1)) == ()
 

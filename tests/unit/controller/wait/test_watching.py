@@ -10,7 +10,7 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchStatus
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.events import SnapshotReady
+from airflow_streamstate.protocol.events import Failed, QueryFailed, SnapshotReady
 from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
 from support.sim_stage import STREAM, Stage
 
@@ -139,3 +139,28 @@ def test_a_driver_elsewhere_that_cannot_be_asked_is_said_to_be_unknown(stage: St
     assert found.driver.endswith("; unknown whether it runs: the cluster does not answer (ReadTimeoutError)")
     told = replace(silent, state="running", reason="on node n-1")
     assert "unknown" not in stage.controller._watching.status(replace(seen, launch_status=told)).driver
+
+
+def test_status_of_a_stream_without_a_last_word_shows_what_is_committed(stage: Stage) -> None:
+    """The heartbeat may be older than the last batches, and the driver died or failed after them."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    stage.beat(counts=QueryBeat(0, stage.clock.now(), True, state_rows=3))
+    stage.run_batches(3)
+    assert stage.controller.status(STREAM).queries["counts"].batch_id == 0
+    stage.say(Failed, error="ValueError: boom")
+    stage.end()
+    query = stage.controller.status(STREAM).queries["counts"]
+    assert (query.batch_id, query.committed_at, query.state_rows) == (3, None, None)
+
+
+def test_a_failed_query_shows_the_batch_that_its_failure_names(stage: Stage) -> None:
+    """The driver has read it in the log; the heartbeat is older."""
+    stage.deploy()
+    stage.come_to_life(queries=("counts", "raw"))
+    stage.beat(counts=QueryBeat(0, None, True), raw=QueryBeat(0, None, True))
+    stage.say(
+        QueryFailed, query_name="counts", query_id="i", query_run_id="r", batch_id=3, planned_batch_id=4, error="boom"
+    )
+    queries = stage.controller.status(STREAM).queries
+    assert (queries["counts"].batch_id, queries["counts"].error, queries["raw"].batch_id) == (3, "boom", 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -87,6 +87,20 @@ def test_files_that_stand_in_no_book_are_left(checkpoint: Checkpoint) -> None:
     checkpoint.store.delete(checkpoint.key("sources/0/1"))  # merged and removed meanwhile: it was read already
     assert files.behind("q", checkpoint, ['{"logOffset":2}'])[0].behind == 1
     assert files.has_listings("q")
+
+
+class Aging(Folder):
+    """Leaves files out, by the time of the newest that was taken."""
+
+    def unread(self, taken: Collection[str], newest_taken_ms: int) -> int:
+        return 100 * len(taken) + newest_taken_ms
+
+
+def test_a_source_that_leaves_files_out_counts_them_itself(checkpoint: Checkpoint) -> None:
+    """From what was taken up to the offset, and the newest time in that."""
+    files = measures(known(FileSource(), Aging("a"), "file /in"))
+    assert files.behind("q", checkpoint, ['{"logOffset":0}'])[0].behind == 201
+    assert files.behind("q", checkpoint, ['{"logOffset":2}'])[0].behind == 501
 
 
 def test_a_query_that_began_anew_is_counted_anew(checkpoint: Checkpoint) -> None:
