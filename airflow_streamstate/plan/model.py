@@ -223,7 +223,9 @@ class PlannedSink:
     @property
     def described(self) -> str:
         """Kind and target, for people; a target that only repeats the kind is left out."""
-        return self.kind if self.target.lower() in self.kind.lower() else f"{self.kind} {self.target}"
+        known = self.target.lower()
+        repeats = self.kind.lower() in (known, f"table:{known}")
+        return self.kind if repeats or not known else f"{self.kind} {self.target}"
 
 
 @dataclass(frozen=True)

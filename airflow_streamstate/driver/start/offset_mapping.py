@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from airflow_streamstate.connectors.measuring import FILE
 from airflow_streamstate.connectors.source import NO_OFFSET, SYSTEM, Narrowed, NarrowingConnector, SourceConnector
 from airflow_streamstate.driver.attempt.source_book import KnownSource
 from airflow_streamstate.errors import IncompatibleUpgradeError, UnavailableError
@@ -18,6 +19,10 @@ from airflow_streamstate.protocol.positions import SourceIdentity
 
 Answer = TypeVar("Answer")
 _LISTED = 20
+IF_MOVED = (
+    "If the same files were only moved, keep the old path in the script, and put a symbolic link or a mount at that"
+    " place: the stream goes on exactly."
+)
 
 
 @dataclass(frozen=True)
@@ -165,7 +170,7 @@ class _Mapping:
             query_name=self._name,
             sources=[_called(one) for one in new],
             snapshot_sources=[_called(one) for one in left or identities],
-            next_step=next_step,
+            next_step=f"{_if_moved([*new, *left])}{next_step}",
         )
 
     def _refuse_merged(self) -> None:
@@ -202,6 +207,13 @@ class _Mapping:
         return tuple(said)
 
 
+def _if_moved(sources: Sequence[SourceIdentity]) -> str:
+    """The way on for files that are only at another place; "" where no source is of files."""
+    if all(identity.adapter != FILE for identity in sources):
+        return ""
+    return f"{IF_MOVED} "
+
+
 def check_same_order(
     name: str, known: QuerySnapshot, sources: Sequence[KnownSource], lines: Sequence[str] = ()
 ) -> None:
@@ -229,10 +241,13 @@ def check_same_order(
             query_name=name,
             sources=[_called(source.identity) for source in sources],
             snapshot_sources=[_called(identity) for identity in known.identities],
-            next_step="Keep the sources and their order; or drain the old version and deploy again: a seed gives each"
-            " source its own position."
-            if has_committed
-            else "Keep the sources and their order; or deploy with --start fresh: no batch is committed yet.",
+            next_step=_if_moved([*(source.identity for source in sources), *known.identities])
+            + (
+                "Keep the sources and their order; or drain the old version and deploy again: a seed gives each source"
+                " its own position."
+                if has_committed
+                else "Keep the sources and their order; or deploy with --start fresh: no batch is committed yet."
+            ),
         )
 
 

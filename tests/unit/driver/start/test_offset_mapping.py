@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from airflow_streamstate.connectors.files import FileSource
 from airflow_streamstate.connectors.kafka import KafkaSource
 from airflow_streamstate.connectors.source import NO_OFFSET, SYSTEM, Source
 from airflow_streamstate.driver.attempt.ports import QuerySource
 from airflow_streamstate.driver.attempt.source_book import KnownSource
-from airflow_streamstate.driver.start.offset_mapping import MappedOffsets, check_same_order, map_offsets
+from airflow_streamstate.driver.start.offset_mapping import IF_MOVED, MappedOffsets, check_same_order, map_offsets
 from airflow_streamstate.errors import IncompatibleUpgradeError, UnavailableError
 from airflow_streamstate.protocol.manifest import QuerySnapshot
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity
@@ -179,3 +180,24 @@ def test_a_restore_finds_each_cluster_where_it_stood() -> None:
     check_same_order("counts", snapshot(*OF_TWO), (two, one))
     with pytest.raises(IncompatibleUpgradeError, match="in another order"):
         check_same_order("counts", known, (two, one))
+
+
+def folder(path: str) -> KnownSource:
+    planned = Source("json", {"path": path})
+    connector = FileSource()
+    return KnownSource(QuerySource(planned, 0), connector, SourceIdentity("file", str(connector.identify(planned)), 0))
+
+
+def test_files_that_were_moved_have_a_way_on() -> None:
+    """A link or a mount at the old place keeps the paths in Spark's log of the files true; Kafka has no such way."""
+    position = QueryPosition(7, ('{"logOffset":3}',))
+    known = QuerySnapshot("q", position=position, files=(), identities=(folder("/in").identity,), drained=True)
+    with pytest.raises(IncompatibleUpgradeError) as restored:
+        check_same_order("counts", known, (folder("/bucket2/in"),))
+    with pytest.raises(IncompatibleUpgradeError) as seeded:
+        mapped(known, folder("/bucket2/in"))
+    assert restored.value.next_step.startswith(IF_MOVED)
+    assert seeded.value.next_step.startswith(IF_MOVED)
+    with pytest.raises(IncompatibleUpgradeError) as other:
+        mapped(snapshot(("subscribe a", '{"a":{"0":3}}')), kafka("subscribe b"))
+    assert IF_MOVED not in other.value.next_step
