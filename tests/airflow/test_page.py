@@ -26,6 +26,8 @@ UNNAMED = """(page) => [...page.querySelectorAll('button, a, input, select, [rol
     .filter((one) => one.checkVisibility() && !(one.getAttribute('aria-label') || one.labels?.length
         || one.getAttribute('aria-labelledby') || one.textContent.trim()))
     .map((one) => one.outerHTML.slice(0, 200))"""
+CUT = """(page) => [...page.querySelectorAll('.streams th, .streams td, .streams th button')]
+    .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"""
 SWITCHED_TO_LIGHT = """() => {  // as Airflow hears of it from another window
     localStorage.setItem("theme", "light");
     window.dispatchEvent(new StorageEvent("storage", { key: "theme", newValue: "light" }));
@@ -100,6 +102,7 @@ def test_the_page_is_a_view_of_airflows(story: PageStory, browser: Any, tokens: 
         page.get_by_text("10 of 10").wait_for()  # each of them is read
         assert page.locator("tbody tr").count() == 10
         assert page.locator("iframe").count() == 0
+        assert page.locator(".page").evaluate(CUT) == []
         shot(page, "streams")
         page.get_by_role("link", name="flights").click()
         page.get_by_role("heading", name="flights").wait_for()
@@ -325,7 +328,7 @@ def test_a_link_of_an_old_run_opens_what_that_run_was_about(
 
 
 def test_it_is_dark_and_narrow_where_the_user_is(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
-    """As the system says or Airflow's own switch; nothing is wider than a narrow window."""
+    """As the system says or Airflow's own switch; nothing is wider than a narrow window, and no cell is cut in it."""
     with opened(browser, story.site.url, tokens["viewer"], theme="dark", narrow=True) as page:
         for address, name in ((story.shown, "narrow"), (story.shown_stream("flights"), "narrow-stream")):
             page.goto(address)
@@ -334,6 +337,7 @@ def test_it_is_dark_and_narrow_where_the_user_is(story: PageStory, browser: Any,
             shown = page.locator(".page")
             assert shown.get_attribute("data-theme") == "dark"
             assert shown.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+            assert shown.evaluate(CUT) == []
             shot(page, name)
         page.evaluate(SWITCHED_TO_LIGHT)
         page.locator('.page[data-theme="light"]').wait_for()
@@ -539,6 +543,7 @@ def test_a_task_shows_its_stream(story: PageStory, browser: Any, tokens: dict[st
     with opened(browser, story.site.url, tokens["viewer"]) as page:
         page.goto(f"{story.site.url}/dags/streamstate_snapshot/runs/{run_id}/tasks/snapshot/plugin/streamstate_task")
         page.get_by_role("heading", name="taxis").wait_for()
+        page.get_by_text("Drag to move").wait_for()
         shot(page, "task")
         page.get_by_role("tab", name="Snapshots", exact=True).click()
         page.locator("section:not([hidden])").get_by_text("d-0001-live-000001").first.wait_for()

@@ -128,7 +128,7 @@ export async function actButtons(place, connId, streamId, known, me, refresh) {
     const { dag_id: dagId } = rights[name];
     const reason = h("input", { type: "text", id: "reason", maxlength: "500", autocomplete: "off" });
     const told = h("div", { class: "told", "aria-live": "polite" });
-    const close = h("button", { type: "button", onclick: () => dialog.close() }, "Cancel");
+    const close = h("button", { type: "button", onclick: () => dialog.close() }, act.isOfUpgrade ? "Not now" : "Cancel");
     const buttons = name === "answer"
       ? [h("button", { type: "button", class: "main", onclick: () => run({ approve: true }) }, "Approve"), h("button", { type: "button", class: "grave", onclick: () => run({ approve: false }) }, "Reject")]
       : [h("button", { type: "button", class: act.isGrave ? "grave" : "main", onclick: () => run({}) }, act.verb)];
