@@ -60,7 +60,8 @@ def is_told_by(traceback: object, log_tail: object) -> bool:
     """Whether the end of a log repeats the traceback's last line, or its cause."""
     told = str(traceback or "")
     *_, last = ("", *(line.strip() for line in told.splitlines() if line.strip()))
-    return bool(last) and (last in str(log_tail) or cause_of("", told) in str(log_tail))
+    said = (last, cause_of("", told))
+    return any(words and words in str(log_tail) for words in said)
 
 
 def deploying(console: Console, row: Row) -> None:

@@ -204,5 +204,7 @@ def test_a_log_that_ends_with_the_traceback_tells_nothing_new() -> None:
     trace = "Traceback (most recent call last):\n  line 60\nValueError: boom\n\n"
     assert is_told_by(trace, f"WARN something\n{trace}")
     assert not is_told_by(trace, "java.lang.OutOfMemoryError")
+    assert is_told_by(f"{trace}\n\nJVM stacktrace:\n\tat a.B.c(D.java:1)", f"begun\n{trace}\n20:01 INFO stopped")
+    assert not is_told_by("cut off\n  line 3", "java.lang.OutOfMemoryError")
     assert not is_told_by("", "ValueError: boom")
     assert not is_told_by(None, "ValueError: boom")
