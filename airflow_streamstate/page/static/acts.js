@@ -45,7 +45,7 @@ export const ACTS = {
     happens: (known) => [
       stateRows(known) ? `Up to ${counted(stateRows(known), "rows")} of state are written now: windows that are still open come out early, with what has arrived so far.` : "As far as is known no state is kept, so nothing comes out early.",
       "The driver first tries this on a copy of the state, and refuses where state would be left.",
-      "Then it ends. The next version goes on at the next row, with empty state.",
+      "Then it ends. The next version starts at the next row, with empty state.",
     ],
   },
   resume: {
@@ -82,7 +82,7 @@ export const ACTS = {
     why: (known) => (!known.status.upgrade ? "no upgrade is under way" : known.status.upgrade_hold === "waiting" ? "it waits for an approval" : ""),
     happens: (known) => [
       `${known.status.upgrade}.`,
-      "It goes on from its last recorded step, until a version is healthy or the old one is back. A task or shell that still drives it is not in the way.",
+      "It continues from its last recorded step, until a version is healthy or the old one is back. A task or shell that still drives it is not in the way.",
       expected(known),
     ],
   },
