@@ -165,12 +165,13 @@ class _Mapping:
                 f"Read what was read before, or deploy with --accept-lost-input {self._name}: what is read as before"
                 " then goes on at its own offsets, what is new is read from its beginning, and the rest is not read."
             )
+        next_step = _if_moved([*new, *left]) + next_step
         raise IncompatibleUpgradeError(
             "this version reads another source than the one whose position was kept",
             query_name=self._name,
             sources=[_called(one) for one in new],
             snapshot_sources=[_called(one) for one in left or identities],
-            next_step=f"{_if_moved([*new, *left])}{next_step}",
+            next_step=next_step,
         )
 
     def _refuse_merged(self) -> None:
