@@ -108,8 +108,9 @@ def test_what_cannot_be_told_or_served_is_refused_before_anything_is_watched(des
 def test_the_rules_are_a_table_of_names_and_values(desk: Desk) -> None:
     """And a threshold that is no number is said to be none."""
     desk.stream().deploy().runs()
-    assert [line.split() for line in shell("alerts", "flights").out.splitlines()[:2]] == [
+    assert [line.split() for line in shell("alerts", "flights").out.splitlines()[:3]] == [
         ["name", "value"],
+        ["driver_silent_seconds", "120.0"],
         ["no_commit_seconds", "900.0"],
     ]
     refused = shell("alerts", "flights", "--set", "no_commit_seconds=abc", "--json").error
