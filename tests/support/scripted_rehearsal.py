@@ -38,11 +38,19 @@ from support.checkpoints import memory_checkpoint, plan_batch, run_batches
 SPARKS_WORDS = "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match"
 
 
-def keep_plan(control: StreamControl, deployment_id: str, query_name: str, kept: QueryPlan | None = None) -> None:
-    """Record the plan of a query, as its driver does."""
+def keep_plan(
+    control: StreamControl,
+    deployment_id: str,
+    query_name: str,
+    kept: QueryPlan | None = None,
+    first_batch_id: int = 0,
+) -> None:
+    """Record the plan of a query, as its driver does; ``first_batch_id``: from which batch on it made the state."""
     moment = SYSTEM_CLOCK.now()
     named = replace(kept or plan(), query_name=query_name)
-    record = RecordedPlan(control.stream_id, deployment_id, query_name, 1, 1, named, SYSTEM_CLOCK.new_uuid(), moment)
+    record = RecordedPlan(
+        control.stream_id, deployment_id, query_name, 1, 1, named, SYSTEM_CLOCK.new_uuid(), moment, first_batch_id
+    )
     record_plan(control, record)
 
 

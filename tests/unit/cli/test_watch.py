@@ -182,7 +182,7 @@ def test_alert_rules_are_shown_and_changed(desk: Desk) -> None:
         "lag",
     )
     changed = shell("alerts", "flights", *words, "--json").json
-    rules = AlertRules(300.0, lag_growing_seconds=None, off=("query_died", "lag"))
+    rules = AlertRules(no_commit_seconds=300.0, lag_growing_seconds=None, off=("query_died", "lag"))
     assert changed == {"stream_id": "flights", **vars(rules), "off": list(rules.off)}
     assert shell("alerts", "flights", "--on", "query_died", "--json").json["off"] == ["lag"]
     before = desk.texts()

@@ -73,12 +73,12 @@ def test_alert_rules_owner_and_labels_are_the_streams(named: NamedHome, context:
         stream_labels={"tier": "canary"},
     ).execute(context())  # fmt: skip
     control = named.stream().control
-    assert AlertBook(control).rules() == AlertRules(300.0, off=("lag",))
+    assert AlertBook(control).rules() == AlertRules(no_commit_seconds=300.0, off=("lag",))
     assert control.need_register().value.ownership == Ownership("ada", {"tier": "canary"})
     deploy(script, wait_until="finished", arguments=["b"], alert_rules={"lag_over": 9}, stream_labels="None").execute(
         context()
     )
-    assert AlertBook(control).rules() == AlertRules(300.0, 9, off=("lag",))
+    assert AlertBook(control).rules() == AlertRules(no_commit_seconds=300.0, lag_over=9, off=("lag",))
     assert control.need_register().value.ownership == Ownership("ada", {"tier": "canary"})
     deploy(script, wait_until="finished", arguments=["c"], stream_owner="", stream_labels='{"eu": ""}').execute(
         context()

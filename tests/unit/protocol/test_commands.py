@@ -23,7 +23,7 @@ def test_the_notification_on_the_wire() -> None:
     assert set(to_json(DRAIN)) == {
         "kind", "protocol", "command_id", "stream_id", "deployment_id", "mode", "requested_at", "deadline_at",
         "requested_by", "reason", "rehearse", "discard_state", "batches_by_at", "on_deadline", "flush_within_seconds",
-        "on_flush_deadline",
+        "on_flush_deadline", "leave_queries",
     }  # fmt: skip
 
 
