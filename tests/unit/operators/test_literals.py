@@ -41,7 +41,7 @@ def test_a_stream_id_that_is_none(cls: Any, stream_id: str) -> None:
         cls(task_id="t", stream_id=stream_id)
 
 
-def test_what_is_rendered_is_checked_by_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_rendered_is_checked_by_the_task() -> None:
     """Rendering sets fields, too: a wrong value then fails the task with Airflow's own exception, not the rendering."""
     task = UpgradeStreamOperator(task_id="t", stream_id="{{ params.stream }}", mode="{{ params.mode }}")
     task.stream_id, task.mode = "Flights", "savepoint"

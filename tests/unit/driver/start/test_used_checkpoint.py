@@ -48,6 +48,16 @@ def test_the_first_start_of_a_query_that_ran_before_is_refused(stream: Simulated
     assert not list(stream.checkpoints.list_objects("flights/deployments/d-0001/checkpoints/"))
 
 
+def test_the_command_shows_no_secret() -> None:
+    """It repeats the settings of the deployment, of which one may be a literal secret that was allowed."""
+    stream = SimulatedStream()
+    stream.deploy(conf={"spark.hadoop.fs.s3a.secret.key": "hunter2-hunter2", "spark.sql.shuffle.partitions": "2"})
+    refused(stream, USED)
+    said = stream.events_of(Failed)[0]
+    assert "--conf spark.sql.shuffle.partitions=2" in said.next_step
+    assert "hunter2" not in said.next_step + said.error + said.traceback + " ".join(stream.said)
+
+
 def test_a_start_that_was_asked_to_begin_at_the_beginning_does() -> None:
     """``--start fresh`` is the consent; a resume of that deployment has it, too."""
     stream = SimulatedStream()
