@@ -17,7 +17,7 @@ from airflow_streamstate.checkpoint.guards import OFFSET_LOG_FORMAT
 from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
 from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
 from airflow_streamstate.checkpoint.repair import repair_before_start
-from airflow_streamstate.errors import IncompatibleUpgradeError
+from airflow_streamstate.errors import StartRefusedError
 from airflow_streamstate.protocol.events import Drained, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from support.drivers import wait_until
@@ -267,8 +267,8 @@ def test_a_restore_under_another_name_is_refused_where_spark_would_read_anew(lif
     life.wait_read(driver, first="a", second="b")
     restore = life.stopped(driver)
     refused = life.start(restore, first="a", renamed="b")
-    assert isinstance(refused.refusal, IncompatibleUpgradeError)
-    assert "names" in str(refused.refusal)
+    assert isinstance(refused.refusal, StartRefusedError)
+    assert "was named second, and is named renamed" in str(refused.refusal)
     life.input.add("b")
     driver = life.start(restore, first="a", second="b")
     life.wait_read(driver, first="a", second="b")
