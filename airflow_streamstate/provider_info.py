@@ -96,6 +96,14 @@ _OPTIONS = {
         "example": "streamstate_default,streamstate_eu",
         "default": "streamstate_default",
     },
+    "page_dag_ids": {
+        "description": "Who sees a home on the page Streams: CONN_ID=DAG_ID, separated by commas, lets those see it "
+        "who may read the DAG. Without an entry those see it who may read the connection.",
+        "version_added": "0.1.0",
+        "type": "string",
+        "example": "streamstate_default=flights",
+        "default": "",
+    },
 }
 _OPTIONAL_TEXT = {"type": ["string", "null"]}
 # Of a secret also the name of the field must say so: by it Airflow hides the value in its API and its page.

@@ -149,7 +149,7 @@ def _served(patch: Any) -> Iterator[tuple[str, str]]:
     while not server.started:
         SYSTEM_CLOCK.sleep(0.02)
     try:
-        yield f"http://127.0.0.1:{port}{URL_PREFIX}/", site.tokens["viewer"]
+        yield f"http://127.0.0.1:{port}{URL_PREFIX}/", site.tokens["op"]
     finally:
         server.should_exit = True
         thread.join(20)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from airflow.providers.common.compat.sdk import conf
+
+from airflow_streamstate.errors import InvalidRequestError
 
 SECTION = "streamstate"
 POLL_INTERVAL_SECONDS = 2.0
 POKE_INTERVAL_SECONDS = 10.0
 TRIGGER_THREADS = 32
 PAGE_CONN_IDS = "streamstate_default"
+PAGE_DAG_IDS = ""
 
 
 def poll_interval_seconds() -> float:
@@ -35,3 +40,26 @@ def page_conn_ids() -> tuple[str, ...]:
     """The connections whose homes the page of streams shows."""
     said = conf.get(SECTION, "page_conn_ids", fallback=PAGE_CONN_IDS)
     return tuple(dict.fromkeys(name.strip() for name in str(said).split(",") if name.strip()))
+
+
+def page_dag_ids() -> Mapping[str, str]:
+    """By connection, the DAG whose readers see the home on the page; of a home that is not in it, those see it who may
+    read the connection.
+
+    Raises:
+        InvalidRequestError: an entry is no pair, or names a home that the page does not show.
+    """
+    found: dict[str, str] = {}
+    for said in str(conf.get(SECTION, "page_dag_ids", fallback=PAGE_DAG_IDS)).split(","):
+        if not said.strip():
+            continue
+        conn_id, _, dag_id = (part.strip() for part in said.partition("="))
+        if not dag_id or conn_id not in page_conn_ids() or conn_id in found:
+            raise InvalidRequestError(
+                "page_dag_ids of Airflow's configuration is wrong",
+                entry=said.strip()[:80],
+                page_conn_ids=list(page_conn_ids()),
+                next_step="Write CONN_ID=DAG_ID for each home of page_conn_ids that has one, separated by commas.",
+            )
+        found[conn_id] = dag_id
+    return found

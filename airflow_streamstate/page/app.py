@@ -1,4 +1,5 @@
-"""The FastAPI app of the page. Every route needs a signed-in user, and every route only reads.
+"""The FastAPI app of the page. Every route needs a signed-in user, and every route only reads; what is read of a home
+needs the user's right to see it (``access``).
 
 What acts is a run of a DAG: the page's script asks Airflow's public API for it, as the signed-in user
 (``static/acts.js``).
@@ -11,10 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources
 from typing import Annotated, Any
 
-from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_view
-from airflow.models.dag import DagModel
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -31,6 +30,8 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
+from airflow_streamstate.hooks.configuration import page_conn_ids
+from airflow_streamstate.page.access import NoRightError, homes_of, may_run_dag, need_home, need_task_logs
 from airflow_streamstate.page.homes import HomesOnPage, SharedParts, error_json
 from airflow_streamstate.page.stream import PARTS, Asked
 from airflow_streamstate.protocol.ids import check_id, check_stream_id
@@ -117,8 +118,10 @@ def _told_by_fastapi(_request: Request, error: Exception) -> Response:
         403: "Ask an administrator of Airflow for the right.",
         405: "Use GET; to act on a stream, trigger its DAG by Airflow's API.",
     }
-    message = words.get(error.status_code, "this request is wrong")
-    told = {"type": "Refused", "message": message, "context": {}, "next_step": steps.get(error.status_code, "")}
+    message, next_step = words.get(error.status_code, "this request is wrong"), steps.get(error.status_code, "")
+    if isinstance(error, NoRightError):
+        message, next_step = error.detail, error.next_step
+    told = {"type": "Refused", "message": message, "context": {}, "next_step": next_step}
     return JSONResponse({"error": told}, error.status_code, dict(error.headers or {}))
 
 
@@ -175,16 +178,20 @@ def _add_reads(app: FastAPI, homes: HomesOnPage, shared: SharedParts) -> None:
     @app.get("/api/me")
     def me(user: GetUserDep) -> dict[str, Any]:
         """The user, and which acts are allowed; Airflow decides again when one is asked for."""
-        return {"user": user.get_name(), "acts": {act: _may_run(user, dag_id) for act, dag_id in ACTS.items()}}
+        acts = {act: {"dag_id": dag_id, "is_allowed": may_run_dag(user, dag_id)} for act, dag_id in ACTS.items()}
+        return {"user": user.get_name(), "acts": acts}
 
     @app.get("/api/streams")
-    def streams() -> dict[str, Any]:
-        """The streams of each home."""
-        return {"homes": [home.seen().to_json() for home in homes.all()]}
+    def streams(user: GetUserDep) -> dict[str, Any]:
+        """The streams of each home that the user may see; ``is_refused``: there are homes, and none for this user."""
+        conn_ids = homes_of(user)
+        seen = [homes.home(conn_id).seen().to_json() for conn_id in conn_ids]
+        return {"homes": seen, "is_refused": not conn_ids and bool(page_conn_ids())}
 
     @app.get("/api/{name}")
     def part(
         name: str,
+        user: GetUserDep,
         conn_id: str = "",
         stream_id: str = "",
         deployment_id: str | None = None,
@@ -196,6 +203,9 @@ def _add_reads(app: FastAPI, homes: HomesOnPage, shared: SharedParts) -> None:
         found = PARTS.get(name)
         if found is None:
             raise HTTPException(404)
+        need_home(user, conn_id)
+        if found.has_rows:
+            need_task_logs(user, conn_id)
         home = homes.home(conn_id)
         asked = Asked(
             check_stream_id(stream_id),
@@ -206,16 +216,3 @@ def _add_reads(app: FastAPI, homes: HomesOnPage, shared: SharedParts) -> None:
         )
         key = (name, conn_id, stream_id, *(str(one or "") for one in vars(asked).values()))
         return shared.get(key, lambda: found.read(home.client(), asked), found.seconds)
-
-
-def _may_run(user: Any, dag_id: str) -> dict[str, Any]:
-    details = DagDetails(id=dag_id, team_name=_team_of(dag_id))
-    allowed = get_auth_manager().is_authorized_dag(
-        method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user
-    )
-    return {"dag_id": dag_id, "is_allowed": bool(allowed)}
-
-
-def _team_of(dag_id: str) -> str | None:
-    find = getattr(DagModel, "get_team_name", None)  # Airflow 3.1 knows no teams
-    return None if find is None else find(dag_id)

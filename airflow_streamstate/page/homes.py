@@ -237,10 +237,6 @@ class HomesOnPage:
         self._guard = threading.Lock()
         self._homes: dict[str, HomeOnPage] = {}
 
-    def all(self) -> list[HomeOnPage]:
-        """Each home that the configuration names."""
-        return [self.home(conn_id) for conn_id in page_conn_ids()]
-
     def home(self, conn_id: str) -> HomeOnPage:
         """The home of a connection that is shown.
 

@@ -60,10 +60,17 @@ class Asked:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the page: how it is read, and for how many seconds one reading is shared."""
+    """A part of the page.
+
+    Attributes:
+        read: how it is read.
+        seconds: for how long one reading is shared.
+        has_rows: it has rows of data, or what drivers logged: it needs the right to read the logs of tasks.
+    """
 
     read: Callable[[Controller, Asked], dict[str, Any]]
     seconds: float
+    has_rows: bool
 
 
 def status_part(client: Controller, asked: Asked) -> dict[str, Any]:
@@ -304,15 +311,15 @@ def _replay_json(report: ReplayReport) -> Mapping[str, Any]:
 
 
 PARTS: Mapping[str, Part] = {
-    "stream": Part(status_part, 3.0),
-    "timeline": Part(timeline_part, 10.0),
-    "upgrades": Part(upgrades_part, 3.0),
-    "plan": Part(plan_part, 10.0),
-    "snapshots": Part(snapshots_part, 10.0),
-    "custody": Part(custody_part, 30.0),
-    "replay": Part(replay_part, 10.0),
-    "stream_events": Part(stream_events_part, 10.0),
-    "log": Part(log_part, 3.0),
-    "events": Part(events_part, 3.0),
+    "stream": Part(status_part, 3.0, has_rows=False),
+    "timeline": Part(timeline_part, 10.0, has_rows=False),
+    "upgrades": Part(upgrades_part, 3.0, has_rows=False),
+    "plan": Part(plan_part, 10.0, has_rows=False),
+    "snapshots": Part(snapshots_part, 10.0, has_rows=False),
+    "custody": Part(custody_part, 30.0, has_rows=False),
+    "replay": Part(replay_part, 10.0, has_rows=True),
+    "stream_events": Part(stream_events_part, 10.0, has_rows=False),
+    "log": Part(log_part, 3.0, has_rows=True),
+    "events": Part(events_part, 3.0, has_rows=True),
 }
 """By name. What reads the logs of all deployments is shared for longer."""

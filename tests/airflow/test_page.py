@@ -17,7 +17,18 @@ from airflow_streamstate.page.app import ACTS
 from airflow_streamstate.page.stream import PARTS
 from support.airflow_site import SiteError, eventually
 from support.browser import chromium, opened
-from support.page_story import PageStory, all_beat, beats, begun, deployed, lived, page_story, upgraded, written_by_hand
+from support.page_story import (
+    PRIVATE_CONN_ID,
+    PageStory,
+    all_beat,
+    beats,
+    begun,
+    deployed,
+    lived,
+    page_story,
+    upgraded,
+    written_by_hand,
+)
 
 pytestmark = [pytest.mark.named, pytest.mark.components, pytest.mark.timeout(1800)]
 ASSETS = Path(__file__).resolve().parents[2] / "docs" / "assets"
@@ -421,6 +432,21 @@ def test_a_viewer_and_nobody_are_refused(story: PageStory, browser: Any, tokens:
         for path in ("", "static/page.js", "api/me", "api/streams", *(f"api/{name}" for name in PARTS)):
             assert page.request.get(f"{story.streams}{path}").status == 401
     assert all(runs_of(story, dag_id) == [] for dag_id in ACTS.values())
+
+
+def test_a_home_without_the_right_is_hidden(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
+    """A viewer finds none of its streams, and its address says which right is missing; an administrator sees it."""
+    address = story.stream("flights").replace("streamstate_default", PRIVATE_CONN_ID)
+    with opened(browser, story.site.url, tokens["viewer"]) as page:
+        page.goto(address)
+        page.get_by_role("alert").get_by_text("You may not see this home").first.wait_for()
+        for name in PARTS:
+            query = f"conn_id={PRIVATE_CONN_ID}&stream_id=flights"
+            assert page.request.get(f"{story.streams}api/{name}?{query}").status == 403
+    with opened(browser, story.site.url, story.site.token("admin")) as page:
+        page.goto(address)
+        page.get_by_role("heading", name="flights").wait_for()
+        page.get_by_text("owner operations", exact=True).wait_for()
 
 
 def test_another_site_cannot_act_by_a_users_browser(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:

@@ -29,6 +29,8 @@ from support.scripted_stream import QUERY, ScriptedStream
 
 USERS = {"admin": "admin", "viewer": "viewer", "editor": "user"}
 """Users of the simple auth manager, with their roles: a ``user`` may run DAGs, a ``viewer`` may not."""
+PRIVATE_CONN_ID = "streamstate_private"
+"""Of a home that only those see who may read its connection: neither the viewer nor the editor."""
 WAIT_SECONDS = 120.0
 
 
@@ -70,6 +72,9 @@ def page_story(folder: Path) -> Iterator[PageStory]:
         environment = {
             **tools,
             "AIRFLOW_CONN_STREAMSTATE_DEFAULT": home.connection,
+            f"AIRFLOW_CONN_{PRIVATE_CONN_ID.upper()}": home.connection,
+            "AIRFLOW__STREAMSTATE__PAGE_CONN_IDS": f"streamstate_default,{PRIVATE_CONN_ID}",
+            "AIRFLOW__STREAMSTATE__PAGE_DAG_IDS": "streamstate_default=streamstate_stop",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:{role}" for name, role in USERS.items()),
         }
         dags = folder / "dags"

@@ -127,6 +127,7 @@ def test_airflow_takes_links_commands_and_options() -> None:
         ("trigger_threads", configuration.trigger_threads),
         ("restart_in_triggerer", configuration.restart_in_triggerer),
         ("page_conn_ids", lambda: ",".join(configuration.page_conn_ids())),
+        ("page_dag_ids", lambda: ",".join("=".join(each) for each in configuration.page_dag_ids().items())),
     ],
 )
 def test_the_options_that_are_described_are_those_that_are_read(
@@ -141,6 +142,7 @@ def test_the_options_that_are_described_are_those_that_are_read(
     assert read() == meant(described[option]["example"])
     assert set(described) == {
         "poll_interval_seconds", "poke_interval_seconds", "trigger_threads", "restart_in_triggerer", "page_conn_ids",
+        "page_dag_ids",
     }  # fmt: skip
 
 

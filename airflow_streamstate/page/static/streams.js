@@ -140,6 +140,8 @@ export function showStreams(place) {
     if (!isEmpty) return;
     empty.replaceChildren(rows.length
       ? h("p", {}, "No stream passes this filter. ", h("button", { type: "button", class: "link", onclick: () => { Object.assign(chosen, everything(), { sort: chosen.sort, isDown: chosen.isDown }); showChosen(); show(); } }, "Show all"))
+      : isRefused
+      ? h("p", {}, "You may see no home of streams. Ask an administrator of Airflow for the right to read the connection of a home, or the DAG that page_dag_ids names for it.")
       : h("p", {}, "There is no stream in the home yet. ", h("code", {}, "streamstate deploy STREAM --app job.py"), " deploys one, or a DAG with DeployStreamOperator."));
   }
 
@@ -217,10 +219,12 @@ export function showStreams(place) {
   }
 
   let isFirst = true;
+  let isRefused = false;
   async function look() {
     try {
-      const { homes } = await read("streams");
-      isFirst = homes.every((home) => home.looked_at === null && !home.error);
+      const { homes, is_refused: isNoHomeMine } = await read("streams");
+      isRefused = isNoHomeMine;
+      isFirst = homes.length > 0 && homes.every((home) => home.looked_at === null && !home.error);
       const now = Date.now();
       rows = homes.flatMap((home) => home.streams.map((row) => {
         const labelled = Object.entries(row.labels ?? {}).map(([name, value]) => `${name}=${value}`);

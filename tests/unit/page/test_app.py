@@ -14,8 +14,9 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
+from airflow_streamstate.hooks.configuration import page_conn_ids
 from airflow_streamstate.page.app import ACTS, HEADERS, static_files
-from airflow_streamstate.page.homes import LOOK_SECONDS, HomeOnPage, HomesOnPage, SharedParts
+from airflow_streamstate.page.homes import LOOK_SECONDS, HomeOnPage, SharedParts
 from airflow_streamstate.page.rows import row_of
 from airflow_streamstate.page.stream import PARTS
 from airflow_streamstate.protocol import layout
@@ -250,7 +251,7 @@ def test_only_the_connections_of_the_configuration_are_shown(site: PageSite, mon
     assert answer.status_code == 404
     assert "page_conn_ids" in answer.json()["error"]["next_step"]
     monkeypatch.setenv("AIRFLOW__STREAMSTATE__PAGE_CONN_IDS", " one, two ,one,, ")
-    assert [home.conn_id for home in HomesOnPage().all()] == ["one", "two"]
+    assert page_conn_ids() == ("one", "two")
 
 
 @pytest.mark.parametrize("part", PARTS)
