@@ -185,6 +185,10 @@ class MalformedMessageError(DataError):
     """An object does not parse as what its key says it is."""
 
 
+class UntrustedRecordError(DataError):
+    """A record names another place, process or file than its reader's own configuration and its ids say."""
+
+
 class UnsupportedVersionError(DataError):
     """An object was written in a protocol or format that this version does not know."""
 

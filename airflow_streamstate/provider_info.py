@@ -125,6 +125,7 @@ _CONNECTION_TYPE = {
             "role_duration_seconds": "3600",
             "gcs_key_path": "/etc/streams/key.json",
             "azure_account": "empty: as the abfss URI names it",
+            "allowed": '{"secrets": ["env://PG_*", "secret://airflow-connection/pg"]}',
         },
     },
     "conn-fields": {
@@ -144,6 +145,12 @@ _CONNECTION_TYPE = {
             "description": "Folder of the workers for drivers' code and logs. Empty: beside the checkpoints, or "
             "the user's state folder.",
             "schema": _OPTIONAL_TEXT,
+        },
+        "allowed": {
+            "label": "Allowed",
+            "description": "What streams of this home may name beyond it: a JSON object with secrets, launchers and "
+            "spark_connections. Empty: drivers on the workers, without secrets.",
+            "schema": {"type": ["object", "null"]},
         },
         "region": {
             "label": "S3 region",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # rich and the controller are imported on use: `--help` needs
     from rich.console import Console
     from rich.text import Text
 
+    from airflow_streamstate.allowed import Allowed
+    from airflow_streamstate.cli.allowing import AllowedFile
     from airflow_streamstate.controller.client import Controller
     from airflow_streamstate.controller.home import Home
     from airflow_streamstate.controller.observe.views import StreamStatus
@@ -43,6 +45,8 @@ class ShellSession:
         work_dir: where drivers' code and logs are on this machine; None for the home's own choice.
         verb, stream_id: "" until they are parsed.
         options: how to reach the stores of the home; None for what the environment says.
+        allowed_file: what persons have allowed on this machine; None for none.
+        named: what this command names, and so allows.
         open_controller: opens the client of a home for a requester; None for this machine's own.
     """
 
@@ -54,16 +58,21 @@ class ShellSession:
     verb: str = ""
     stream_id: str = ""
     options: StoreOptions | None = None
+    allowed_file: AllowedFile | None = None
+    named: Allowed | None = None
     open_controller: Callable[[Home, Clock, str], Controller] | None = None
 
     @classmethod
     def of(cls, environ: Mapping[str, str], *, as_json: bool) -> ShellSession:
         """A session with the home of the environment, which options may override."""
+        from airflow_streamstate.cli.allowing import AllowedFile
+
         return cls(
             environ.get(HOME_VARIABLE),
             environ.get(CHECKPOINTS_VARIABLE),
             as_json,
             work_dir=environ.get(WORK_DIR_VARIABLE),
+            allowed_file=AllowedFile.of(environ),
         )
 
     def home(self) -> Home:
@@ -76,8 +85,27 @@ class ShellSession:
         from airflow_streamstate.controller.home import Home, HomeConfig
         from airflow_streamstate.store.options import StoreOptions
 
-        config = HomeConfig(self.home_uri, self.checkpoints_uri, self.options or StoreOptions(), self.work_dir)
+        config = HomeConfig(
+            self.home_uri,
+            self.checkpoints_uri,
+            self.options or StoreOptions(),
+            self.work_dir,
+            self._allowed(self.home_uri),
+        )
         return Home(config, self.clock)
+
+    def _allowed(self, home_uri: str) -> Allowed:
+        from airflow_streamstate.allowed import Allowed
+
+        kept = Allowed() if self.allowed_file is None else self.allowed_file.read(home_uri)
+        return kept if self.named is None else kept.joined(self.named)
+
+    def allow(self, named: Allowed) -> None:
+        """Allow what a person names in this command, and keep it on this machine for the next ones; call it before
+        ``home`` and ``controller``. Raises InvalidRequestError where it cannot be kept."""
+        self.named = named if self.named is None else self.named.joined(named)
+        if self.home_uri and self.allowed_file is not None and self.allowed_file.add(self.home_uri, named):
+            self.call(f"allowed for {self.home_uri} from now on, in {self.allowed_file.path}: {named.summary}")
 
     def controller(self) -> Controller:
         """The client, with this machine's spark-submit."""

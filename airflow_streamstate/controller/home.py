@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from airflow_streamstate.allowed import Allowed
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.control.feed import FeedReader, FeedWriter
 from airflow_streamstate.control.objects import Memory
@@ -46,12 +47,14 @@ class HomeConfig:
         options: how to reach its stores.
         work_dir: the folder of this machine for launches (code, driver configuration, log, exit status); None: beside
             checkpoints that lie in a folder, else ``default_work_dir``.
+        allowed: what its objects may name beyond it.
     """
 
     home_uri: str
     checkpoints_uri: str | None = None
     options: StoreOptions = field(default_factory=StoreOptions)
     work_dir: str | None = None
+    allowed: Allowed = field(default_factory=Allowed)
 
 
 class Home:
@@ -86,6 +89,7 @@ class Home:
         clock: Clock,
         open_place: OpenPlace | None = None,
         feed: FeedWriter | None = None,
+        allowed: Allowed | None = None,
     ) -> Home:
         """A home over open stores.
 
@@ -95,9 +99,10 @@ class Home:
             folder: the folder of this machine for launches.
             open_place: opens other stores of snapshots; None: as ``Home`` does.
             feed: where its writers tell what is new; None for nowhere.
+            allowed: what its objects may name beyond it; None for nothing.
         """
         made = cls.__new__(cls)
-        made.config = HomeConfig(home_uri=home.uri, checkpoints_uri=checkpoints.uri)
+        made.config = HomeConfig(home_uri=home.uri, checkpoints_uri=checkpoints.uri, allowed=allowed or Allowed())
         made.clock = clock
         made.home = home
         made.presence = HomePresence(home, clock)

@@ -56,8 +56,10 @@ def home_config(fetched: Fetched, aws: Fetched | None = None) -> HomeConfig:
         aws: the connection that ``aws_conn_id`` names; fields of the first one take precedence.
 
     Raises:
-        InvalidRequestError: it names no home, has half a credential or two of them, or needs the amazon provider.
+        InvalidRequestError: it names no home, has half a credential or two of them, needs the amazon
+            provider, or its ``allowed`` is malformed.
     """
+    from airflow_streamstate.allowed import Allowed
     from airflow_streamstate.controller.home import HomeConfig
 
     home_uri = fetched.text("home_uri")
@@ -72,6 +74,9 @@ def home_config(fetched: Fetched, aws: Fetched | None = None) -> HomeConfig:
         checkpoints_uri=fetched.text("checkpoints_uri"),
         options=StoreOptions(_s3_options(fetched, aws), _gcs_options(fetched), _azure_options(fetched)),
         work_dir=fetched.text("work_dir"),
+        allowed=Allowed.parse(
+            fetched.extra.get("allowed"), f"the field allowed of the connection {fetched.connection.conn_id}"
+        ),
     )
 
 

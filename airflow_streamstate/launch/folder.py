@@ -22,6 +22,7 @@ from airflow_streamstate.launch.detached import HANDLE
 
 INTENT = "intent.json"
 EXIT_STATUS = "exit_status"
+LOG_NAME = "driver.log"
 
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
 

@@ -6,7 +6,7 @@ any time later, as ``kubectl`` asks about a job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -56,6 +56,7 @@ class LaunchPlace(_Plain):
         launcher: the ``name`` of its launcher.
         scope: ``<home id>/<stream id>``: launch keys are unique within it, never across.
         folder: absolute folder of this launch on the caller's machine, which may never have been there.
+        log_path: where the output of a driver on the caller's machine goes; "" for ``driver.log`` in ``folder``.
         options: plain JSON of the launcher, without secrets: cluster, namespace, image, queue, …
         conn_id: the Airflow connection by which the launcher reaches its cluster; "" for none.
     """
@@ -64,6 +65,7 @@ class LaunchPlace(_Plain):
     scope: str = ""
     launch_key: str
     folder: str
+    log_path: str = ""
     options: Mapping[str, object] = field(default_factory=dict)
     conn_id: str = ""
 
@@ -122,6 +124,7 @@ class LaunchRequest(_Plain):
             scope=self.scope,
             launch_key=self.launch_key,
             folder=self.folder,
+            log_path=self.log_path,
             options=self.options,
             conn_id=self.conn_id,
         )
@@ -186,10 +189,13 @@ class Launcher(Protocol):
     Attributes:
         default_master: Spark's master of a driver for which none is named.
         limits: promises of ``launch.conformance`` that it cannot keep in principle, by name, with one sentence each.
+        reaching: the options that decide which process, file, host, endpoint or credential of its caller is used. The
+            reader of a home allows their values (``allowed``).
     """
 
     default_master: str
     limits: ClassVar[Mapping[str, str]]
+    reaching: ClassVar[Collection[str]]
 
     @property
     def name(self) -> str:
@@ -229,6 +235,18 @@ class Launcher(Protocol):
         Raises:
             InvalidRequestError: the options name no place.
             UnavailableError: it cannot be asked now.
+        """
+
+    def handle_at(self, place: LaunchPlace, recorded: LaunchHandle) -> LaunchHandle:
+        """The handle by which a recorded driver may be asked. Asks nobody.
+
+        Where the driver is comes from ``place``, whose reaching options the reader of the home has allowed, and from
+        its ids. Of ``recorded``, which anyone can have written, only the ids of the run are taken, by their pattern
+        (``launch.recorded``).
+
+        Raises:
+            UntrustedRecordError: the record says something else.
+            InvalidRequestError: the options of ``place`` name no place.
         """
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:

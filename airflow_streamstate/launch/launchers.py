@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib.metadata
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from airflow_streamstate.clock import Clock
@@ -23,6 +23,7 @@ from airflow_streamstate.launch.interface import (
     LaunchStatus,
 )
 from airflow_streamstate.launch.local import LocalLauncher
+from airflow_streamstate.launch.recorded import check_launch
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -42,6 +43,7 @@ class Launchers:
 
     name = "any"
     limits: ClassVar[Mapping[str, str]] = {}
+    reaching: ClassVar[Collection[str]] = ()
     default_master = ""
 
     def __init__(
@@ -99,6 +101,17 @@ class Launchers:
 
     def find(self, place: LaunchPlace) -> LaunchHandle | None:
         return self.named(place.launcher).find(place)
+
+    def handle_at(self, place: LaunchPlace, recorded: LaunchHandle) -> LaunchHandle:
+        check_launch(place, recorded)
+        launcher = self.named(place.launcher)
+        if not hasattr(launcher, "handle_at"):
+            return recorded
+        return launcher.handle_at(place, recorded)
+
+    def reaching_of(self, name: str) -> Collection[str]:
+        """The reaching options of this launcher; raises as ``named``."""
+        return getattr(self.named(name), "reaching", ())
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:
         if not self.knows(handle):

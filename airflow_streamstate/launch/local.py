@@ -13,7 +13,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import ClassVar
@@ -30,7 +30,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.launch import detached
 from airflow_streamstate.launch.command import DriverCommand, build_command, check_request, spark_version_of
 from airflow_streamstate.launch.driver_zip import LEAD_NAME, RUNNER_NAME, ZIP_NAME, build_driver_zip, write_runner
-from airflow_streamstate.launch.folder import LaunchFolder, tail_bytes, translated, write_file
+from airflow_streamstate.launch.folder import LOG_NAME, LaunchFolder, tail_bytes, translated, write_file
 from airflow_streamstate.launch.handed_over import handed_over_secrets
 from airflow_streamstate.launch.interface import (
     LOCAL,
@@ -43,6 +43,7 @@ from airflow_streamstate.launch.interface import (
 )
 from airflow_streamstate.launch.master import check_master_answers
 from airflow_streamstate.launch.processes import exit_sentence, read_stat, this_machine
+from airflow_streamstate.launch.recorded import check_launch, check_same
 from airflow_streamstate.launch.session import MARKER, Session
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 
@@ -99,6 +100,7 @@ class LocalLauncher:
 
     name = LOCAL
     default_master = "local[*]"
+    reaching: ClassVar[Collection[str]] = ()
     limits: ClassVar[Mapping[str, str]] = {
         "no_room_is_pending": "a machine starts every driver at once; one that has no memory left ends with a reason"
     }
@@ -148,6 +150,17 @@ class LocalLauncher:
             facts = folder.handle() or folder.intent()
         if facts is None or facts.get("launch_key") != place.launch_key:
             return None
+        return _handle(facts)
+
+    def handle_at(self, place: LaunchPlace, recorded: LaunchHandle) -> LaunchHandle:
+        """As ``Launcher.handle_at``. Of the record nothing is taken: the folder has the process and its end."""
+        check_launch(place, recorded)
+        facts: dict[str, object] = {
+            "launch_key": place.launch_key,
+            "folder": str(Path(place.folder)),
+            "log_path": place.log_path or str(Path(place.folder) / LOG_NAME),
+        }
+        check_same(place, recorded, facts)
         return _handle(facts)
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:

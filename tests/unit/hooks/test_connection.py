@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from airflow_streamstate.allowed import Allowed
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks.connection import Fetched, aws_conn_id_of, home_config
 from airflow_streamstate.provider_info import _CONNECTION_TYPE
@@ -98,6 +100,7 @@ def test_other_ways_to_a_role_are_refused_by_name(extra: dict[str, Any], field: 
 def test_each_field_of_the_form_is_read_and_reaches_the_options() -> None:
     """What the form asks for is what is opened; a field that nothing reads would be a promise without an act."""
     values: dict[str, Any] = {name: f"v-{name}" for name in _CONNECTION_TYPE["conn-fields"]}  # type: ignore[attr-defined]
+    values["allowed"] = {"secrets": ["v-allowed"]}
     values |= {"role_duration_seconds": 7200, "gcs_key_path": "", "azure_sas_token": "", "azure_secret_key": ""}
     config = home_config(fetched("login", "password", **values))
     one_way = {"gcs_key_path": "v-path", "gcs_service_account_key": "", "azure_sas_token": "v-sas"}
@@ -157,3 +160,13 @@ def test_a_profile_of_the_aws_connection_is_taken_unless_keys_are_given() -> Non
     keys = {"aws_access_key_id": "AK", "aws_secret_access_key": "SK"}
     with_keys = home_config(fetched(home_uri="s3://b"), fetched(profile_name="streams", **keys))
     assert (with_keys.options.s3.profile_name, with_keys.options.s3.access_key_id) == (None, "AK")
+
+
+def test_the_connection_says_what_its_home_may_name() -> None:
+    """As an object or as its text; a malformed one names the connection."""
+    said = {"secrets": ["env://PG_*"], "launchers": [{"launcher": "yarn"}]}
+    for given in (said, json.dumps(said)):
+        assert home_config(fetched(home_uri="h", allowed=given)).allowed == Allowed.parse(said)
+    assert home_config(fetched(home_uri="h")).allowed == Allowed()
+    with pytest.raises(InvalidRequestError, match="field allowed of the connection"):
+        home_config(fetched(home_uri="h", allowed="env://PG_*"))

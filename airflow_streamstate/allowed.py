@@ -1,0 +1,200 @@
+"""What the reader of a home allows it to name: secrets, places of drivers, Spark connections.
+
+A home's objects are written by others, drivers among them. Whatever they name that reaches beyond the home is compared
+with this list, which comes from the reader's own configuration: the connection of the home, or the file of the shell.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.launch.interface import LOCAL
+from airflow_streamstate.launch.options import plain_options
+
+_FIELDS = ("secrets", "launchers", "spark_connections")
+_PLACE_FIELDS = ("launcher", "conn_id", "options")
+_FORM = (
+    '{"secrets": ["env://PG_*"], "launchers": [{"launcher": "kubernetes", "options": {"context": "prod"}}],'
+    ' "spark_connections": ["spark_default"]}'
+)
+_UNNAMED = "the list of what is allowed for this home"
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class AllowedPlace:
+    """A place where drivers may be: one launcher, with what decides whom it reaches.
+
+    Attributes:
+        options: the values of the launcher's reaching options; one that is missing must not be given.
+    """
+
+    launcher: str
+    conn_id: str = ""
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, launcher: str, conn_id: str, options: Mapping[str, object], reaching: Collection[str] | None
+    ) -> AllowedPlace:
+        """The place that these options reach; ``reaching``: as ``Launcher.reaching``, None for all of them."""
+        plain = plain_options(options)
+        kept = {name: value for name, value in plain.items() if reaching is None or name in reaching}
+        return cls(launcher, conn_id, dict(sorted(kept.items())))
+
+    def to_json(self) -> dict[str, object]:
+        """The place as one entry of ``launchers``."""
+        found: dict[str, object] = {"launcher": self.launcher}
+        if self.conn_id:
+            found["conn_id"] = self.conn_id
+        if self.options:
+            found["options"] = dict(self.options)
+        return found
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What objects of one home may name beyond it. Empty: drivers on this machine, without secrets.
+
+    Attributes:
+        secrets: references, or patterns of them (``env://PG_*``); one without ``#part`` stands for every part.
+        where: where a person adds to it, for errors; "" for nowhere.
+    """
+
+    secrets: tuple[str, ...] = ()
+    launchers: tuple[AllowedPlace, ...] = ()
+    spark_connections: tuple[str, ...] = ()
+    where: str = field(default="", compare=False)
+
+    @classmethod
+    def parse(cls, raw: object, where: str = "") -> Allowed:
+        """The list as it is configured: a JSON object or its text; None and "" allow nothing.
+
+        Raises:
+            InvalidRequestError: it is none.
+        """
+        given = _object(raw, where)
+        unknown = sorted(set(given) - set(_FIELDS))
+        if unknown:
+            raise _malformed(where, f"it has no field {unknown[0]!r}")
+        places = given.get("launchers") or []
+        if not isinstance(places, list):
+            raise _malformed(where, "launchers is no list")
+        return cls(
+            secrets=_texts(given, "secrets", where),
+            launchers=tuple(_place(one, where) for one in places),
+            spark_connections=_texts(given, "spark_connections", where),
+            where=where,
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """The list as it is configured."""
+        return {
+            "secrets": list(self.secrets),
+            "launchers": [place.to_json() for place in self.launchers],
+            "spark_connections": list(self.spark_connections),
+        }
+
+    @property
+    def summary(self) -> str:
+        """What it allows, in one line for people; "" for nothing."""
+        places = (json.dumps(place.to_json(), ensure_ascii=False) for place in self.launchers)
+        return ", ".join((*self.secrets, *places, *self.spark_connections))
+
+    def joined(self, other: Allowed) -> Allowed:
+        """What this list or the other one allows."""
+        return replace(
+            self,
+            secrets=_union(self.secrets, other.secrets),
+            launchers=_union(self.launchers, other.launchers),
+            spark_connections=_union(self.spark_connections, other.spark_connections),
+        )
+
+    def check_secret(self, reference: str, **facts: object) -> None:
+        """Raise InvalidRequestError where this reference may not be looked up; ``facts`` are for its message."""
+        whole = reference.partition("#")[0]
+        if not any(fnmatchcase(text, pattern) for pattern in self.secrets for text in (reference, whole)):
+            raise self._refusal(
+                "this secret is not allowed for this home", "secrets", whole, reference=reference, **facts
+            )
+
+    def check_place(self, place: AllowedPlace, **facts: object) -> None:
+        """Raise InvalidRequestError where no driver may be there; one on this machine always may."""
+        if place.launcher == LOCAL or any(_is_same(place, one) for one in self.launchers):
+            return
+        line = place.to_json()
+        raise self._refusal("drivers of this home may not be at this place", "launchers", line, **{**line, **facts})
+
+    def check_spark_connection(self, conn_id: str, **facts: object) -> None:
+        """Raise InvalidRequestError where no driver may be launched through this Spark connection."""
+        if conn_id not in self.spark_connections:
+            raise self._refusal(
+                "this Spark connection is not allowed for this home",
+                "spark_connections",
+                conn_id,
+                spark_conn_id=conn_id,
+                **facts,
+            )
+
+    def _refusal(self, message: str, name: str, line: object, **facts: object) -> InvalidRequestError:
+        return InvalidRequestError(
+            message,
+            **facts,
+            next_step=f"If you trust whoever named it, add {json.dumps(line)} to {name!r} in {self.where or _UNNAMED}.",
+        )
+
+
+def _is_same(place: AllowedPlace, one: AllowedPlace) -> bool:
+    if (place.launcher, place.conn_id) != (one.launcher, one.conn_id):
+        return False
+    return dict(place.options) == plain_options(one.options)
+
+
+def _object(raw: object, where: str) -> Mapping[str, object]:
+    if raw is None or raw == "":
+        return {}
+    if isinstance(raw, str):
+        try:
+            raw = json.loads(raw)
+        except (ValueError, RecursionError):
+            raise _malformed(where, "it is no JSON") from None
+    if not isinstance(raw, Mapping):
+        raise _malformed(where, "it is no JSON object")
+    return raw
+
+
+def _texts(given: Mapping[str, object], name: str, where: str) -> tuple[str, ...]:
+    found = given.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(one, str) and one for one in found):
+        raise _malformed(where, f"{name} is no list of texts")
+    return tuple(found)
+
+
+def _place(raw: object, where: str) -> AllowedPlace:
+    if not isinstance(raw, Mapping) or not isinstance(raw.get("launcher"), str):
+        raise _malformed(where, "an entry of launchers names no launcher")
+    unknown = sorted(str(name) for name in set(raw) - set(_PLACE_FIELDS))
+    if unknown:
+        raise _malformed(where, f"an entry of launchers has no field {unknown[0]!r}")
+    conn_id, options = raw.get("conn_id") or "", raw.get("options") or {}
+    if not isinstance(conn_id, str) or not isinstance(options, Mapping):
+        raise _malformed(where, "conn_id of an entry of launchers is a text, and its options are an object")
+    return AllowedPlace(raw["launcher"], conn_id, plain_options(options))
+
+
+def _union(mine: tuple[_T, ...], theirs: tuple[_T, ...]) -> tuple[_T, ...]:
+    return (*mine, *(one for one in theirs if one not in mine))
+
+
+def _malformed(where: str, reason: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "this is no list of what is allowed for a home",
+        where=where or _UNNAMED,
+        reason=reason,
+        next_step=f"It has this form: {_FORM}.",
+    )

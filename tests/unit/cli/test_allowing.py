@@ -1,0 +1,67 @@
+"""The shell's list of what is allowed: kept by home, for its owner alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from airflow_streamstate.allowed import Allowed
+from airflow_streamstate.cli.allowing import AllowedFile
+from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.errors import InvalidRequestError
+
+NAMED = Allowed(secrets=("env://PG_PASSWORD",))
+
+
+def test_what_is_named_is_kept_for_its_home_alone(tmp_path: Path) -> None:
+    """Two homes have two lists; the file is its owner's alone, and a second time adds nothing."""
+    file = AllowedFile.of({"XDG_CONFIG_HOME": str(tmp_path)})
+    assert file.add("s3://bucket/streams/", NAMED)
+    assert not file.add("s3://bucket/streams", NAMED)
+    assert file.path == tmp_path / "streamstate" / "allowed.json"
+    assert file.path.stat().st_mode & 0o777 == 0o600
+    assert file.read("s3://bucket/streams") == NAMED
+    assert file.read("s3://bucket/other") == Allowed()
+    assert file.add("s3://bucket/other", Allowed(spark_connections=("s",)))
+    assert file.read("s3://bucket/streams") == NAMED
+
+
+def test_a_folder_has_one_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home in a folder is the same however it is named."""
+    monkeypatch.chdir(tmp_path)
+    file = AllowedFile(tmp_path / "allowed.json")
+    file.add("home", NAMED)
+    assert file.read(str(tmp_path / "home")) == file.read(f"file://{tmp_path}/home") == NAMED
+
+
+@pytest.mark.parametrize("spoil", ["mode", "json", "form", "list", "long", "fifo", "folder"])
+def test_a_file_that_others_may_have_written_is_refused(tmp_path: Path, spoil: str) -> None:
+    """Nothing is allowed by a list that is not surely its owner's."""
+    path = tmp_path / "allowed.json"
+    bodies = {"json": "{", "form": "[]", "list": json.dumps({"homes": {str(tmp_path): []}}), "long": " " * (1 << 21)}
+    if spoil == "fifo":
+        os.mkfifo(path, 0o600)
+    elif spoil == "folder":
+        path.mkdir()
+    else:
+        path.write_text(bodies.get(spoil, "{}"))
+        path.chmod(0o666 if spoil == "mode" else 0o600)
+    with pytest.raises(InvalidRequestError):
+        AllowedFile(path).read(str(tmp_path))
+
+
+def test_a_session_reads_it_and_adds_to_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A command allows what it names, says so once, and the next command reads it."""
+    environ = {"STREAMSTATE_HOME": str(tmp_path / "home"), "STREAMSTATE_ALLOWED": str(tmp_path / "list.json")}
+    session = ShellSession.of(environ, as_json=True)
+    assert session.home().config.allowed == Allowed()
+    session.allow(NAMED)
+    assert session.home().config.allowed == NAMED
+    assert "env://PG_PASSWORD" in capsys.readouterr().err
+    later = ShellSession.of(environ, as_json=True)
+    later.allow(NAMED)
+    assert later.home().config.allowed == NAMED
+    assert capsys.readouterr().err == ""
