@@ -189,6 +189,10 @@ class UntrustedRecordError(DataError):
     """A record names another place, process or file than its reader's own configuration and its ids say."""
 
 
+class SignatureError(DataError):
+    """A record that only controllers write has no valid signature; nothing is done by what it says."""
+
+
 class UnsupportedVersionError(DataError):
     """An object was written in a protocol or format that this version does not know."""
 

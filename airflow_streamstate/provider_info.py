@@ -140,6 +140,12 @@ _CONNECTION_TYPE = {
             "description": "Where checkpoints and snapshots are, if not under the home. A URI like that of the home.",
             "schema": _OPTIONAL_TEXT,
         },
+        "signing_secret_key": {
+            "label": "Signing key",
+            "description": "Signs what only controllers write, so that no driver can forge it. At least 32 characters; "
+            "several, separated by spaces, for a rotation: the first one signs. Empty: no signatures.",
+            "schema": _OPTIONAL_SECRET,
+        },
         "work_dir": {
             "label": "Work folder",
             "description": "Folder of the workers for drivers' code and logs. Empty: beside the checkpoints, or "

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -15,6 +16,7 @@ import click
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.redaction import printable
+from airflow_streamstate.protocol.signing import SigningKeys, own_signing_keys
 
 if TYPE_CHECKING:  # rich and the controller are imported on use: `--help` needs neither
     from rich.console import Console
@@ -35,6 +37,11 @@ WORK_DIR_VARIABLE = "STREAMSTATE_WORK_DIR"
 _ENDLESS = 100_000
 
 
+def no_keys() -> SigningKeys | None:
+    """Nothing is signed, and no signature asked for."""
+    return None
+
+
 @dataclass
 class ShellSession:
     """One run of the command.
@@ -48,6 +55,7 @@ class ShellSession:
         allowed_file: what persons have allowed on this machine; None for none.
         named: what this command names, and so allows.
         open_controller: opens the client of a home for a requester; None for this machine's own.
+        keys: gives the keys that sign what only controllers write; raises InvalidRequestError.
     """
 
     home_uri: str | None = None
@@ -61,6 +69,7 @@ class ShellSession:
     allowed_file: AllowedFile | None = None
     named: Allowed | None = None
     open_controller: Callable[[Home, Clock, str], Controller] | None = None
+    keys: Callable[[], SigningKeys | None] = no_keys
 
     @classmethod
     def of(cls, environ: Mapping[str, str], *, as_json: bool) -> ShellSession:
@@ -73,6 +82,7 @@ class ShellSession:
             as_json,
             work_dir=environ.get(WORK_DIR_VARIABLE),
             allowed_file=AllowedFile.of(environ),
+            keys=partial(own_signing_keys, environ),
         )
 
     def home(self) -> Home:
@@ -91,6 +101,7 @@ class ShellSession:
             self.options or StoreOptions(),
             self.work_dir,
             self._allowed(self.home_uri),
+            self.keys(),
         )
         return Home(config, self.clock)
 

@@ -21,12 +21,14 @@ from airflow_streamstate.errors import (
     MalformedMessageError,
     ObjectExistsError,
     OutcomeUnknownError,
+    SignatureError,
     StreamStateError,
     UnavailableError,
     VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import Message, from_bytes, to_bytes
+from airflow_streamstate.protocol.codec import Message, encoded, from_json, object_in, to_json
+from airflow_streamstate.protocol.signing import SigningKeys, is_signed
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from airflow_streamstate.retry import Retry
 from airflow_streamstate.store.base import ObjectInfo, Store
@@ -48,11 +50,13 @@ class Stored(Generic[AnyMessage]):
 
     Attributes:
         modified_at: when it was written, by the store's clock; None where the store does not tell.
+        is_signed: it has a controller's signature, be it valid or not.
     """
 
     value: AnyMessage
     version: str
     modified_at: datetime | None = None
+    is_signed: bool = False
 
 
 def check_owner(value: object, key: str, **ids: object) -> None:
@@ -107,15 +111,23 @@ class Cells:
 
     Args:
         feed: where writes that others wait for are told; None for nowhere.
+        keys: sign each message that ``is_signed``, and are asked for its signature at each read; None for a driver,
+            and for a home without keys: then nothing is signed or checked.
     """
 
     def __init__(
-        self, store: Store, clock: Clock, memory: Memory | None = None, feed: FeedWriter | None = None
+        self,
+        store: Store,
+        clock: Clock,
+        memory: Memory | None = None,
+        feed: FeedWriter | None = None,
+        keys: SigningKeys | None = None,
     ) -> None:
         self.store = store
         self.clock = clock
         self._memory = memory or Memory()
         self._feed = feed
+        self._keys = keys
 
     @property
     def polled(self) -> Store:
@@ -130,13 +142,35 @@ class Cells:
 
         Raises:
             MalformedMessageError, UnsupportedVersionError: something else lies there (Law 7).
+            SignatureError: no controller of this home has signed it.
         """
         stored = self.store.get(key)
         if stored is None:
             return None
-        value = from_bytes(stored.body, key=key, expected=expected)
+        plain = object_in(stored.body, key=key)
+        value = from_json(plain, key=key, expected=expected)
         check_owner(value, key, **ids)
-        return Stored(value, stored.version, stored.modified_at)
+        if self._keys is not None and value.is_signed:
+            self._keys.check(key, plain)
+        return Stored(value, stored.version, stored.modified_at, is_signed(plain))
+
+    def check_may_replace(self, key: str, stored: Stored[AnyMessage]) -> None:
+        """Refuse to replace a signed message by one without a signature, which the other controllers would refuse.
+
+        Raises:
+            SignatureError: it is signed, and this process has no key.
+        """
+        if self._keys is None and stored.is_signed and stored.value.is_signed:
+            raise SignatureError(
+                "the records of this home are signed, and this process has no signing key",
+                key=key,
+                next_step="Give it the key that the other controllers have: signing_secret_key in the connection of the"
+                " home, or STREAMSTATE_SIGNING_KEY.",
+            )
+
+    def _body(self, key: str, value: Message, protocol: int = NEWEST_PROTOCOL) -> bytes:
+        plain = to_json(value, protocol)
+        return encoded(self._keys.signed(key, plain) if self._keys is not None and value.is_signed else plain)
 
     def listed(self, info: ObjectInfo, expected: type[AnyMessage], **ids: object) -> AnyMessage | None:
         """As ``value`` of an object that was just listed; a version that the listing tells is read once."""
@@ -161,7 +195,7 @@ class Cells:
             ObjectExistsError: another one is there.
             OutcomeUnknownError: it stayed unknown after reading back.
         """
-        version = self._create(key, to_bytes(value, protocol))
+        version = self._create(key, self._body(key, value, protocol))
         self._tell(key)
         return version
 
@@ -195,7 +229,7 @@ class Cells:
                 reads again must first look for its own work.
             OutcomeUnknownError: it stayed unknown after reading back.
         """
-        new_version = self._replace(key, to_bytes(value, protocol), version)
+        new_version = self._replace(key, self._body(key, value, protocol), version)
         self._tell(key)
         return new_version
 
@@ -231,7 +265,7 @@ class Cells:
 
     def put(self, key: str, value: Message) -> None:
         """Write a beacon: last write wins."""
-        self.store.put(key, to_bytes(value))
+        self.store.put(key, self._body(key, value))
 
     def _read_back(self, key: str, unknown: StreamStateError) -> tuple[bytes, str] | None:
         try:
@@ -334,4 +368,5 @@ class Register(Generic[AnyMessage]):
         value = replace(value, **signed)  # type: ignore[type-var]  # every message is a dataclass
         if stored is None:
             return self.create(value)
+        self._cells.check_may_replace(self._key, stored)
         return Stored(value, self._cells.replace(self._key, value, stored.version))

@@ -23,9 +23,10 @@ from airflow_streamstate.errors import (
     VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import from_bytes, to_bytes
+from airflow_streamstate.protocol.codec import encoded, from_bytes, from_json, object_in, to_json
 from airflow_streamstate.protocol.ids import is_deployment_id, is_id
 from airflow_streamstate.protocol.records import Claim, HomeRecord
+from airflow_streamstate.protocol.signing import SigningKeys
 from airflow_streamstate.store.base import ObjectInfo, Store, StoredObject
 from airflow_streamstate.store.local import LocalStore
 
@@ -41,11 +42,21 @@ class HomePresence:
         home: the store of the control objects.
         is_open: accept whatever is there, until ``bind`` is called: for a process that may create a home.
         is_expected: the home is known to have existed, although this process has not seen it: for a driver.
+        keys: of the home, as in ``control.objects.Cells``.
     """
 
-    def __init__(self, home: Store, clock: Clock, *, is_open: bool = False, is_expected: bool = False) -> None:
+    def __init__(
+        self,
+        home: Store,
+        clock: Clock,
+        *,
+        is_open: bool = False,
+        is_expected: bool = False,
+        keys: SigningKeys | None = None,
+    ) -> None:
         self.home = home
         self.clock = clock
+        self._keys = keys
         self._is_open = is_open
         self._is_known = is_expected
         self._is_bound = False
@@ -145,9 +156,10 @@ class HomePresence:
                 self.refuse_to_begin(has_stream=has_stream)
                 if isinstance(self.home, LocalStore):
                     self.home.make_root()
-            record = HomeRecord(self.clock.new_uuid(), self.clock.now(), created_by)
+            key = layout.home_key()
+            plain = to_json(HomeRecord(self.clock.new_uuid(), self.clock.now(), created_by))
             try:
-                self.home.create(layout.home_key(), to_bytes(record))
+                self.home.create(key, encoded(plain if self._keys is None else self._keys.signed(key, plain)))
             except (ObjectExistsError, OutcomeUnknownError):
                 if self.record_id() is None:
                     raise
@@ -181,10 +193,15 @@ class HomePresence:
             return _UNREADABLE
 
     def identity(self) -> str | None:
-        """As ``record_id``; raises DataError where the record cannot be read."""
+        """As ``record_id``; raises DataError where the record cannot be read or believed."""
         key = layout.home_key()
         stored = self.home.get(key)
-        return None if stored is None else from_bytes(stored.body, key=key, expected=HomeRecord).home_id
+        if stored is None:
+            return None
+        plain = object_in(stored.body, key=key)
+        if self._keys is not None:
+            self._keys.check(key, plain)
+        return from_json(plain, key=key, expected=HomeRecord).home_id
 
     def has_own_record(self) -> bool:
         """Whether the record of the home is the one that ``bind`` has seen; False where that saw none."""

@@ -45,6 +45,7 @@ from airflow_streamstate.protocol.records import (
 )
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict, Waiting
+from airflow_streamstate.protocol.signing import SigningKeys
 from airflow_streamstate.store.base import Store
 
 
@@ -60,6 +61,7 @@ class StreamControl:
         presence: of the home; None accepts whatever is there as the home, until it is bound.
         memory: of the home's messages; None for one of its own.
         feed: of the home; None where nothing is told.
+        keys: of the home, as in ``Cells``.
     """
 
     def __init__(
@@ -70,12 +72,13 @@ class StreamControl:
         presence: HomePresence | None = None,
         memory: Memory | None = None,
         feed: FeedWriter | None = None,
+        keys: SigningKeys | None = None,
     ) -> None:
         self.stream_id = check_stream_id(stream_id)
         self.home = home
         self.clock = clock
-        self.presence = presence or HomePresence(home, clock, is_open=True)
-        self.cells = Cells(GuardedHome(self.presence), clock, memory, feed)
+        self.presence = presence or HomePresence(home, clock, is_open=True, keys=keys)
+        self.cells = Cells(GuardedHome(self.presence), clock, memory, feed, keys)
 
     # the register
 

@@ -27,6 +27,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import check_stream_id
 from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.signing import SigningKeys
 from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
@@ -48,6 +49,7 @@ class HomeConfig:
         work_dir: the folder of this machine for launches (code, driver configuration, log, exit status); None: beside
             checkpoints that lie in a folder, else ``default_work_dir``.
         allowed: what its objects may name beyond it.
+        keys: sign what only controllers write, and are asked for at each read of it; None for no signatures.
     """
 
     home_uri: str
@@ -55,6 +57,7 @@ class HomeConfig:
     options: StoreOptions = field(default_factory=StoreOptions)
     work_dir: str | None = None
     allowed: Allowed = field(default_factory=Allowed)
+    keys: SigningKeys | None = field(default=None, repr=False)
 
 
 class Home:
@@ -68,7 +71,7 @@ class Home:
         self.config = config
         self.clock = clock
         self.home: Store = open_store(config.home_uri, options=config.options, clock=clock, makes_root=False)
-        self.presence = HomePresence(self.home, clock)
+        self.presence = HomePresence(self.home, clock, keys=config.keys)
         self._memory = Memory()
         self._feed: FeedWriter | None = FeedWriter(GuardedHome(self.presence), clock)
         self._checkpoints = self.home
@@ -90,6 +93,7 @@ class Home:
         open_place: OpenPlace | None = None,
         feed: FeedWriter | None = None,
         allowed: Allowed | None = None,
+        keys: SigningKeys | None = None,
     ) -> Home:
         """A home over open stores.
 
@@ -100,12 +104,15 @@ class Home:
             open_place: opens other stores of snapshots; None: as ``Home`` does.
             feed: where its writers tell what is new; None for nowhere.
             allowed: what its objects may name beyond it; None for nothing.
+            keys: as in ``HomeConfig``.
         """
         made = cls.__new__(cls)
-        made.config = HomeConfig(home_uri=home.uri, checkpoints_uri=checkpoints.uri, allowed=allowed or Allowed())
+        made.config = HomeConfig(
+            home_uri=home.uri, checkpoints_uri=checkpoints.uri, allowed=allowed or Allowed(), keys=keys
+        )
         made.clock = clock
         made.home = home
-        made.presence = HomePresence(home, clock)
+        made.presence = HomePresence(home, clock, keys=keys)
         made._memory = Memory()
         made._feed = feed
         made._checkpoints = checkpoints
@@ -153,8 +160,9 @@ class Home:
         return self._identity
 
     def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """The secrets by which this home is reached, from its options and from an environment."""
-        return (*self.config.options.secrets(), *secrets_in(environ))
+        """The secrets by which this home is reached and signed, from its options and from an environment."""
+        keys = () if self.config.keys is None else self.config.keys.texts
+        return (*self.config.options.secrets(), *secrets_in(environ), *keys)
 
     def launch_path(self, key: str) -> Path:
         """The path of a file of a launch on this machine.
@@ -199,8 +207,10 @@ class Home:
         """
         if begins and not self.is_there():
             self.presence.refuse_to_begin()
-            return StreamControl(self.home, stream_id, self.clock)
-        return StreamControl(self.home, stream_id, self.clock, self.presence, self._memory, self._feed)
+            return StreamControl(self.home, stream_id, self.clock, keys=self.config.keys)
+        return StreamControl(
+            self.home, stream_id, self.clock, self.presence, self._memory, self._feed, self.config.keys
+        )
 
     def feed_reader(self) -> FeedReader:
         """A reader of what is written in this home, for one process."""

@@ -203,7 +203,7 @@ class Restoring:
         newest = max(manifests, key=lambda one: one.order)
         # A snapshot with the same id and another write id is of a stream that went on from an older mirror.
         holders = tuple(
-            StreamControl(mirror, stream_id, self._home.clock)
+            StreamControl(mirror, stream_id, self._home.clock, keys=self._home.config.keys)
             for number, mirror in enumerate(self._mirrors)
             if any(one.write_id == newest.write_id for one in found.get(number, ()))
         )

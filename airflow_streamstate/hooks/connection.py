@@ -5,17 +5,20 @@ It takes fetched connections, so that the hook (synchronous) and the trigger (as
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.signing import SigningKeys, own_signing_keys
 from airflow_streamstate.store.options import AzureOptions, GCSOptions, S3Options, S3Role, StoreOptions
 
 if TYPE_CHECKING:
     from airflow_streamstate.controller.home import HomeConfig
 
 CONNECTION_TYPE = "streamstate"
+SIGNING_KEY = "signing_secret_key"
 ROLE_SECONDS = range(1800, 43201)
 _PRINCIPAL = ("azure_tenant_id", "azure_client_id", "azure_client_secret")
 # The amazon provider's ``assume_role_kwargs`` as fields of a role; others are refused by name.
@@ -47,17 +50,18 @@ def aws_conn_id_of(fetched: Fetched) -> str | None:
     return fetched.text("aws_conn_id")
 
 
-def home_config(fetched: Fetched, aws: Fetched | None = None) -> HomeConfig:
+def home_config(fetched: Fetched, aws: Fetched | None = None, environ: Mapping[str, str] = os.environ) -> HomeConfig:
     """The home that a connection names.
 
     Args:
         fetched: the ``streamstate`` connection: the access key of S3 and its secret in login and password, all other
             fields in its extra (``provider_info``).
         aws: the connection that ``aws_conn_id`` names; fields of the first one take precedence.
+        environ: of this process: it may have the signing key that the connection lacks.
 
     Raises:
-        InvalidRequestError: it names no home, has half a credential or two of them, needs the amazon
-            provider, or its ``allowed`` is malformed.
+        InvalidRequestError: it names no home, has half a credential or two of them, a signing key that is too short, or
+            its ``allowed`` is malformed.
     """
     from airflow_streamstate.allowed import Allowed
     from airflow_streamstate.controller.home import HomeConfig
@@ -77,7 +81,13 @@ def home_config(fetched: Fetched, aws: Fetched | None = None) -> HomeConfig:
         allowed=Allowed.parse(
             fetched.extra.get("allowed"), f"the field allowed of the connection {fetched.connection.conn_id}"
         ),
+        keys=_signing_keys(fetched, environ),
     )
+
+
+def _signing_keys(fetched: Fetched, environ: Mapping[str, str]) -> SigningKeys | None:
+    where = f"{SIGNING_KEY} of the connection {fetched.connection.conn_id}"
+    return SigningKeys.parse(fetched.text(SIGNING_KEY), where) or own_signing_keys(environ)
 
 
 def _s3_options(fetched: Fetched, aws: Fetched | None) -> S3Options:

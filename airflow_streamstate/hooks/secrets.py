@@ -35,8 +35,8 @@ def airflow_secrets(environ: Mapping[str, str]) -> LookUp:
 
 
 def mask_credentials(config: HomeConfig) -> None:
-    """Mask the credentials of a home in Airflow's logs, each alone: Airflow masks a connection's extra as a whole."""
-    for secret in config.options.secrets():
+    """Mask the secrets of a home in Airflow's logs, each alone: Airflow masks a connection's extra as a whole."""
+    for secret in (*config.options.secrets(), *(() if config.keys is None else config.keys.texts)):
         mask_secret(secret)
 
 

@@ -31,6 +31,7 @@ from airflow_streamstate.launch.spark_home import (
 )
 from airflow_streamstate.launch.submit_options import SubmitOptions, absorb_conf, read_prefix
 from airflow_streamstate.protocol.redaction import is_secret_name, secrets_in_value
+from airflow_streamstate.protocol.signing import without_signing_key
 
 # Spark reads a properties file with ``java.util.Properties`` and then cuts blanks off both ends of every value
 # (newlines stay); everything else survives these escapes.
@@ -103,7 +104,7 @@ def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> Drive
     Raises:
         InvalidRequestError: it cannot run, or not as requested; the context says which part.
     """
-    environ = {**inherited, **request.environment}
+    environ = without_signing_key({**inherited, **request.environment})
     submit, options = _checked(request, environ, is_code_there=True)
     master = request.master or options.master
     folder = Path(request.folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
 from airflow_streamstate.protocol.codec import Message, message
 
@@ -28,6 +28,8 @@ class Adoption(Message):
         held_by: a uuid of the controller at work.
         held_until: from then on another controller may go on with it.
     """
+
+    is_signed: ClassVar[bool] = True
 
     stream_id: str
     adoption_id: str

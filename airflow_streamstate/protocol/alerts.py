@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import Message, message
@@ -224,6 +224,8 @@ class AlertRegister(Message):
         audiences: by name, such as ``watch`` or ``airflow``: each is told every alert once, however many tell it.
         write_id: unique per write, so that a writer recognises its own (Law 8).
     """
+
+    is_signed: ClassVar[bool] = True
 
     stream_id: str
     write_id: str

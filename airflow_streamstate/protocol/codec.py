@@ -25,11 +25,13 @@ from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCO
 class Message:
     """Base of everything on the wire; ``kind`` names the message there.
 
-    A message that ``is_digested`` carries the sha256 of its other fields, and is refused where they do not fit it.
+    A message that ``is_digested`` carries the sha256 of its other fields, and is refused where they do not fit it. One
+    that ``is_signed`` is believed only with a controller's signature, where the home has a key (``protocol.signing``).
     """
 
     kind: ClassVar[str] = ""
     is_digested: ClassVar[bool] = False
+    is_signed: ClassVar[bool] = False
     readable_protocol: ClassVar[int] = NEWEST_PROTOCOL
     """The newest version in which this package can read it."""
 
@@ -62,7 +64,12 @@ def to_bytes(value: Message, protocol: int = NEWEST_PROTOCOL) -> bytes:
 
     A lone surrogate, which UTF-8 cannot hold, becomes ``?``.
     """
-    text = json.dumps(to_json(value, protocol), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return encoded(to_json(value, protocol))
+
+
+def encoded(plain: Mapping[str, object]) -> bytes:
+    """A plain JSON object as ``to_bytes`` writes it."""
+    text = json.dumps(plain, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode(errors="replace")
 
 
@@ -136,6 +143,11 @@ def from_bytes(body: bytes, *, key: str, expected: type[AnyMessage] | tuple[type
         MalformedMessageError: not JSON, an unknown or unexpected kind, a field missing or wrong.
         UnsupportedVersionError: written in a protocol version that this package does not know.
     """
+    return from_json(object_in(body, key=key), key=key, expected=expected)
+
+
+def object_in(body: bytes, *, key: str) -> dict[str, Any]:
+    """The plain JSON object in these bytes; raises MalformedMessageError for anything else."""
     try:
         raw = json.loads(body.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
         if b"\\ud" in body.lower():
@@ -145,7 +157,7 @@ def from_bytes(body: bytes, *, key: str, expected: type[AnyMessage] | tuple[type
         raise _malformed(key, f"not JSON ({type(error).__name__})") from None
     if not isinstance(raw, dict):
         raise _malformed(key, "not a JSON object")
-    return from_json(raw, key=key, expected=expected)
+    return raw
 
 
 def from_json(

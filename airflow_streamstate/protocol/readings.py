@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import ClassVar
 
 from airflow_streamstate.protocol.codec import Message, message
 
@@ -18,6 +19,8 @@ class StateReading(Message):
     Attributes:
         deadline_at: by then its driver has ended itself, and what is left of it may be removed.
     """
+
+    is_signed: ClassVar[bool] = True
 
     stream_id: str
     reading_id: str

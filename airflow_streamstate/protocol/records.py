@@ -23,6 +23,8 @@ class HomeRecord(Message):
         home_id: a uuid; another one is another home, whatever its URI.
     """
 
+    is_signed: ClassVar[bool] = True
+
     home_id: str
     created_at: datetime
     created_by: str
@@ -169,6 +171,8 @@ class DeploymentSpec(Message):
         launcher: what starts its drivers; None for the machine of the caller.
     """
 
+    is_signed: ClassVar[bool] = True
+
     readable_protocol: ClassVar[int] = PINNED_PROTOCOL
 
     stream_id: str
@@ -238,6 +242,8 @@ class DeploymentSpec(Message):
 @dataclass(frozen=True)
 class FoundModule(Message):
     """A module of the script's folder that its driver found when the script loaded it; pinned from then on (Law 15)."""
+
+    is_signed: ClassVar[bool] = True
 
     stream_id: str
     deployment_id: str
@@ -309,6 +315,8 @@ class RequestRecord(Message):
         snapshot: the request for a snapshot; None for any other verb, and in older records.
     """
 
+    is_signed: ClassVar[bool] = True
+
     request_id: str
     stream_id: str
     verb: str
@@ -329,6 +337,8 @@ class LaunchRecord(Message):
         rehearsal_id: the rehearsal whose driver waited to become this attempt, and where its folder and log lie; "" for
             a driver that was launched for the attempt itself.
     """
+
+    is_signed: ClassVar[bool] = True
 
     stream_id: str
     deployment_id: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.ownership import Ownership
@@ -66,6 +66,8 @@ class StreamRegister(Message):
         retention: which snapshots stay when it is pruned, by watchers too; kept over all its deployments. None for no
             policy: then only a caller prunes it.
     """
+
+    is_signed: ClassVar[bool] = True
 
     stream_id: str
     fencing_token: int

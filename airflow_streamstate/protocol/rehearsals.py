@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.records import StateRewrite
@@ -69,6 +69,8 @@ class Rehearsal(Message):
             into files, and nothing else is tried.
         rewrite: how the state is written anew first; None for as it is.
     """
+
+    is_signed: ClassVar[bool] = True
 
     stream_id: str
     rehearsal_id: str
@@ -302,6 +304,8 @@ class Handover(Message):
     Attributes:
         launch_key: of the attempt; the driver's own launch has the key of its rehearsal.
     """
+
+    is_signed: ClassVar[bool] = True
 
     stream_id: str
     rehearsal_id: str

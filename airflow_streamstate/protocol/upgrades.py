@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.downtimes import Downtime
@@ -73,6 +73,8 @@ class Upgrade(Message):
         ends_untouched: where nobody drives it any more and it has not touched the stream, it is ended: the next try of
             its task begins anew. Else it is finished.
     """
+
+    is_signed: ClassVar[bool] = True
 
     stream_id: str
     upgrade_id: str
@@ -145,6 +147,8 @@ class UpgradeStep(Message):
         stream_state: of a refusal: the state in which it leaves the stream; "" or None where unknown.
     """
 
+    is_signed: ClassVar[bool] = True
+
     stream_id: str
     upgrade_id: str
     number: int
@@ -184,6 +188,8 @@ class UpgradeStep(Message):
 class Approval(Message):
     """A person's decision about the plan of an upgrade; the first one counts."""
 
+    is_signed: ClassVar[bool] = True
+
     stream_id: str
     upgrade_id: str
     is_approved: bool
@@ -197,6 +203,8 @@ class Approval(Message):
 @dataclass(frozen=True)
 class Cancellation(Message):
     """A request to cancel an upgrade: before the stop nothing happens; after it, ``after_stop`` is done."""
+
+    is_signed: ClassVar[bool] = True
 
     stream_id: str
     upgrade_id: str
@@ -219,6 +227,8 @@ class UpgradeLease(Message):
         seconds: how long it lasts after this write: a reader whose clock differs sees it unchanged for so long. 0: it
             was given back, so that nobody drives the upgrade.
     """
+
+    is_signed: ClassVar[bool] = True
 
     stream_id: str
     upgrade_id: str

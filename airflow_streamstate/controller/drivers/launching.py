@@ -127,7 +127,7 @@ class Drivers:
         if handed_over is not None:
             return handed_over
         self._home.complete_record()
-        secrets = resolve(spec, self._look_up)
+        secrets = self._resolved(spec)
         self._leave_witness(spec)
 
         def place(artifact: Artifact, folder: Path) -> None:
@@ -170,7 +170,7 @@ class Drivers:
             spec: Spark's configuration, packages, jars and environment, under the id of the reading.
             order: what to read (``snapshot.state_order``).
         """
-        secrets = resolve(spec, self._look_up)
+        secrets = self._resolved(spec)
 
         def place(artifact: Artifact, folder: Path) -> None:
             if artifact == spec.application:
@@ -219,7 +219,7 @@ class Drivers:
         if handle is None or handle.launcher == LOCAL:
             return handed_over_secrets(handle)
         try:
-            return resolve(spec, self._look_up).values
+            return self._resolved(spec).values
         except StreamStateError:
             return None
 
@@ -269,8 +269,11 @@ class Drivers:
     def _launch(self, request: LaunchRequest) -> LaunchHandle:
         return LAUNCH.call(self._clock, lambda: self._launcher.launch(request), OutcomeUnknownError)
 
+    def _resolved(self, spec: DeploymentSpec) -> Resolved:
+        return resolve(spec, self._look_up, self._home.config.keys)
+
     def _unplaced_request(self, spec: DeploymentSpec, attempt: int) -> LaunchRequest:
-        return self._request(spec, attempt, resolve(spec, self._look_up), lambda _artifact, _folder: None)
+        return self._request(spec, attempt, self._resolved(spec), lambda _artifact, _folder: None)
 
     def _request(self, spec: DeploymentSpec, attempt: int, secrets: Resolved, place: PlaceCode) -> LaunchRequest:
         if spec.checkpoints_uri != self._home.checkpoints.uri:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.references import Reference, is_reference, parse_reference, split_argument
+from airflow_streamstate.protocol.signing import SigningKeys
 
 LookUp = Callable[[Reference], str]
 """The value of a reference; raises InvalidRequestError for none, UnavailableError where its source does not answer."""
@@ -29,13 +30,17 @@ class Resolved:
     values: tuple[str, ...]
 
 
-def resolve(spec: DeploymentSpec, look_up: LookUp) -> Resolved:
+def resolve(spec: DeploymentSpec, look_up: LookUp, keys: SigningKeys | None = None) -> Resolved:
     """The settings of a deployment's record, its references resolved.
 
     A malformed reference stays as it is: an earlier release recorded it and gave it to the script unchanged (Law 15).
 
+    Args:
+        keys: the signing keys of the home, which no driver may have.
+
     Raises:
-        InvalidRequestError: a reference cannot be looked up from here, or has no value.
+        InvalidRequestError: a reference cannot be looked up from here, or has no value; or the signing key is among
+            the values.
         UnavailableError: its source does not answer.
     """
     found: dict[str, str] = {}
@@ -44,9 +49,11 @@ def resolve(spec: DeploymentSpec, look_up: LookUp) -> Resolved:
     def value_of(text: str, where: str) -> str:
         reference = parse_reference(text) if is_reference(text) else None
         if reference is None:
+            _refuse_key(keys, text, where)
             return text
         if text not in found:
             found[text] = _look_up(look_up, reference, where)
+            _refuse_key(keys, found[text], where)
             if reference.is_secret:
                 secret.add(found[text])
         return found[text]
@@ -59,6 +66,16 @@ def resolve(spec: DeploymentSpec, look_up: LookUp) -> Resolved:
     secret_names = [name for name, text in spec.conf.items() if conf[name] != text]
     environment = {name: value_of(text, name) for name, text in spec.environment.items()}
     return Resolved(tuple(arguments), _with_redaction(conf, secret_names), environment, tuple(sorted(secret)))
+
+
+def _refuse_key(keys: SigningKeys | None, value: str, where: str) -> None:
+    if keys is not None and keys.is_in(value):
+        raise InvalidRequestError(
+            "this setting holds the signing key of the home, which no driver may have",
+            used_in=where,
+            next_step="Give the driver another secret. If others may have seen the key, replace it: put a new one first"
+            " and run `streamstate home sign --rotate`.",
+        )
 
 
 def has_references(spec: DeploymentSpec) -> bool:

@@ -60,6 +60,7 @@ from airflow_streamstate.launch.yarn.logs import log_in
 from airflow_streamstate.launch.yarn.options import MUST, TAGS, YarnOptions
 from airflow_streamstate.launch.yarn.resource_manager import YOUNG_SECONDS, ResourceManager, ask, read_site
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
+from airflow_streamstate.protocol.signing import without_signing_key
 
 UNPACKED = "streamstate"
 """The folder of driver.json and the code, below the container's own."""
@@ -315,7 +316,8 @@ class YarnLauncher:
 
     def _environment(self, options: YarnOptions, submit: SparkSubmit) -> dict[str, str]:
         # A Python of this machine means nothing on the nodes, and Spark would pass it on.
-        kept = {name: value for name, value in self._inherited().items() if not name.startswith("PYSPARK_")}
+        inherited = without_signing_key(self._inherited())
+        kept = {name: value for name, value in inherited.items() if not name.startswith("PYSPARK_")}
         return {
             **kept,
             **submit.environment,

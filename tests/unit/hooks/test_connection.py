@@ -102,6 +102,7 @@ def test_each_field_of_the_form_is_read_and_reaches_the_options() -> None:
     values: dict[str, Any] = {name: f"v-{name}" for name in _CONNECTION_TYPE["conn-fields"]}  # type: ignore[attr-defined]
     values["allowed"] = {"secrets": ["v-allowed"]}
     values |= {"role_duration_seconds": 7200, "gcs_key_path": "", "azure_sas_token": "", "azure_secret_key": ""}
+    values |= {"signing_secret_key": "of at least thirty-two characters".replace(" ", "-")}
     config = home_config(fetched("login", "password", **values))
     one_way = {"gcs_key_path": "v-path", "gcs_service_account_key": "", "azure_sas_token": "v-sas"}
     no_principal = dict.fromkeys(("azure_tenant_id", "azure_client_id", "azure_client_secret"), "")
@@ -111,6 +112,9 @@ def test_each_field_of_the_form_is_read_and_reaches_the_options() -> None:
     shown = f"{asdict(config)} {asdict(others)} {asdict(key)}"
     read = [name for name in values if f"v-{name}'" in shown]
     elsewhere = {"aws_conn_id", "role_duration_seconds", "gcs_key_path", "azure_sas_token", "azure_secret_key"}
+    elsewhere |= {"signing_secret_key"}
+    assert config.keys is not None
+    assert config.keys.texts == (values["signing_secret_key"],)
     assert set(values) - set(read) == elsewhere
     assert others.options.gcs.key_path == "v-path"
     assert others.options.azure.sas_token == "v-sas"
@@ -134,6 +138,29 @@ def test_fields_that_contradict_each_other_are_refused(extra: dict[str, Any], sa
         home_config(fetched(home_uri="s3://b", **extra))
     assert "conn_id=c" in str(raised.value)
     assert "hidden" not in str(raised.value)
+
+
+NEW, OLD = "n" * 32, "o" * 32
+
+
+def test_the_signing_key_is_the_connections_before_that_of_the_process() -> None:
+    """A worker may have the key in its environment; a rotation lists the new one first."""
+    environ = {"STREAMSTATE_SIGNING_KEY": OLD}
+    own = home_config(fetched(home_uri="s3://b", signing_secret_key=f"{NEW}, {OLD}"), environ=environ)
+    inherited = home_config(fetched(home_uri="s3://b"), environ=environ)
+    assert own.keys is not None
+    assert inherited.keys is not None
+    assert (own.keys.texts, inherited.keys.texts) == ((NEW, OLD), (OLD,))
+    assert home_config(fetched(home_uri="s3://b"), environ={}).keys is None
+    assert NEW not in repr(own)
+
+
+def test_a_short_signing_key_is_refused_and_not_shown() -> None:
+    """Who can guess the key can sign."""
+    with pytest.raises(InvalidRequestError, match="too short") as raised:
+        home_config(fetched(home_uri="s3://b", signing_secret_key=f"{NEW} hunter2"))
+    assert "least=32" in str(raised.value)
+    assert "hunter2" not in str(raised.value)
 
 
 @pytest.mark.parametrize(("login", "password"), [("key", None), (None, "secret-value")])

@@ -1,0 +1,137 @@
+"""Signatures of the objects that only controllers write: who cannot sign cannot have a controller run something.
+
+HMAC-SHA256 over the object's key and its canonical JSON. Drivers have no key: they read without checking. A key is a
+text of at least 32 characters; several, separated by whitespace or commas, are a rotation: the first one signs, each of
+them verifies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from airflow_streamstate.errors import InvalidRequestError, SignatureError
+
+SIGNATURE = "signature"
+SIGNING_KEY_VARIABLE = "STREAMSTATE_SIGNING_KEY"
+MIN_KEY_CHARACTERS = 32
+_PURPOSE = b"streamstate record 1\0"
+_PURPOSE_OF_ID = b"streamstate key id 1\0"
+_SEPARATORS = re.compile(r"[\s,]+")
+_FORM = re.compile(r"(?P<key_id>[0-9a-f]{8}):(?P<mac>[0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class SigningKeys:
+    """The keys of one home; the first one signs.
+
+    Attributes:
+        texts: as given; secret.
+    """
+
+    texts: tuple[str, ...] = field(repr=False)
+
+    @classmethod
+    def parse(cls, text: str | None, where: str) -> SigningKeys | None:
+        """The keys of a connection's field or a variable; None for an empty one.
+
+        Args:
+            where: its name, for the error.
+
+        Raises:
+            InvalidRequestError: a key is too short.
+        """
+        texts = tuple(dict.fromkeys(filter(None, _SEPARATORS.split(text or ""))))
+        if not texts:
+            return None
+        shortest = min(map(len, texts))
+        if shortest < MIN_KEY_CHARACTERS:
+            raise InvalidRequestError(
+                "a signing key is too short",
+                where=where,
+                characters=shortest,
+                least=MIN_KEY_CHARACTERS,
+                next_step="Make one with `openssl rand -hex 32`.",
+            )
+        return cls(texts)
+
+    @property
+    def key_id(self) -> str:
+        """Names the key that signs; says nothing of it."""
+        return _id_of(self.texts[0])
+
+    @property
+    def key_ids(self) -> tuple[str, ...]:
+        """Of all keys that verify."""
+        return tuple(map(_id_of, self.texts))
+
+    def is_in(self, text: str) -> bool:
+        """Whether a text holds one of the keys."""
+        return any(one in text for one in self.texts)
+
+    def signed(self, key: str, plain: Mapping[str, object]) -> dict[str, object]:
+        """A record as plain JSON with its signature, to be written under this key of the home."""
+        return {**plain, SIGNATURE: f"{self.key_id}:{_mac(self.texts[0], key, plain)}"}
+
+    def check(self, key: str, plain: Mapping[str, object]) -> str:
+        """Check the signature of a record that was read under this key. Returns the id of the key that signed it.
+
+        Raises:
+            SignatureError: it has none, or not that of one of the keys.
+        """
+        said = plain.get(SIGNATURE)
+        match = _FORM.fullmatch(said) if isinstance(said, str) else None
+        if match is None:
+            raise refused(key, plain, "it has no signature")
+        text = next((one for one in self.texts if _id_of(one) == match["key_id"]), None)
+        if text is None:
+            raise refused(
+                key, plain, "it was signed with a key that is not accepted", signed_with=match["key_id"],
+                accepted=", ".join(self.key_ids),
+            )  # fmt: skip
+        if not hmac.compare_digest(_mac(text, key, plain), match["mac"]):
+            raise refused(key, plain, "its signature does not fit: it was altered, or copied from another key")
+        return match["key_id"]
+
+
+def own_signing_keys(environ: Mapping[str, str]) -> SigningKeys | None:
+    """The keys in the environment of a controller; raises as ``SigningKeys.parse``."""
+    return SigningKeys.parse(environ.get(SIGNING_KEY_VARIABLE), SIGNING_KEY_VARIABLE)
+
+
+def without_signing_key(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a driver may inherit of a controller's environment."""
+    return {name: value for name, value in environ.items() if name != SIGNING_KEY_VARIABLE}
+
+
+def is_signed(plain: Mapping[str, object]) -> bool:
+    """Whether a record has a signature, be it valid or not."""
+    return isinstance(plain.get(SIGNATURE), str)
+
+
+def refused(key: str, plain: Mapping[str, object], reason: str, **facts: str) -> SignatureError:
+    """The error for a record that is not believed."""
+    return SignatureError(
+        "this record is not signed by a controller of this home, and nothing is done by what it says",
+        key=key,
+        kind=str(plain.get("kind"))[:60],
+        reason=reason,
+        **facts,
+        next_step="Find out who wrote it. `streamstate home sign` lists all such records, and signs them once you say"
+        " so.",
+    )
+
+
+def _id_of(text: str) -> str:
+    return hmac.new(text.encode(), _PURPOSE_OF_ID, hashlib.sha256).hexdigest()[:8]
+
+
+def _mac(text: str, key: str, plain: Mapping[str, object]) -> str:
+    content = {name: value for name, value in plain.items() if name != SIGNATURE}
+    canonical = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    signed = b"".join((_PURPOSE, key.encode(), b"\0", canonical.encode(errors="replace")))
+    return hmac.new(text.encode(), signed, hashlib.sha256).hexdigest()
