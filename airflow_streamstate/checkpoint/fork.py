@@ -47,7 +47,7 @@ def fork(
     wipe_half_built(target, built_of=_committed_in(files))
     last = [path for path in (".metadata.crc", "metadata.crc", "metadata") if path in files]
     instead = instead or {}
-    left_out = {*last, *instead, *(_crc_path(path) for path in instead)}
+    left_out = {*last, *instead, *(crc_path(path) for path in instead)}
     place_files(store, {path: files[path] for path in sorted(files) if path not in left_out}, target)
     for path in sorted(instead, key=lambda path: path == "metadata"):
         store.put(target.key(path), instead[path])
@@ -56,7 +56,8 @@ def fork(
     return True
 
 
-def _crc_path(path: str) -> str:
+def crc_path(path: str) -> str:
+    """The path of Hadoop's checksum beside a file."""
     folder, slash, name = path.rpartition("/")
     return f"{folder}{slash}.{name}.crc"
 

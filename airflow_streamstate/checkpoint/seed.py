@@ -22,7 +22,7 @@ from airflow_streamstate.checkpoint.entries import (
     format_commit_entry,
     format_offset_entry,
 )
-from airflow_streamstate.checkpoint.fork import place_files, wipe, wipe_half_built
+from airflow_streamstate.checkpoint.fork import crc_path, place_files, wipe, wipe_half_built
 from airflow_streamstate.checkpoint.join_schemas import accept_nulls
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.state_files import unsupported_state_file
@@ -110,6 +110,7 @@ def finish_seed(
     drained_sources: Mapping[str, str],
     target: Checkpoint,
     books: Mapping[str, bytes] | None = None,
+    instead: Mapping[str, bytes] | None = None,
 ) -> bool:
     """Build the real checkpoint of the one on which batch 0 was run; doing it twice is doing it once.
 
@@ -118,6 +119,7 @@ def finish_seed(
         drained_sources: path below ``sources/`` of the drained checkpoint -> key, e.g. of a snapshot's data.
         books: folder below ``sources/`` -> the content of the only file of that file source's log, in place of the
             drained log; b"" for no log at all.
+        instead: path in the checkpoint -> other content for a file of the drained logs.
 
     Returns:
         False if the target was whole already.
@@ -135,16 +137,19 @@ def finish_seed(
     entry = _entry_of_batch_0(building)
     batch_ids = (plan.batch_id - 1, plan.batch_id)
     wipe_half_built(target, built_of=set(batch_ids))
-    books = books or {}
+    books, instead = books or {}, instead or {}
+    left_out = {*instead, *map(crc_path, instead)}
     sources = {
         f"sources/{path}": source_key
         for path, source_key in drained_sources.items()
-        if path.partition("/")[0] not in books
+        if path.partition("/")[0] not in books and f"sources/{path}" not in left_out
     }
     place_files(building.store, {**moved_state_files(building, plan.batch_id), **sources}, target)
     for folder, body in books.items():
         if body:
             building.store.put(target.key(f"sources/{folder}/0"), body)
+    for path, body in instead.items():
+        building.store.put(target.key(path), body)
     # In state format 2 the commit names the unique ids of the state, which stay in the names of the files.
     commit = dataclasses.replace(_commit_of_batch_0(building), next_batch_watermark_ms=plan.watermark_ms)
     at_n = dataclasses.replace(entry, source_lines=plan.source_lines, batch_watermark_ms=plan.watermark_ms)

@@ -15,7 +15,9 @@ from airflow_streamstate.checkpoint.file_source import parse_log_name
 from airflow_streamstate.checkpoint.files import files_of
 from airflow_streamstate.checkpoint.fork import fork
 from airflow_streamstate.checkpoint.log import Checkpoint, Position, delete_with_crc
+from airflow_streamstate.checkpoint.moved_sources import moved_logs
 from airflow_streamstate.errors import DataError, ObjectMissingError
+from airflow_streamstate.protocol.moved_sources import NO_MOVES, Moves
 from airflow_streamstate.store.transfer import keys_below
 
 MOST_BACK = 100
@@ -115,8 +117,13 @@ def can_fork_before(checkpoint: Checkpoint, batch_id: int) -> bool:
     return True
 
 
-def fork_before(source: Checkpoint, first: ReadBatch, target: Checkpoint, query_id: str) -> None:
+def fork_before(
+    source: Checkpoint, first: ReadBatch, target: Checkpoint, query_id: str, moves: Moves = NO_MOVES
+) -> None:
     """Build ``target`` as the checkpoint was right before a batch; ``plan_again`` then plans that batch.
+
+    Args:
+        moves: the folders of its file sources that were moved since.
 
     Raises:
         ObjectMissingError: a file is not there any more.
@@ -126,8 +133,9 @@ def fork_before(source: Checkpoint, first: ReadBatch, target: Checkpoint, query_
     # What a source logged later is not read: the bounds of a planned batch are those of its entry.
     keys = {*files_of(source, position), *keys_below(source.store, source.key("sources/"))}
     files = {key.removeprefix(f"{source.prefix}/"): key for key in keys}
+    instead = moved_logs(source.store, files, moves)
     # Spark ends a running query when another one starts with the same id.
-    fork(source.store, files, target, {"metadata": json.dumps({"id": query_id}).encode()})
+    fork(source.store, files, target, {**instead, "metadata": json.dumps({"id": query_id}).encode()})
 
 
 def plan_again(trial: Checkpoint, batch: ReadBatch, source_lines: Sequence[str]) -> int:
@@ -139,7 +147,7 @@ def plan_again(trial: Checkpoint, batch: ReadBatch, source_lines: Sequence[str])
     return batch.batch_id
 
 
-def bring_source_logs(source: Checkpoint, trial: Checkpoint) -> None:
+def bring_source_logs(source: Checkpoint, trial: Checkpoint, moves: Moves = NO_MOVES) -> None:
     """Link what the logs of the file sources have got since the position of a fork, so that later batches can be read.
 
     Args:
@@ -156,7 +164,11 @@ def bring_source_logs(source: Checkpoint, trial: Checkpoint) -> None:
         folder, _, name = path.rpartition("/")
         found = parse_log_name(name)
         if found is not None and found[0] > newest.get(folder, found[0]):
-            trial.store.link(key, trial.key(path))
+            moved = moved_logs(source.store, {path: key}, moves)
+            if path in moved:
+                trial.store.put(trial.key(path), moved[path])
+            else:
+                trial.store.link(key, trial.key(path))
 
 
 def plan_upon(trial: Checkpoint, batch: ReadBatch, source_lines: Sequence[str]) -> int:

@@ -15,6 +15,7 @@ from airflow_streamstate.cli.options import (
     code_options,
     discard_state_option,
     launcher_options,
+    move_source_option,
     on_query_failure_option,
     option,
     options,
@@ -40,6 +41,7 @@ _OF_A_CHANGE = frozenset(
         *LISTS,
         "fresh_queries",
         "renamed_queries",
+        "moved_sources",
         "accept_lost_input",
     }
     | {
@@ -74,6 +76,7 @@ change_options = options(
     discard_state_option,
     allow_new_query_option,
     rename_query_option,
+    move_source_option,
     accept_lost_input_option,
     on_query_failure_option,
     partitions_option,

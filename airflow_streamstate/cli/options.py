@@ -426,6 +426,16 @@ rename_query_option = option(
     heading=_START,
     help="The script calls query OLD of the snapshot NEW from now on; its state goes on. Repeatable.",
 )
+move_source_option = option(
+    "--move-source",
+    "moved_sources",
+    multiple=True,
+    metavar="OLD=NEW",
+    callback=key_values,
+    heading=_START,
+    help="The files that a file source read below folder OLD are below folder NEW now, under the same names. The script"
+    " reads NEW; what was read is not read again. Repeatable.",
+)
 accept_lost_input_option = option(
     "--accept-lost-input",
     multiple=True,

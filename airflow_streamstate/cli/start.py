@@ -28,6 +28,7 @@ from airflow_streamstate.cli.options import (
     master_option,
     max_lag_option,
     max_snapshot_age_option,
+    move_source_option,
     on_query_failure_option,
     option,
     pass_session,
@@ -187,6 +188,7 @@ group_option = option(
 @discard_state_option
 @allow_new_query_option
 @rename_query_option
+@move_source_option
 @accept_lost_input_option
 @option(
     "--accept-repeated-input",

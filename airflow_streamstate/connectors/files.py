@@ -96,7 +96,7 @@ class FileSource:
         gone = missing_path(failure)
         if not gone or not _covers(source.options.get("path", ""), gone):
             return None
-        return f"the stream's input {gone} is gone: {_PUT_BACK}"
+        return f"the stream's input {gone} is gone: {_PUT_BACK}, or upgrade with --move-source OLD=NEW"
 
 
 class OpenFolder(UnaskedSource):
@@ -113,11 +113,11 @@ class OpenFolder(UnaskedSource):
     def unread(self, taken: Collection[str], newest_taken_ms: int) -> int:
         """Spark never reads a file whose age, counted from the newest file that it took, is above ``maxFileAge``."""
         index = self._index()
-        by_name = _is_true(self._source.options.get("filenameonly", ""))
+        by_name = is_by_name(self._source.options)
         known = {path.rpartition("/")[2] for path in taken} if by_name else set(taken)
         paths = self._in_order(index)
         left = {path for path in paths if (path.rpartition("/")[2] if by_name else path) not in known}
-        age_ms = _max_age_ms(self._source.options)
+        age_ms = max_age_ms(self._source.options)
         if left and taken and age_ms is not None:
             times = self._times(index, paths)
             left = {path for path in left if times[path] >= newest_taken_ms - age_ms}
@@ -153,7 +153,7 @@ _AGE_MS = {"us": 0.001, "ms": 1, "": 1, "s": 1_000, "m": 60_000, "min": 60_000, 
 _DEFAULT_AGE = "7d"
 
 
-def _max_age_ms(options: Mapping[str, str]) -> float | None:
+def max_age_ms(options: Mapping[str, str]) -> float | None:
     """The age above which Spark never reads a file; None for none, and for one that is not understood."""
     is_limited = any(options.get(name) for name in ("maxfilespertrigger", "maxbytespertrigger"))
     if _is_true(options.get("latestfirst", "")) and is_limited:
@@ -161,6 +161,11 @@ def _max_age_ms(options: Mapping[str, str]) -> float | None:
     found = _AGE.fullmatch(options.get("maxfileage", _DEFAULT_AGE))
     unit = None if found is None else _AGE_MS.get(found[2].lower())
     return None if found is None or unit is None else int(found[1]) * unit
+
+
+def is_by_name(options: Mapping[str, str]) -> bool:
+    """Whether Spark tells files by their names alone, whatever their folder."""
+    return _is_true(options.get("filenameonly", ""))
 
 
 def _is_true(text: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, Draining, Finished, QueryStarted, SnapshotReady, Stopped
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
+from airflow_streamstate.protocol.moved_sources import moved_query
 from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.protocol.records import StartPlan
 
@@ -86,10 +87,11 @@ def identities_taken_over(known: QuerySnapshot | None, query_name: str, start: S
     """
     if known is None or known.drained:
         return ()  # a seed may have given the offsets to its sources in another order
+    moved = moved_query(known, start.moved_sources)
     if query_name in start.accept_lost_input:
         # The offsets may have been moved to another source of that name, whose marks are unknown.
-        return tuple(replace(identity, marks={}) for identity in known.identities)
-    return known.identities
+        return tuple(replace(identity, marks={}) for identity in moved.identities)
+    return moved.identities
 
 
 def _newest_planned(event: QueryStarted) -> int:

@@ -227,6 +227,9 @@ class StreamDeclaration(_Part):
     rename_queries: dict[str, str] = Field(
         default_factory=dict, description="by a query's name in the snapshot, the name that the script gives it now"
     )
+    move_sources: dict[str, str] = Field(
+        default_factory=dict, description="by the folder of a file source at the snapshot, where the same files are now"
+    )
     state: StatePart = Field(default=StatePart(), description="how Spark keeps the state")
     upgrade: UpgradePart = Field(default=UpgradePart(), description="how a changed version takes over")
     restart: RestartPart = Field(default=RestartPart(), description="what watchers do when a driver fails")

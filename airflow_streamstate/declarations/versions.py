@@ -63,6 +63,7 @@ def _deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | N
         fresh_queries=one.allow_new_queries,
         accept_hazards=one.upgrade.accept_hazards,
         renamed_queries=one.rename_queries,
+        moved_sources=one.move_sources,
         version_label=one.version_label,
         spark_conn_id=one.spark_conn_id,
         settings=settings_of(declared, home_uri),

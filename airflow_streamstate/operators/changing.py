@@ -51,6 +51,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         "jars",
         "allow_new_queries",
         "rename_queries",
+        "move_sources",
         "accept_lost_input",
         "allow_state_loss",
         "allow_literal_secrets",
@@ -73,6 +74,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         "jars": "json",
         "allow_new_queries": "json",
         "rename_queries": "json",
+        "move_sources": "json",
         "accept_lost_input": "json",
         "launcher_options": "json",
         "pod_template": "yaml",
@@ -98,6 +100,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         jars: Sequence[str] | str | None = None,
         allow_new_queries: Sequence[str] | str = (),
         rename_queries: Mapping[str, str] | str | None = None,
+        move_sources: Mapping[str, str] | str | None = None,
         accept_lost_input: Sequence[str] | str = (),
         allow_state_loss: bool | str = False,
         allow_literal_secrets: bool | str = False,
@@ -135,6 +138,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         self.jars = jars
         self.allow_new_queries = allow_new_queries
         self.rename_queries = rename_queries
+        self.move_sources = move_sources
         self.accept_lost_input = accept_lost_input
         self.allow_state_loss = allow_state_loss
         self.allow_literal_secrets = allow_literal_secrets
@@ -173,6 +177,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
             jars=self._listed("jars"),
             fresh_queries=texts(self.allow_new_queries, "allow_new_queries"),
             renamed_queries=text_mapping(self.rename_queries, "rename_queries"),
+            moved_sources=text_mapping(self.move_sources, "move_sources"),
             accept_lost_input=texts(self.accept_lost_input, "accept_lost_input"),
             discard_state=yes_or_no(self.allow_state_loss, "allow_state_loss"),
             allow_literal_secrets=yes_or_no(self.allow_literal_secrets, "allow_literal_secrets"),

@@ -90,6 +90,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
     :param allow_state_loss: drop state that the drain could not flush. (templated)
     :param allow_new_queries: queries that may start empty although the snapshot does not contain them. (templated)
     :param rename_queries: by the name of a query in the snapshot, the name that the script gives it now. (templated)
+    :param move_sources: by the folder of a file source at the snapshot, where the same files are now. (templated)
     :param accept_lost_input: queries that may continue although input after their offsets is lost. (templated)
     :param offsets: with ``start="seed"``: start at these offsets, by query, one text per source as Spark writes them
         and in the order of the snapshot. (templated)
@@ -156,6 +157,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         "allow_state_loss",
         "allow_new_queries",
         "rename_queries",
+        "move_sources",
         "accept_lost_input",
         "offsets",
         "begins_at",
@@ -212,6 +214,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         allow_state_loss: bool | str = False,
         allow_new_queries: Sequence[str] | str = (),
         rename_queries: Mapping[str, str] | str | None = None,
+        move_sources: Mapping[str, str] | str | None = None,
         accept_lost_input: Sequence[str] | str = (),
         offsets: Mapping[str, Sequence[str]] | str | None = None,
         begins_at: str | None = None,
@@ -263,6 +266,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         self.allow_state_loss = allow_state_loss
         self.allow_new_queries = allow_new_queries
         self.rename_queries = rename_queries
+        self.move_sources = move_sources
         self.accept_lost_input = accept_lost_input
         self.offsets = offsets
         self.begins_at = begins_at
@@ -410,6 +414,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
             discard_state=yes_or_no(self.allow_state_loss, "allow_state_loss"),
             fresh_queries=texts(self.allow_new_queries, "allow_new_queries"),
             renamed_queries=text_mapping(self.rename_queries, "rename_queries"),
+            moved_sources=text_mapping(self.move_sources, "move_sources"),
             accept_lost_input=texts(self.accept_lost_input, "accept_lost_input"),
             offsets=texts_by_name(self.offsets, "offsets"),
             begins_at=as_moment(self.begins_at, "begins_at"),

@@ -66,6 +66,7 @@ class PlanUpgradeOperator(ChangingOperator):
     :param jars: paths of jars, pinned, or URIs as they are; None: unchanged. (templated)
     :param allow_new_queries: queries that may start empty although the snapshot does not contain them. (templated)
     :param rename_queries: by the name of a query in the snapshot, the name that the script gives it now. (templated)
+    :param move_sources: by the folder of a file source at the snapshot, where the same files are now. (templated)
     :param accept_lost_input: queries that may continue although input after their offsets is lost. (templated)
     :param allow_state_loss: drop state that the drain could not flush. (templated)
     :param allow_literal_secrets: accept literal values under secret-like names, and record them in the home.

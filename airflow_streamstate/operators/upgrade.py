@@ -59,8 +59,9 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     The parameters of ``PlanUpgradeOperator`` describe the change: ``application``, ``arguments``, ``conf``,
     ``environment``, ``master``, ``spark_conn_id``, ``launcher``, ``launcher_options``, ``launcher_conn_id``,
     ``pod_template``, ``py_files``, ``modules``, ``working_folder``, ``files``,
-    ``packages``, ``jars``, ``allow_new_queries``, ``rename_queries``, ``accept_lost_input``, ``allow_state_loss``,
-    ``allow_literal_secrets``, ``version_label``, ``on_query_failure``, ``rehearse_batches``, ``rehearse_rows``,
+    ``packages``, ``jars``, ``allow_new_queries``, ``rename_queries``, ``move_sources``, ``accept_lost_input``,
+    ``allow_state_loss``, ``allow_literal_secrets``, ``version_label``, ``on_query_failure``, ``rehearse_batches``,
+    ``rehearse_rows``,
     ``partitions``, ``state_store``, ``checkpoint_format``, ``migration``, ``auto_migrate``.
     """
 

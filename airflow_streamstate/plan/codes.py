@@ -108,9 +108,9 @@ CODES: Mapping[str, Code] = {
     ),
     "source-replaced": _person(
         "another path, topic or table instead of a source",
-        "Where the same files were only moved, keep the old path in the script, and put a symbolic link or a mount at"
-        " that place: the stream goes on exactly. Else decide where the new input begins: keep the old source as well"
-        " for a while, or deploy --start fresh with the starting options of the new one.",
+        "Where the same files were only moved, say --move-source OLD=NEW: the stream goes on exactly. Else decide where"
+        " the new input begins: keep the old source as well for a while, or deploy --start fresh with the starting"
+        " options of the new one.",
     ),
     "source-format-changed": _drain("the same input read in another format"),
     "source-columns-changed": _restore("other columns of a source"),

@@ -98,6 +98,7 @@ class StartPlan:
         accept_repeated_input: queries that may read input again that was read before.
         rewrite: of a restore: how its state is written anew; None for as it is.
         renamed_queries: by the name under which the stream keeps a query, the name that the script gives it now.
+        moved_sources: of a restore or seed: where the folders of file sources were, and where they are now.
         begins_anew: the user asked for ``fresh`` by that word: queries that ran without streamstate begin again, too.
         accept_hazards: of a restore: the state may be continued by a hazardous plan (Law 17).
     """
@@ -116,6 +117,7 @@ class StartPlan:
     accept_repeated_input: tuple[str, ...] = ()
     rewrite: StateRewrite | None = None
     renamed_queries: Mapping[str, str] = field(default_factory=dict)
+    moved_sources: Mapping[str, str] = field(default_factory=dict)
     begins_anew: bool = False
     accept_hazards: bool = False
 

@@ -68,6 +68,7 @@ class Rehearsal(Message):
         replay: set for a replay: recorded batches of ``deployment_id``, which may be an older deployment, run again
             into files, and nothing else is tried.
         rewrite: how the state is written anew first; None for as it is.
+        moved_sources: as in ``StartPlan``.
     """
 
     is_signed: ClassVar[bool] = True
@@ -91,6 +92,7 @@ class Rehearsal(Message):
     rows: int = 0
     replay: ReplayTerms | None = None
     rewrite: StateRewrite | None = None
+    moved_sources: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

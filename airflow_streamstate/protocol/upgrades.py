@@ -97,6 +97,7 @@ class Upgrade(Message):
     discard_state: bool = False
     fresh_queries: tuple[str, ...] = ()
     renamed_queries: Mapping[str, str] = field(default_factory=dict)
+    moved_sources: Mapping[str, str] = field(default_factory=dict)
     accept_lost_input: tuple[str, ...] = ()
     way: ReturnWay | None = None
     undo_command: tuple[str, ...] = ()

@@ -31,6 +31,7 @@ from airflow_streamstate.controller.decide import (
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.audit import audit_notes
 from airflow_streamstate.controller.deploy.going_back import leave_behind, marked, refuse_used
+from airflow_streamstate.controller.deploy.moving_sources import moving
 from airflow_streamstate.controller.deploy.offset_override import decide_elsewhere
 from airflow_streamstate.controller.deploy.renaming import renaming
 from airflow_streamstate.controller.deploy.spark_moves import refuse_spark
@@ -312,6 +313,7 @@ class Deploying:
             decision = replace(decision, plan=marked(decision.plan, self._resolved.returns, predecessor_id))
         before = None if predecessor is None else predecessor.spec.start
         decision = renaming(decision, before, self._request.renamed_queries, manifest)
+        decision = moving(decision, self._request.moved_sources, manifest)
         if manifest is not None and decision.plan.snapshot_id is not None:
             lost = () if predecessor is None else lost_with_start(self._home, self._control, predecessor, manifest)
             once = refuse_sent_once(self._request, manifest)

@@ -17,6 +17,7 @@ from airflow_streamstate.plan.differences import DeploymentComparison, compared,
 from airflow_streamstate.plan.kept_state import kept_operators, with_kept_state
 from airflow_streamstate.plan.migrating import settled
 from airflow_streamstate.plan.model import QueryPlan
+from airflow_streamstate.plan.moved_sources import moved_plans
 from airflow_streamstate.plan.recorded import plan_behind, recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import QueryStarted
@@ -75,6 +76,7 @@ def compare_plans(
         if before is not None:  # its start was refused
             recorded[name] = before
     old = {name: _with_kept_state(home, rehearsal, name, plan) for name, plan in recorded.items()}
+    old = moved_plans(old, rehearsal.moved_sources)
     new = recorded_plans(control, rehearsal.rehearsal_id)
     unplanned = _unplanned(control, rehearsal.deployment_id, old)
     found = compare_deployments(

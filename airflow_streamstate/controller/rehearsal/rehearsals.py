@@ -11,10 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from airflow_streamstate.checkpoint.moved_sources import plain_moves
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused, Start, decide_start
 from airflow_streamstate.controller.deploy.deploying import refuse_sent_once
+from airflow_streamstate.controller.deploy.moving_sources import moving
 from airflow_streamstate.controller.deploy.renaming import renaming
 from airflow_streamstate.controller.deploy.spark_moves import refuse_spark
 from airflow_streamstate.controller.deploy.takeover import (
@@ -100,6 +102,7 @@ def _decided(control: StreamControl, seen: Observation, request: Change, manifes
     if manifest is None or decision.plan.snapshot_id is None:
         return decision
     decision = renaming(decision, seen.spec.start, deploying.renamed_queries, manifest)
+    decision = moving(decision, deploying.moved_sources, manifest)
     return replace(decision, notes=(*decision.notes, *refuse_sent_once(deploying, manifest)))
 
 
@@ -233,7 +236,8 @@ class Rehearsals:
         self.sweep(request.stream_id)
         rehearsal = self._under_way(control, request_id, request.digest)
         if rehearsal is None:
-            rewrite = request.as_deploy_request().rewrite
+            deploying = request.as_deploy_request()
+            rewrite = deploying.rewrite
             check_changes(recorded_plans(control, seen.deployment_id), seen.spec.start.rewrite, rewrite)
             now = self._clock.now()
             rehearsal = self.record(
@@ -257,6 +261,7 @@ class Rehearsals:
                     seeds=seeds,
                     notes=request.notes(Version.of(seen.spec)),
                     rewrite=rewrite,
+                    moved_sources=plain_moves(deploying.moved_sources),
                 ),
             )
         try:

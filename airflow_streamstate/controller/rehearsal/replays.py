@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from airflow_streamstate.checkpoint.moved_sources import plain_moves
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.spark_moves import refuse_spark
@@ -197,7 +198,7 @@ class Replays:
                 stream_id=change.stream_id,
                 deployment_id=rehearsal.rehearsal_id,
                 fencing_token=seen.spec.fencing_token,
-                start=StartPlan("fresh"),
+                start=StartPlan("fresh", moved_sources=plain_moves(change.as_deploy_request().moved_sources)),
                 checkpoints_uri=seen.spec.checkpoints_uri,
                 default=seen.spec.settings,
                 request_id=request_id,

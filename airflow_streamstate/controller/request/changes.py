@@ -106,6 +106,7 @@ class ChangeRequest:
     jars: tuple[str, ...] | None = None
     fresh_queries: tuple[str, ...] = ()
     renamed_queries: Mapping[str, str] = field(default_factory=dict)
+    moved_sources: Mapping[str, str] = field(default_factory=dict)
     accept_lost_input: tuple[str, ...] = ()
     discard_state: bool = False
     allow_literal_secrets: bool = False
@@ -200,6 +201,7 @@ def pinned(
     *,
     fresh_queries: tuple[str, ...] = (),
     renamed_queries: Mapping[str, str] = MappingProxyType({}),
+    moved_sources: Mapping[str, str] = MappingProxyType({}),
     accept_lost_input: tuple[str, ...] = (),
     discard_state: bool = False,
     reason: str = "",
@@ -228,6 +230,7 @@ def pinned(
         discard_state=discard_state,
         fresh_queries=fresh_queries,
         renamed_queries=renamed_queries,
+        moved_sources=moved_sources,
         accept_lost_input=accept_lost_input,
         reason=reason,
         allow_literal_secrets=True,  # the home has them already
@@ -238,6 +241,8 @@ def pinned(
     asked: list[object] = [discard_state, start, *sorted(fresh_queries), None, *sorted(accept_lost_input)]
     if renamed_queries:
         asked.append(dict(sorted(renamed_queries.items())))
+    if moved_sources:
+        asked.append({"moved_sources": dict(sorted(moved_sources.items()))})
     if rewrite is not None:  # left out where nothing is rewritten, as in the digests of earlier releases
         asked.append(asdict(rewrite))
     if accept_hazards:

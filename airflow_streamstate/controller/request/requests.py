@@ -10,12 +10,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from airflow_streamstate.checkpoint.moved_sources import plain_moves
 from airflow_streamstate.controller.observe.snapshot_age import check_max_age
 from airflow_streamstate.controller.request.literal_secrets import check_local_paths, check_plain_uris, check_secrets
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.interface import LOCAL
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ids import check_id, check_stream_id, encode_query_name
+from airflow_streamstate.protocol.moved_sources import check_moves
 from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.records import (
     ON_QUERY_FAILURE,
@@ -56,6 +58,7 @@ class DeployRequest:
         discard_state: drop state that the drain could not flush (Law 16).
         fresh_queries: queries that may start with nothing although the snapshot does not have them.
         renamed_queries: by the name that the snapshot has, the name that the script gives the query now.
+        moved_sources: where folders of file sources were at the snapshot, and where the same files are now.
         accept_lost_input: queries that may go on although input after their offsets cannot be read any more.
         reason, version_label: shown to people.
         spark_conn_id: the Airflow connection whose spark-submit launches the driver.
@@ -98,6 +101,7 @@ class DeployRequest:
     discard_state: bool = False
     fresh_queries: tuple[str, ...] = ()
     renamed_queries: Mapping[str, str] = field(default_factory=dict)
+    moved_sources: Mapping[str, str] = field(default_factory=dict)
     accept_lost_input: tuple[str, ...] = ()
     reason: str = ""
     version_label: str = ""
@@ -178,6 +182,7 @@ class DeployRequest:
         if self.launcher is not None:
             self._check_launcher(self.launcher)
         self._check_elsewhere()
+        check_moves(plain_moves(self.moved_sources))
         named = (*self.renamed_queries, *self.renamed_queries.values(), *self.fresh_queries)
         for query_name in (*named, *self.accept_lost_input, *self.accept_repeated_input, *self.offsets):
             encode_query_name(query_name)

@@ -207,8 +207,7 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
         "settings": None if request.settings is None else _settings_asked(request.settings),
     }
     # Fields that came later are left out at their defaults, which keeps the digests of earlier releases.
-    if request.renamed_queries:
-        asked["renamed_queries"] = dict(sorted(request.renamed_queries.items()))
+    asked |= _asked_of_names(request)
     if request.accept_lost_input:
         asked["accept_lost_input"] = sorted(request.accept_lost_input)
     if request.max_snapshot_age_seconds is not None:
@@ -229,6 +228,12 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
     if request.working_folder is not None:
         asked["working_folder"] = str(request.working_folder)
     return ResolvedRequest(request, version, digest_of(asked))
+
+
+def _asked_of_names(request: DeployRequest) -> dict[str, object]:
+    """Names and folders that differ from those of the snapshot."""
+    pairs = {"renamed_queries": request.renamed_queries, "moved_sources": request.moved_sources}
+    return {name: dict(sorted(found.items())) for name, found in pairs.items() if found}
 
 
 def _asked_of_the_stream(request: DeployRequest) -> dict[str, object]:

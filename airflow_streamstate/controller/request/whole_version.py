@@ -42,6 +42,11 @@ class WholeVersion:
         return self.request.renamed_queries
 
     @property
+    def moved_sources(self) -> Mapping[str, str]:
+        """As in ``DeployRequest``."""
+        return self.request.moved_sources
+
+    @property
     def fresh_queries(self) -> tuple[str, ...]:
         return self.request.fresh_queries
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from airflow_streamstate.checkpoint.moved_sources import plain_moves
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal, UpgradeState
 from airflow_streamstate.controller.commands.orders import EndingVerb, Orders
@@ -161,14 +162,21 @@ class Tools:
         rewrite: StateRewrite | None = None,
         *,
         accept_hazards: bool = False,
+        is_way_back: bool = True,
     ) -> ResolvedRequest:
-        """The request for a recorded version with the options of this upgrade; as ``changes.pinned``."""
+        """The request for a recorded version with the options of this upgrade; as ``changes.pinned``.
+
+        Args:
+            is_way_back: the version reads its files where they were before this upgrade.
+        """
         upgrade = self.upgrade
+        moves = plain_moves(upgrade.moved_sources)
         return pinned(
             self.stream_id,
             version,
             fresh_queries=upgrade.fresh_queries,
             renamed_queries=upgrade.renamed_queries,
+            moved_sources={new: old for old, new in moves.items()} if is_way_back else moves,
             accept_lost_input=upgrade.accept_lost_input,
             discard_state=upgrade.discard_state,
             reason=upgrade.reason,
@@ -217,6 +225,7 @@ class Tools:
             rehearsal_id=rehearsal_id,
             rewrite=rewrite,
             accept_hazards=self.upgrade.accept_hazards,
+            is_way_back=False,
         )
 
     def deployed_id(self) -> str | None:

@@ -176,6 +176,7 @@ class Upgrades:
                 discard_state=change.discard_state,
                 fresh_queries=change.fresh_queries,
                 renamed_queries=change.renamed_queries,
+                moved_sources=change.moved_sources,
                 accept_lost_input=change.accept_lost_input,
                 undo_command=request.undo_command,
                 if_abandoned=if_abandoned,

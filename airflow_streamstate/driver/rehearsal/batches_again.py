@@ -135,6 +135,7 @@ class _Trial:
         folder = layout.trial_folder(attempt.stream_id, attempt.deployment_id, name)
         self._fork = Checkpoint(attempt.checkpoints, folder)
         self._is_before = True
+        self._moves = attempt.spec.start.moved_sources
 
     def clear(self) -> None:
         """Remove the fork that was made for this."""
@@ -178,7 +179,7 @@ class _Trial:
             if not batches or is_drained:
                 break
             try:
-                fork_before(self._old, batches[0], self._fork, attempt.clock.new_uuid())
+                fork_before(self._old, batches[0], self._fork, attempt.clock.new_uuid(), self._moves)
                 return batches
             except ObjectMissingError:
                 wipe(self._fork)  # a running query has moved on, or Spark has cleaned up
@@ -188,7 +189,7 @@ class _Trial:
             self._is_before = False
             self._fork, batches = attempt.checkpoint_of(self._name), batches[-1:]
             with suppress(ObjectMissingError):  # compacted meanwhile: ``_missing`` or Spark's own words tell
-                bring_source_logs(self._old, self._fork)
+                bring_source_logs(self._old, self._fork, self._moves)
             if not is_drained:
                 self._ran.notes.append(
                     f"the state of before batch {batches[0].batch_id} is not there any more: its rows were read into"

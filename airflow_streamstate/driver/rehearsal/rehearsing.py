@@ -44,6 +44,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.plan.comparison import compare
 from airflow_streamstate.plan.migrating import settled
+from airflow_streamstate.plan.moved_sources import moved_plan
 from airflow_streamstate.plan.recorded import plan_behind
 from airflow_streamstate.protocol.events import QueryStart
 from airflow_streamstate.protocol.rehearsals import (
@@ -360,7 +361,10 @@ class Rehearsing:
             new = plan_of(self.attempt, name, startable)
             rewrite = self.attempt.spec.start.rewrite
             migrated = migrated_operators(self.attempt, name, new)
-            found = () if old is None else settled(compare(old, new), new, rewrite, migrated).differences
+            moves = self.attempt.spec.start.moved_sources
+            found = (
+                () if old is None else settled(compare(moved_plan(old, moves), new), new, rewrite, migrated).differences
+            )
         except Exception as error:
             self.attempt.reporter.say(f"query {name}: its plan could not be compared: {type(error).__name__}: {error}")
             return

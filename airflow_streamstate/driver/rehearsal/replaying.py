@@ -143,7 +143,8 @@ class Replaying(Rehearsing):
             if len(batches) < len(batch_ids):
                 break
             with suppress(ObjectMissingError):  # a running query has moved on
-                fork_before(old, batches[0], fork, attempt.clock.new_uuid())
+                moves = attempt.spec.start.moved_sources
+                fork_before(old, batches[0], fork, attempt.clock.new_uuid(), moves)
                 return batches
         raise InvalidRequestError(
             "the log or the state of before these batches was cleaned up meanwhile",

@@ -21,6 +21,7 @@ from airflow_streamstate.driver.attempt.lost_checkpoint import need_checkpoint
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.attempt.snapshotting import checkpoint_names, last_known, own_identities
 from airflow_streamstate.driver.attempt.source_book import KnownSource
+from airflow_streamstate.driver.start.moved_files import moved_source_logs
 from airflow_streamstate.driver.start.named_sources import check_same_names, source_keys
 from airflow_streamstate.driver.start.offset_mapping import are_known, check_same_order
 from airflow_streamstate.driver.start.offset_override import begins_elsewhere
@@ -41,6 +42,7 @@ from airflow_streamstate.plan.comparison import does_the_same
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.events import QueryStart
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
+from airflow_streamstate.protocol.moved_sources import moved_query
 from airflow_streamstate.protocol.rehearsals import RewrittenTable
 from airflow_streamstate.snapshot.data import check_complete, data_files
 from airflow_streamstate.snapshot.leases import SnapshotLease, leased
@@ -197,7 +199,7 @@ class Builder:
         if manifest is None:
             check_new_name(self._attempt, name, startable)
             return Built("fresh", remarks=check_used_checkpoint(self._attempt, name, startable))
-        known = manifest.queries.get(name)
+        known = self._known(manifest, name)
         if known is None:
             built = self._unknown(name, manifest)
             check_new_name(self._attempt, name, startable)
@@ -209,6 +211,11 @@ class Builder:
         with self._leased(manifest) as lease:
             here = lease.landed(self._attempt.places, manifest, [name])
             return self._build_from(name, startable, here, known)
+
+    def _known(self, manifest: SnapshotManifest | None, name: str) -> QuerySnapshot | None:
+        """A query of the snapshot, its sources where they are now; None for none."""
+        known = None if manifest is None else manifest.queries.get(name)
+        return None if known is None else moved_query(known, self._attempt.spec.start.moved_sources)
 
     def _leased(self, manifest: SnapshotManifest) -> AbstractContextManager[SnapshotLease]:
         reader = f"the start of {self._attempt.deployment_id}"
@@ -253,6 +260,7 @@ class Builder:
             instead = rewritten_entries(self._attempt.checkpoints, files, rewritten.conf, batch_id, ids, instead)
             self.rewritten[name] = rewritten.tables
             readable = replace(readable, remarks=(*readable.remarks, *rewritten.remarks))
+        instead |= moved_source_logs(self._attempt, name, startable, files, known.position.end_offsets)
         fork(self._attempt.checkpoints, files, checkpoint, {**instead, **self._metadata(name, startable, known)})
         guard_checkpoint(checkpoint)
         if rewritten is not None:
@@ -277,7 +285,7 @@ class Builder:
         if checkpoint.exists():
             return
         manifest = self._attempt.start.need()
-        known = manifest.queries.get(name) if manifest is not None else None
+        known = self._known(manifest, name)
         if manifest is None or known is None or not has_state(known):
             return
         if begins_elsewhere(self._attempt.spec.start, name):
@@ -288,13 +296,15 @@ class Builder:
                 self._restore(name, startable, manifest, known)
                 return
             check_complete(self._attempt.checkpoints, manifest, [name])
-            metadata = self._metadata(name, startable, known)
-            fork(self._attempt.checkpoints, data_files(manifest, name), checkpoint, metadata)
+            files = data_files(manifest, name)
+            instead = moved_source_logs(self._attempt, name, startable, files, known.position.end_offsets)
+            instead |= self._metadata(name, startable, known)
+            fork(self._attempt.checkpoints, files, checkpoint, instead)
 
     def _check_unread(self, name: str, startable: StartableQuery, checkpoint: Checkpoint) -> None:
         """Check a checkpoint that stands where its snapshot stood: a drain may have built it without these checks."""
         manifest, position = self._attempt.start.manifest(), checkpoint.position()
-        known = manifest.queries.get(name) if manifest is not None else None
+        known = self._known(manifest, name)
         if manifest is None or known is None or known.drained or begins_elsewhere(self._attempt.spec.start, name):
             return
         if position.batch_id is None or (position.batch_id, position.planned) != (known.position.batch_id, None):

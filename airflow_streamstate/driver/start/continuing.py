@@ -24,6 +24,7 @@ from airflow_streamstate.plan.comparison import compare_deployments
 from airflow_streamstate.plan.differences import Comparison, Difference, compared, refusing
 from airflow_streamstate.plan.migrating import settled
 from airflow_streamstate.plan.model import QueryPlan, RecordedPlan
+from airflow_streamstate.plan.moved_sources import moved_plan
 from airflow_streamstate.plan.recorded import plans_behind
 from airflow_streamstate.plan.remedies import remedies_of
 
@@ -93,10 +94,12 @@ class Continuing:
     def _compare(self, name: str, read: ReadPlan, maker: RecordedPlan) -> Comparison:
         if read.plan is None:
             return compared([difference("not-comparable", "", f"the plan of {name} cannot be read: {read.problem}")])
-        both = {**self._held, name: (maker.plan, read.plan)}
+        is_own = maker.deployment_id == self._attempt.deployment_id
+        before = maker.plan if is_own else moved_plan(maker.plan, self._attempt.spec.start.moved_sources)
+        both = {**self._held, name: (before, read.plan)}
         old: Mapping[str, QueryPlan] = {each: plans[0] for each, plans in both.items()}
         found = compare_deployments(old, {each: plans[1] for each, plans in both.items()}).queries[name]
-        if maker.deployment_id == self._attempt.deployment_id:  # what was written anew is of this plan
+        if is_own:  # what was written anew is of this plan
             # Its script is pinned: a release that writes plans down otherwise refuses no resume, and records it again.
             return compared(each for each in found.differences if each.code != "not-comparable")
         rewrite = rewrite_of(self._attempt, name)
@@ -112,7 +115,7 @@ class Continuing:
     def _fitting(self, name: str, read: ReadPlan, maker: RecordedPlan, comparison: Comparison) -> ReadPlan:
         if read.plan is None:
             return read
-        self._held[name] = (maker.plan, read.plan)
+        self._held[name] = (moved_plan(maker.plan, self._attempt.spec.start.moved_sources), read.plan)
         hazards = refusing(comparison, accepts_hazards=False)
         accepted = tuple(f"an accepted hazard: {each.reason}" for each in hazards)
         return ReadPlan(read.plan, remarks=accepted, is_accepted=bool(hazards))

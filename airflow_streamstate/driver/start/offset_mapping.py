@@ -19,10 +19,7 @@ from airflow_streamstate.protocol.positions import SourceIdentity
 
 Answer = TypeVar("Answer")
 _LISTED = 20
-IF_MOVED = (
-    "If the same files were only moved, keep the old path in the script, and put a symbolic link or a mount at that"
-    " place: the stream goes on exactly."
-)
+IF_MOVED = "If the same files were only moved, say --move-source OLD=NEW: the stream goes on exactly."
 
 
 @dataclass(frozen=True)

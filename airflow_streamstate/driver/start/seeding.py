@@ -20,6 +20,7 @@ from airflow_streamstate.checkpoint.seed import (
 from airflow_streamstate.connectors.moving import describe
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.ports import StartableQuery
+from airflow_streamstate.driver.start.moved_files import moved_source_logs
 from airflow_streamstate.driver.start.named_sources import (
     has_names,
     log_folders,
@@ -97,9 +98,10 @@ def seed_query(
         logs = renumbered_logs(logs, folders)
     else:
         check_same_sources(name, known, sources)
+    moved = moved_source_logs(attempt, name, startable, {f"sources/{path}": key for path, key in logs.items()}, lines)
     plan = replace(plan, query_id=query_id())
     tell(attempt, name, plan.batch_id, beginning)
-    finish_seed(_building(attempt, name), plan, logs, attempt.checkpoint_of(name), beginning.books)
+    finish_seed(_building(attempt, name), plan, logs, attempt.checkpoint_of(name), beginning.books, moved)
     said = tuple(f"begins elsewhere, {words}" for words in describe(beginning.moves))
     return sources or known.sources, (*remarks, *remark, *said, *mapped.remarks, *readable.remarks)
 
