@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.options import Verb, key_values, option, pass_session
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.start import launcher_of
+from airflow_streamstate.control.signatures import Signatures
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.request.resolved_request import named_launcher
 from airflow_streamstate.errors import StreamStateError
@@ -35,6 +37,7 @@ from airflow_streamstate.launch.packages import connector_for
 from airflow_streamstate.launch.spark_home import home_of, own_spark_submit, version_of
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.records import LauncherChoice
+from airflow_streamstate.protocol.signing import SIGNING_KEY_VARIABLE
 from airflow_streamstate.store.local import LocalStore
 
 ASK_SECONDS = 30
@@ -196,6 +199,41 @@ def _stream_checks(home: Home) -> Iterator[Check]:
                 yield check
 
 
+def signing_checks(home: Home) -> Iterator[Check]:
+    """What a signing key, or none, means for this home; and the records that it has not signed."""
+    keys = home.config.keys
+    if not home.is_there():
+        return
+    if keys is None:
+        signed = [name for name in home.stream_ids() if _is_signed(home, name)]
+        if signed:
+            mend = f"Set {SIGNING_KEY_VARIABLE} to the key that the other controllers have."
+            yield Check("signing key", False, f"none here, and others have signed {', '.join(signed)}", mend)
+            return
+        what = "none: whoever can write in this home can have its controllers run code (docs: how-to/signing)"
+        yield Check("signing key", True, what)
+        return
+    found = Counter(record.state for record in Signatures(home.guarded, keys).records())
+    refused = found["refused"] + found["unreadable"]
+    known = f"{found['signed']} records are signed with it ({keys.key_id})"
+    if refused:
+        mend = "`streamstate home sign` shows them, and signs those that you know."
+        yield Check("signing key", False, f"{known}; {refused} are not signed, and nothing is done by them", mend)
+    elif found["older key"]:
+        mend = "Keep that key among the accepted ones until `streamstate home sign --rotate --yes` has run."
+        yield Check("signing key", True, f"{known}; {found['older key']} with an older one. {mend}")
+    else:
+        yield Check("signing key", True, f"{known}: no one without the key is believed")
+
+
+def _is_signed(home: Home, stream_id: str) -> bool:
+    try:
+        stored = home.control(stream_id).register()
+    except StreamStateError:
+        return False
+    return stored is not None and stored.is_signed
+
+
 def stateful_checks(spark_home: Path | None) -> Iterator[Check]:
     """The packages that transformWithState needs in the python of drivers."""
     python = driver_python(os.environ)
@@ -349,6 +387,7 @@ def _home_checks(session: ShellSession) -> Iterator[Check]:
             yield connector_check()
         yield from library_checks({home.home.uri, home.checkpoints.uri})
         yield Check("home", True, home.check())
+        yield from signing_checks(home)
         yield from _stream_checks(home)
     except StreamStateError as error:
         yield Check("home", False, _fact(error), error.next_step or "Give a home that can be written.")

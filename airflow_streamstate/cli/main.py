@@ -80,7 +80,8 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys((f"snapshot {verb}" for verb in ("list", "inspect", "verify", "diff")), _LOOKED),
     **dict.fromkeys((f"snapshot {verb}" for verb in ("retention", "prune", "pin", "unpin", "export")), _AGAIN),
     **dict.fromkeys(
-        ("home mirror", "home restore", "retire", "policy", "alerts", "label", "watch", "apply", "export"), _AGAIN
+        ("home mirror", "home restore", "home sign", "retire", "policy", "alerts", "label", "watch", "apply", "export"),
+        _AGAIN,
     ),
 }
 

@@ -391,6 +391,25 @@ def checks(console: Console, rows: Sequence[Row]) -> None:
             console.print(shown(f"      -> {row['mend']}"))
 
 
+def signatures(console: Console, answer: Row, rows: Sequence[Row]) -> None:
+    """After ``home sign``: each record that the key has not signed, and what it says."""
+    if not rows:
+        console.print(f"every record is signed with the key {answer['key_id']}")
+        return
+    for row in rows:
+        console.print(shown(f"{row['key']}: {row['kind']}, {row['reason'] or row['state']}{_done(row)}"))
+        for name, value in row["says"].items():
+            console.print(shown(f"    {name}: {value}"))
+    if answer["is_dry"]:
+        console.print(f"nothing is signed yet; --yes signs these with the key {answer['key_id']}")
+    else:
+        console.print(f"{answer['signed']} of {len(rows)} signed with the key {answer['key_id']}")
+
+
+def _done(row: Row) -> str:
+    return f" -> {row['done']}" if row["done"] else ""
+
+
 def error(console: Console, row: Row) -> None:
     """An error: the sentence, its facts as key=value, texts of several lines below, and the next step."""
     facts, blocks = [], {}

@@ -49,6 +49,7 @@ HOME_VERBS = {
     "doctor": Entry("Check this machine and the home, and say how to mend them.", "doctor", "doctor"),
     "restore": Entry("Restore a home from mirrors.", "mirrors", "restore"),
     "mirror": Entry("Copy a stream's snapshots to its mirrors now.", "mirrors", "mirror"),
+    "sign": Entry("Show what the signing key has not signed, and sign it.", "signing", "sign"),
 }
 SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Start": {
@@ -100,7 +101,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "snapshot": Entry(
             "create, list, inspect, verify, pin, unpin, export, diff, retention, prune.", verbs=SNAPSHOT_VERBS
         ),
-        "home": Entry("doctor, restore, mirror.", verbs=HOME_VERBS),
+        "home": Entry("doctor, restore, mirror, sign.", verbs=HOME_VERBS),
     },
 }
 

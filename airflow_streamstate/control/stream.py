@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.feed import FeedWriter
+from airflow_streamstate.control.found_modules import sign_those_beside
 from airflow_streamstate.control.journal import Journal
 from airflow_streamstate.control.objects import AnyMessage, Cells, Memory, Register, Stored, check_owner
 from airflow_streamstate.control.presence import GuardedHome, HomePresence
+from airflow_streamstate.control.signatures import Signatures
 from airflow_streamstate.errors import (
     DataError,
     DeploymentNotFoundError,
@@ -77,6 +79,7 @@ class StreamControl:
         self.stream_id = check_stream_id(stream_id)
         self.home = home
         self.clock = clock
+        self._keys = keys
         self.presence = presence or HomePresence(home, clock, is_open=True, keys=keys)
         self.cells = Cells(GuardedHome(self.presence), clock, memory, feed, keys)
 
@@ -182,8 +185,15 @@ class StreamControl:
         return sorted(info.key for info in self.cells.store.list_objects(prefix))
 
     def with_found_modules(self, spec: DeploymentSpec) -> DeploymentSpec:
-        """The spec with the modules that its drivers found, too; raises DataError where a record cannot be read."""
+        """The spec with the modules that its drivers found, too.
+
+        Raises:
+            DataError: a record cannot be read.
+            SignatureError: the home has a signing key, and nobody has signed one of the records.
+        """
         keys = self.found_module_keys(spec.deployment_id)
+        if self._keys is not None:
+            sign_those_beside(Signatures(self.cells.store, self._keys), spec, keys)
         found = (self._record(key, FoundModule, deployment_id=spec.deployment_id) for key in keys)
         known = {module.name for module in spec.modules}
         new = tuple(each.module for each in found if each is not None and each.module.name not in known)

@@ -1,0 +1,140 @@
+"""The signatures in one home: which records have one, and signing those that a person has looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from airflow_streamstate.errors import DataError, SignatureError, VersionConflictError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import Message, encoded, from_json, object_in
+from airflow_streamstate.protocol.ids import is_id
+from airflow_streamstate.protocol.signed_keys import signed_kind
+from airflow_streamstate.protocol.signing import SigningKeys, is_signed
+from airflow_streamstate.store.base import Store
+
+SignatureState = Literal["signed", "older key", "refused", "unreadable"]
+_TELLING = (
+    "application", "module", "arguments", "requested_by", "updated_by", "created_by", "taken_by", "held_by", "by",
+    "launcher", "request_id", "created_at", "updated_at", "launched_at", "taken_at", "found_at",
+)  # fmt: skip
+_RUNS = (
+    layout.deployments_folder, layout.rehearsals_folder, layout.upgrades_folder, layout.readings_folder,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SignedRecord:
+    """A record that has to be signed.
+
+    Attributes:
+        state: ``signed`` with the first key; with an ``older key`` that is accepted; ``refused``: no signature, or a
+            wrong one; ``unreadable``: no such record lies there.
+        reason: why it is refused or unreadable; else "".
+        plain, version: what was read.
+    """
+
+    key: str
+    kind: str
+    state: SignatureState
+    reason: str
+    plain: Mapping[str, Any] = field(repr=False)
+    version: str
+
+    @property
+    def says(self) -> dict[str, str]:
+        """What a person wants to see of it before it is signed."""
+        found = {}
+        for name in _TELLING:
+            value = self.plain.get(name)
+            if isinstance(value, Mapping) and "sha256" in value:
+                value = f"{value.get('name')} (sha256 {str(value['sha256'])[:12]}…)"
+            if value not in (None, "", [], ()):
+                found[name] = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+        return found
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has no signature at all: nobody has ever signed it, or somebody has written over it."""
+        return not is_signed(self.plain)
+
+
+class Signatures:
+    """The signatures of one home.
+
+    Args:
+        home: the store of the control objects, guarded.
+        keys: the first one signs.
+    """
+
+    def __init__(self, home: Store, keys: SigningKeys) -> None:
+        self._home = home
+        self._keys = keys
+
+    def records(self) -> Iterator[SignedRecord]:
+        """Every record of the home that has to be signed, in the order of streams.
+
+        Raises:
+            UnavailableError, StoreRefusedError, HomeNotFoundError: the store does not answer, or no home lies there.
+        """
+        yield from self._at([layout.home_key()])
+        for stream_id in sorted(filter(is_id, self._home.list_folders(""))):
+            yield from self._at(self._keys_of(stream_id))
+
+    def look(self, key: str) -> SignedRecord | None:
+        """The record under a key that signed records have; None where there is none."""
+        kind, stored = signed_kind(key), self._home.get(key)
+        if stored is None or kind is None:
+            return None
+        plain: Mapping[str, Any] = {}
+        try:
+            plain = object_in(stored.body, key=key)
+            from_json(plain, key=key, expected=Message)
+            _check_place(plain, key, kind)
+            key_id = self._keys.check(key, plain)
+        except SignatureError as error:
+            return SignedRecord(key, kind, "refused", str(error.context["reason"]), plain, stored.version)
+        except DataError as error:
+            reason = str(error.context.get("reason") or error.message)
+            return SignedRecord(key, kind, "unreadable", reason, plain, stored.version)
+        state: SignatureState = "signed" if key_id == self._keys.key_id else "older key"
+        return SignedRecord(key, kind, state, "", plain, stored.version)
+
+    def sign(self, record: SignedRecord) -> bool:
+        """Sign what was looked at, byte for byte of its content; False where it has changed since, or is unreadable."""
+        if record.state == "unreadable":
+            return False
+        try:
+            self._home.replace(record.key, encoded(self._keys.signed(record.key, record.plain)), record.version)
+        except VersionConflictError:
+            return False
+        return True
+
+    def _at(self, keys: list[str]) -> Iterator[SignedRecord]:
+        yield from filter(None, map(self.look, keys))
+
+    def _keys_of(self, stream_id: str) -> list[str]:
+        keys = [layout.register_key(stream_id), layout.alerts_key(stream_id), layout.adoption_key(stream_id)]
+        keys += self._listed(f"{layout.idempotency_folder(stream_id)}/")
+        for room in (folder_of(stream_id) for folder_of in _RUNS):
+            for run in self._home.list_folders(room):
+                folder = f"{room}/{run}"
+                keys += [f"{folder}/{name}.json" for name in _ALONE]
+                for part in ("launches", "modules", "steps"):
+                    keys += self._listed(f"{folder}/{part}/")
+        return [key for key in keys if signed_kind(key)]
+
+    def _listed(self, prefix: str) -> list[str]:
+        return [info.key for info in self._home.list_objects(prefix) if signed_kind(info.key)]
+
+
+_ALONE = (
+    "spec", "rehearsal", "handover", "upgrade", "lease", "approval", "cancellation", "reading",
+)  # fmt: skip
+
+
+def _check_place(plain: Mapping[str, Any], key: str, kind: str) -> None:
+    said = plain.get("stream_id", layout.stream_of_key(key))
+    if plain.get("kind") != kind or said != layout.stream_of_key(key):
+        raise DataError("this object belongs elsewhere", reason=f"a {plain.get('kind')} of {said} lies there")
