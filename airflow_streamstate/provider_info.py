@@ -34,6 +34,7 @@ def get_provider_info() -> dict[str, object]:
             "operators.snapshot",
             "operators.plan",
             "operators.upgrade",
+            "operators.approval",
             "operators.rollback",
             "operators.rescale",
             "operators.declared",

@@ -34,6 +34,7 @@ class StreamsDag(DAG):
     :param streamstate_conn_id: the Airflow connection that names the home.
     :param rehearse: rehearse each changed version on a fork of its stream's state before a person is asked.
     :param needs_approval: wait for a person under *Required Actions* (Airflow 3.1), with all differences and verdicts.
+    :param approved_by_another: as ``needs_approval``; an approval by the user who has triggered the run fails the task.
     :param approval_timeout: after that without an answer nothing is changed.
     :param canary: a label, ``NAME`` or ``NAME=VALUE``: unless all streams that have it become well, nothing else is
         touched.
@@ -56,6 +57,7 @@ class StreamsDag(DAG):
         streamstate_conn_id: str = StreamStateHook.default_conn_name,
         rehearse: bool = True,
         needs_approval: bool = False,
+        approved_by_another: bool = False,
         approval_timeout: timedelta = timedelta(days=1),
         canary: str = "",
         wave: int = 1,
@@ -94,8 +96,8 @@ class StreamsDag(DAG):
                 max_active_tis_per_dagrun=1,
                 map_index_template="{{ ', '.join(task.wave['streams']) }}",
             ).expand(wave=waves.output)
-            if needs_approval:
-                waves >> _approval(dag_id, approval_timeout) >> apply
+            if needs_approval or approved_by_another:
+                waves >> _approval(dag_id, approval_timeout, by_another=approved_by_another) >> apply
 
     @classmethod
     def of_each(cls, streams: str, *, dag_id: str = "streams", **kwargs: Any) -> dict[str, StreamsDag]:
@@ -124,11 +126,13 @@ def _waves(compared: dict[str, Any]) -> list[dict[str, Any]]:
     return list(compared["waves"])
 
 
-def _approval(dag_id: str, timeout: timedelta) -> Any:
+def _approval(dag_id: str, timeout: timedelta, *, by_another: bool) -> Any:
     # Imported where it is asked for: before Airflow 3.1 the module refuses to be imported.
     from airflow.providers.standard.operators.hitl import ApprovalOperator
 
-    return ApprovalOperator(
+    from airflow_streamstate.operators.approval import ApprovalByAnotherOperator
+
+    return (ApprovalByAnotherOperator if by_another else ApprovalOperator)(
         task_id="approve", subject=f"Change streams as {dag_id} declares them?", body=_BODY, defaults="Reject",
         response_timeout=timeout,
     )  # fmt: skip

@@ -16,6 +16,7 @@ import click
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.redaction import printable
+from airflow_streamstate.protocol.requesters import requester
 from airflow_streamstate.protocol.signing import SigningKeys, own_signing_keys
 
 if TYPE_CHECKING:  # rich and the controller are imported on use: `--help` needs neither
@@ -138,7 +139,7 @@ class ShellSession:
     @property
     def requested_by(self) -> str:
         """The user of this shell, for records."""
-        return f"{_user()} (shell)"
+        return requester(_user(), "shell")
 
     def emit(self, value: Mapping[str, object], human: Human) -> None:
         """Print the result as one JSON object or for a person."""

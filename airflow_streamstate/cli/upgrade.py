@@ -341,6 +341,7 @@ class UpgradeVerb(OrderVerb):
 )
 @option("--allow-drain", is_flag=True, help="auto may drain: open windows are written early.")
 @option("--needs-approval", is_flag=True, help="Wait for a person's `approve` or `reject`.")
+@option("--approved-by-another", is_flag=True, help="As --needs-approval, by another person than you.")
 @_warm_option
 @_warm_return_option
 @option("--rehearse/--no-rehearsal", "runs_batches", default=True, heading="Rehearsal", help="As in `plan`.")
@@ -500,7 +501,7 @@ def rollback(session: ShellSession, /, stream_id: str, if_busy: str, ordering: O
 
 
 def _of_an_upgrade(given: dict[str, Any]) -> dict[str, Any]:
-    names = ("mode", "allow_drain", "accept_hazards", "runs_batches", "needs_approval")
+    names = ("mode", "allow_drain", "accept_hazards", "runs_batches", "needs_approval", "approved_by_another")
     return {**{name: given[name] for name in names}, **_of_a_rescale(given)}
 
 

@@ -79,6 +79,9 @@ class UpgradePart(_Part):
     warm: bool = Field(default=True, description="launch the next driver while the other one still runs")
     warm_return: bool = Field(default=False, description="keep a driver of the version before ready for the way back")
     needs_approval: bool = Field(default=False, description="wait for a person to approve the plan")
+    approved_by_another: bool = Field(
+        default=False, description="wait for another person than the one who has asked for the upgrade"
+    )
     auto_migrate: bool = Field(default=False, description="migrate state without a function where that is safe")
     healthy_when: HealthyPart = Field(default=HealthyPart(), description="when the new version counts as healthy")
     rehearsal_within_seconds: float = Field(default=300.0, gt=0, description="seconds until the rehearsal must be over")

@@ -141,6 +141,7 @@ def upgrade_request(declared: DeclaredStream, home_uri: str, before: Version) ->
         warm=how.warm,
         warm_return=how.warm_return,
         needs_approval=how.needs_approval,
+        approved_by_another=how.approved_by_another,
         healthy_when=HealthyWhen(
             how.healthy_when.batches,
             how.healthy_when.within_seconds,

@@ -8,7 +8,9 @@ from datetime import datetime, timedelta, timezone
 
 from airflow.sdk import DAG, Param, task
 
+from airflow_streamstate.hooks.configuration import page_conn_ids
 from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.operators.base import requester_of
 from airflow_streamstate.operators.drain import DrainStreamOperator
 from airflow_streamstate.operators.resume import ResumeStreamOperator
 from airflow_streamstate.operators.rollback import RollbackStreamOperator
@@ -16,9 +18,10 @@ from airflow_streamstate.operators.snapshot import SnapshotStreamOperator
 from airflow_streamstate.operators.stop import StopStreamOperator
 
 # [START act_on_stream]
+HOMES = list(page_conn_ids())  # those of Airflow's configuration; a run for another home is refused
 PARAMS = {
     "stream_id": Param(type="string", pattern="^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", title="Stream"),
-    "conn_id": Param("streamstate_default", type="string", minLength=1, title="Connection of its home"),
+    "conn_id": Param(*HOMES[:1], type="string", enum=HOMES, title="Connection of its home"),
     "reason": Param(
         "", type="string", maxLength=500, title="Why", description="Kept with everything that is recorded."
     ),
@@ -35,7 +38,7 @@ EVERY = {
 ON_STREAM = {
     "stream_id": "{{ params.stream_id }}",
     "streamstate_conn_id": "{{ params.conn_id }}",
-    "reason": "{{ params.reason or dag_run.triggering_user_name or '' }}",
+    "reason": "{{ params.reason }}",  # the signed-in user is recorded beside it
     "deferrable": True,
 }
 
@@ -72,17 +75,18 @@ CANCEL = {
 }
 
 
-def upgrades_of(params, dag_run):
+def upgrades_of(context):
     """The upgrades of the home, in the name of the user who has triggered the run."""
-    user = getattr(dag_run, "triggering_user_name", None) or "airflow"
-    return StreamStateHook(params["conn_id"], requested_by=user).client.upgrades
+    conn_id = context["params"]["conn_id"]
+    return StreamStateHook(conn_id, requested_by=requester_of(context)).client.upgrades
 
 
 with DAG("streamstate_answer_upgrade", params=ANSWER, **EVERY):
 
     @task
-    def answer(params=None, dag_run=None) -> dict:
-        given = upgrades_of(params, dag_run).approve(
+    def answer(**context) -> dict:
+        params = context["params"]
+        given = upgrades_of(context).approve(
             params["stream_id"], params["upgrade_id"], is_approved=params["approve"], reason=params["reason"]
         )
         return {"is_approved": given.is_approved, "given_by": given.given_by}
@@ -92,8 +96,8 @@ with DAG("streamstate_answer_upgrade", params=ANSWER, **EVERY):
 with DAG("streamstate_continue_upgrade", params=ON_UPGRADE, **EVERY):
 
     @task
-    def continue_upgrade(params=None, dag_run=None) -> dict:
-        upgrades = upgrades_of(params, dag_run)
+    def continue_upgrade(**context) -> dict:
+        params, upgrades = context["params"], upgrades_of(context)
         view = upgrades.run(params["stream_id"], params["upgrade_id"], timeout_seconds=3600, on_step=print)
         if error := view.as_error():
             raise error
@@ -104,8 +108,9 @@ with DAG("streamstate_continue_upgrade", params=ON_UPGRADE, **EVERY):
 with DAG("streamstate_cancel_upgrade", params=CANCEL, **EVERY):
 
     @task
-    def cancel_upgrade(params=None, dag_run=None) -> dict:
-        upgrades, which = upgrades_of(params, dag_run), (params["stream_id"], params["upgrade_id"])
+    def cancel_upgrade(**context) -> dict:
+        params, upgrades = context["params"], upgrades_of(context)
+        which = (params["stream_id"], params["upgrade_id"])
         upgrades.cancel(*which, after_stop=params["after_stop"], reason=params["reason"])
         view = upgrades.run(*which, timeout_seconds=3600, on_step=print)
         if not view.is_end_of_cancel(params["after_stop"]):

@@ -16,6 +16,7 @@ except Exception as missing:  # the provider raises its own exception if Airflow
 
 from airflow.sdk import Param, dag
 
+from airflow_streamstate.hooks.markdown import plain_markdown
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
 
@@ -48,17 +49,17 @@ PARAMS = {
 
 # [START approved_upgrade]
 PLAN = """
-{% macro cell(text) %}{{ text.replace('|', '\\\\|') }}{% endmacro %}
 {% set plan = ti.xcom_pull('plan') %}
-The verdict is **{{ plan.verdict }}**. {{ plan.reason }}
+The verdict is **{{ plan.verdict | plain }}**. {{ plan.reason | plain }}
 
 {% for name, query in plan.queries.items() %}{% for each in query.differences %}
-- `{{ name }}`: {{ each.code }} ({{ each.verdict }}): {{ each.reason.rstrip('.') }}. {{ each.remedy }}
+- {{ name | plain }}: {{ each.code | plain }} ({{ each.verdict | plain }}): {{ each.reason.rstrip('.') | plain }}.
+{#- #} {{ each.remedy | plain }}
 {% endfor %}{% endfor %}
-{% if plan.not_replayed %}No batch was replayed: {{ plan.not_replayed }}.{% endif %}
+{% if plan.not_replayed %}No batch was replayed: {{ plan.not_replayed | plain }}.{% endif %}
 
 {% for name, query in (plan.replay or {"queries": {}}).queries.items() %}{% for batch in query.batches %}
-- `{{ name }}`, batch {{ batch.batch_id }}, replayed in both versions:
+- {{ name | plain }}, batch {{ batch.batch_id }}, replayed in both versions:
 {%- if batch.comparison %} {{ batch.comparison.same }} rows are the same,
 {%- if batch.comparison.changed is not none %} {{ batch.comparison.changed }} changed,{% endif %}
 {{ batch.comparison.only_old }} only in the old one, {{ batch.comparison.only_new }} only in the new one
@@ -66,12 +67,12 @@ The verdict is **{{ plan.verdict }}**. {{ plan.reason }}
 
   | key | old | new |
   |---|---|---|
-{% for row in batch.comparison.changed_rows %}  | {{ cell(row.key) }} | {{ cell(row.old) }} | {{ cell(row.new) }} |
+{% for row in batch.comparison.changed_rows %}  | {{ [row.key, row.old, row.new] | map('plain') | join(' | ') }} |
 {% endfor %}
 {% endif %}{% for row in batch.comparison.samples_old %}
-    - only old: `{{ row }}`
+    - only old: {{ row | plain }}
 {% endfor %}{% for row in batch.comparison.samples_new %}
-    - only new: `{{ row }}`
+    - only new: {{ row | plain }}
 {% endfor %}{% else %} not compared{% endif %}
 {% endfor %}{% endfor %}
 """
@@ -84,6 +85,7 @@ The verdict is **{{ plan.verdict }}**. {{ plan.reason }}
     max_active_runs=1,
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try goes on with what the one before began
     render_template_as_native_obj=True,
+    user_defined_filters={"plain": plain_markdown},  # no row or name of a stream becomes a link in the form
     params=PARAMS,
     doc_md=__doc__,
     tags=["streamstate"],

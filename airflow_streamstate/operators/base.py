@@ -17,6 +17,7 @@ from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.links import LINKS, QUERY_NAMES, links_of
+from airflow_streamstate.protocol.requesters import requester
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -60,9 +61,13 @@ def ordered(order: CommandView) -> dict[str, Any]:
 
 
 def requester_of(context: Context) -> str:
-    """The task, as ``requested_by`` of records and commands."""
+    """The user who has triggered the run, with the task, as ``requested_by`` of records and commands.
+
+    Airflow's API server keeps the signed-in user with the run; nothing that is typed into a form changes it.
+    """
     ti = context["ti"]
-    return f"airflow {ti.dag_id}.{ti.task_id} {ti.run_id}"
+    user = getattr(context.get("dag_run"), "triggering_user_name", None)
+    return requester(user, f"airflow {ti.dag_id}.{ti.task_id} {ti.run_id}")
 
 
 class DefersToTrigger:

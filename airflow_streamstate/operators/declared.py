@@ -20,6 +20,7 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks import configuration
+from airflow_streamstate.hooks.markdown import plain_markdown
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import (
     as_seconds,
@@ -370,16 +371,16 @@ def as_markdown(found: Sequence[StreamDifference]) -> str:
     lines = [f"{len(touched)} of {len(found)} streams would be changed.", ""]
     if touched:
         lines += ["| stream | is | would | verdict of its rehearsal |", "|---|---|---|---|"]
-        lines += [f"| {one.stream_id} | {one.kind} | {one.step} | {one.verdict} |" for one in touched]
-    for one in touched:
-        lines += ["", f"**{one.stream_id}** {_plain(one.reason)}".rstrip(), *([""] if one.fields else [])]
         lines += [
-            f"- `{each.name}`: {_plain(each.before) or '(none)'} -> {_plain(each.after) or '(none)'}"
+            f"| {' | '.join(map(plain_markdown, (one.stream_id, one.kind, one.step, one.verdict)))} |"
+            for one in touched
+        ]
+    for one in touched:
+        about = f"**{plain_markdown(one.stream_id)}** {plain_markdown(one.reason)}".rstrip()
+        lines += ["", about, *([""] if one.fields else [])]
+        lines += [
+            f"- {plain_markdown(each.name)}: {plain_markdown(each.before) or '(none)'} to "
+            f"{plain_markdown(each.after) or '(none)'}"
             for each in one.fields
         ]
     return "\n".join(lines)
-
-
-def _plain(text: str) -> str:
-    """One line that Markdown shows as it is."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")

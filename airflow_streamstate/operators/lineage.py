@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.errors import StreamNotFoundError, StreamStateError
 from airflow_streamstate.hooks.streamstate import StreamStateHook
+from airflow_streamstate.protocol.requesters import means_of
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors.base import OperatorLineage
@@ -65,7 +66,8 @@ class TellsLineage:
 
         spec = client.home.control(stream_id).spec(deployment_id)
         parent = _parent_of(task_instance)
-        by_this_run = spec.requested_by.startswith(f"airflow {task_instance.dag_id}.") and spec.requested_by.endswith(
+        means = means_of(spec.requested_by)
+        by_this_run = means.startswith(f"airflow {task_instance.dag_id}.") and means.endswith(
             f" {task_instance.run_id}"
         )
         before = spec.start.predecessor_id

@@ -48,6 +48,8 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         healthy: one that fails before its first commit is replaced at once. Needs room for three drivers for a moment,
         then for two. (templated)
     :param needs_approval: wait until a person approves the plan with ``streamstate approve STREAM``. (templated)
+    :param approved_by_another: as ``needs_approval``, by another person than the user who has triggered the run.
+        (templated)
     :param roll_back_if_slower: a factor, such as 2: give up a version that falls behind its input and reads at
         most this fraction (1 / factor) of the rows per second of the version before; by default it is kept.
         (templated)
@@ -77,6 +79,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
                 "warm",
                 "warm_return",
                 "needs_approval",
+                "approved_by_another",
                 "roll_back_if_slower",
                 "rehearsal_id",
                 "on_kill_action",
@@ -105,6 +108,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         warm: bool | str = True,
         warm_return: bool | str = False,
         needs_approval: bool | str = False,
+        approved_by_another: bool | str = False,
         roll_back_if_slower: float | str | None = None,
         rehearsal_id: str | None = None,
         on_kill_action: str = "finish",
@@ -118,6 +122,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         self.warm = warm
         self.warm_return = warm_return
         self.needs_approval = needs_approval
+        self.approved_by_another = approved_by_another
         self.roll_back_if_slower = roll_back_if_slower
         self.rehearsal_id = rehearsal_id
         self.on_kill_action = on_kill_action
@@ -154,6 +159,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
             warm=yes_or_no(self.warm, "warm"),
             warm_return=yes_or_no(self.warm_return, "warm_return"),
             needs_approval=yes_or_no(self.needs_approval, "needs_approval"),
+            approved_by_another=yes_or_no(self.approved_by_another, "approved_by_another"),
             healthy_when=replace(
                 self.healthy_when(),
                 roll_back_if_slower=optional_factor(self.roll_back_if_slower, "roll_back_if_slower"),

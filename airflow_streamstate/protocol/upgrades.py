@@ -61,6 +61,7 @@ class Upgrade(Message):
         runs_batches: the rehearsal runs an empty batch of each query on a fork of its state; else only plans count.
         warm: the driver that takes over is launched before the other one is stopped, and waits; on the way back, too.
         needs_approval: a person has to approve the plan first.
+        approved_by_another: that person is not the one who has asked for the upgrade.
         accept_hazards: a ``hazardous`` plan is accepted.
         rehearsal_within_seconds: how long the rehearsal may take.
         way: of a rollback; None for the first that is exact.
@@ -108,6 +109,7 @@ class Upgrade(Message):
     warm_return: bool = False
     if_abandoned: AfterStop = "finish"
     ends_untouched: bool = False
+    approved_by_another: bool = False
 
 
 @message

@@ -109,11 +109,12 @@ def test_what_cannot_be_meant_is_refused_by_the_form(bag: DagBag, name: str, val
 
 
 @pytest.mark.parametrize("dag_id", ACT_DAG_IDS)
-def test_an_act_takes_any_stream_of_any_home(bag: DagBag, dag_id: str) -> None:
-    """By just these parameters, which the page sends; a run without a stream, or with a malformed one, is refused."""
+def test_an_act_takes_any_stream_of_the_homes_of_the_page(bag: DagBag, dag_id: str) -> None:
+    """By just these parameters, which the page sends; a run without a stream, with a malformed one, or for a home that
+    the page does not show, is refused."""
     params = bag.dags[dag_id].params
     more = {"upgrade_id": "u-0123456789ab", "approve": True, "after_stop": "finish"}
-    asked = {"stream_id": "flights", "conn_id": "eu", "reason": "why"}
+    asked = {"stream_id": "flights", "conn_id": "streamstate_default", "reason": "why"}
     asked |= {name: value for name, value in more.items() if name in params}
     assert set(asked) == set(params)
     for name, value in asked.items():
@@ -121,6 +122,22 @@ def test_an_act_takes_any_stream_of_any_home(bag: DagBag, dag_id: str) -> None:
     for stream_id in ("../../etc", "<script>", "a" * 64, None):
         with pytest.raises(ParamValidationError):
             params.get_param("stream_id").resolve(stream_id)
+    for conn_id in ("eu", "aws_default", "", None):
+        with pytest.raises(ParamValidationError):
+            params.get_param("conn_id").resolve(conn_id)
+
+
+def test_the_homes_of_acts_are_those_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one is asked for by default."""
+    monkeypatch.setenv("AIRFLOW__STREAMSTATE__PAGE_CONN_IDS", "eu, us")
+    bag = DagBag(dag_folder=str(DAGS_FOLDER / "act_on_stream.py"))
+    assert bag.import_errors == {}
+    for dag in bag.dags.values():
+        param = dag.params.get_param("conn_id")
+        assert param.value == "eu"
+        assert param.resolve("us") == "us"
+        with pytest.raises(ParamValidationError):
+            param.resolve("streamstate_default")
 
 
 def test_every_version_of_the_flights_writes_to_one_folder(bag: DagBag) -> None:

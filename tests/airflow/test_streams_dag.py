@@ -71,5 +71,5 @@ def test_a_person_reads_each_difference_and_verdict() -> None:
         "",
         "**b** of two lines",
         "",
-        "- `conf.x`: (none) -> 1 \\| &lt;b> # no",
+        "- conf.x: (none) to 1 \\| \\<b\\> \\# no",
     ]

@@ -416,7 +416,7 @@ EXAMPLES: tuple[Message, ...] = (
         fresh_queries=("raw",), accept_lost_input=("counts per minute",), way="forward",
         undo_command=("undo.sh", "--batch"), accepts_duplicates=True,
         to_snapshot_id="d-0003-live-000004", rehearse_batches=2, rehearse_rows=5_000,
-        if_abandoned="rollback", ends_untouched=True,
+        if_abandoned="rollback", ends_untouched=True, approved_by_another=True,
     ),
     UpgradeStep(
         "orders", "u-0b8e3c525f0e", 7, "returned", LATER, "airflow upgrade.upgrade", WRITE_ID, "it falls behind",

@@ -10,6 +10,7 @@ from airflow_streamstate.plan.differences import FITTING
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.report import PlanReport
 from airflow_streamstate.protocol.rehearsals import SeedTrial
+from airflow_streamstate.protocol.requesters import is_same_person, person_of
 from airflow_streamstate.protocol.upgrades import ReturnWay, Upgrade, UpgradeMode
 
 _REHEARSED = ("accepted", "not_run")
@@ -48,6 +49,21 @@ def decide_trials(upgrade: Upgrade) -> tuple[tuple[str, ...], SeedTrial]:
     if upgrade.mode == "auto" and upgrade.allow_drain:
         return refuses, "if_needed"
     return (*refuses, "needs-drain"), "never"
+
+
+def problem_of_approver(upgrade: Upgrade, approved_by: str) -> str:
+    """Why this one may not approve the upgrade; "" where anybody may, or it is another person.
+
+    An upgrade that no person has asked for, e.g. of a scheduled run, may be approved by any person.
+    """
+    if not upgrade.approved_by_another:
+        return ""
+    person = person_of(approved_by)
+    if not person:
+        return "another person has to approve this upgrade, and no person is known who approves it"
+    if is_same_person(person, person_of(upgrade.requested_by)):
+        return f"{person} has asked for this upgrade, and another person has to approve it"
+    return ""
 
 
 def never_flushed(plans: Mapping[str, QueryPlan]) -> list[str]:

@@ -20,7 +20,13 @@ from airflow_streamstate.controller.observe.observation import ALIVE, Observatio
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome
 from airflow_streamstate.controller.retired import refuse_retired
 from airflow_streamstate.controller.under_upgrade import BusyError, refuse_another_upgrade
-from airflow_streamstate.controller.upgrade.deciding import NoGo, decide_mode, decide_trials, never_flushed
+from airflow_streamstate.controller.upgrade.deciding import (
+    NoGo,
+    decide_mode,
+    decide_trials,
+    never_flushed,
+    problem_of_approver,
+)
 from airflow_streamstate.controller.upgrade.ends import cost_until_now, finish
 from airflow_streamstate.controller.upgrade.tools import (
     SILENCE_SECONDS,
@@ -203,8 +209,10 @@ def _planned(tools: Tools, state: UpgradeState) -> Next:
         approval = tools.journal.approval(tools.upgrade.upgrade_id)
         if approval is None:
             return Wait(WAITS_FOR_A_PERSON, pause_seconds=2.0)
+        text = problem_of_approver(tools.upgrade, approval.given_by)
         if not approval.is_approved:
             text = f"{approval.given_by} rejected the plan{f': {approval.reason}' if approval.reason else ''}"
+        if text:
             return Act(lambda: finish(tools, state, "refused", text))
     is_fresh, runs = state.last.mode == "fresh", tools.old().state in ALIVE
     if tools.upgrade.warm and runs and not is_fresh:

@@ -40,6 +40,7 @@ class UpgradeRequest:
         warm_return: also keep a driver of the current version ready, from before its stop until the new version is
             healthy, so that a version that fails at once is replaced at once. Needs room for one driver more.
         needs_approval: wait for a person to approve the plan.
+        approved_by_another: wait for another person than the one who asks for the upgrade.
         healthy_when: when the new version counts as healthy; else it is rolled back.
         undo_command: undoes the output of a ``foreachBatch`` of the new version in a rollback.
 
@@ -60,6 +61,7 @@ class UpgradeRequest:
     rehearse_batches: int = REHEARSED_BATCHES
     rehearse_rows: int = REHEARSED_ROWS
     warm_return: bool = False
+    approved_by_another: bool = False
 
     def __post_init__(self) -> None:
         if self.warm_return and not self.warm:
@@ -114,6 +116,8 @@ class UpgradeRequest:
             del asked["rehearse_batches"], asked["rehearse_rows"]  # as in the digests of earlier releases
         if not self.warm_return:
             del asked["warm_return"]
+        if not self.approved_by_another:
+            del asked["approved_by_another"]
         return digest_of({"verb": "upgrade", **asked})
 
 

@@ -21,6 +21,7 @@ from airflow_streamstate.controller.observe.snapshot_age import refuse_old
 from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.under_upgrade import BusyError, refuse_another_upgrade
 from airflow_streamstate.controller.upgrade.backward import next_backward
+from airflow_streamstate.controller.upgrade.deciding import problem_of_approver
 from airflow_streamstate.controller.upgrade.ends import clear_up
 from airflow_streamstate.controller.upgrade.forward import claim, next_forward
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
@@ -170,7 +171,8 @@ class Upgrades:
                 rehearse_rows=request.rehearse_rows,
                 warm=request.warm,
                 warm_return=request.warm_return,
-                needs_approval=request.needs_approval,
+                needs_approval=request.needs_approval or request.approved_by_another,
+                approved_by_another=request.approved_by_another,
                 healthy_when=request.healthy_when,
                 rehearsal_within_seconds=request.rehearsal_within_seconds,
                 discard_state=change.discard_state,
@@ -571,7 +573,7 @@ class Upgrades:
         """Approve or reject the plan of an upgrade; the first answer counts.
 
         Raises:
-            InvalidRequestError: there is no such upgrade, or it needs no approval.
+            InvalidRequestError: there is no such upgrade, it needs no approval, or another person has to approve it.
             ConflictError: it is past its plan.
         """
         tools, state = self._tools(stream_id, upgrade_id)
@@ -582,6 +584,15 @@ class Upgrades:
         if state.phase not in _BEFORE_APPROVAL and tools.journal.approval(upgrade_id) is None:
             raise ConflictError("this upgrade is past its plan", **facts, next_step=next_step)
         moment, by = self._clock.now(), self._context.requested_by
+        problem = problem_of_approver(tools.upgrade, by) if is_approved else ""
+        if problem:
+            raise InvalidRequestError(
+                problem,
+                **facts,
+                asked_by=tools.upgrade.requested_by,
+                approved_by=by,
+                next_step=f"Another person runs `streamstate approve {stream_id}`, or answers on the page.",
+            )
         return tools.journal.approve(
             Approval(stream_id, upgrade_id, is_approved, by, moment, self._clock.new_uuid(), reason)
         )

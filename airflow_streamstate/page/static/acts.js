@@ -73,6 +73,7 @@ export const ACTS = {
         `${one.asked} ${one.upgrade_id} by ${one.requested_by}: ${one.verdict ? `the verdict is ${one.verdict}` : "the plan is not known yet"}.`,
         ...one.differences.map((each) => `${each.query}: ${ended(each.reason)} ${each.remedy}`),
         expected(known),
+        ...(one.approved_by_another ? ["Another person than the one who asked has to approve it."] : []),
         "A rejection changes nothing: the stream runs on.",
       ];
     },
