@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 STATES = (*dict.fromkeys(row.state for row in STATE_TABLE), "unreadable")
 Sample = tuple[tuple[str, ...], float]
+MOST_CHARACTERS = 120
+"""Of the value of a label: a home may hold any text, and each value is kept by Prometheus for as long as its series."""
+MOST_SERIES = 200
+"""Of one stream in one metric."""
 
 
 @dataclass(frozen=True)
@@ -286,18 +291,40 @@ METRICS: tuple[Metric, ...] = (
 HOME_UP = "streamstate_home_up"
 
 
+def bounded(samples: Iterator[Sample]) -> Iterator[Sample]:
+    """The first samples of a stream, each series once, with labels of one short line.
+
+    Two samples of one series would fail the whole scrape.
+    """
+    seen: set[tuple[str, ...]] = set()
+    for labels, value in samples:
+        short = tuple(map(_short, labels))
+        if short in seen:
+            continue
+        if len(seen) == MOST_SERIES:
+            return
+        seen.add(short)
+        yield short, value
+
+
+def _short(text: str) -> str:
+    """Cut, without signs that cannot be seen; what is not UTF-8 would fail the scrape."""
+    shown = "".join(each if each.isprintable() else " " for each in text[: MOST_CHARACTERS + 1])
+    return shown if len(shown) <= MOST_CHARACTERS else f"{shown[: MOST_CHARACTERS - 1]}…"
+
+
 def gauges(watched: Watched) -> Iterator[tuple[str, dict[str, str], float]]:
     """Name, tags and value of what Airflow's own metrics have of a stream."""
     stream_id = watched.sight.status.stream_id
     yield "streamstate.stream.up", {"stream_id": stream_id}, float(watched.sight.status.state in ALIVE)
-    for name, beat in _beats(watched).items():
-        tags = {"stream_id": stream_id, "query": name}
+    for name, beat in itertools.islice(_beats(watched).items(), MOST_SERIES):
+        tags = {"stream_id": stream_id, "query": _short(name)}
         behind: dict[str, int] = {}
         for lag in lags_of(beat):
             if lag.behind is not None:
                 behind[lag.unit] = behind.get(lag.unit, 0) + lag.behind
         for unit, left in behind.items():
-            yield "streamstate.query.lag", {**tags, "unit": unit}, float(left)
+            yield "streamstate.query.lag", {**tags, "unit": _short(unit)}, float(left)
         if beat.state_rows is not None:
             yield "streamstate.query.state_rows", tags, float(beat.state_rows)
 
@@ -326,7 +353,7 @@ def collector(watch: AlertWatch) -> Collector:
             for metric in METRICS:
                 family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
                 for watched in streams:
-                    for labels, value in metric.samples(watched):
+                    for labels, value in bounded(metric.samples(watched)):
                         family.add_metric(labels, value)
                 yield family
 

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from unit.alerts.conftest import Alerted, behind
 
-from airflow_streamstate.alerts.metrics import HOME_UP, METRICS, STATES, MetricsServer
+from airflow_streamstate.alerts.metrics import HOME_UP, METRICS, STATES, MetricsServer, bounded
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.heartbeat import SourceLag
 from support.sim_stage import STREAM, Stage
@@ -114,7 +114,8 @@ def test_no_name_breaks_out_of_its_label(alerted: Alerted) -> None:
     alerted.look()
     found = scraped(alerted)
     assert found[HOME_UP] == {(): 1.0}
-    assert found["streamstate_query_lag"] == {labels(query="counts", source_number="0", source=name, unit="rows"): 5.0}
+    shown = name.replace("\n", " ")
+    assert found["streamstate_query_lag"] == {labels(query="counts", source_number="0", source=shown, unit="rows"): 5.0}
 
 
 def test_a_port_that_is_taken_is_one_sentence(alerted: Alerted) -> None:
@@ -185,3 +186,21 @@ def test_legends_name_only_labels_of_their_query() -> None:
 def test_metrics_without_a_look_are_empty(stage: Stage) -> None:
     """A scrape before the first look is answered."""
     assert scraped(Alerted(stage))["streamstate_stream_up"] == {}
+
+
+def test_what_a_driver_says_cannot_fill_prometheus(alerted: Alerted) -> None:
+    """Names without end, without number, with signs that are none: short labels, and a bounded number."""
+    odd = ["x" * 5_000, "x" * 5_000 + "y", "a\nb\x00c\u202e", *(f"source {number}" for number in range(900))]
+    alerted.beat(lags=tuple(SourceLag(name, 1, name) for name in odd))
+    alerted.look()
+    lags = scraped(alerted)["streamstate_query_lag"]
+    assert 100 < len(lags) <= 200
+    values = [value for series in lags for _, value in series]
+    assert max(map(len, values)) == 120
+    assert all(value.isprintable() for value in values)
+
+
+def test_two_samples_of_one_series_are_one() -> None:
+    """Names that differ only past the cut."""
+    samples = iter([(("x" * 200 + "a",), 1.0), (("x" * 200 + "b",), 2.0), (("y",), 3.0)])
+    assert list(bounded(samples)) == [(("x" * 119 + "…",), 1.0), (("y",), 3.0)]

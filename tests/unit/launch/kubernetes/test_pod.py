@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -204,3 +205,39 @@ def test_a_secret_that_spark_would_write_into_executors_pods_is_refused(
     with pytest.raises(InvalidRequestError, match="the pods of executors") as caught:
         KubernetesLauncher(SYSTEM_CLOCK).check(request)
     assert "hunter2" not in str(caught.value)
+
+
+def _against_restricted(pod: dict[str, Any]) -> list[str]:
+    """What Kubernetes' Pod Security level ``restricted`` refuses of a pod (v1.37), by its documented rules."""
+    spec = pod["spec"]
+    of_pod = spec.get("securityContext") or {}
+    found = [name for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
+    kinds = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
+    found += [each["name"] for each in spec["volumes"] if not kinds & each.keys()]
+    for container in [*spec["containers"], *spec.get("initContainers", [])]:
+        own = container.get("securityContext") or {}
+        both = {**of_pod, **own}
+        if own.get("allowPrivilegeEscalation") is not False or own.get("privileged"):
+            found.append("allowPrivilegeEscalation")
+        if (own.get("capabilities") or {}).get("drop") != ["ALL"] or (own.get("capabilities") or {}).get("add"):
+            found.append("capabilities")
+        if both.get("runAsNonRoot") is not True or both.get("runAsUser") == 0:
+            found.append("runAsNonRoot")
+        if (both.get("seccompProfile") or {}).get("type") not in ("RuntimeDefault", "Localhost"):
+            found.append("seccompProfile")
+        found += [str(port["hostPort"]) for port in container.get("ports", []) if port.get("hostPort")]
+    return found
+
+
+def test_with_the_template_of_the_page_the_pods_fit_the_level_restricted() -> None:
+    """Driver and executors; what we add ourselves is nothing that the level refuses."""
+    page = (Path(__file__).parents[4] / "docs" / "how-to" / "kubernetes.md").read_text()
+    (template,) = [text for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "runAsNonRoot" in text]
+    volumes = "claim:data:/data,secret:tls:/tls:ro,empty:x:/x"
+    options = {"image": "spark:1", "pod_template": template, "volumes": volumes}
+    assert _against_restricted(_pod(**options)) == []
+    made = pods.executor_template(KubernetesOptions.from_options(options))
+    assert _against_restricted(made) == []
+    missing = {"allowPrivilegeEscalation", "capabilities", "runAsNonRoot", "seccompProfile"}
+    assert set(_against_restricted(_pod())) == missing
+    assert _against_restricted(_pod(**{**options, "volumes": "host:/mnt/x:/x"})) == ["streamstate-volume-0"]
