@@ -516,7 +516,7 @@ def new_output(life: Life) -> dict[str, str]:
     _copy_checkpoint(life.checkpoint, before)
     elsewhere = life.target.elsewhere()
     old = life.target.values()
-    life.run(after(stopped), 5, target=elsewhere)
+    life.run(replace(after(stopped), accept_hazards=True), 5, target=elsewhere)  # the old rows stay where they are
     wanted = Counter(range(life.fed)) - old
     outcome = life.verdict(wanted, elsewhere)
     third = elsewhere.elsewhere()
