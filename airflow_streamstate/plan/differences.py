@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TypeAlias, get_args
 
-Verdict: TypeAlias = Literal["same", "state-compatible", "needs-drain", "hazardous"]
+from airflow_streamstate.protocol.upgrades import PlanVerdict
 
-VERDICTS: tuple[Verdict, ...] = ("same", "state-compatible", "needs-drain", "hazardous")
+Verdict: TypeAlias = PlanVerdict
+
+VERDICTS: tuple[Verdict, ...] = get_args(PlanVerdict)
 """From harmless to grave. ``same``: nothing that matters differs. ``state-compatible``: a restore goes on with the old
 state, and then writes what the new definition says. ``needs-drain``: Spark refuses a restore, or it mixes results of
 both definitions; after drain and seed, each row is counted by one of them. ``hazardous``: a person has to decide before

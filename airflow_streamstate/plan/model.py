@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.fields import Attempt, Milliseconds, QueryName, RunId, StreamId
 from airflow_streamstate.protocol.positions import WatermarkSpec
 
 READING = 1
@@ -72,9 +73,9 @@ class Window:
 
     kind: WindowKind
     column: str
-    duration_ms: int | None
-    slide_ms: int | None = None
-    offset_ms: int | None = None
+    duration_ms: Milliseconds | None
+    slide_ms: Milliseconds | None = None
+    offset_ms: Milliseconds | None = None
     gap: str = ""
 
 
@@ -288,7 +289,7 @@ class QueryPlan:
         reading: version of the normalisation.
     """
 
-    query_name: str
+    query_name: QueryName
     spark_version: str
     output_mode: str
     trigger: str
@@ -338,11 +339,11 @@ class RecordedPlan(Message):
             written anew for it, the batch at which it began.
     """
 
-    stream_id: str
-    deployment_id: str
-    query_name: str
+    stream_id: StreamId
+    deployment_id: RunId
+    query_name: QueryName
     number: int
-    attempt: int
+    attempt: Attempt
     plan: QueryPlan
     write_id: str
     recorded_at: datetime

@@ -316,7 +316,9 @@ def replay_report(
     }
     outcomes = {query.outcome for query in queries.values()}
     worst: tuple[ReplayOutcome, ...] = ("failed", "refused", "done")
-    outcome = next(each for each in worst if each in outcomes) if verdict.outcome == "done" else verdict.outcome
+    outcome: ReplayOutcome = next((each for each in worst if each in outcomes), "done")
+    if verdict.outcome != "done":
+        outcome = verdict.outcome
     return ReplayReport(
         stream_id=rehearsal.stream_id,
         replay_id=rehearsal.rehearsal_id,

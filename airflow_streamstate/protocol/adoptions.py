@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import ClassVar, Literal
 
 from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.fields import Count, QueryName, SnapshotIdOrNone, StreamId
 
 AdoptionStatus = Literal["open", "taken", "given_up"]
 
@@ -31,15 +32,15 @@ class Adoption(Message):
 
     is_signed: ClassVar[bool] = True
 
-    stream_id: str
+    stream_id: StreamId
     adoption_id: str
-    checkpoints: Mapping[str, str]
+    checkpoints: Mapping[QueryName, str]
     is_stopped: bool
     status: AdoptionStatus
-    take: int
+    take: Count
     held_by: str
     held_until: datetime
     begun_at: datetime
     requested_by: str
     write_id: str
-    snapshot_id: str = ""
+    snapshot_id: SnapshotIdOrNone = ""

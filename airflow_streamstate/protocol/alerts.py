@@ -11,6 +11,14 @@ from typing import Any, ClassVar, Literal, get_args
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.fields import (
+    Attempt,
+    DeploymentIdOrNone,
+    QueryName,
+    Seconds,
+    StreamId,
+    UpgradeIdOrNone,
+)
 
 RuleName = Literal[
     "driver_dead", "driver_silent", "query_died", "gave_up", "no_commit", "lag", "lag_growing", "watermark",
@@ -77,15 +85,15 @@ class AlertRules:
         off: names of rules that are not evaluated.
     """
 
-    driver_silent_seconds: float | None = 120.0
-    no_commit_seconds: float | None = 900.0
+    driver_silent_seconds: Seconds | None = 120.0
+    no_commit_seconds: Seconds | None = 900.0
     lag_over: int | None = None
-    lag_growing_seconds: float | None = 600.0
-    watermark_behind_seconds: float | None = None
+    lag_growing_seconds: Seconds | None = 600.0
+    watermark_behind_seconds: Seconds | None = None
     state_rows_over: int | None = None
     state_memory_bytes_over: int | None = None
-    state_growing_seconds: float | None = 3600.0
-    snapshot_age_seconds: float | None = None
+    state_growing_seconds: Seconds | None = 3600.0
+    snapshot_age_seconds: Seconds | None = None
     off: tuple[str, ...] = ()
 
     def has(self, rule: RuleName) -> bool:
@@ -186,7 +194,7 @@ class Owed:
 
     kind: Literal["raised", "resolved"]
     alert: Alert
-    deployment_id: str
+    deployment_id: DeploymentIdOrNone
     at: datetime
     by: str
     since: datetime
@@ -205,14 +213,14 @@ class Told:
         lag_samples, state_samples: per query, the older and the newer sample of each rule about growth.
     """
 
-    deployment_id: str = ""
-    attempt: int = 0
-    upgrade_id: str = ""
-    failed_upgrade_id: str = ""
+    deployment_id: DeploymentIdOrNone = ""
+    attempt: Attempt = 0
+    upgrade_id: UpgradeIdOrNone = ""
+    failed_upgrade_id: UpgradeIdOrNone = ""
     standing: tuple[Alert, ...] = ()
     owed: tuple[Owed, ...] = ()
-    lag_samples: Mapping[str, tuple[GrowthSample, ...]] = field(default_factory=dict)
-    state_samples: Mapping[str, tuple[GrowthSample, ...]] = field(default_factory=dict)
+    lag_samples: Mapping[QueryName, tuple[GrowthSample, ...]] = field(default_factory=dict)
+    state_samples: Mapping[QueryName, tuple[GrowthSample, ...]] = field(default_factory=dict)
 
 
 @message
@@ -227,7 +235,7 @@ class AlertRegister(Message):
 
     is_signed: ClassVar[bool] = True
 
-    stream_id: str
+    stream_id: StreamId
     write_id: str
     updated_at: datetime
     updated_by: str

@@ -14,11 +14,12 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any, ClassVar, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, UnsupportedVersionError
+from airflow_streamstate.protocol.fields import FIRST_YEAR, LAST_YEAR, Checked, is_moment
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 
 
@@ -215,80 +216,158 @@ class FieldError(Exception):
     """Which field of a dataclass does not fit, and why."""
 
 
-@functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+Reader = Callable[[Any, str], Any]
+"""Gives the value of a field of this name from its JSON; raises FieldError."""
 
 
 def read_fields(cls: type[Fields], raw: object) -> Fields:
     """The dataclass with these fields as ``fields_json`` gives them; unknown ones are ignored (Law 7).
 
     Raises:
-        FieldError: one is missing or has another type.
+        FieldError: one is missing, has another type, or is not what its type in ``protocol.fields`` says.
     """
     if not isinstance(raw, Mapping):
         raise FieldError(f"{cls.__name__} is not an object")
     values: dict[str, Any] = {}
-    hints = _hints(typing.cast("Any", cls))
-    for field in dataclasses.fields(typing.cast("Any", cls)):
-        if field.name in raw:
-            values[field.name] = _read(hints[field.name], raw[field.name], field.name)
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise FieldError(f"field {field.name} is missing")
+    for name, reader, is_optional in _readers(typing.cast("Any", cls)):
+        if name in raw:
+            values[name] = reader(raw[name], name)
+        elif not is_optional:
+            raise FieldError(f"field {name} is missing")
     try:
         return cls(**values)
     except (ValueError, InvalidRequestError) as error:
         raise FieldError(str(error)) from None
 
 
-def _read(hint: Any, value: object, name: str) -> object:
-    origin = typing.get_origin(hint)
+@functools.cache
+def _readers(cls: type) -> tuple[tuple[str, Reader, bool], ...]:
+    """Name, reader, and whether it may be left out, of each field."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return tuple(
+        (
+            field.name,
+            reader_of(hints[field.name]),
+            field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING,
+        )
+        for field in dataclasses.fields(typing.cast("Any", cls))
+    )
+
+
+@functools.cache
+def reader_of(hint: Any) -> Reader:
+    """What reads values of this type."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return _checked(hint.__origin__, hint.__metadata__)
     if origin in (typing.Union, types.UnionType):
-        return _read_union(hint, value, name)
+        return _union(arguments)
     if origin is typing.Literal:
-        if value not in typing.get_args(hint):
-            raise FieldError(f"field {name} is {str(value)[:60]!r}, not one of {list(typing.get_args(hint))}")
-        return value
+        return _literal(arguments)
     if origin is tuple:
+        return _list(reader_of(arguments[0]))
+    if origin in (dict, Mapping):
+        return _object(reader_of(arguments[0]), reader_of(arguments[1]))
+    if hint is object or hint is Any:
+        return lambda value, _name: value
+    if hint is datetime:
+        return _moment
+    if dataclasses.is_dataclass(hint):
+        return lambda value, _name: read_fields(typing.cast("type", hint), value)
+    return {float: _float, int: _integer}.get(hint) or _exactly(hint)
+
+
+def _checked(hint: Any, metadata: tuple[object, ...]) -> Reader:
+    # Only the times of a query's rows have a check of their own: all others are moments.
+    reader = _any_time if hint is datetime else reader_of(hint)
+    checks = [one for one in metadata if isinstance(one, Checked)]
+
+    def read(value: Any, name: str) -> Any:
+        found = reader(value, name)
+        for check in checks:
+            if not check.fits(found):
+                raise FieldError(f"field {name} is {ascii(found)[:80]}, which is not {check.what}")
+        return found
+
+    return read
+
+
+def _union(options: tuple[Any, ...]) -> Reader:
+    may_be_null = type(None) in options
+    readers = [reader_of(option) for option in options if option is not type(None)]
+
+    def read(value: Any, name: str) -> Any:
+        if value is None and may_be_null:
+            return None
+        problem = FieldError(f"field {name} is null")
+        for reader in readers:
+            try:
+                return reader(value, name)
+            except FieldError as error:
+                problem = error
+        raise problem
+
+    return read
+
+
+def _literal(known: tuple[object, ...]) -> Reader:
+    def read(value: Any, name: str) -> Any:
+        if value not in known:
+            raise FieldError(f"field {name} is {str(value)[:60]!r}, not one of {list(known)}")
+        return value
+
+    return read
+
+
+def _list(reader: Reader) -> Reader:
+    def read(value: Any, name: str) -> Any:
         if not isinstance(value, list):
             raise FieldError(f"field {name} is not a list")
-        return tuple(_read(typing.get_args(hint)[0], item, name) for item in value)
-    if origin in (dict, Mapping):
+        return tuple(reader(item, name) for item in value)
+
+    return read
+
+
+def _object(key_reader: Reader, reader: Reader) -> Reader:
+    def read(value: Any, name: str) -> Any:
         if not isinstance(value, Mapping):
             raise FieldError(f"field {name} is not an object")
-        return {str(key): _read(typing.get_args(hint)[1], item, f"{name}.{key}") for key, item in value.items()}
-    return _read_plain(hint, value, name)
+        return {key_reader(str(key), name): reader(item, f"{name}.{key}") for key, item in value.items()}
+
+    return read
 
 
-def _read_union(hint: Any, value: object, name: str) -> object:
-    options = typing.get_args(hint)
-    if value is None and type(None) in options:
-        return None
-    problem: FieldError | None = None
-    for option in options:
-        if option is type(None):
-            continue
-        try:
-            return _read(option, value, name)
-        except FieldError as error:
-            problem = error
-    raise problem or FieldError(f"field {name} is null")
+def _any_time(value: Any, name: str) -> datetime:
+    try:
+        return parse_time(value)
+    except (TypeError, ValueError):
+        raise FieldError(f"field {name} is not a time") from None
 
 
-def _read_plain(hint: Any, value: object, name: str) -> object:
-    if hint is object or hint is Any:
-        return value
-    if hint is datetime:
-        try:
-            return parse_time(typing.cast("str", value))
-        except (TypeError, ValueError):
-            raise FieldError(f"field {name} is not a time") from None
-    if dataclasses.is_dataclass(hint):
-        return read_fields(typing.cast("type", hint), value)
-    if isinstance(value, int) and not -MAX_INTEGER <= value <= MAX_INTEGER:
+def _moment(value: Any, name: str) -> datetime:
+    found = _any_time(value, name)
+    if not is_moment(found):
+        raise FieldError(f"field {name} is the year {found.year}, not one from {FIRST_YEAR} to {LAST_YEAR}")
+    return found
+
+
+def _float(value: Any, name: str) -> Any:
+    return float(_integer(value, name)) if type(value) is int else _exactly(float)(value, name)
+
+
+def _integer(value: Any, name: str) -> Any:
+    if not -MAX_INTEGER <= _exactly(int)(value, name) <= MAX_INTEGER:
         raise FieldError(f"field {name} is out of range")
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        raise FieldError(f"field {name} is not a {hint.__name__}")
     return value
+
+
+@functools.cache
+def _exactly(kind: type) -> Reader:
+    """For str, int, float and bool, none of which is read as another one."""
+
+    def read(value: Any, name: str) -> Any:
+        if type(value) is not kind:
+            raise FieldError(f"field {name} is not a {kind.__name__}")
+        return value
+
+    return read

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.fields import Attempt, DeploymentId, QueryName, Seconds, StreamId
 
 DrainMode = Literal["default", "event_time"]
 OnDrainDeadline = Literal["fail", "stop", "kill"]
@@ -24,8 +25,8 @@ class Command(Message):
     """
 
     command_id: str
-    stream_id: str
-    deployment_id: str
+    stream_id: StreamId
+    deployment_id: DeploymentId
     requested_at: datetime
     deadline_at: datetime | None
     requested_by: str
@@ -52,11 +53,11 @@ class DrainTerms:
     mode: DrainMode = "default"
     rehearse: bool = True
     discard_state: bool = False
-    batches_within_seconds: float | None = None
+    batches_within_seconds: Seconds | None = None
     on_deadline: OnDrainDeadline = "fail"
-    flush_within_seconds: float | None = None
+    flush_within_seconds: Seconds | None = None
     on_flush_deadline: OnDrainDeadline = "fail"
-    leave_queries: tuple[str, ...] = ()
+    leave_queries: tuple[QueryName, ...] = ()
 
 
 DEFAULT_TERMS = DrainTerms()
@@ -85,9 +86,9 @@ class DrainNotification(Command):
     discard_state: bool = False
     batches_by_at: datetime | None = None
     on_deadline: OnDrainDeadline = "fail"
-    flush_within_seconds: float | None = None
+    flush_within_seconds: Seconds | None = None
     on_flush_deadline: OnDrainDeadline = "fail"
-    leave_queries: tuple[str, ...] = ()
+    leave_queries: tuple[QueryName, ...] = ()
 
 
 @message
@@ -101,7 +102,7 @@ class CancelRequest(Command):
 class StopRequest(Command):
     """End after the batch in flight, state kept. It holds for one attempt: a later resume is the newer order."""
 
-    attempt: int
+    attempt: Attempt
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class SnapshotTerms:
     """
 
     requested_at: datetime | None = None
-    ttl_seconds: float | None = None
+    ttl_seconds: Seconds | None = None
     consistent: bool = False
 
 
@@ -135,9 +136,9 @@ class SnapshotRequest(Command):
         consistent: as in ``SnapshotTerms``.
     """
 
-    attempt: int
+    attempt: Attempt
     request_id: str = ""
-    ttl_seconds: float | None = None
+    ttl_seconds: Seconds | None = None
     consistent: bool = False
 
 
@@ -153,7 +154,7 @@ class SkipRequest(Command):
         accepts_written: the sink may hold some of its output, and that stays.
     """
 
-    query_name: str
+    query_name: QueryName
     batch_id: int
     accepts_written: bool = False
 

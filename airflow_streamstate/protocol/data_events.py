@@ -7,6 +7,7 @@ from typing import Literal
 
 from airflow_streamstate.protocol.codec import message
 from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.fields import QueryName
 from airflow_streamstate.protocol.positions import SourceMove
 
 UndoneBy = Literal["undo", "command", "doubled"]
@@ -30,7 +31,7 @@ class BatchesSkipped(Event):
         count: in this attempt so far; the agent reports again each time it has doubled, and at the end.
     """
 
-    query_name: str
+    query_name: QueryName
     batch_ids: tuple[int, ...]
     count: int
 
@@ -51,7 +52,7 @@ class SinkUndo(Event):
             and the last batch's log; None where unknown.
     """
 
-    query_name: str
+    query_name: QueryName
     sink: str
     means: UndoneBy
     to_batch_id: int
@@ -88,7 +89,7 @@ class Skipped(Event):
 
     command_id: str
     command_number: int
-    query_name: str
+    query_name: QueryName
     batch_id: int
     moves: tuple[SourceMove, ...]
     requested_by: str = ""
@@ -106,7 +107,7 @@ class Repositioned(Event):
         reason: how the offsets are known.
     """
 
-    query_name: str
+    query_name: QueryName
     batch_id: int
     moves: tuple[SourceMove, ...]
     reason: str = ""
@@ -124,7 +125,7 @@ class BatchRepeated(Event):
         is_flush: it is the flush of a drain, which reads no input.
     """
 
-    query_name: str
+    query_name: QueryName
     batch_id: int
     sink: str
     means: RepeatMeans

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from airflow_streamstate.protocol.fields import DeploymentId, Milliseconds, QueryName, Seconds
+
 STORE, DRIVER, CONTROLLER = "store", "driver", "controller"
 
 
@@ -53,8 +55,8 @@ class FirstBatch:
     seen_at: datetime
     committed_at: datetime | None = None
     triggered_at: datetime | None = None
-    durations_ms: Mapping[str, int] = field(default_factory=dict)
-    state_load_ms: int | None = None
+    durations_ms: Mapping[str, Milliseconds] = field(default_factory=dict)
+    state_load_ms: Milliseconds | None = None
 
 
 @dataclass(frozen=True)
@@ -88,14 +90,14 @@ class Downtime:
             and an older agent did not keep the time.
     """
 
-    query_name: str
-    from_deployment_id: str
-    to_deployment_id: str
+    query_name: QueryName
+    from_deployment_id: DeploymentId
+    to_deployment_id: DeploymentId
     from_at: datetime
     until_at: datetime | None = None
-    seconds: float | None = None
+    seconds: Seconds | None = None
     marks: tuple[Mark, ...] = ()
-    state_load_ms: int | None = None
+    state_load_ms: Milliseconds | None = None
     has_ended: bool = False
 
     @property

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_streamstate.protocol.codec import Message
+from airflow_streamstate.protocol.fields import Attempt, DeploymentId, StreamId
 
 
 @dataclass(frozen=True)
 class Event(Message):
     """A fact from a deployment: ``attempt`` reported it, ``write_id`` is unique per write (Law 8)."""
 
-    stream_id: str
-    deployment_id: str
-    attempt: int
+    stream_id: StreamId
+    deployment_id: DeploymentId
+    attempt: Attempt
     at: datetime
     write_id: str

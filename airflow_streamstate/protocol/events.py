@@ -23,6 +23,16 @@ from airflow_streamstate.protocol.data_events import (
 )
 from airflow_streamstate.protocol.downtimes import QueryEnd
 from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.fields import (
+    Attempt,
+    Count,
+    DeploymentId,
+    QueryName,
+    QueryNameOrNone,
+    SnapshotId,
+    Token,
+    Word,
+)
 from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, WatermarkSpec
 
@@ -48,8 +58,8 @@ class Claimed(Event):
 
     host: str
     pid: int
-    fencing_token: int
-    earlier_attempt: int | None = None
+    fencing_token: Token
+    earlier_attempt: Attempt | None = None
     earlier_beat_at: datetime | None = None
     reason: str = ""
 
@@ -81,7 +91,7 @@ class QueryStarted(Event):
         prepared_at: when source, sink and plan were checked, right before Spark was asked to start it.
     """
 
-    query_name: str
+    query_name: QueryName
     query_id: str
     query_run_id: str
     how: QueryStart
@@ -93,7 +103,7 @@ class QueryStarted(Event):
     output_mode: str
     sources: tuple[str, ...] = ()
     watermarks: tuple[WatermarkSpec, ...] = ()
-    snapshot_id: str | None = None
+    snapshot_id: SnapshotId | None = None
     identities: tuple[SourceIdentity, ...] = ()
     remarks: tuple[str, ...] = ()
     built_at: datetime | None = None
@@ -168,8 +178,8 @@ class Draining(Event):
     """
 
     command_id: str
-    snapshot_id: str | None
-    flush_batch_ids: Mapping[str, int]
+    snapshot_id: SnapshotId | None
+    flush_batch_ids: Mapping[QueryName, int]
 
 
 @message
@@ -183,9 +193,9 @@ class SnapshotReady(Event):
         request_id: of the request; "" for none.
     """
 
-    snapshot_id: str
+    snapshot_id: SnapshotId
     snapshot_kind: SnapshotKind
-    queries: Mapping[str, QueryPosition]
+    queries: Mapping[QueryName, QueryPosition]
     command_id: str = ""
     command_number: int = 0
     request_id: str = ""
@@ -203,10 +213,10 @@ class Drained(Event):
 
     command_id: str
     command_number: int
-    snapshot_id: str
-    queries: Mapping[str, QueryPosition]
+    snapshot_id: SnapshotId
+    queries: Mapping[QueryName, QueryPosition]
     also_answers: tuple[str, ...] = ()
-    ends: Mapping[str, QueryEnd] = field(default_factory=dict)
+    ends: Mapping[QueryName, QueryEnd] = field(default_factory=dict)
     reason: str = ""
 
 
@@ -227,7 +237,7 @@ class DrainFailed(Event):
 
     command_id: str
     command_number: int
-    query_name: str
+    query_name: QueryNameOrNone
     error: str
     withdrawn: bool
     choices: tuple[str, ...] = ()
@@ -245,11 +255,11 @@ class DrainFailed(Event):
 class Stopped(Event):
     """Terminal for the attempt: every query ended at a committed batch, its state is kept, the snapshot is complete."""
 
-    snapshot_id: str
-    queries: Mapping[str, QueryPosition]
+    snapshot_id: SnapshotId
+    queries: Mapping[QueryName, QueryPosition]
     command_id: str = ""
     command_number: int = 0
-    ends: Mapping[str, QueryEnd] = field(default_factory=dict)
+    ends: Mapping[QueryName, QueryEnd] = field(default_factory=dict)
 
 
 @message
@@ -263,10 +273,10 @@ class Finished(Event):
             script ended". Empty where each had read all there was.
     """
 
-    snapshot_id: str | None
-    queries: Mapping[str, QueryPosition]
-    ends: Mapping[str, QueryEnd] = field(default_factory=dict)
-    unfinished: Mapping[str, str] = field(default_factory=dict)
+    snapshot_id: SnapshotId | None
+    queries: Mapping[QueryName, QueryPosition]
+    ends: Mapping[QueryName, QueryEnd] = field(default_factory=dict)
+    unfinished: Mapping[QueryName, str] = field(default_factory=dict)
 
     @property
     def sentence(self) -> str:
@@ -293,7 +303,7 @@ class Failed(Event):
 
     error: str
     traceback: str = ""
-    query_name: str = ""
+    query_name: QueryNameOrNone = ""
     explanation: str = ""
     cause: str = ""
     is_refusal: bool = False
@@ -322,7 +332,7 @@ class QueryFailed(Event):
         then: ``fail``: the driver ends the deployment; ``degrade``: the script decides whether it goes on.
     """
 
-    query_name: str
+    query_name: QueryName
     query_id: str
     query_run_id: str
     batch_id: int | None
@@ -342,8 +352,8 @@ class QueryFailed(Event):
 class Fenced(Event):
     """Terminal for the attempt: a newer attempt or deployment is current; this one writes nothing more."""
 
-    current_deployment_id: str
-    current_attempt: int
+    current_deployment_id: DeploymentId
+    current_attempt: Attempt
 
 
 @message
@@ -359,7 +369,7 @@ class FunctionCalled(Event):
 
     name: str
     occasion: Occasion
-    snapshot_id: str
+    snapshot_id: SnapshotId
     error: str = ""
 
 
@@ -372,10 +382,10 @@ class SnapshotMirrored(Event):
         files, size_bytes: what was copied now, without what the mirror had before.
     """
 
-    snapshot_id: str
-    mirror_uri: str
+    snapshot_id: SnapshotId
+    mirror_uri: Word
     files: int
-    size_bytes: int
+    size_bytes: Count
 
 
 @message

@@ -8,6 +8,15 @@ from datetime import datetime
 
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.downtimes import FirstBatch
+from airflow_streamstate.protocol.fields import (
+    Attempt,
+    DeploymentId,
+    EventTime,
+    QueryName,
+    Seconds,
+    SnapshotId,
+    StreamId,
+)
 
 
 @dataclass(frozen=True)
@@ -30,9 +39,9 @@ class LagTrend:
 
     batches: int
     read: int | None
-    read_seconds: float | None
+    read_seconds: Seconds | None
     came: int | None
-    came_seconds: float | None
+    came_seconds: Seconds | None
     least_before: int
     least: int
     least_lately: int
@@ -107,7 +116,7 @@ class QueryBeat:
     is_active: bool
     idle_triggers: int = 0
     state_rows: int | None = None
-    watermark_at: datetime | None = None
+    watermark_at: EventTime | None = None
     input_rows_per_second: float | None = None
     processed_rows_per_second: float | None = None
     skipped_batches: int = 0
@@ -116,9 +125,9 @@ class QueryBeat:
     lags: tuple[SourceLag, ...] = ()
     lags_at: datetime | None = None
     is_idle: bool = False
-    snapshot_id: str | None = None
+    snapshot_id: SnapshotId | None = None
     batches_since_snapshot: int | None = None
-    batch_seconds: float | None = None
+    batch_seconds: Seconds | None = None
     read_batch_id: int | None = None
     read_rows: int | None = None
     run_has_ended: bool = False
@@ -137,11 +146,11 @@ class Heartbeat(Message):
             its first batch.
     """
 
-    stream_id: str
-    deployment_id: str
-    attempt: int
+    stream_id: StreamId
+    deployment_id: DeploymentId
+    attempt: Attempt
     at: datetime
-    queries: Mapping[str, QueryBeat]
-    first_batches: Mapping[str, FirstBatch] = field(default_factory=dict)
+    queries: Mapping[QueryName, QueryBeat]
+    first_batches: Mapping[QueryName, FirstBatch] = field(default_factory=dict)
     changed_files: tuple[str, ...] = ()
-    first_idles: Mapping[str, datetime] = field(default_factory=dict)
+    first_idles: Mapping[QueryName, datetime] = field(default_factory=dict)

@@ -8,6 +8,18 @@ from datetime import datetime
 from typing import ClassVar
 
 from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.fields import (
+    Attempt,
+    Count,
+    DeploymentId,
+    Milliseconds,
+    QueryName,
+    RelativePath,
+    SnapshotId,
+    StreamId,
+    Token,
+    Word,
+)
 from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.layout import deployment_of_place
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, WatermarkSpec
@@ -28,8 +40,8 @@ class FileEntry:
             the checkpoint that it is a file of; "" for its own.
     """
 
-    path: str
-    size_bytes: int
+    path: RelativePath
+    size_bytes: Count
     spark_crc32: str = ""
     checksum: str = ""
     source_version: str = field(default="", compare=False)
@@ -56,7 +68,7 @@ class QuerySnapshot:
     files: tuple[FileEntry, ...]
     sources: tuple[str, ...] = ()
     watermarks: tuple[WatermarkSpec, ...] = ()
-    watermark_ms: int = 0
+    watermark_ms: Milliseconds = 0
     drained: bool = False
     identities: tuple[SourceIdentity, ...] = ()
 
@@ -82,22 +94,22 @@ class SnapshotManifest(SnapshotSlot):
     is_digested = True
     readable_protocol: ClassVar[int] = PLACED_PROTOCOL
 
-    snapshot_id: str
+    snapshot_id: SnapshotId
     snapshot_kind: SnapshotKind
-    stream_id: str
-    deployment_id: str
-    attempt: int
-    fencing_token: int
+    stream_id: StreamId
+    deployment_id: DeploymentId
+    attempt: Attempt
+    fencing_token: Token
     taken_at: datetime
     taken_by: str
-    queries: Mapping[str, QuerySnapshot]
+    queries: Mapping[QueryName, QuerySnapshot]
     write_id: str
     spark_version: str = ""
     command_id: str = ""
     request_id: str = ""
     content_digest: str = ""
-    take: int = 1
-    data_uri: str = ""
+    take: Count = 1
+    data_uri: Word = ""
 
     @property
     def needed_protocol(self) -> int:
@@ -139,6 +151,6 @@ class SnapshotManifest(SnapshotSlot):
 class SnapshotSeal(Message):
     """The sha256 of every file, by query and path; written some time after the manifest, at low priority."""
 
-    snapshot_id: str
+    snapshot_id: SnapshotId
     sealed_at: datetime
     sha256: Mapping[str, Mapping[str, str]]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+
+from airflow_streamstate.protocol.fields import EventTime, Milliseconds
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class WatermarkSpec:
     """One ``withWatermark`` of a query."""
 
     column: str
-    delay_ms: int
+    delay_ms: Milliseconds
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,10 @@ class QueryPosition:
     batch_id: int | None
     end_offsets: tuple[str, ...] = ()
     planned_batch_id: int | None = None
-    watermark_at: datetime | None = None
+    watermark_at: EventTime | None = None
     state_rows_left: int | None = None
     state_left: tuple[StateLeft, ...] = ()
     rows_written_early: int | None = None
-    open_windows_from_at: datetime | None = None
-    open_windows_until_at: datetime | None = None
+    open_windows_from_at: EventTime | None = None
+    open_windows_until_at: EventTime | None = None
     rows_dropped: int | None = None

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.fields import ReadingId, SnapshotId, StreamId
 
 LOCAL_MASTER = "local[*]"
 
@@ -22,9 +23,9 @@ class StateReading(Message):
 
     is_signed: ClassVar[bool] = True
 
-    stream_id: str
-    reading_id: str
-    snapshot_ids: tuple[str, ...]
+    stream_id: StreamId
+    reading_id: ReadingId
+    snapshot_ids: tuple[SnapshotId, ...]
     created_at: datetime
     deadline_at: datetime
     requested_by: str

@@ -8,6 +8,23 @@ from datetime import datetime
 from typing import ClassVar, Literal, get_args
 
 from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.fields import (
+    Attempt,
+    DeploymentId,
+    Facts,
+    LaunchKey,
+    QueryName,
+    RehearsalIdOrNone,
+    RelativePath,
+    RequestId,
+    RunId,
+    Seconds,
+    Sha256,
+    SnapshotId,
+    StreamId,
+    Token,
+    Word,
+)
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.version import OLDEST_PROTOCOL, PINNED_PROTOCOL
 
@@ -46,8 +63,8 @@ class Artifact:
         sha256: hex digest of its bytes.
     """
 
-    name: str
-    sha256: str
+    name: RelativePath
+    sha256: Sha256
 
 
 StateStoreName = Literal["rocksdb"]
@@ -75,7 +92,7 @@ class StateRewrite:
     migration: Artifact | None = None
     is_inverse: bool = False
     is_automatic: bool = False
-    undoes: str | None = None
+    undoes: DeploymentId | None = None
 
 
 @dataclass(frozen=True)
@@ -104,19 +121,19 @@ class StartPlan:
     """
 
     mode: StartMode
-    snapshot_id: str | None = None
-    predecessor_id: str | None = None
+    snapshot_id: SnapshotId | None = None
+    predecessor_id: DeploymentId | None = None
     discard_state: bool = False
-    fresh_queries: tuple[str, ...] = ()
-    accept_lost_input: tuple[str, ...] = ()
-    undoes: str | None = None
-    undo_command: tuple[str, ...] = ()
+    fresh_queries: tuple[QueryName, ...] = ()
+    accept_lost_input: tuple[QueryName, ...] = ()
+    undoes: DeploymentId | None = None
+    undo_command: tuple[Word, ...] = ()
     accepts_duplicates: bool = False
-    offsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    offsets: Mapping[QueryName, tuple[str, ...]] = field(default_factory=dict)
     begins_at: datetime | None = None
-    accept_repeated_input: tuple[str, ...] = ()
+    accept_repeated_input: tuple[QueryName, ...] = ()
     rewrite: StateRewrite | None = None
-    renamed_queries: Mapping[str, str] = field(default_factory=dict)
+    renamed_queries: Mapping[QueryName, QueryName] = field(default_factory=dict)
     moved_sources: Mapping[str, str] = field(default_factory=dict)
     begins_anew: bool = False
     accept_hazards: bool = False
@@ -134,9 +151,9 @@ class LauncherChoice:
             none, or for one that is among the options as a URI.
     """
 
-    name: str
-    options: Mapping[str, object] = field(default_factory=dict)
-    conn_id: str = ""
+    name: Word
+    options: Facts = field(default_factory=dict)
+    conn_id: Word = ""
     python_env: Artifact | None = None
 
 
@@ -177,35 +194,35 @@ class DeploymentSpec(Message):
 
     readable_protocol: ClassVar[int] = PINNED_PROTOCOL
 
-    stream_id: str
-    deployment_id: str
-    fencing_token: int
+    stream_id: StreamId
+    deployment_id: RunId
+    fencing_token: Token
     application: Artifact
-    arguments: tuple[str, ...]
-    master: str
-    conf: Mapping[str, str]
+    arguments: tuple[Word, ...]
+    master: Word
+    conf: Mapping[Word, Word]
     py_files: tuple[Artifact, ...]
     files: tuple[Artifact, ...]
-    packages: tuple[str, ...]
+    packages: tuple[Word, ...]
     start: StartPlan
-    checkpoints_uri: str
+    checkpoints_uri: Word
     code_digest: str
     request_id: str
     requested_by: str
     reason: str
     created_at: datetime
     settings: AgentSettings
-    spark_conn_id: str | None = None
+    spark_conn_id: Word | None = None
     jars: tuple[Artifact | str, ...] = ()
     version_label: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[Word, Word] = field(default_factory=dict)
     attaches: bool = False
-    mirrors: tuple[str, ...] = ()
-    snapshots: str = ""
+    mirrors: tuple[Word, ...] = ()
+    snapshots: Word = ""
     on_query_failure: OnQueryFailure = "script"
     modules: tuple[Artifact, ...] = ()
-    script_path: str = ""
-    working_folder: str = ""
+    script_path: Word = ""
+    working_folder: Word = ""
     launcher: LauncherChoice | None = None
 
     @property
@@ -247,8 +264,8 @@ class FoundModule(Message):
 
     is_signed: ClassVar[bool] = True
 
-    stream_id: str
-    deployment_id: str
+    stream_id: StreamId
+    deployment_id: RunId
     module: Artifact
     found_at: datetime
     write_id: str
@@ -259,8 +276,8 @@ class FoundModule(Message):
 class SnapshotPlace(Message):
     """Whose snapshots a place holds: written there before anything else, and read to recognise the place."""
 
-    stream_id: str
-    home_uri: str
+    stream_id: StreamId
+    home_uri: Word
     created_at: datetime
     write_id: str
 
@@ -274,10 +291,10 @@ class Claim(Message):
         oldest_protocol, newest_protocol: the protocol versions that this agent speaks.
     """
 
-    stream_id: str
-    deployment_id: str
-    attempt: int
-    launch_key: str
+    stream_id: StreamId
+    deployment_id: DeploymentId
+    attempt: Attempt
+    launch_key: LaunchKey
     host: str
     pid: int
     oldest_protocol: int
@@ -297,7 +314,7 @@ class SnapshotWish:
     """
 
     requested_at: datetime | None
-    ttl_seconds: float | None
+    ttl_seconds: Seconds | None
     deadline_at: datetime | None
     requested_by: str
     reason: str
@@ -319,11 +336,11 @@ class RequestRecord(Message):
 
     is_signed: ClassVar[bool] = True
 
-    request_id: str
-    stream_id: str
+    request_id: RequestId
+    stream_id: StreamId
     verb: str
     request_digest: str
-    deployment_id: str
+    deployment_id: DeploymentId
     write_id: str
     created_at: datetime
     command_id: str | None = None
@@ -342,14 +359,14 @@ class LaunchRecord(Message):
 
     is_signed: ClassVar[bool] = True
 
-    stream_id: str
-    deployment_id: str
-    attempt: int
-    launch_key: str
-    launcher: str
-    data: Mapping[str, object]
-    log_path: str
+    stream_id: StreamId
+    deployment_id: RunId
+    attempt: Attempt
+    launch_key: LaunchKey
+    launcher: Word
+    data: Facts
+    log_path: Word
     launched_at: datetime
     write_id: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
-    rehearsal_id: str = ""
+    rehearsal_id: RehearsalIdOrNone = ""

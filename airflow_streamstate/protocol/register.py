@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import ClassVar, Literal
 
 from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.fields import Attempt, DeploymentId, StreamId, Token, UpgradeId
 from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.restarts import RestartPolicy, Restarts
 from airflow_streamstate.protocol.retention import RetentionPolicy
@@ -24,7 +25,7 @@ class Intent:
     """
 
     request_id: str
-    deployment_id: str
+    deployment_id: DeploymentId
     requested_at: datetime
     requested_by: str
 
@@ -69,16 +70,16 @@ class StreamRegister(Message):
 
     is_signed: ClassVar[bool] = True
 
-    stream_id: str
-    fencing_token: int
-    deployment_id: str | None
-    attempt: int
+    stream_id: StreamId
+    fencing_token: Token
+    deployment_id: DeploymentId | None
+    attempt: Attempt
     attempt_mode: AttemptMode
     intent: Intent | None
     write_id: str
     updated_at: datetime
     updated_by: str
-    upgrade_id: str | None = None
+    upgrade_id: UpgradeId | None = None
     retirement: Retirement | None = None
     attempt_reason: str = ""
     attempt_accepts_hazards: bool = False

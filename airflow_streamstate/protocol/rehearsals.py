@@ -11,6 +11,17 @@ from datetime import datetime
 from typing import ClassVar, Literal
 
 from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.fields import (
+    Attempt,
+    DeploymentId,
+    LaunchKey,
+    QueryName,
+    QueryNameOrNone,
+    RehearsalId,
+    Seconds,
+    StreamId,
+    Word,
+)
 from airflow_streamstate.protocol.records import StateRewrite
 
 RehearsalOutcome = Literal["done", "failed", "deadline"]
@@ -35,12 +46,12 @@ class ReplayTerms:
         debugger: the socket of a debugger on the driver's machine; "" for none.
     """
 
-    batches: Mapping[str, tuple[int, ...]]
-    out: str
-    compared_with: str = ""
+    batches: Mapping[QueryName, tuple[int, ...]]
+    out: Word
+    compared_with: Word = ""
     keeps_state: bool = False
     calls_foreach_batch: bool = False
-    debugger: str = ""
+    debugger: Word = ""
 
 
 @message
@@ -73,9 +84,9 @@ class Rehearsal(Message):
 
     is_signed: ClassVar[bool] = True
 
-    stream_id: str
-    rehearsal_id: str
-    deployment_id: str
+    stream_id: StreamId
+    rehearsal_id: RehearsalId
+    deployment_id: DeploymentId
     runs_batches: bool
     created_at: datetime
     deadline_at: datetime
@@ -83,7 +94,7 @@ class Rehearsal(Message):
     request_id: str
     request_digest: str
     write_id: str
-    fresh_queries: tuple[str, ...] = ()
+    fresh_queries: tuple[QueryName, ...] = ()
     waits_until: datetime | None = None
     refuses: tuple[str, ...] = ()
     seeds: SeedTrial = "never"
@@ -141,9 +152,9 @@ class ReplayedBatch:
     batch_id: int
     rows_in: int | None = None
     rows_out: int | None = None
-    seconds: float = 0.0
-    folder: str = ""
-    files: tuple[str, ...] = ()
+    seconds: Seconds = 0.0
+    folder: Word = ""
+    files: tuple[Word, ...] = ()
     error: str = ""
     traceback: str = ""
     comparison: RowComparison | None = None
@@ -210,13 +221,13 @@ class RehearsedQuery:
 
     outcome: QueryOutcome
     start: str = ""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     error: str = ""
     notes: tuple[str, ...] = ()
     batch_ids: tuple[int, ...] = ()
     rows_in: int | None = None
     rows_out: int | None = None
-    batch_seconds: float = 0.0
+    batch_seconds: Seconds = 0.0
     fails_with_rows: bool = False
     replayed: tuple[ReplayedBatch, ...] = ()
     state: tuple[StateComparison, ...] = ()
@@ -240,12 +251,12 @@ class RehearsalVerdict(Message):
         seed_error: why that pass of the script did not come to its end; else "".
     """
 
-    stream_id: str
-    rehearsal_id: str
+    stream_id: StreamId
+    rehearsal_id: RehearsalId
     outcome: RehearsalOutcome
-    queries: Mapping[str, RehearsedQuery]
+    queries: Mapping[QueryName, RehearsedQuery]
     error: str
-    seconds: float
+    seconds: Seconds
     given_by: str
     given_at: datetime
     write_id: str
@@ -253,7 +264,7 @@ class RehearsalVerdict(Message):
     log_tail: str = ""
     spark_version: str = ""
     notes: tuple[str, ...] = ()
-    seeded: Mapping[str, RehearsedQuery] = field(default_factory=dict)
+    seeded: Mapping[QueryName, RehearsedQuery] = field(default_factory=dict)
     seed_error: str = ""
 
     @property
@@ -291,11 +302,11 @@ class Waiting(Message):
         query_name: as the script named that query; "" for unnamed.
     """
 
-    stream_id: str
-    rehearsal_id: str
+    stream_id: StreamId
+    rehearsal_id: RehearsalId
     at: datetime
     write_id: str
-    query_name: str = ""
+    query_name: QueryNameOrNone = ""
 
 
 @message
@@ -309,10 +320,10 @@ class Handover(Message):
 
     is_signed: ClassVar[bool] = True
 
-    stream_id: str
-    rehearsal_id: str
-    deployment_id: str
-    attempt: int
-    launch_key: str
+    stream_id: StreamId
+    rehearsal_id: RehearsalId
+    deployment_id: DeploymentId
+    attempt: Attempt
+    launch_key: LaunchKey
     handed_over_at: datetime
     write_id: str

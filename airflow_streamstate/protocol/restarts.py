@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.fields import Attempt, DeploymentId, QueryName, Seconds
 
 OnFailure = Literal["restart", "alert", "nothing"]
 ON_FAILURE: tuple[OnFailure, ...] = ("restart", "alert", "nothing")
@@ -42,14 +43,14 @@ class RestartPolicy:
     """
 
     on_failure: OnFailure = "nothing"
-    initial_backoff_seconds: float = 10.0
+    initial_backoff_seconds: Seconds = 10.0
     backoff_factor: float = 2.0
-    max_backoff_seconds: float = 300.0
+    max_backoff_seconds: Seconds = 300.0
     max_restarts: int = 5
-    restart_window_seconds: float = 3600.0
-    healthy_for_seconds: float = 600.0
+    restart_window_seconds: Seconds = 3600.0
+    healthy_for_seconds: Seconds = 600.0
     restore_lost_checkpoint: bool = False
-    hung_after_seconds: float = 600.0
+    hung_after_seconds: Seconds = 600.0
 
     def changed(self, given: Mapping[str, Any]) -> RestartPolicy:
         """The policy with these values in place of its own.
@@ -113,7 +114,7 @@ class BatchFailure:
         times: how often in a row.
     """
 
-    query_name: str
+    query_name: QueryName
     batch_id: int
     error: str
     times: int
@@ -140,14 +141,14 @@ class Restarts:
             wakes before its end makes this record void.
     """
 
-    deployment_id: str
-    attempt: int
+    deployment_id: DeploymentId
+    attempt: Attempt
     is_started: bool
     recorded_at: datetime
     recorded_on: str
-    ages_seconds: tuple[float, ...] = ()
+    ages_seconds: tuple[Seconds, ...] = ()
     failures: int = 0
-    backoff_seconds: float | None = None
+    backoff_seconds: Seconds | None = None
     reason: str = ""
     batch: BatchFailure | None = None
     gave_up: str = ""

@@ -14,6 +14,7 @@ from typing import Any
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.fields import Count, DeploymentId, Seconds, SnapshotId, StreamId, Word
 from airflow_streamstate.protocol.manifest import SnapshotSlot
 
 KEPT_SNAPSHOTS = 10
@@ -35,7 +36,7 @@ class RetentionPolicy:
     """
 
     keep: int | None = None
-    older_than_seconds: float | None = None
+    older_than_seconds: Seconds | None = None
     at_mirrors: bool = False
 
     def __post_init__(self) -> None:
@@ -111,7 +112,7 @@ class LastPrune:
 
     at: datetime
     policy: RetentionPolicy
-    newest_snapshot_id: str | None = None
+    newest_snapshot_id: SnapshotId | None = None
 
 
 @dataclass(frozen=True)
@@ -124,9 +125,9 @@ class SnapshotInProgress:
         begun_at, expires_at: after the latter it counts as abandoned.
     """
 
-    snapshot_id: str
-    base_ids: tuple[str, ...]
-    take: int
+    snapshot_id: SnapshotId
+    base_ids: tuple[SnapshotId, ...]
+    take: Count
     begun_at: datetime
     expires_at: datetime
 
@@ -135,7 +136,7 @@ class SnapshotInProgress:
 class LeaseRecord:
     """A reader uses a snapshot; until the lease expires, none of its files is removed."""
 
-    snapshot_id: str
+    snapshot_id: SnapshotId
     reader: str
     taken_at: datetime
     expires_at: datetime
@@ -160,15 +161,15 @@ class PendingDeletion:
     """
 
     condemned_at: datetime
-    take: int = 1
-    data_uri: str = ""
+    take: Count = 1
+    data_uri: Word = ""
 
 
 @dataclass(frozen=True)
 class KnownGood:
     """The last version of the stream that was healthy."""
 
-    deployment_id: str
+    deployment_id: DeploymentId
     marked_at: datetime
 
 
@@ -181,7 +182,7 @@ class SettledCustody:
         is_whole: each of them was exact, apart from what was allowed by name.
     """
 
-    through: str
+    through: DeploymentId
     is_whole: bool
     audited_at: datetime
 
@@ -206,22 +207,22 @@ class RetentionRegister(Message):
         last_prune: by the recorded policy; None for none. A driver of an earlier release drops it.
     """
 
-    stream_id: str
+    stream_id: StreamId
     write_id: str
     updated_at: datetime
     updated_by: str
     generation: int = 0
-    newest_snapshot_id: str | None = None
+    newest_snapshot_id: SnapshotId | None = None
     makings: Mapping[str, SnapshotInProgress] = field(default_factory=dict)
     leases: Mapping[str, LeaseRecord] = field(default_factory=dict)
-    pins: Mapping[str, Pin] = field(default_factory=dict)
-    used: Mapping[str, datetime] = field(default_factory=dict)
-    condemned: Mapping[str, PendingDeletion] = field(default_factory=dict)
+    pins: Mapping[SnapshotId, Pin] = field(default_factory=dict)
+    used: Mapping[SnapshotId, datetime] = field(default_factory=dict)
+    condemned: Mapping[SnapshotId, PendingDeletion] = field(default_factory=dict)
     halves: Mapping[str, datetime] = field(default_factory=dict)
     unused_artifacts: Mapping[str, datetime] = field(default_factory=dict)
     known_good: KnownGood | None = None
     settled: SettledCustody | None = None
-    places: tuple[str, ...] = ()
+    places: tuple[Word, ...] = ()
     last_prune: LastPrune | None = None
 
 
@@ -234,9 +235,9 @@ class AbandonedSnapshot(SnapshotSlot):
         take: of the partial snapshot; the next one is begun under the next number.
     """
 
-    stream_id: str
-    snapshot_id: str
-    take: int
+    stream_id: StreamId
+    snapshot_id: SnapshotId
+    take: Count
     abandoned_at: datetime
     abandoned_by: str
     write_id: str

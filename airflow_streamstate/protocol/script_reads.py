@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.fields import Attempt, Count, QueryName, RunId, Sha256OrNone, StreamId
 
 Place = Literal["script", "working", "argument", "files"]
 """Where a file lies: below the script's folder, or the current one; named by an argument; given by ``--files``."""
@@ -33,9 +34,9 @@ class FileRead:
 
     name: str
     place: Place
-    size_bytes: int
+    size_bytes: Count
     modified_at: datetime
-    sha256: str = ""
+    sha256: Sha256OrNone = ""
 
     @property
     def identity(self) -> tuple[Place, str]:
@@ -61,10 +62,10 @@ class ScriptReads(Message):
             secret, ``secret``, ``unset``, or ``=`` and a mark of the value.
     """
 
-    stream_id: str
-    deployment_id: str
-    attempt: int
-    query_name: str
+    stream_id: StreamId
+    deployment_id: RunId
+    attempt: Attempt
+    query_name: QueryName
     files: tuple[FileRead, ...]
     write_id: str
     recorded_at: datetime

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.fields import Seconds
 
 COMMAND_POLL_SECONDS_ON_DISK = 0.2
 COMMAND_POLL_SECONDS_ON_S3 = 2.0
@@ -46,16 +47,16 @@ class AgentSettings:
             that Kafka's own tools show the lag; nothing reads them back. "" for none.
     """
 
-    command_poll_seconds: float = COMMAND_POLL_SECONDS_ON_DISK
-    heartbeat_seconds: float = 10.0
-    lost_after_seconds: float = 60.0
-    exit_grace_seconds: float = 30.0
-    snapshot_ttl_seconds: float = 300.0
-    snapshot_request_timeout_seconds: float = 15.0
-    clock_skew_seconds: float = 30.0
-    snapshot_every_seconds: float | None = None
+    command_poll_seconds: Seconds = COMMAND_POLL_SECONDS_ON_DISK
+    heartbeat_seconds: Seconds = 10.0
+    lost_after_seconds: Seconds = 60.0
+    exit_grace_seconds: Seconds = 30.0
+    snapshot_ttl_seconds: Seconds = 300.0
+    snapshot_request_timeout_seconds: Seconds = 15.0
+    clock_skew_seconds: Seconds = 30.0
+    snapshot_every_seconds: Seconds | None = None
     fetch_batch_bytes: int = 4 << 20
-    fetch_timeout_seconds: float = 5.0
+    fetch_timeout_seconds: Seconds = 5.0
     keep_running: bool = False
     commit_offsets_to_group: str = ""
 

@@ -12,12 +12,25 @@ from typing import ClassVar, Literal
 
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.downtimes import Downtime
+from airflow_streamstate.protocol.fields import (
+    DeploymentId,
+    QueryName,
+    RehearsalId,
+    RehearsalIdOrNone,
+    Seconds,
+    SnapshotId,
+    StreamId,
+    UpgradeId,
+    Word,
+)
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 
 UpgradeKind = Literal["upgrade", "rollback"]
 UpgradeMode = Literal["auto", "restore", "drain", "fresh"]
 ReturnWay = Literal["resume", "handover", "forward", "undo"]
 AfterStop = Literal["finish", "rollback"]
+PlanVerdict = Literal["same", "state-compatible", "needs-drain", "hazardous"]
+"""What a change of the plan means for the state, from the lightest to the gravest."""
 Phase = Literal[
     "begun", "rehearsing", "planned", "waiting", "ready", "stopping", "ended", "started",
     "unhealthy", "trying", "returning", "returned", "upgraded", "rolled_back", "refused", "failed",
@@ -43,7 +56,7 @@ class HealthyWhen:
     """
 
     batches: int = 3
-    within_seconds: float = 300.0
+    within_seconds: Seconds = 300.0
     caught_up: bool = False
     roll_back_if_slower: float | None = None
 
@@ -77,10 +90,10 @@ class Upgrade(Message):
 
     is_signed: ClassVar[bool] = True
 
-    stream_id: str
-    upgrade_id: str
+    stream_id: StreamId
+    upgrade_id: UpgradeId
     asked: UpgradeKind
-    old_deployment_id: str
+    old_deployment_id: DeploymentId
     mode: UpgradeMode
     request_id: str
     request_digest: str
@@ -94,16 +107,16 @@ class Upgrade(Message):
     warm: bool = True
     needs_approval: bool = False
     accept_hazards: bool = False
-    rehearsal_within_seconds: float = 300.0
+    rehearsal_within_seconds: Seconds = 300.0
     discard_state: bool = False
-    fresh_queries: tuple[str, ...] = ()
-    renamed_queries: Mapping[str, str] = field(default_factory=dict)
+    fresh_queries: tuple[QueryName, ...] = ()
+    renamed_queries: Mapping[QueryName, QueryName] = field(default_factory=dict)
     moved_sources: Mapping[str, str] = field(default_factory=dict)
-    accept_lost_input: tuple[str, ...] = ()
+    accept_lost_input: tuple[QueryName, ...] = ()
     way: ReturnWay | None = None
-    undo_command: tuple[str, ...] = ()
+    undo_command: tuple[Word, ...] = ()
     accepts_duplicates: bool = False
-    to_snapshot_id: str | None = None
+    to_snapshot_id: SnapshotId | None = None
     rehearse_batches: int = 0
     rehearse_rows: int = 0
     warm_return: bool = False
@@ -152,37 +165,37 @@ class UpgradeStep(Message):
 
     is_signed: ClassVar[bool] = True
 
-    stream_id: str
-    upgrade_id: str
+    stream_id: StreamId
+    upgrade_id: UpgradeId
     number: int
     phase: Phase
     taken_at: datetime
     taken_by: str
     write_id: str
     text: str = ""
-    rehearsal_id: str | None = None
+    rehearsal_id: RehearsalId | None = None
     mode: UpgradeMode | None = None
-    verdict: str | None = None
+    verdict: PlanVerdict | None = None
     report: Mapping[str, object] | None = None
     command_id: str | None = None
     bad_command_id: str | None = None
-    snapshot_id: str | None = None
-    new_deployment_id: str | None = None
-    returned_deployment_id: str | None = None
+    snapshot_id: SnapshotId | None = None
+    new_deployment_id: DeploymentId | None = None
+    returned_deployment_id: DeploymentId | None = None
     way: ReturnWay | None = None
-    bad_batches: Mapping[str, tuple[int, ...]] | None = None
-    begun_batches: Mapping[str, int] | None = None
-    first_beats: Mapping[str, QueryBeat] | None = None
-    gap_seconds: float | None = None
+    bad_batches: Mapping[QueryName, tuple[int, ...]] | None = None
+    begun_batches: Mapping[QueryName, int] | None = None
+    first_beats: Mapping[QueryName, QueryBeat] | None = None
+    gap_seconds: Seconds | None = None
     audit_ok: bool | None = None
     cancelled_by: str | None = None
-    not_running_seconds: float | None = None
+    not_running_seconds: Seconds | None = None
     downtimes: tuple[Downtime, ...] | None = None
     is_decided: bool | None = None
     driver: str | None = None
-    old_beats: Mapping[str, QueryBeat] | None = None
+    old_beats: Mapping[QueryName, QueryBeat] | None = None
     warnings: tuple[str, ...] | None = None
-    standby_rehearsal_id: str | None = None
+    standby_rehearsal_id: RehearsalIdOrNone | None = None
     stream_state: str | None = None
 
 
@@ -193,8 +206,8 @@ class Approval(Message):
 
     is_signed: ClassVar[bool] = True
 
-    stream_id: str
-    upgrade_id: str
+    stream_id: StreamId
+    upgrade_id: UpgradeId
     is_approved: bool
     given_by: str
     given_at: datetime
@@ -209,8 +222,8 @@ class Cancellation(Message):
 
     is_signed: ClassVar[bool] = True
 
-    stream_id: str
-    upgrade_id: str
+    stream_id: StreamId
+    upgrade_id: UpgradeId
     after_stop: AfterStop
     cancelled_by: str
     cancelled_at: datetime
@@ -233,9 +246,9 @@ class UpgradeLease(Message):
 
     is_signed: ClassVar[bool] = True
 
-    stream_id: str
-    upgrade_id: str
+    stream_id: StreamId
+    upgrade_id: UpgradeId
     held_by: str
     until_at: datetime
     write_id: str
-    seconds: float | None = None
+    seconds: Seconds | None = None

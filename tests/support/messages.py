@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 import airflow_streamstate.plan.model
 import airflow_streamstate.protocol
 from airflow_streamstate.clock import whole_milliseconds
+from airflow_streamstate.protocol import fields
 from airflow_streamstate.protocol.codec import Message
+from airflow_streamstate.protocol.fields import FIRST_YEAR, LAST_YEAR
+from airflow_streamstate.protocol.ids import deployment_id_for
 from airflow_streamstate.protocol.retention import MAX_AGE_SECONDS, RetentionPolicy
 from airflow_streamstate.protocol.settings import AgentSettings
 
@@ -36,7 +39,8 @@ KINDS: dict[str, type[Message]] = {cls.kind: cls for cls in _registered(Message)
 
 numbers = st.integers(-(2**40), 2**40)
 floats = st.floats(allow_nan=False, allow_infinity=False)
-moments = st.datetimes(timezones=st.just(timezone.utc)).map(whole_milliseconds)
+event_times = st.datetimes(timezones=st.just(timezone.utc)).map(whole_milliseconds)
+moments = st.builds(lambda year, at: at.replace(year=year, day=1), st.integers(FIRST_YEAR, LAST_YEAR), event_times)
 json_values = st.recursive(
     st.none() | st.booleans() | numbers | floats | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -49,6 +53,42 @@ _PLAIN: dict[object, st.SearchStrategy[typing.Any]] = {
     bool: st.booleans(),
     object: json_values,
     datetime: moments,
+}
+
+
+ids = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
+deployment_ids = st.integers(0, 99_999).map(deployment_id_for)
+rehearsal_ids = st.from_regex(r"r-[0-9a-f]{12}-[0-9]{4}", fullmatch=True)
+upgrade_ids = st.from_regex(r"u-[0-9a-f]{12}", fullmatch=True)
+reading_ids = st.from_regex(r"reading-[0-9a-f]{12}", fullmatch=True)
+words = st.text(max_size=12).map(lambda text: text.replace("\x00", ""))
+_CHECKED: dict[object, st.SearchStrategy[typing.Any]] = {
+    fields.StreamId: ids,
+    fields.DeploymentId: deployment_ids,
+    fields.DeploymentIdOrNone: st.just("") | deployment_ids,
+    fields.RunId: deployment_ids | rehearsal_ids | upgrade_ids | reading_ids,
+    fields.SnapshotId: ids,
+    fields.SnapshotIdOrNone: st.just("") | ids,
+    fields.RehearsalId: rehearsal_ids,
+    fields.RehearsalIdOrNone: st.just("") | rehearsal_ids,
+    fields.UpgradeId: upgrade_ids,
+    fields.UpgradeIdOrNone: st.just("") | upgrade_ids,
+    fields.ReadingId: reading_ids,
+    fields.RequestId: ids,
+    fields.LaunchKey: ids,
+    fields.QueryName: st.text(min_size=1, max_size=12),
+    fields.QueryNameOrNone: st.text(max_size=12),
+    fields.Sha256: st.just("0" * 64),
+    fields.Sha256OrNone: st.sampled_from(["", "0" * 64]),
+    fields.Attempt: st.integers(0, fields.MOST_ATTEMPTS),
+    fields.Token: st.integers(0, fields.MOST_TOKENS),
+    fields.Count: st.integers(0, 2**40),
+    fields.Seconds: st.floats(-fields.MOST_SECONDS, fields.MOST_SECONDS),
+    fields.Milliseconds: st.integers(-(10**13), 10**13),
+    fields.RelativePath: st.lists(ids, min_size=1, max_size=2).map("/".join),
+    fields.Word: words,
+    fields.Facts: st.dictionaries(words, st.none() | numbers | words, max_size=3),
+    fields.EventTime: event_times,
 }
 
 
@@ -66,14 +106,16 @@ def messages_of(cls: type) -> st.SearchStrategy[typing.Any]:
             fetch_batch_bytes=st.integers(1 << 10, 1 << 30),
             keep_running=st.booleans(),
         )
-    hints = typing.get_type_hints(cls)
-    fields = dataclasses.fields(typing.cast("typing.Any", cls))
-    return st.builds(cls, **{field.name: values_of(hints[field.name]) for field in fields})
+    hints = typing.get_type_hints(cls, include_extras=True)
+    named = dataclasses.fields(typing.cast("typing.Any", cls))
+    return st.builds(cls, **{field.name: values_of(hints[field.name]) for field in named})
 
 
 def values_of(hint: typing.Any) -> st.SearchStrategy[typing.Any]:
     """Any value of a field with this type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return _CHECKED[hint]
     if origin in (typing.Union, types.UnionType):
         return st.one_of(*[st.none() if option is type(None) else values_of(option) for option in arguments])
     if origin is typing.Literal:
@@ -81,5 +123,5 @@ def values_of(hint: typing.Any) -> st.SearchStrategy[typing.Any]:
     if origin is tuple:
         return st.lists(values_of(arguments[0]), max_size=2).map(tuple)
     if origin in (dict, Mapping):
-        return st.dictionaries(st.text(max_size=8), values_of(arguments[1]), max_size=2)
+        return st.dictionaries(values_of(arguments[0]), values_of(arguments[1]), max_size=2)
     return _PLAIN[hint] if hint in _PLAIN else messages_of(hint)
