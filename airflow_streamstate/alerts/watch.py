@@ -10,6 +10,7 @@ A process that looks again and again reads the feed of the home: of a stream wit
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -29,15 +30,18 @@ from airflow_streamstate.errors import (
     DataError,
     HomeAwayError,
     InvalidRequestError,
+    OutcomeUnknownError,
     StoreRefusedError,
     StreamNotFoundError,
     StreamStateError,
+    UnavailableError,
 )
 from airflow_streamstate.protocol.alerts import Alert, AlertRegister, AlertRules, Told
 from airflow_streamstate.protocol.downtimes import Downtime
 from airflow_streamstate.protocol.ids import upgrade_of_return
 from airflow_streamstate.protocol.redaction import shortened
 
+log = logging.getLogger(__name__)
 HOME_AWAY_SECONDS = 60.0
 """A home that has not answered for so long is alerted about."""
 WHOLE_SECONDS = 900.0
@@ -118,12 +122,27 @@ class AlertWatch:
             for name in names:
                 if is_over():
                     return
-                if not self._has_no_news(name):
-                    self.look_at(name)
+                self._look_at_due(name)
         except StreamStateError as error:
             self._is_away(error)
             raise
         self._is_back()
+
+    def _look_at_due(self, stream_id: str) -> None:
+        """Look at a stream, where it may have changed. Raises StreamStateError: the home does not answer."""
+        try:
+            if not self._has_no_news(stream_id):
+                self.look_at(stream_id)
+        except (UnavailableError, ConflictError, OutcomeUnknownError):
+            self._controller.home.presence.need()
+            self._news.add(stream_id)  # that was of a moment, and says nothing about the stream
+        except Exception as error:
+            status = self._controller.unreadable(stream_id, error)
+            try:
+                self._look_at(stream_id, None, status)
+            except Exception:  # the other streams are looked at
+                self._controller.home.presence.need()
+                log.exception("The alerts of %s cannot be evaluated", stream_id)
 
     def look_at(self, stream_id: str) -> None:
         """Look at one stream as a whole. Raises as ``look``."""
@@ -133,6 +152,9 @@ class AlertWatch:
             self.streams.pop(stream_id, None)
             self._news.discard(stream_id)
             return
+        self._look_at(stream_id, seen, status)
+
+    def _look_at(self, stream_id: str, seen: Observation | None, status: StreamStatus) -> None:
         watched = self.streams.setdefault(stream_id, Watched(Sight(status, seen, {}), self._clock.now()))
         watched.looked_at = self._clock.now()
         self._evaluate(stream_id, watched, seen, status)

@@ -27,7 +27,7 @@ from airflow_streamstate.errors import (
     VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import Message, encoded, from_json, object_in, to_json
+from airflow_streamstate.protocol.codec import Message, encoded, from_json, object_in, refuse_unreadable, to_json
 from airflow_streamstate.protocol.signing import SigningKeys, is_signed
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from airflow_streamstate.retry import Retry
@@ -170,6 +170,7 @@ class Cells:
 
     def _body(self, key: str, value: Message, protocol: int = NEWEST_PROTOCOL) -> bytes:
         plain = to_json(value, protocol)
+        refuse_unreadable(type(value), plain, key)
         return encoded(self._keys.signed(key, plain) if self._keys is not None and value.is_signed else plain)
 
     def listed(self, info: ObjectInfo, expected: type[AnyMessage], **ids: object) -> AnyMessage | None:

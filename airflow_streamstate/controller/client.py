@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from airflow_streamstate.controller.drivers.launching import SparkConnections
 from airflow_streamstate.controller.drivers.secrets import LookUp
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.idempotency import request_id_or_new
+from airflow_streamstate.controller.isolation import of_one_stream
 from airflow_streamstate.controller.mirrors import Mirrors
 from airflow_streamstate.controller.observe.bounded_runs import is_between_runs
 from airflow_streamstate.controller.observe.logs import FileLog, Log, LogReader, TailedLog
@@ -44,7 +46,7 @@ from airflow_streamstate.controller.wait.condition import WaitCondition, WaitRes
 from airflow_streamstate.controller.wait.notifications import Notifications
 from airflow_streamstate.controller.wait.waiting import MAX_POLL_SECONDS, Report, Waits
 from airflow_streamstate.controller.wait.watching import Watching, redacted_event, secrets_in_log
-from airflow_streamstate.errors import DataError, DeadlineExceededError, StreamNotFoundError
+from airflow_streamstate.errors import DeadlineExceededError, StreamNotFoundError, UnavailableError
 from airflow_streamstate.launch.interface import LOCAL, Launcher, LaunchHandle
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol.commands import DEFAULT_SNAPSHOT_TERMS, DEFAULT_TERMS, DrainTerms, SnapshotTerms
@@ -329,22 +331,44 @@ class Controller:
         """The status of every stream of the home; an unreadable stream does not hide the others."""
         found = []
         for stream_id in self.home.stream_ids():
-            try:
-                found.append(self.status(stream_id))
-            except StreamNotFoundError:
-                continue  # its first deployment has not begun yet
-            except DataError as error:
-                found.append(self._watching.unreadable(stream_id, error))
+            with suppress(StreamNotFoundError):  # its first deployment has not begun yet
+                found.append(self.observed(stream_id)[1])
         return found
 
     def observed(self, stream_id: str) -> tuple[Observation | None, StreamStatus]:
         """What is seen of the current deployment, and the status that follows; a stream whose control objects cannot be
-        read has the status alone. Raises StreamNotFoundError."""
+        read has the status alone.
+
+        Raises:
+            StreamNotFoundError: there is no such stream, or no deployment of it has begun yet.
+            StreamStateError: the home is not there, or does not answer.
+        """
         try:
-            seen = self._observer.observe(stream_id, to_be_shown=True)
-            return seen, self._watching.status(seen)
-        except DataError as error:
-            return None, self._watching.unreadable(stream_id, error)
+            return self._observed(stream_id)
+        except StreamNotFoundError:
+            raise
+        except Exception as error:  # one stream hides no other one
+            return None, self.unreadable(stream_id, error)
+
+    def _observed(self, stream_id: str) -> tuple[Observation, StreamStatus]:
+        try:
+            return self._observed_once(stream_id)
+        except UnavailableError:
+            self.home.presence.need()
+            # The home answers. It may have been silent for a moment; else it is an object of this stream.
+            return self._observed_once(stream_id)
+
+    def _observed_once(self, stream_id: str) -> tuple[Observation, StreamStatus]:
+        seen = self._observer.observe(stream_id, to_be_shown=True)
+        return seen, self._watching.status(seen)
+
+    def unreadable(self, stream_id: str, error: Exception) -> StreamStatus:
+        """The status of a stream at which a look failed so.
+
+        Raises:
+            StreamStateError: it is the home that is not there, or does not answer.
+        """
+        return self._watching.unreadable(stream_id, of_one_stream(self.home, error))
 
     def observed_again(self, seen: Observation, status: StreamStatus) -> tuple[Observation, StreamStatus] | None:
         """As ``observed``, by one read at most, while the feed of the home has no news of the stream; None where

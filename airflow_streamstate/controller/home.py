@@ -22,6 +22,7 @@ from airflow_streamstate.errors import (
     ConflictError,
     InvalidRequestError,
     ObjectExistsError,
+    StreamStateError,
     VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
@@ -258,9 +259,13 @@ class Home:
         return names
 
     def _is_stream(self, stream_id: str) -> bool:
-        """Whether it has a register, or has lost it."""
-        has_register = self.home.head(layout.register_key(stream_id)) is not None
-        return has_register or lost_register(self.control(stream_id)) is not None
+        """Whether it has a register, or has lost it; and where that cannot be told of this one: its status says why."""
+        try:
+            has_register = self.home.head(layout.register_key(stream_id)) is not None
+            return has_register or lost_register(self.control(stream_id)) is not None
+        except StreamStateError:
+            self.presence.need()
+            return True
 
     def need_stream(self, stream_id: str) -> StreamControl:
         """The control objects of an existing stream.

@@ -168,7 +168,12 @@ def undeclared(controller: Controller, declared: Sequence[DeclaredStream]) -> li
     if not controller.home.is_there():
         return found
     for status in controller.statuses():
-        if status.stream_id in names or _is_retired(controller, status.stream_id):
+        if status.stream_id in names:
+            continue
+        if status.state == "unreadable":
+            found.append(StreamDifference(status.stream_id, "refused", "refused", "unreadable", reason=status.error))
+            continue
+        if _is_retired(controller, status.stream_id):
             continue
         step: Step = "stop" if status.state in NOT_ENDED else "nothing"
         found.append(StreamDifference(status.stream_id, "not declared", step, str(status.state), status.deployment_id))

@@ -175,16 +175,16 @@ class HomeOnPage:
         for stream_id in stream_ids:
             read = self._clock.monotonic_seconds()
             try:
-                status = client.status(stream_id)
+                status = client.observed(stream_id)[1]
             except StreamNotFoundError:  # its first deployment has not begun yet
                 with self._guard:
                     self._rows.pop(stream_id, None)
                 continue
-            except DataError as error:
-                row = unreadable_row(stream_id, str(error))
+            with self._guard:
+                times = self._batch_times.setdefault(stream_id, deque(maxlen=MAX_BATCH_TIMES))
+            if status.state == "unreadable":
+                row = unreadable_row(stream_id, status.error)
             else:
-                with self._guard:
-                    times = self._batch_times.setdefault(stream_id, deque(maxlen=MAX_BATCH_TIMES))
                 row = row_of(status, times, self._clock.now())
             with self._guard:
                 self._rows[stream_id] = row

@@ -192,6 +192,20 @@ def from_json(
         raise _malformed(key, "it is nested too deep") from None
 
 
+def refuse_unreadable(cls: type[Message], plain: Mapping[str, object], key: str) -> None:
+    """Refuse to write what no reader would take, such as an empty query name that a caller gave.
+
+    Raises:
+        InvalidRequestError: a field does not fit.
+    """
+    try:
+        read_fields(cls, plain)
+    except FieldError as error:
+        raise InvalidRequestError(
+            "this cannot be recorded", key=key, reason=str(error), next_step="Give another value; nothing was written."
+        ) from None
+
+
 def _malformed(key: str, reason: str) -> MalformedMessageError:
     return MalformedMessageError(
         "this object is not what its key says it is",

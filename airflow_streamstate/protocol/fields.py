@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.ids import (
-    deployment_id_for,
     encode_query_name,
     is_deployment_id,
     is_id,
@@ -43,17 +42,8 @@ def _or_empty(fits: Callable[[str], bool]) -> Callable[[Any], bool]:
     return lambda value: not value or fits(value)
 
 
-def _is_deployment(value: str) -> bool:
-    # ``d-00001`` has the form and is no id: it would be another key for the deployment of ``d-0001``.
-    return is_deployment_id(value) and deployment_id_for(_token(value)) == value
-
-
-def _token(value: str) -> int:
-    return int(value.removeprefix("d-"))
-
-
 def _is_run(value: str) -> bool:
-    return _is_deployment(value) or is_rehearsal_id(value) or is_upgrade_id(value) or is_reading_id(value)
+    return is_deployment_id(value) or is_rehearsal_id(value) or is_upgrade_id(value) or is_reading_id(value)
 
 
 def _is_query_name(value: str) -> bool:
@@ -87,8 +77,8 @@ def is_moment(value: datetime) -> bool:
 
 
 StreamId = Annotated[str, Checked("a stream id", is_id)]
-DeploymentId = Annotated[str, Checked("a deployment id", _is_deployment)]
-DeploymentIdOrNone = Annotated[str, Checked("a deployment id", _or_empty(_is_deployment))]
+DeploymentId = Annotated[str, Checked("a deployment id", is_deployment_id)]
+DeploymentIdOrNone = Annotated[str, Checked("a deployment id", _or_empty(is_deployment_id))]
 """As all that end so: "" for none."""
 RunId = Annotated[str, Checked("the id of a deployment, a rehearsal, an upgrade or a reading", _is_run)]
 """Of what a driver is launched for, whose records have the keys of a deployment's."""

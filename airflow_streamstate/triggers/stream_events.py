@@ -107,6 +107,9 @@ class StreamEventTrigger(BaseEventTrigger):
         except StreamStateError as error:
             self.log.warning("This look went wrong, which says nothing about the stream: %s", error)
             return [], cursor
+        except Exception:
+            self.log.exception("This look at %s failed; the next one begins where it began", self.stream_id)
+            return [], cursor
 
     async def _kept(self) -> StreamCursor | None:
         store = getattr(self, "asset_state_store", None)

@@ -13,6 +13,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.lease import Lease
 from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.isolation import of_one_stream
 from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition, WaitResult
 from airflow_streamstate.controller.wait.progress import only_news
 from airflow_streamstate.errors import StreamStateError
@@ -204,6 +205,9 @@ class StreamStateTrigger(BaseTrigger):
                 raise
             self.log.warning("This look went wrong, which says nothing about the stream: %s", error)
             return PENDING
+        except Exception as error:
+            self.log.exception("This look at %s failed", watch.stream_id)
+            raise of_one_stream(controller.home, error) from error
 
 
 def seconds_until_heard(delay_seconds: float) -> float:

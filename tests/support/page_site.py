@@ -13,6 +13,7 @@ from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.page.app import page_app
 from airflow_streamstate.page.plugin import URL_PREFIX
 
@@ -64,7 +65,11 @@ class PageSite:
         return answer.json()
 
 
-def page_site(monkeypatch: pytest.MonkeyPatch, auth_manager: type[SimpleAuthManager] = SimpleAuthManager) -> PageSite:
+def page_site(
+    monkeypatch: pytest.MonkeyPatch,
+    auth_manager: type[SimpleAuthManager] = SimpleAuthManager,
+    clock: Clock = SYSTEM_CLOCK,
+) -> PageSite:
     """The page with Airflow's simple auth manager: an ``op`` (may read connections), a ``viewer``, a ``user`` (may run
     DAGs), and one without a role; or with those of ``RightsOfEach``."""
     from airflow.api_fastapi.app import create_auth_manager, purge_cached_app
@@ -79,5 +84,5 @@ def page_site(monkeypatch: pytest.MonkeyPatch, auth_manager: type[SimpleAuthMana
     names |= dict.fromkeys([*CONNECTION_RIGHTS, *DAG_RIGHTS], "viewer")
     users = [SimpleAuthManagerUser(username=name, role=role) for name, role in names.items()]
     server = FastAPI()
-    server.mount(URL_PREFIX, page_app())
+    server.mount(URL_PREFIX, page_app(clock))
     return PageSite(TestClient(server), {user.username: manager.generate_jwt(user) for user in users})

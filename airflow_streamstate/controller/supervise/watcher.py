@@ -8,11 +8,9 @@ that has ended, by more.
 from __future__ import annotations
 
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.lease import Unchanged
@@ -20,6 +18,7 @@ from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.home import is_stream_id
+from airflow_streamstate.controller.isolation import unexpected
 from airflow_streamstate.controller.retention.automatic import AutomaticPruning
 from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.controller.supervise.reconcile import Leave, Sight, one_line
@@ -220,7 +219,7 @@ class Watcher:
             watched.sight = watched.sight if left is None else left.sight
             pause_seconds = self._pause(watched, left)
         except Exception as error:  # the other streams are watched on
-            text = _unexpected(error)
+            text = f"{unexpected(error)}: {error}"
             if isinstance(error, StreamStateError):
                 self._home.is_there()  # raises where it is the home that does not answer
                 text = str(error)
@@ -334,10 +333,3 @@ def _whole_seconds(watched: _Watched) -> float:
 def _pause_after(errors: int) -> float:
     """Seconds until what did not answer is asked again: 1, 2, 4 … 60."""
     return min(2.0 ** min(errors - 1, 16), QUIET_SECONDS)
-
-
-def _unexpected(error: Exception) -> str:
-    """An error that is none of ours, with the line where it was raised, for a report."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"unexpected {type(error).__name__}{where}: {error}"

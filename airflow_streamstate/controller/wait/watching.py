@@ -289,7 +289,7 @@ class Watching:
         except StreamStateError:
             return {}  # a cluster that does not answer has no page either
 
-    def unreadable(self, stream_id: str, error: DataError) -> StreamStatus:
+    def unreadable(self, stream_id: str, error: StreamStateError) -> StreamStatus:
         """The view of a stream whose control objects cannot be read."""
         short = {name: fact for name, fact in error.context.items() if "\n" not in str(fact)}
         return StreamStatus(
