@@ -12,7 +12,7 @@ import dataclasses
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -222,8 +222,21 @@ def table_of_launchers() -> str:
     return f"{table}\n" + "".join(f"\n{number}. {said}." for number, said in enumerate(reasons, 1))
 
 
+def table_of_reaching() -> str:
+    """The options of each launcher whose values the reader of a home has to allow."""
+    launchers = Launchers(SYSTEM_CLOCK)
+    named = {name: sorted(launchers.reaching_of(name)) for name in SUITES}
+    return rows(["launcher", "options"], [[f"`{name}`", list_of(options)] for name, options in named.items()])
+
+
+def list_of(names: Sequence[str]) -> str:
+    """The names as code, between commas."""
+    return ", ".join(f"`{name}`" for name in names) or "none"
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "launchers": table_of_launchers,
+    "reaching": table_of_reaching,
     "declarations": table_of_declarations,
     "errors": table_of_errors,
     "settings": table_of_settings,

@@ -7,16 +7,17 @@ in principle stands in its ``limits``.
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.errors import ConflictError, InvalidRequestError, UntrustedRecordError
 from airflow_streamstate.launch.interface import LOCAL, Launcher, LaunchHandle, LaunchRequest, LaunchStatus
 
 KEY = "d-0001-a0001"
@@ -334,6 +335,25 @@ def no_room_is_pending(stage: LauncherStage) -> None:
     _need(_count(stage, KEY, "starts") == 0, "a driver that was withdrawn has started")
 
 
+def a_forged_place_is_not_followed(stage: LauncherStage) -> None:
+    """A record names the run and nothing else: whatever else it says is refused, or has no effect."""
+    launcher = stage.launcher()
+    request = _request(stage, KEY, _NEVER_ENDS)
+    handle = launcher.launch(request)
+    own = stage.launcher().handle_at(request.place, handle)
+    _wait(stage, lambda: launcher.status(own).state == "running", "that the driver runs")
+    for data in _forged(handle.data):
+        try:
+            found = stage.launcher().handle_at(request.place, replace(handle, data=data))
+        except UntrustedRecordError:
+            continue
+        _need(found == own, f"a forged record is followed: {data}")
+    for other in (replace(handle, launch_key=OTHER_KEY), replace(handle, launcher="other")):
+        taken = functools.partial(launcher.handle_at, request.place, other)
+        _need_raises(UntrustedRecordError, taken, "the record of another launch is taken")
+    _need(launcher.kill(own, 1.0).state != "running", "a driver that was killed runs")
+
+
 def nothing_is_left_behind(stage: LauncherStage) -> None:
     """After an end ``forget`` removes what the cluster has of a driver, and nothing of one that runs."""
     launcher = stage.launcher()
@@ -362,12 +382,23 @@ PROMISES: tuple[Promise, ...] = (
     secrets_are_not_shown,
     what_is_lacking_is_told,
     no_room_is_pending,
+    a_forged_place_is_not_followed,
     nothing_is_left_behind,
 )
 
 
 def _request(stage: LauncherStage, key: str, program: str, scope: str = "") -> LaunchRequest:
     return stage.request(key, _PRELUDE.format(folder=str(stage.folder), key=key) + program, scope)
+
+
+def _forged(data: Mapping[str, object]) -> Iterator[dict[str, object]]:
+    """The data with one value forged, each in turn, and with an odd one."""
+    for name, value in data.items():
+        odd: tuple[object, ...] = ("../../forged", 7, None, [{}], {"forged": 1})
+        for forged in odd:
+            yield {**data, name: forged}
+        if isinstance(value, Mapping):
+            yield from ({**data, name: inner} for inner in _forged(value))
 
 
 def _count(stage: LauncherStage, key: str, word: str) -> int:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Iterator
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,3 +161,32 @@ def exit_sentence(exit_code: int) -> str:
     if exit_code - 128 in signal.valid_signals():
         return f"it was ended by {signal.Signals(exit_code - 128).name} (exit status {exit_code})"
     return f"it ended with exit status {exit_code}"
+
+
+def output_of(argv: Sequence[str], environ: Mapping[str, str], seconds: float, at_most: int) -> bytes:
+    """What a program writes to stdout; b"" where it fails, takes longer, or writes more than so many bytes."""
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:
+        return b""
+
+    def end() -> None:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    with process:
+        found = process.stdout.read(at_most + 1) if process.stdout is not None else b""
+        if len(found) > at_most:
+            end()
+    timer.cancel()
+    return found if process.returncode == 0 and len(found) <= at_most else b""

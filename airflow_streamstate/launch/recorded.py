@@ -29,6 +29,16 @@ def check_same(place: LaunchPlace, recorded: LaunchHandle, expected: Mapping[str
             raise untrusted(place, name, recorded.data[name], value)
 
 
+def check_options(place: LaunchPlace, recorded: LaunchHandle, expected: Mapping[str, object]) -> None:
+    """As ``check_same``, of the options that a record has; one that it lacks is at its default."""
+    options = recorded.data.get("options", {})
+    if not isinstance(options, Mapping):
+        raise untrusted(place, "options", options, "an object")
+    for name, value in expected.items():
+        if options.get(name, value) != value:
+            raise untrusted(place, name, options[name], value)
+
+
 def id_in(place: LaunchPlace, recorded: LaunchHandle, name: str, pattern: re.Pattern[str]) -> str:
     """An id of the run, as the record says it; "" where it says none.
 

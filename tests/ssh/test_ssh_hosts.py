@@ -249,9 +249,11 @@ def test_an_airflow_connection_names_the_host(server: Sshd, tmp_path: Path) -> N
     assert asked == ["edge"]
     assert (handle.data["conn_id"], handle.data["host"], handle.data["port"]) == ("edge", "127.0.0.1", server.port)
     outside = SshLauncher(SYSTEM_CLOCK)
-    assert outside.status(handle).state == "running"
+    told = outside.status(handle)
+    assert (told.state, "only Airflow can look up" in told.reason) == ("unknown", True)
     assert "only Airflow can look up" in refused(lambda: outside.launch(request))
-    assert outside.kill(handle, 0.0).has_ended
+    assert outside.kill(handle, 0.0).state == "unknown"
+    assert launcher.kill(handle, 0.0).has_ended
 
 
 def test_a_request_without_a_host_is_refused(launcher: SshLauncher, tmp_path: Path) -> None:

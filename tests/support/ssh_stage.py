@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -33,7 +34,8 @@ def ssh_options(server: Sshd, base: Path) -> dict[str, object]:
 
 
 def _driver(handle: LaunchHandle) -> dict[str, Any]:
-    driver = handle.data["driver"]
+    """The facts of a driver, as its host has them."""
+    driver = json.loads((Path(str(handle.data["remote_folder"])) / "handle.json").read_text())
     assert isinstance(driver, dict)
     return driver
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import boto3
+import urllib3
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     ConnectionClosedError,
+    HTTPClientError,
     NoCredentialsError,
     NoRegionError,
     ParamValidationError,
@@ -25,15 +28,24 @@ from botocore.exceptions import (
 from airflow_streamstate.errors import (
     ConflictError,
     InvalidRequestError,
+    MalformedMessageError,
     OutcomeUnknownError,
     StreamStateError,
     UnavailableError,
 )
+from airflow_streamstate.launch.rest import ANSWER_BYTES, TooSlowError, shown, within
 
 CONNECT_SECONDS, READ_SECONDS = 5.0, 20.0
+"""For a connection, and for the next byte: boto3 has no limit for a whole answer, ``asked`` has."""
+CALL_SECONDS = 25.0
+OBJECT_BYTES = 1 << 16
+"""Of one of our own objects."""
+LISTED_AT_MOST = 10_000
 _SETTINGS = (NoCredentialsError, NoRegionError, ParamValidationError, PartialCredentialsError, ProfileNotFound)
 _PASSING = ("Throttl", "TooManyRequests", "RequestLimit", "SlowDown", "RequestTimeout", "ServiceUnavailable")
 _CHUNK = 1 << 16
+_SLOWEST_BYTES_PER_SECOND = 50_000
+Answer = TypeVar("Answer")
 
 
 def new_session(profile: str, region: str) -> Any:
@@ -50,7 +62,48 @@ def new_client(session: Any, service: str, region: str, endpoint_url: str) -> An
         retries={"mode": "standard", "total_max_attempts": 3},
     )
     with translated(service):
-        return session.client(service, region_name=region or None, endpoint_url=endpoint_url or None, config=config)
+        client = session.client(service, region_name=region or None, endpoint_url=endpoint_url or None, config=config)
+    # botocore has no setting for the size of an answer, and its events come before and after it is read.
+    client._endpoint.http_session = _Limited(client._endpoint.http_session)
+    return client
+
+
+class _Limited:
+    """botocore's session of HTTP, of whose answers only so much is read. Objects of S3 are read by their reader."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def send(self, request: Any) -> Any:
+        is_streamed, request.stream_output = request.stream_output, True
+        answer = self._session.send(request)
+        if is_streamed and answer.status_code < 300:
+            return answer
+        body = bytearray()
+        try:
+            for chunk in answer.raw.stream(_CHUNK):
+                body += chunk
+                if len(body) > ANSWER_BYTES:
+                    answer.raw.close()
+                    raise HTTPClientError(error=f"its answer has more than {ANSWER_BYTES} bytes")
+        except (OSError, urllib3.exceptions.HTTPError) as error:
+            raise HTTPClientError(error=error) from None
+        answer._content = bytes(body)
+        return answer
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def asked(act: str, call: Callable[[], Answer], *, starts: bool = False, seconds: float | None = None) -> Answer:
+    """What a call of boto3 returns; it has to be over after that time.
+
+    Args:
+        act, starts: as of ``translated``.
+        seconds: None for CALL_SECONDS.
+    """
+    with translated(act, starts=starts):
+        return within(CALL_SECONDS if seconds is None else seconds, call)
 
 
 @contextmanager
@@ -72,11 +125,27 @@ def translated(act: str, *, starts: bool = False) -> Iterator[None]:
         ) from None
     except ClientError as error:
         raise _of_answer(error, act, starts=starts) from None
+    except TooSlowError as error:
+        if starts:
+            raise _open(act, str(error)) from None
+        raise UnavailableError(
+            "AWS did not answer", operation=act, reason=str(error), next_step="Do the same again later."
+        ) from None
     except BotoCoreError as error:
         if starts and isinstance(error, ReadTimeoutError | ConnectionClosedError):
             raise _open(act, _one_line(error)) from None
         raise UnavailableError(
             "AWS did not answer", operation=act, reason=_one_line(error), next_step="Do the same again later."
+        ) from None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        reason = f"the answer lacks what it should have ({type(error).__name__})"
+        if starts:
+            raise _open(act, reason) from None
+        raise UnavailableError(
+            "a server answers otherwise than AWS does",
+            operation=act,
+            reason=reason,
+            next_step="Check the option endpoint_url.",
         ) from None
 
 
@@ -106,8 +175,9 @@ def _open(act: str, reason: str) -> OutcomeUnknownError:
 
 def _one_line(error: Exception) -> str:
     answer = getattr(error, "response", None)
-    text = str(answer.get("Error", {}).get("Message", "")) if isinstance(answer, dict) else str(error)
-    return " ".join(text.split())[:300] or type(error).__name__
+    return shown(answer.get("Error", {}).get("Message", "") if isinstance(answer, dict) else error) or (
+        type(error).__name__
+    )
 
 
 class Objects:
@@ -129,55 +199,86 @@ class Objects:
         Raises:
             InvalidRequestError: it is not there, or not for us.
         """
-        with translated("HeadBucket"):
-            self._client.head_bucket(Bucket=self.bucket)
+        asked("HeadBucket", lambda: self._client.head_bucket(Bucket=self.bucket))
 
     def create(self, name: str, body: bytes) -> bool:
         """Write an object if there is none; whether there was none."""
+
+        def put() -> bool:
+            try:
+                self._client.put_object(Bucket=self.bucket, Key=self.prefix + name, Body=body, IfNoneMatch="*")
+            except ClientError as error:
+                if error.response["Error"]["Code"] in ("PreconditionFailed", "ConditionalRequestConflict"):
+                    return False
+                raise
+            return True
+
         try:
-            with translated("PutObject"):
-                try:
-                    self._client.put_object(Bucket=self.bucket, Key=self.prefix + name, Body=body, IfNoneMatch="*")
-                except ClientError as error:
-                    if error.response["Error"]["Code"] in ("PreconditionFailed", "ConditionalRequestConflict"):
-                        return False
-                    raise
+            return asked("PutObject", put, seconds=CALL_SECONDS + len(body) / _SLOWEST_BYTES_PER_SECOND)
         except ConflictError:
             return False
-        return True
 
     def read(self, name: str) -> tuple[bytes, datetime] | None:
-        """The content of an object, and when it was written; None where there is none."""
-        with translated("GetObject"):
+        """The content of one of our own objects, and when it was written; None where there is none.
+
+        Raises:
+            MalformedMessageError: it is larger than any that a launcher writes.
+        """
+
+        def get() -> tuple[bytes, datetime] | None:
             try:
                 answer = self._client.get_object(Bucket=self.bucket, Key=self.prefix + name)
             except self._client.exceptions.NoSuchKey:
                 return None
-            return answer["Body"].read(), answer["LastModified"]
+            with closing(answer["Body"]) as body:
+                return body.read(OBJECT_BYTES + 1), answer["LastModified"]
+
+        found = asked("GetObject", get)
+        if found is not None and len(found[0]) > OBJECT_BYTES:
+            raise MalformedMessageError("an object of a launch is too large", key=name, most_bytes=OBJECT_BYTES)
+        return found
 
     def names(self) -> list[tuple[str, datetime]]:
-        """All objects, by name, with the time of each."""
-        with translated("ListObjectsV2"):
+        """All objects, by name, with the time of each; the first ten thousand."""
+
+        def listed() -> list[tuple[str, datetime]]:
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix)
-            return [
+            found = (
                 (item["Key"].removeprefix(self.prefix), item["LastModified"])
                 for page in pages
                 for item in page.get("Contents", ())
-            ]
+            )
+            return list(itertools.islice(found, LISTED_AT_MOST))
+
+        return asked("ListObjectsV2", listed)
 
     def delete(self, name: str) -> None:
-        with translated("DeleteObject"):
-            self._client.delete_object(Bucket=self.bucket, Key=self.prefix + name)
+        asked("DeleteObject", lambda: self._client.delete_object(Bucket=self.bucket, Key=self.prefix + name))
 
-    def tail(self, name: str, tail_bytes: int) -> bytes:
+    def tail(self, name: str, tail_bytes: int, seconds: float | None = None) -> bytes:
         """The last bytes of what an object holds, unpacked if its name ends with ``.gz``."""
-        with translated("GetObject"):
-            body = self._client.get_object(Bucket=self.bucket, Key=self.prefix + name)["Body"]
-            unpack = zlib.decompressobj(wbits=31).decompress if name.endswith(".gz") else bytes
-            kept = b""
-            try:
-                for chunk in body.iter_chunks(_CHUNK):
-                    kept = (kept + unpack(chunk))[-tail_bytes:]
-            except zlib.error:
-                return kept  # EMR is still writing it
-            return kept
+
+        def read() -> bytes:
+            with closing(self._client.get_object(Bucket=self.bucket, Key=self.prefix + name)["Body"]) as body:
+                kept = b""
+                try:
+                    for chunk in _unpacked(body.iter_chunks(_CHUNK), is_packed=name.endswith(".gz")):
+                        kept = (kept + chunk)[-tail_bytes:]
+                except zlib.error:
+                    return kept  # EMR is still writing it
+                return kept
+
+        return asked("GetObject", read, seconds=seconds)
+
+
+def _unpacked(chunks: Iterable[bytes], *, is_packed: bool) -> Iterator[bytes]:
+    """The chunks as they are, or unpacked in pieces of limited size: a few bytes may unpack to gigabytes."""
+    if not is_packed:
+        yield from chunks
+        return
+    packed = zlib.decompressobj(wbits=31)
+    for chunk in chunks:
+        rest = chunk
+        while rest:
+            yield packed.decompress(rest, _CHUNK)
+            rest = packed.unconsumed_tail

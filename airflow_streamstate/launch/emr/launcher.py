@@ -14,12 +14,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.resources
+import itertools
 import json
 import math
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
@@ -35,7 +36,14 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.launch.bundle import DriverBundle, build_bundle
 from airflow_streamstate.launch.command import check_remote
-from airflow_streamstate.launch.emr.client import Objects, new_client, new_session, translated
+from airflow_streamstate.launch.emr.client import (
+    CALL_SECONDS,
+    LISTED_AT_MOST,
+    Objects,
+    asked,
+    new_client,
+    new_session,
+)
 from airflow_streamstate.launch.emr.options import EmrOnEksOptions, EmrOptions, EmrServerlessOptions
 from airflow_streamstate.launch.interface import (
     Connect,
@@ -45,6 +53,8 @@ from airflow_streamstate.launch.interface import (
     LaunchState,
     LaunchStatus,
 )
+from airflow_streamstate.launch.recorded import check_launch, check_options, check_same, id_in, untrusted
+from airflow_streamstate.launch.rest import Until, shown
 from airflow_streamstate.protocol.redaction import is_secret_name
 
 KEY_TAG, SCOPE_TAG = "streamstate-launch-key", "streamstate-scope"
@@ -54,8 +64,11 @@ NAME_CHARACTERS, ENTRY_CHARACTERS = 64, 256
 MAX_PROPERTIES, MAX_PROPERTY_CHARACTERS = 100, 1024
 CLOCKS_APART = timedelta(minutes=5)
 POLL_SECONDS, AFTER_GRACE_SECONDS = 2.0, 30.0
+LISTING_SECONDS = 60.0
+"""For all pages of the runs since an intent."""
 _MANAGER = "EMR.secret@"
 _LISTS = ("--py-files", "--files", "--jars")
+_RUN_ID = re.compile(r"[0-9a-z]{1,64}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 _LIMITS = {
     "ends_are_told": "EMR tells no exit status but that of success.",
@@ -105,6 +118,10 @@ class _EmrLauncher(ABC):
     name: ClassVar[str]
     default_master = "yarn"
     limits: ClassVar[Mapping[str, str]] = _LIMITS
+    reaching: ClassVar[Collection[str]] = (
+        *("execution_role_arn", "launch_uri", "log_uri"),
+        *("region", "profile", "endpoint_url"),
+    )
     _service: ClassVar[str]
     _options: ClassVar[type[EmrOptions]]
     _states: ClassVar[Mapping[str, LaunchState]]
@@ -146,8 +163,7 @@ class _EmrLauncher(ABC):
             folder.create(name, body)
         client = self._client(options, place.conn_id)
         try:
-            with translated("StartJobRun", starts=True):
-                job_run_id = self._start(client, options, start)
+            job_run_id = asked("StartJobRun", lambda: self._start(client, options, start), starts=True)
         except ConflictError:
             found = self.find(place)
             if found is None:
@@ -190,31 +206,50 @@ class _EmrLauncher(ABC):
             # An AWS that refuses us says nothing about the driver.
             raise UnavailableError(error.message, next_step=error.next_step, **error.context) from None
 
+    def handle_at(self, place: LaunchPlace, recorded: LaunchHandle) -> LaunchHandle:
+        """As ``Launcher.handle_at``. Of the record only the id of the run is taken; the run has to have our tags."""
+        check_launch(place, recorded)
+        options = self._options.from_options(place.options)
+        job_run_id = id_in(place, recorded, "job_run_id", _RUN_ID)
+        if not job_run_id:
+            raise untrusted(place, "job_run_id", "none", "the id of a job run")
+        found = self._handle(options, place, job_run_id)
+        check_same(place, recorded, {name: value for name, value in found.data.items() if name != "options"})
+        check_options(place, recorded, {name: getattr(options, name) for name in self.reaching})
+        return found
+
     def status(self, handle: LaunchHandle) -> LaunchStatus:
-        options, job_run_id = self._named(handle)
+        return self._looked(handle)[0]
+
+    def _looked(self, handle: LaunchHandle) -> tuple[LaunchStatus, bool]:
+        """The status, and whether the run is known to be that of this launch."""
+        options, place, job_run_id = self._named(handle)
         try:
-            run = self._ask(self._client(options, _conn_id(handle)), options, job_run_id)
+            run = self._ask(self._client(options, place.conn_id), options, job_run_id)
         except StreamStateError as error:
             words = error.context.get("reason") or error.context.get("code") or ""
-            return self._status("unknown", f"{error.message}{f': {words}' if words else ''}")
+            return self._status("unknown", f"{error.message}{f': {words}' if words else ''}"), False
+        if run.tags.get(KEY_TAG) != place.launch_key or run.tags.get(SCOPE_TAG, "") != place.scope:
+            return self._status("unknown", "the job run that its record names is that of another launch"), False
         if run.state == self._success:
-            return self._status("exited", "", exit_code=0)
+            return self._status("exited", "", exit_code=0), True
         state = self._states.get(run.state)
-        said = f"EMR says {run.state}{f': {run.reason}' if run.reason else ''}"
+        said = f"EMR says {shown(run.state)}{f': {run.reason}' if run.reason else ''}"
         if state is None:
-            return self._status("unknown", said, reported_end=run.state in ("FAILED", "CANCELLED"))
-        return self._status(state, said)
+            return self._status("unknown", said, reported_end=run.state in ("FAILED", "CANCELLED")), True
+        return self._status(state, said), True
 
     def kill(self, handle: LaunchHandle, grace_seconds: float) -> LaunchStatus:
         """As ``Launcher.kill``; waits until EMR reports the end, for the grace and half a minute more."""
         deadline = self._clock.monotonic_seconds() + grace_seconds + AFTER_GRACE_SECONDS
-        status = self.status(handle)
-        if status.has_ended or status.reported_end:
+        status, is_ours = self._looked(handle)
+        if status.has_ended or status.reported_end or not is_ours:
             return status
-        options, client, job_run_id = self._asked(handle)
+        options, place, job_run_id = self._named(handle)
+        client = self._client(options, place.conn_id)
         try:
-            with translated("CancelJobRun"):
-                self._cancel(client, options, job_run_id, max(0, math.ceil(grace_seconds)))
+            grace = max(0, math.ceil(grace_seconds))
+            asked("CancelJobRun", lambda: self._cancel(client, options, job_run_id, grace))
         except StreamStateError as error:
             # It may have ended meanwhile, which EMR refuses to cancel.
             status = self.status(handle)
@@ -230,20 +265,22 @@ class _EmrLauncher(ABC):
 
     def logs(self, handle: LaunchHandle, tail_bytes: int) -> str:
         """As ``Launcher.logs``: what EMR has brought to S3, minutes after it was written."""
-        options, _client, job_run_id = self._asked(handle)
+        options, place, job_run_id = self._named(handle)
         if tail_bytes <= 0:
             return ""
-        objects = self._objects(options, _conn_id(handle), self._logs_uri(options, job_run_id))
+        objects = self._objects(options, place.conn_id, self._logs_uri(options, job_run_id))
         names = sorted((at, name) for name, at in objects.names() if self._is_drivers_log(name))
         tail = b""
+        until = Until(self._clock, CALL_SECONDS)
         for _at, name in reversed(names):
-            tail = objects.tail(name, tail_bytes - len(tail)) + tail
+            tail = objects.tail(name, tail_bytes - len(tail), until.left(CALL_SECONDS)) + tail
             if len(tail) >= tail_bytes:
                 break
         return tail.decode("utf-8", "ignore")
 
     def links(self, handle: LaunchHandle) -> Mapping[str, str]:
-        options, client, job_run_id = self._asked(handle)
+        options, place, job_run_id = self._named(handle)
+        client = self._client(options, place.conn_id)
         objects = Objects(None, self._logs_uri(options, job_run_id))
         logs = f"https://console.aws.amazon.com/s3/buckets/{objects.bucket}?prefix={objects.prefix}"
         return {"logs on S3": logs, **self._pages(client, options, job_run_id)}
@@ -256,8 +293,8 @@ class _EmrLauncher(ABC):
         status = self.status(handle)
         if not (status.has_ended or status.reported_end):
             return
-        options, _client, _job_run_id = self._asked(handle)
-        objects = self._objects(options, _conn_id(handle), str(handle.data["folder_uri"]))
+        options, place, _job_run_id = self._named(handle)
+        objects = self._folder(options, place)
         for name, _at in objects.names():
             if name != RECORD:
                 objects.delete(name)
@@ -311,8 +348,7 @@ class _EmrLauncher(ABC):
         return {}
 
     def _ask(self, client: Any, options: EmrOptions, job_run_id: str) -> _Run:
-        with translated("GetJobRun"):
-            return self._run(client, options, job_run_id)
+        return asked("GetJobRun", lambda: self._run(client, options, job_run_id))
 
     def _checked(self, request: LaunchRequest) -> EmrOptions:
         options = self._options.from_options(request.options)
@@ -324,9 +360,12 @@ class _EmrLauncher(ABC):
         if found is None:
             return None
         try:
-            return str(json.loads(found[0])["job_run_id"])
-        except (ValueError, KeyError, TypeError):
-            raise MalformedMessageError("the record of a job run is not what a launcher wrote", key=RECORD) from None
+            job_run_id = str(json.loads(found[0])["job_run_id"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            job_run_id = ""
+        if not _RUN_ID.fullmatch(job_run_id):
+            raise MalformedMessageError("the record of a job run is not what a launcher wrote", key=RECORD)
+        return job_run_id
 
     def _record(self, client: Any, options: EmrOptions, folder: Objects, job_run_id: str) -> str:
         """The id of the run that counts; another one that was started for the same key is cancelled."""
@@ -335,8 +374,8 @@ class _EmrLauncher(ABC):
         first = self._recorded(folder) or job_run_id
         if first != job_run_id:
             # Refused if it has ended; and were it to work on, the claim in the home would end it.
-            with contextlib.suppress(InvalidRequestError), translated("CancelJobRun"):
-                self._cancel(client, options, job_run_id, 0)
+            with contextlib.suppress(InvalidRequestError):
+                asked("CancelJobRun", lambda: self._cancel(client, options, job_run_id, 0))
         return first
 
     def _handle(self, options: EmrOptions, place: LaunchPlace, job_run_id: str) -> LaunchHandle:
@@ -344,24 +383,28 @@ class _EmrLauncher(ABC):
             **self._place_facts(options),
             "job_run_id": job_run_id,
             "folder_uri": _folder_uri(options, place),
+            "scope": place.scope,
             "conn_id": place.conn_id,
             "options": {name: value for name, value in asdict(options).items() if value},
         }
         return LaunchHandle(launcher=self.name, launch_key=place.launch_key, data=data)
 
-    def _asked(self, handle: LaunchHandle) -> tuple[EmrOptions, Any, str]:
-        options, job_run_id = self._named(handle)
-        return options, self._client(options, _conn_id(handle)), job_run_id
-
-    def _named(self, handle: LaunchHandle) -> tuple[EmrOptions, str]:
+    def _named(self, handle: LaunchHandle) -> tuple[EmrOptions, LaunchPlace, str]:
         if handle.launcher != self.name:
             raise InvalidRequestError(
                 "this handle is another launcher's", launcher=handle.launcher, launch_key=handle.launch_key
             )
-        raw, job_run_id = handle.data.get("options"), handle.data.get("job_run_id")
-        if not isinstance(raw, Mapping) or not isinstance(job_run_id, str):
+        data = handle.data
+        raw, job_run_id = data.get("options"), data.get("job_run_id")
+        scope, conn_id = data.get("scope"), data.get("conn_id") or ""
+        if not (isinstance(raw, Mapping) and isinstance(scope, str) and isinstance(conn_id, str)):
             raise MalformedMessageError("this handle names no job run", launch_key=handle.launch_key)
-        return self._options.from_options(raw), job_run_id
+        if not (isinstance(job_run_id, str) and _RUN_ID.fullmatch(job_run_id)):
+            raise MalformedMessageError("this handle names no job run", launch_key=handle.launch_key)
+        place = LaunchPlace(
+            launcher=self.name, scope=scope, launch_key=handle.launch_key, folder="/", options=raw, conn_id=conn_id
+        )
+        return self._options.from_options(raw), place, job_run_id
 
     def _status(
         self, state: LaunchState, reason: str, *, exit_code: int | None = None, reported_end: bool = False
@@ -397,6 +440,7 @@ class EmrServerlessLauncher(_EmrLauncher):
     """
 
     name = "emr-serverless"
+    reaching = ("application_id", *_EmrLauncher.reaching)
     _service = "emr-serverless"
     _options = EmrServerlessOptions
     _states: ClassVar[Mapping[str, LaunchState]] = {
@@ -410,8 +454,8 @@ class EmrServerlessLauncher(_EmrLauncher):
     _success = "SUCCESS"
 
     def _check_place(self, client: Any, options: EmrServerlessOptions) -> None:
-        with translated("GetApplication"):
-            application = client.get_application(applicationId=options.application_id)["application"]
+        there = {"applicationId": options.application_id}
+        application = asked("GetApplication", lambda: client.get_application(**there)["application"])
         if str(application.get("type", "")).lower() != "spark" or application.get("state") == "TERMINATED":
             raise InvalidRequestError(
                 "this application of EMR Serverless cannot run Spark",
@@ -442,11 +486,10 @@ class EmrServerlessLauncher(_EmrLauncher):
 
     def _listed(self, client: Any, options: EmrServerlessOptions, name: str, since: datetime) -> Iterator[_Run]:
         del name  # the API does not filter by it
-        with translated("ListJobRuns"):
-            pages = client.get_paginator("list_job_runs").paginate(
-                applicationId=options.application_id, createdAtAfter=since, PaginationConfig={"PageSize": 50}
-            )
-            return iter([_run_of(raw) for page in pages for raw in page["jobRuns"]])
+        pages = client.get_paginator("list_job_runs").paginate(
+            applicationId=options.application_id, createdAtAfter=since, PaginationConfig={"PageSize": 50}
+        )
+        return _runs_of(pages)
 
     def _cancel(self, client: Any, options: EmrServerlessOptions, job_run_id: str, grace_seconds: int) -> None:
         client.cancel_job_run(
@@ -465,8 +508,8 @@ class EmrServerlessLauncher(_EmrLauncher):
     def _pages(self, client: Any, options: EmrServerlessOptions, job_run_id: str) -> Mapping[str, str]:
         """The dashboard, which EMR has from a run's start on; the link is good for an hour."""
         try:
-            with translated("GetDashboardForJobRun"):
-                answer = client.get_dashboard_for_job_run(applicationId=options.application_id, jobRunId=job_run_id)
+            ids = {"applicationId": options.application_id, "jobRunId": job_run_id}
+            answer = asked("GetDashboardForJobRun", lambda: client.get_dashboard_for_job_run(**ids))
         except StreamStateError:
             return {}
         return {"Spark UI": str(answer["url"])} if answer.get("url") else {}
@@ -476,6 +519,7 @@ class EmrOnEksLauncher(_EmrLauncher):
     """As ``_EmrLauncher``, for a virtual cluster of EMR on EKS. Its cancel takes no grace: EMR chooses it."""
 
     name = "emr-eks"
+    reaching = ("virtual_cluster_id", *_EmrLauncher.reaching)
     _service = "emr-containers"
     _options = EmrOnEksOptions
     _states: ClassVar[Mapping[str, LaunchState]] = {
@@ -487,8 +531,8 @@ class EmrOnEksLauncher(_EmrLauncher):
     _success = "COMPLETED"
 
     def _check_place(self, client: Any, options: EmrOnEksOptions) -> None:
-        with translated("DescribeVirtualCluster"):
-            cluster = client.describe_virtual_cluster(id=options.virtual_cluster_id)["virtualCluster"]
+        there = {"id": options.virtual_cluster_id}
+        cluster = asked("DescribeVirtualCluster", lambda: client.describe_virtual_cluster(**there)["virtualCluster"])
         if cluster.get("state") != "RUNNING":
             raise InvalidRequestError(
                 "this virtual cluster does not run",
@@ -524,11 +568,10 @@ class EmrOnEksLauncher(_EmrLauncher):
         return _run_of(client.describe_job_run(virtualClusterId=options.virtual_cluster_id, id=job_run_id)["jobRun"])
 
     def _listed(self, client: Any, options: EmrOnEksOptions, name: str, since: datetime) -> Iterator[_Run]:
-        with translated("ListJobRuns"):
-            pages = client.get_paginator("list_job_runs").paginate(
-                virtualClusterId=options.virtual_cluster_id, name=name, createdAfter=since
-            )
-            return iter([_run_of(raw) for page in pages for raw in page["jobRuns"]])
+        pages = client.get_paginator("list_job_runs").paginate(
+            virtualClusterId=options.virtual_cluster_id, name=name, createdAfter=since
+        )
+        return _runs_of(pages)
 
     def _cancel(self, client: Any, options: EmrOnEksOptions, job_run_id: str, grace_seconds: int) -> None:
         del grace_seconds  # the API takes none
@@ -640,11 +683,16 @@ def _overrides(start: _Start, options: EmrOptions) -> dict[str, object]:
     }
 
 
+def _runs_of(pages: Iterable[Mapping[str, Any]]) -> Iterator[_Run]:
+    found = (_run_of(raw) for page in pages for raw in page["jobRuns"])
+    return iter(asked("ListJobRuns", lambda: list(itertools.islice(found, LISTED_AT_MOST)), seconds=LISTING_SECONDS))
+
+
 def _run_of(raw: Mapping[str, Any]) -> _Run:
     return _Run(
         job_run_id=str(raw["id"]),
         state=str(raw.get("state", "")),
-        reason=" ".join(str(raw.get("stateDetails") or raw.get("failureReason") or "").split()),
+        reason=shown(raw.get("stateDetails") or raw.get("failureReason") or ""),
         tags=dict(raw.get("tags") or {}),
         name=str(raw.get("name", "")),
         created_at=raw["createdAt"],
@@ -666,10 +714,6 @@ def _name(place: LaunchPlace) -> str:
 
 def _folder_uri(options: EmrOptions, place: LaunchPlace) -> str:
     return f"{options.launch_uri.rstrip('/')}/{_NOT_IN_NAMES.sub('-', place.launch_key)}-{_token(place)[:32]}"
-
-
-def _conn_id(handle: LaunchHandle) -> str:
-    return str(handle.data.get("conn_id") or "")
 
 
 def _json(value: Mapping[str, object]) -> bytes:

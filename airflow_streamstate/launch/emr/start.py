@@ -21,7 +21,11 @@ def fetch(uri: str, folder: Path) -> None:
     client = boto3.client("s3", endpoint_url=os.environ.get("STREAMSTATE_EMR_S3_ENDPOINT") or None)
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
         for item in page.get("Contents", ()):
-            path = folder / item["Key"].removeprefix(prefix)
+            name = item["Key"][len(prefix) :]
+            # S3 has no folders, so that a name may be any text: none may lead out of ours.
+            if not name or name.endswith("/") or {"", ".", ".."} & set(name.split("/")) or "\0" in name:
+                sys.exit("streamstate: an object of this driver has a name that leaves its folder: " + ascii(name))
+            path = folder / name
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             client.download_file(bucket, item["Key"], str(path))
 

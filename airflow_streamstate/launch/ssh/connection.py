@@ -1,7 +1,8 @@
 """The only module that knows paramiko: connections to hosts, and one conversation with a program there.
 
 A connection is kept for the calls of this process, and closed with it. No wait is longer than some seconds without a
-sign of life, so that a host that hangs does not hang its caller. Host keys have to be known; passwords are never used.
+sign of life, and no conversation longer than its caller says, so that a host that hangs or drips does not hang its
+caller. Host keys have to be known; passwords are never used.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import paramiko
 
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError, UnavailableError
 from airflow_streamstate.launch.interface import Connect
+from airflow_streamstate.launch.rest import Until, shown
 from airflow_streamstate.launch.ssh.bootstrap import MARK
 from airflow_streamstate.launch.ssh.options import SshOptions
 
@@ -36,6 +38,7 @@ KEEPALIVE_SECONDS = 15
 SSH_PORT = 22
 _NOISE_BYTES = 4096
 _CHUNK = 1 << 18
+_ERROR_CHUNKS = 64
 _LOG = "airflow_streamstate.launch.ssh"
 
 Answer = TypeVar("Answer")
@@ -71,10 +74,14 @@ class Conversation:
 
     Args:
         channel: one on which the program was started.
+        until: when all of it has to be over, whatever the host says.
+        at_most: bytes of one word.
     """
 
-    def __init__(self, channel: paramiko.Channel) -> None:
+    def __init__(self, channel: paramiko.Channel, until: Until, at_most: int) -> None:
         self._channel = channel
+        self._until = until
+        self._at_most = at_most
         self._buffer = b""
         self._noise = b""
 
@@ -84,8 +91,11 @@ class Conversation:
         Raises:
             TimeoutError: the host takes nothing.
         """
+        rest = memoryview(body)
         try:
-            self._channel.sendall(body)
+            while rest:
+                self._channel.settimeout(self._until.left(SILENCE_SECONDS))
+                rest = rest[self._channel.send(rest) or len(rest) :]  # nothing: the program has ended
         except TimeoutError:
             raise
         except OSError:  # the program has ended, or the connection is gone: reading tells
@@ -108,7 +118,11 @@ class Conversation:
             size -= len(chunk)
 
     def next_word(self) -> dict[str, Any] | None:
-        """The next word; None at the end of the program."""
+        """The next word; None at the end of the program.
+
+        Raises:
+            UnavailableError: it comes too late, or is too long.
+        """
         while True:
             line, newline, rest = self._buffer.partition(b"\n")
             if newline:
@@ -118,6 +132,9 @@ class Conversation:
                     return word
                 self._noise = (self._noise + line + b"\n")[-_NOISE_BYTES:]
                 continue
+            if len(self._buffer) > self._at_most:
+                raise UnavailableError("the answer of the host is too long", reason=f"over {self._at_most} bytes")
+            self._channel.settimeout(self._until.left(SILENCE_SECONDS))
             body = self._channel.recv(_CHUNK)
             self._read_errors()
             if not body:
@@ -129,10 +146,12 @@ class Conversation:
         self._read_errors()
         has_ended = self._channel.status_event.wait(1.0)
         lines = (self._noise + self._buffer).decode("utf-8", "replace").strip().splitlines()
-        return (self._channel.exit_status if has_ended else -1), (lines[-1] if lines else "")
+        return (self._channel.exit_status if has_ended else -1), (shown(lines[-1]) if lines else "")
 
     def _read_errors(self) -> None:
-        while self._channel.recv_stderr_ready():
+        for _ in range(_ERROR_CHUNKS):
+            if not self._channel.recv_stderr_ready():
+                return
             body = self._channel.recv_stderr(_CHUNK)
             if not body:
                 return
@@ -145,7 +164,7 @@ def _word(line: bytes) -> dict[str, Any] | None:
         return None
     try:
         word = json.loads(line[len(MARK) :])
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return word if isinstance(word, dict) else None
 
@@ -160,11 +179,6 @@ class Connections:
         self._pid = os.getpid()
         weakref.finalize(self, _close_all, self._open, self._pid)
 
-    @property
-    def takes_connections(self) -> bool:
-        """Whether connections of Airflow can be asked for."""
-        return self._connect is not None
-
     def address(self, host: Host) -> tuple[str, int, str]:
         """Name or address, port and user, as far as they are known."""
         kept = self._kept(host)
@@ -174,8 +188,13 @@ class Connections:
         peer = transport.getpeername()
         return str(peer[0]), int(peer[1]), str(transport.get_username() or "")
 
-    def converse(self, host: Host, command: str, talk: Callable[[Conversation], Answer]) -> Answer:
+    def converse(
+        self, host: Host, command: str, talk: Callable[[Conversation], Answer], *, until: Until, at_most: int
+    ) -> Answer:
         """Run the command on the host and talk to it.
+
+        Args:
+            until, at_most: as of ``Conversation``.
 
         Raises:
             InvalidRequestError: the host is not trusted, or refuses this login.
@@ -185,8 +204,7 @@ class Connections:
             try:
                 with _at_most(SILENCE_SECONDS, channel.transport):
                     channel.exec_command(command)
-                channel.settimeout(SILENCE_SECONDS)
-                return talk(Conversation(channel))
+                return talk(Conversation(channel, until, at_most))
             except (OSError, EOFError, paramiko.SSHException, UnavailableError):
                 self._drop(host)
                 raise
@@ -498,5 +516,5 @@ def _reason(error: Exception) -> str:
         return "no such name"
     if isinstance(error, EOFError):
         return "the connection was closed"
-    text = str(getattr(error, "strerror", None) or error).strip().rstrip(".")
+    text = shown(getattr(error, "strerror", None) or error).rstrip(".")
     return (text[:1].lower() + text[1:]) or type(error).__name__

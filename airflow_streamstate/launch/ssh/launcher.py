@@ -16,10 +16,10 @@ import io
 import re
 import shlex
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from airflow_streamstate import errors
 from airflow_streamstate.clock import Clock
@@ -40,12 +40,30 @@ from airflow_streamstate.launch.interface import (
     LaunchStatus,
 )
 from airflow_streamstate.launch.local import LocalLauncher
+from airflow_streamstate.launch.recorded import check_launch, check_options, check_same
+from airflow_streamstate.launch.rest import Until, shown
 from airflow_streamstate.launch.ssh.connection import Connections, Conversation, Host
 from airflow_streamstate.launch.ssh.options import SshOptions
-from airflow_streamstate.launch.ssh.remote import HERE
+from airflow_streamstate.launch.ssh.remote import HERE, folder_of
 from airflow_streamstate.launch.submit_options import SubmitOptions, absorb_conf
 
 _NO_PROGRAM = (126, 127)
+_SECONDS: Mapping[str, float] = {
+    "status": 25.0,
+    "find": 25.0,
+    "logs": 25.0,
+    "check": 60.0,
+    "spark_version": 60.0,
+    "forget": 60.0,
+    "kill": 60.0,
+    "launch": 180.0,
+}
+"""How long the conversation for a verb may take, whatever the host says."""
+_SLOWEST_BYTES_PER_SECOND = 50_000
+_WORD_BYTES = 1 << 20
+_STEP_CHARACTERS = 1000
+_ESCAPED = 6
+"""So many bytes of JSON a byte of a log may be."""
 _SERVED = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 Sent = Mapping[str, Path]
 """Files of this machine, by their paths below the folder of a launch."""
@@ -62,6 +80,7 @@ class SshLauncher:
     name = "ssh"
     default_master = "local[*]"
     limits = LocalLauncher.limits
+    reaching: ClassVar[Collection[str]] = ("host", "port", "user", "key_file", "known_hosts", "work_dir")
 
     def __init__(self, clock: Clock, connect: Connect | None = None) -> None:
         self._clock = clock
@@ -79,7 +98,8 @@ class SshLauncher:
         packed = _Packed.of(request)
         packed.check_all()
         host = _host(request.place)
-        return self._handle(host, self._ask(host, "launch", packed.sent, request=packed.request.to_json()))
+        self._ask(host, "launch", packed.sent, request=packed.request.to_json())
+        return self._handle(request.place, host)
 
     def find(self, place: LaunchPlace) -> LaunchHandle | None:
         host = _host(place)
@@ -88,7 +108,18 @@ class SshLauncher:
         except InvalidRequestError as error:
             # A host that refuses us says nothing about the driver.
             raise UnavailableError(error.message, next_step=error.next_step, **error.context) from None
-        return None if data is None else self._handle(host, data)
+        return None if data is None else self._handle(place, host)
+
+    def handle_at(self, place: LaunchPlace, recorded: LaunchHandle) -> LaunchHandle:
+        """As ``Launcher.handle_at``. Of the record nothing is taken: the host finds its driver by scope and key."""
+        check_launch(place, recorded)
+        host = _host(place)
+        found = self._handle(place, host)
+        # The address behind a connection may be another one by now.
+        compared = ("conn_id", "scope", "remote_folder", *(() if host.conn_id else ("host", "port", "user")))
+        check_same(place, recorded, {name: found.data[name] for name in compared})
+        check_options(place, recorded, {name: getattr(host.options, name) for name in self.reaching})
+        return found
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:
         return self._asked_status(handle, "status")
@@ -103,8 +134,10 @@ class SshLauncher:
         Raises:
             UnavailableError, InvalidRequestError: the host cannot be asked.
         """
-        host, driver = self._asked_about(handle)
-        return str(self._ask(host, "logs", driver=driver, tail_bytes=tail_bytes))
+        host, place = self._asked_about(handle)
+        found = self._ask(host, "logs", None, tail_bytes, place=place.to_json(), tail_bytes=tail_bytes)
+        tail = found.encode("utf-8", "replace") if isinstance(found, str) else b""
+        return tail[-tail_bytes:].decode("utf-8", "ignore") if tail_bytes > 0 else ""
 
     def links(self, handle: LaunchHandle) -> Mapping[str, str]:
         del handle
@@ -112,31 +145,51 @@ class SshLauncher:
 
     def forget(self, handle: LaunchHandle) -> None:
         """As ``Launcher.forget``: code and secrets go; log and exit status stay, and with them what the key means."""
-        host, driver = self._asked_about(handle)
-        self._ask(host, "forget", driver=driver)
+        host, place = self._asked_about(handle)
+        self._ask(host, "forget", place=place.to_json())
 
-    def _asked_status(self, handle: LaunchHandle, verb: str, **values: object) -> LaunchStatus:
-        host, driver = self._asked_about(handle)
+    def _asked_status(self, handle: LaunchHandle, verb: str, grace_seconds: float = 0.0) -> LaunchStatus:
+        host, place = self._asked_about(handle)
         try:
-            status = LaunchStatus.from_json(self._ask(host, verb, None, driver=driver, **values))
+            answer = self._ask(host, verb, None, 0, grace_seconds, place=place.to_json(), grace_seconds=grace_seconds)
+            status = _status_in(answer)
         except StreamStateError as error:
             reason = error.context.get("reason")
-            words = f"{error.message} ({host.words}{f': {reason}' if reason else ''})"
+            words = shown(f"{error.message} ({host.words}{f': {reason}' if reason else ''})")
             return LaunchStatus(state="unknown", exit_code=None, reason=words, observed_at=self._clock.now())
         # Of this machine's clock, as all times that are compared with it.
-        reason = f"{status.reason} on {host.words}" if status.state == "running" else status.reason
+        reason = shown(status.reason)
+        reason = f"{reason} on {host.words}" if status.state == "running" else reason
         return replace(status, reason=reason, observed_at=self._clock.now())
 
-    def _ask(self, host: Host, verb: str, sent: Sent | None = None, /, **values: object) -> Any:
+    def _ask(
+        self,
+        host: Host,
+        verb: str,
+        sent: Sent | None = None,
+        tail_bytes: int = 0,
+        grace_seconds: float = 0.0,
+        /,
+        **values: object,
+    ) -> Any:
         """The answer of the host to one request; raises its error, with the host's name."""
-        sizes = [[name, _size(path)] for name, path in (sent or {}).items()]
+        sizes = [(name, _size(path)) for name, path in (sent or {}).items()]
+        seconds = _SECONDS[verb] + grace_seconds
+        if verb == "launch":
+            seconds += sum(size for _, size in sizes) / _SLOWEST_BYTES_PER_SECOND
         asked = {"verb": verb, "environ": host.options.environ(), "files": sizes, **values}
         question = _Question(host, asked, sent or {})
         # Short, so that the rest comes by standard input.
         program = f"import sys; exec(sys.stdin.buffer.read({len(_code().bootstrap)}))"
         command = f"exec {shlex.quote(host.options.python)} -I -c {shlex.quote(program)}"
         try:
-            word = self._connections.converse(host, command, question.talk)
+            word = self._connections.converse(
+                host,
+                command,
+                question.talk,
+                until=Until(self._clock, seconds),
+                at_most=_WORD_BYTES + _ESCAPED * max(0, tail_bytes),
+            )
         except UnavailableError as error:
             if verb == "launch" and question.was_asked:
                 raise OutcomeUnknownError(
@@ -152,13 +205,13 @@ class SshLauncher:
             raise kind(
                 "the launcher's part on that host ended by an error",
                 host=host.words,
-                reason=word["crashed"],
+                reason=shown(word["crashed"]),
                 next_step="Do the same again; if it stays, report it.",
             )
-        return word["answer"]
+        return word.get("answer")
 
-    def _handle(self, host: Host, driver: Mapping[str, object]) -> LaunchHandle:
-        """All that is needed to ask from any machine, as far as it may reach the host."""
+    def _handle(self, place: LaunchPlace, host: Host) -> LaunchHandle:
+        """All that is needed to ask from any machine that may reach the host. Of the host nothing is taken."""
         name, port, user = self._connections.address(host)
         data = {
             "host": name,
@@ -166,26 +219,24 @@ class SshLauncher:
             "user": user,
             "conn_id": host.conn_id,
             "options": host.options.to_json(),
-            "remote_folder": driver["folder"],
-            "driver": dict(driver),
+            "scope": place.scope,
+            "remote_folder": folder_of(host.options.work_dir, place),
         }
-        return LaunchHandle(launcher=self.name, launch_key=str(driver["launch_key"]), data=data)
+        return LaunchHandle(launcher=self.name, launch_key=place.launch_key, data=data)
 
-    def _asked_about(self, handle: LaunchHandle) -> tuple[Host, Mapping[str, object]]:
+    def _asked_about(self, handle: LaunchHandle) -> tuple[Host, LaunchPlace]:
         if handle.launcher != self.name:
             raise InvalidRequestError(
                 "this handle is another launcher's", launcher=handle.launcher, launch_key=handle.launch_key
             )
-        data, driver = handle.data, handle.data.get("driver")
-        options, conn_id = data.get("options"), data.get("conn_id", "")
-        if not isinstance(driver, Mapping) or not isinstance(options, Mapping) or not isinstance(conn_id, str):
+        data = handle.data
+        options, conn_id, scope = data.get("options"), data.get("conn_id", ""), data.get("scope")
+        if not isinstance(scope, str) or not isinstance(options, Mapping) or not isinstance(conn_id, str):
             raise MalformedMessageError("this handle names no driver on a host", launch_key=handle.launch_key)
         options = {name: value for name, value in options.items() if name in SshOptions.names()}  # of a later release
-        if conn_id and not self._connections.takes_connections and "host" not in options:
-            # Asked from outside of Airflow: by the address that the connection had.
-            options = {**{name: data[name] for name in ("host", "port", "user") if data.get(name)}, **options}
-            conn_id = ""
-        return Host(SshOptions.from_options(options), conn_id), driver
+        # The folder on the caller's machine is nothing to the host.
+        place = LaunchPlace(launcher=self.name, scope=scope, launch_key=handle.launch_key, folder=HERE)
+        return Host(SshOptions.from_options(options), conn_id), place
 
 
 class _Question:
@@ -347,10 +398,24 @@ def _host(place: LaunchPlace) -> Host:
     return Host(SshOptions.from_options(place.options), place.conn_id)
 
 
-def _rebuilt(raw: Mapping[str, Any], host: Host) -> StreamStateError:
+def _status_in(answer: object) -> LaunchStatus:
+    if not isinstance(answer, Mapping):
+        raise MalformedMessageError("the host has answered with no status")
+    return LaunchStatus.from_json(answer)
+
+
+def _rebuilt(raw: object, host: Host) -> StreamStateError:
     """The error that the other side has raised, with the name of its host."""
-    kind = getattr(errors, str(raw["type"]), None)
+    said: Mapping[str, Any] = raw if isinstance(raw, Mapping) else {}
+    kind = getattr(errors, str(said.get("type")), None)
     if not (isinstance(kind, type) and issubclass(kind, StreamStateError)):
         kind = UnavailableError
-    context = {key: value for key, value in raw["context"].items() if key not in ("message", "next_step")}
-    return kind(str(raw["message"]), next_step=str(raw["next_step"]), **{**context, "host": host.words})
+    facts = said.get("context")
+    context = {
+        str(key): value if isinstance(value, int | float) else shown(value)
+        for key, value in (facts if isinstance(facts, Mapping) else {}).items()
+        if str(key).isidentifier() and key not in ("message", "next_step", "self")
+    }
+    message = shown(said.get("message") or "the host has refused this")
+    step = shown(said.get("next_step") or "", _STEP_CHARACTERS)
+    return kind(message, next_step=step, **{**context, "host": host.words})

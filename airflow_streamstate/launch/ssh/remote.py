@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -33,6 +34,7 @@ HERE = "launch-folder:/"
 LOG = "driver.log"
 BEAT_SECONDS = 2.0
 _KEPT = frozenset({INTENT, HANDLE, EXIT_STATUS, LOG})
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 _CHUNK = 1 << 20
 _SPARE_BYTES = 32 << 20
 """What a launch needs beside the files that are sent: our code, and the first lines of its log."""
@@ -67,6 +69,22 @@ def serve(base: str, say: Say) -> None:
             tell(crashed=f"{type(error).__name__}: {error}")
         else:
             tell(answer=answer)
+
+
+def folder_of(base: str, place: LaunchPlace) -> str:
+    """The folder of a launch below that for launches: of its scope and key alone, so that every caller finds it.
+
+    Raises:
+        InvalidRequestError: the key is no name of a folder.
+    """
+    if not _KEY.fullmatch(place.launch_key):
+        raise InvalidRequestError(
+            "this is no key of a launch",
+            launch_key=place.launch_key,
+            next_step="Use letters, digits, dots, dashes and underscores.",
+        )
+    scope = hashlib.sha256(place.scope.encode()).hexdigest()[:20]
+    return f"{base}/launches/{scope}/{place.launch_key}"
 
 
 class Remote:
@@ -171,13 +189,14 @@ class Remote:
         )
 
     def _folder(self, place: LaunchPlace) -> Path:
-        """The folder of a launch: of its scope and key alone, so that every caller finds it."""
-        scope = hashlib.sha256(place.scope.encode()).hexdigest()[:20]
-        return self._base / "launches" / scope / place.launch_key
+        return Path(folder_of(str(self._base), place))
 
     def _handle(self) -> LaunchHandle:
-        data = self._asked["driver"]
-        return LaunchHandle(launcher=LocalLauncher.name, launch_key=str(data["launch_key"]), data=data)
+        """The driver of a place: its folder has its process and its end, so that a caller names neither."""
+        place = LaunchPlace.from_json(self._asked["place"])
+        folder = self._folder(place)
+        data = {"launch_key": place.launch_key, "folder": str(folder), "log_path": str(folder / LOG)}
+        return LaunchHandle(launcher=LocalLauncher.name, launch_key=place.launch_key, data=data)
 
     def _check_room(self, size: int) -> None:
         with translated(self._base):

@@ -21,10 +21,11 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import (
@@ -54,11 +55,27 @@ from airflow_streamstate.launch.interface import (
     LaunchState,
     LaunchStatus,
 )
-from airflow_streamstate.launch.processes import exit_sentence
+from airflow_streamstate.launch.processes import exit_sentence, output_of
+from airflow_streamstate.launch.recorded import check_launch, check_same, id_in, untrusted
+from airflow_streamstate.launch.rest import Until, shown
 from airflow_streamstate.launch.spark_home import SparkSubmit, check_java, home_of, own_spark_submit, version_of
 from airflow_streamstate.launch.yarn.logs import log_in
 from airflow_streamstate.launch.yarn.options import MUST, TAGS, YarnOptions
-from airflow_streamstate.launch.yarn.resource_manager import YOUNG_SECONDS, ResourceManager, ask, read_site
+from airflow_streamstate.launch.yarn.resource_manager import (
+    APPLICATION,
+    CALL_SECONDS,
+    ENDED,
+    LISTING_BYTES,
+    YOUNG_SECONDS,
+    ContainerOnNode,
+    ResourceManager,
+    is_application,
+    need_addresses,
+    number,
+    objects_in,
+    read_site,
+    text,
+)
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 from airflow_streamstate.protocol.signing import without_signing_key
 
@@ -69,22 +86,24 @@ ENVIRONMENT = "env"
 SUBMIT_SECONDS = 300.0
 ASK_AGAIN_SECONDS = 2.0
 ASK_AGAIN_TIMES = 15
+FIND_SECONDS = 90.0
+"""For all answers, with those of a ResourceManager that has just started."""
 KILL_SECONDS = 40.0
 POLL_SECONDS = 0.5
-SETTLE_SECONDS = 3.0
-"""A NodeManager tells a container as done a quarter of a second before it sends the last SIGKILL."""
 LOST_CLAIM = 4
-_CLASS_SECONDS = 120.0
+CLASS_SECONDS = 60.0
+AGGREGATED_BYTES = 64 << 20
+"""Of the logs that one node keeps of an application."""
+_APP_LOGS = "/tmp/logs"  # noqa: S108 - YARN's own default
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@$-]{0,100}")
 _FILE_SHELL = "org.apache.hadoop.fs.FsShell"
 _LOGS = ("stdout", "stderr")
 """The driver's own words come first; without any, those of the JVM."""
 RECORD = "yarn.json"
 """The handle, in the folder of the launch."""
 _BUNDLE = "bundle.zip"
-_CONTAINER_LOGS = re.compile(r"(?P<node>https?://[^/]+)/node/containerlogs/(?P<container>container_\w+)/")
 _LOCK = "submit.lock"
 _SUBMIT_LOG = "submit.log"
-_ENDED = ("FINISHED", "FAILED", "KILLED")
 _WITH_STATUS = re.compile(r"User application exited with (?:status )?([0-9]{1,3})\b")
 _WITHOUT_SESSION = "User did not initialize spark context!"
 _REASON = re.compile(r"\(reason: ([^\n]*)\)")
@@ -95,8 +114,9 @@ _SHOWN = re.compile(
 _KILLED = "Container killed on request"
 """Of a container that ended by SIGTERM: its node then kills what is left of the process group. It does no such thing
 after an end by SIGKILL, or by itself: there the driver's Python outlives its JVM until it notices."""
+_CONTAINER = re.compile(r"container_[A-Za-z0-9_]{1,100}")
+_TAG = re.compile(r"[a-z][a-z0-9-]{0,30}-[0-9a-f]{32}")
 _SUBMITTED = re.compile(r"application_[0-9]+_[0-9]+")
-_CONTENTS = re.compile(r"^LogContents:\n(.*?)\n?(?:^End of LogType:[^\n]*\n?)", re.MULTILINE | re.DOTALL)
 
 
 class YarnLauncher:
@@ -104,6 +124,10 @@ class YarnLauncher:
 
     name = "yarn"
     default_master = "yarn"
+    reaching: ClassVar[Collection[str]] = (
+        *("hadoop_conf_dir", "resource_manager", "staging_dir"),
+        *("user", "keytab", "principal"),
+    )
     limits: ClassVar[Mapping[str, str]] = {
         "a_kill_ends_everything": "YARN signals the process group of a container: a child in a group of its own"
         " outlives it where the cluster has no cgroups, and only the fence keeps it from the stream",
@@ -153,6 +177,23 @@ class YarnLauncher:
             )
         return found
 
+    def handle_at(self, place: LaunchPlace, recorded: LaunchHandle) -> LaunchHandle:
+        """As ``Launcher.handle_at``. Of the record only the application's id is taken, which has to have our tag.
+
+        The configuration of the cluster may lie elsewhere on another machine, so that its folder is not compared.
+        """
+        check_launch(place, recorded)
+        options = self._options(place.options)
+        application = id_in(place, recorded, "application_id", APPLICATION)
+        if not application:
+            raise untrusted(place, "application_id", "none", "the id of an application")
+        found = self._handle(place, options, application, options.queue)
+        check_same(place, recorded, {name: found.data[name] for name in ("tag", "user", "staging_dir")})
+        named = recorded.data.get("resource_managers", list(options.addresses()))
+        if not isinstance(named, list) or not any(address in named for address in options.addresses()):
+            raise untrusted(place, "resource_managers", named, ", ".join(options.addresses()))
+        return found
+
     def status(self, handle: LaunchHandle) -> LaunchStatus:
         try:
             return self._look(handle)
@@ -174,8 +215,15 @@ class YarnLauncher:
             return ""
         if app is None or tail_bytes <= 0:
             return ""
-        text = _node_logs(app, tail_bytes) or self._aggregated_logs(handle, manager, app)
-        return text.encode()[-tail_bytes:].decode("utf-8", "ignore")
+        try:
+            place = manager.container_on_node(app)
+        except UnavailableError:
+            place = None
+        if place is None:
+            return ""
+        found = next(filter(None, (place.log(name, tail_bytes) for name in _LOGS)), "")
+        found = found or self._aggregated_logs(handle, app, place)
+        return found.encode()[-tail_bytes:].decode("utf-8", "ignore")
 
     def links(self, handle: LaunchHandle) -> Mapping[str, str]:
         try:
@@ -185,10 +233,18 @@ class YarnLauncher:
         if app is None:
             return {}
         found = {"YARN application": f"{manager.active}/cluster/app/{app['id']}"}
-        tracking = str(app.get("trackingUrl") or "")
-        if tracking.startswith(("http://", "https://")):
+        tracking = text(app, "trackingUrl")
+        if _host_of(tracking) in {*map(_host_of, manager.addresses), *self._proxies(handle)} - {""}:
             found["Spark UI"] = tracking
         return found
+
+    def _proxies(self, handle: LaunchHandle) -> list[str]:
+        """The host of YARN's web proxy, where it is not that of a ResourceManager."""
+        try:
+            site = read_site(Path(str(handle.data.get("hadoop_conf_dir") or "")))
+        except StreamStateError:
+            return []
+        return [_host_of(f"http://{site.get('yarn.web-proxy.address', '')}")]
 
     def forget(self, handle: LaunchHandle) -> None:
         """As ``Launcher.forget``: the staging folders of its applications. YARN's own list forgets them by itself."""
@@ -197,7 +253,7 @@ class YarnLauncher:
             return
         base = str(handle.data.get("staging_dir") or "")
         for app in apps:
-            folder = f"{base}/.sparkStaging/{app['id']}" if base else f"/user/{app['user']}/.sparkStaging/{app['id']}"
+            folder = f"{base or f'/user/{_user_of(app)}'}/.sparkStaging/{app['id']}"
             if base.startswith("file:"):
                 _remove_local(Path(base.removeprefix("file://").removeprefix("file:")) / ".sparkStaging" / app["id"])
             else:
@@ -210,7 +266,7 @@ class YarnLauncher:
         return YarnOptions.from_options(raw, self._inherited())
 
     def _manager(self, options: YarnOptions) -> ResourceManager:
-        return ResourceManager(options.addresses(), options.user)
+        return ResourceManager(options.addresses(), options.user, Until(self._clock, CALL_SECONDS))
 
     def _checked(self, request: LaunchRequest, *, is_code_there: bool) -> tuple[SparkSubmit, dict[str, str]]:
         """The submitter, and the configuration that YARN needs beside that of the request."""
@@ -239,7 +295,7 @@ class YarnLauncher:
         return submit, {**ours, **checked.conf, **{name: ours[name] for name in (TAGS, *MUST)}}
 
     def _find(self, place: LaunchPlace, options: YarnOptions) -> LaunchHandle | None:
-        manager = self._manager(options)
+        manager = ResourceManager(options.addresses(), options.user, Until(self._clock, FIND_SECONDS))
         tag = tag_of(place, options.tag_prefix)
         apps = manager.applications(tag)
         for _ in range(ASK_AGAIN_TIMES):
@@ -249,8 +305,9 @@ class YarnLauncher:
             self._clock.sleep(ASK_AGAIN_SECONDS)
             apps = manager.applications(tag)
         if apps:
-            return self._handle(place, options, apps[0]["id"], apps[0].get("queue") or options.queue)
-        return _recorded(Path(place.folder), place.launch_key)
+            return self._handle(place, options, apps[0]["id"], text(apps[0], "queue") or options.queue)
+        recorded = _recorded(Path(place.folder), place.launch_key)
+        return None if recorded is None else self.handle_at(place, recorded)
 
     def _handle(self, place: LaunchPlace, options: YarnOptions, application: str, queue: str) -> LaunchHandle:
         data = {
@@ -327,13 +384,14 @@ class YarnLauncher:
         }
 
     def _applications(self, handle: LaunchHandle) -> tuple[ResourceManager, list[dict[str, Any]]]:
-        data = handle.data
-        addresses = [str(one) for one in data.get("resource_managers", ())]  # type: ignore[attr-defined]
-        manager = ResourceManager(addresses, str(data.get("user") or ""))
-        apps = manager.applications(str(data["tag"]))
+        addresses, tag, application, user = _asked(handle)
+        manager = ResourceManager(addresses, user, Until(self._clock, CALL_SECONDS))
+        apps = manager.applications(tag)
         if not apps:
-            one = manager.get(f"apps/{data['application_id']}").get("app")
-            apps = [one] if one else []
+            one = manager.application(application)
+            if one is not None and tag not in text(one, "applicationTags").split(","):
+                raise UnavailableError("the application that its record names is that of another launch")
+            apps = [] if one is None else [one]
         return manager, apps
 
     def _current(self, handle: LaunchHandle) -> tuple[ResourceManager, dict[str, Any] | None]:
@@ -347,42 +405,45 @@ class YarnLauncher:
             words = "the ResourceManager does not know it any more" if is_old else "the ResourceManager has restarted"
             return self._status("unknown", words, reported_end=is_old)
         attempt = manager.last_attempt(app["id"])
-        state, told = str(app["state"]), str(app.get("diagnostics") or "")
+        state, told = text(app, "state"), text(app, "diagnostics")
         diagnostics = _words(told)
-        if state not in _ENDED:
+        if state not in ENDED:
             if attempt.get("appAttemptState") in ("LAUNCHED", "RUNNING", "FINAL_SAVING", "FINISHING", "FINISHED"):
                 return self._status("running", "")
-            return self._status("pending", f"it waits in queue {app.get('queue')}: {diagnostics or state.lower()}")
+            words = f"it waits in queue {shown(app.get('queue'))}: {diagnostics or shown(state).lower()}"
+            return self._status("pending", words)
         code = _exit_code(app)
         if code is not None:
             if attempt.get("appAttemptState") == "FINISHING":
                 return self._status("running", "it is coming to its end")
             return self._status("exited", "it ended by itself" if code == 0 else exit_sentence(code), code)
-        reason = f"YARN tells it as {state.lower()}: {diagnostics or 'without a reason'}"
+        reason = f"YARN tells it as {shown(state).lower()}: {diagnostics or 'without a reason'}"
         if state == "KILLED" and not attempt.get("containerId"):
             return self._status("gone", f"{reason}; no container was ever started for it")
-        if (state == "KILLED" or _KILLED in told) and _is_container_over(app):
+        place = manager.container_on_node(app) if state == "KILLED" or _KILLED in told else None
+        if place is not None and place.is_over(app):
             return self._status("gone", f"{reason}; its node says that its container is over")
         return self._status("unknown", f"{reason}; that its processes have ended is not proven", reported_end=True)
 
     def _kill(self, handle: LaunchHandle, grace_seconds: float) -> LaunchStatus:
         manager, apps = self._applications(handle)
-        running = [app for app in apps if app["state"] not in _ENDED]
+        running = [app for app in apps if app["state"] not in ENDED]
         if running and grace_seconds > 0 and self.status(handle).state == "running":
             for app in running:
-                container = manager.last_attempt(app["id"]).get("containerId")
-                if container:
+                container = text(manager.last_attempt(app["id"]), "containerId")
+                if _CONTAINER.fullmatch(container):
                     manager.send("POST", f"containers/{container}/signal/GRACEFUL_SHUTDOWN")
             self._until(lambda: self._all_ended(handle), grace_seconds)
-        for app in self._applications(handle)[1]:
-            if app["state"] not in _ENDED:
+        manager, apps = self._applications(handle)
+        for app in apps:
+            if app["state"] not in ENDED:
                 manager.send("PUT", f"apps/{app['id']}/state", {"state": "KILLED"})
         if running:
             self._until(lambda: self._is_settled(handle), KILL_SECONDS)
         return self.status(handle)
 
     def _all_ended(self, handle: LaunchHandle) -> bool:
-        return all(app["state"] in _ENDED for app in self._applications(handle)[1])
+        return all(app["state"] in ENDED for app in self._applications(handle)[1])
 
     def _is_settled(self, handle: LaunchHandle) -> bool:
         """Whether more time tells no more of how the driver has ended."""
@@ -392,7 +453,7 @@ class YarnLauncher:
         _, app = self._current(handle)
         if app is None or app["state"] not in ("FINISHED", "FAILED"):
             return False
-        return _KILLED not in str(app.get("diagnostics") or "")
+        return _KILLED not in text(app, "diagnostics")
 
     def _until(self, is_so: Callable[[], bool], seconds: float) -> None:
         until = self._clock.monotonic_seconds() + seconds
@@ -404,19 +465,15 @@ class YarnLauncher:
     ) -> LaunchStatus:
         return LaunchStatus(state, exit_code, reason, self._clock.now(), reported_end)
 
-    def _aggregated_logs(self, handle: LaunchHandle, manager: ResourceManager, app: Mapping[str, Any]) -> str:
-        place = _CONTAINER_LOGS.match(str(app.get("amContainerLogs") or ""))
+    def _aggregated_logs(self, handle: LaunchHandle, app: Mapping[str, Any], place: ContainerOnNode) -> str:
         try:
-            node = str(manager.last_attempt(app["id"]).get("nodeId") or "").replace(":", "_")
             site = read_site(Path(str(handle.data.get("hadoop_conf_dir") or "")))
+            below = f"{site.get('yarn.nodemanager.remote-app-log-dir', _APP_LOGS)}/{_user_of(app)}"
         except StreamStateError:
             return ""
-        if place is None or not node:
-            return ""
-        top = site.get("yarn.nodemanager.remote-app-log-dir", "/tmp/logs")  # noqa: S108 - YARN's own default
-        below = f"{top}/{app['user']}"
+        node = place.node_id.replace(":", "_")
         kept = self._run_class(handle, _FILE_SHELL, "-cat", f"{below}/bucket-*-tfile/*/{app['id']}/{node}")
-        found = (log_in(kept, place["container"], name) for name in _LOGS)
+        found = (log_in(kept, place.container, name) for name in _LOGS)
         return next(filter(None, found), b"").decode("utf-8", "replace")
 
     def _run_class(self, handle: LaunchHandle, name: str, *arguments: str) -> bytes:
@@ -427,18 +484,39 @@ class YarnLauncher:
             {key: handle.data[key] for key in ("hadoop_conf_dir", "user") if handle.data.get(key)}, environ
         )
         program = Path(submit.prefix[0]).with_name("spark-class")
-        try:
-            done = subprocess.run(
-                [str(program), name, *arguments],
-                env=self._environment(options, submit),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_CLASS_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return b""
-        return done.stdout if done.returncode == 0 else b""
+        argv = (str(program), name, *arguments)
+        return output_of(argv, self._environment(options, submit), CLASS_SECONDS, AGGREGATED_BYTES)
+
+
+def _asked(handle: LaunchHandle) -> tuple[tuple[str, ...], str, str, str]:
+    """Addresses, tag, application and user of a handle.
+
+    Raises:
+        MalformedMessageError: it names no application of YARN.
+    """
+    data = handle.data
+    addresses, user = data.get("resource_managers"), data.get("user") or ""
+    tag, application = data.get("tag"), data.get("application_id")
+    if (
+        handle.launcher == YarnLauncher.name
+        and isinstance(addresses, list | tuple)
+        and isinstance(user, str)
+        and isinstance(tag, str)
+        and _TAG.fullmatch(tag)
+        and isinstance(application, str)
+        and is_application(application)
+    ):
+        return need_addresses([str(one) for one in addresses]), tag, application, user
+    raise MalformedMessageError("this handle names no application of YARN", launch_key=handle.launch_key)
+
+
+def _host_of(url: str) -> str:
+    """The host of a web address; "" for anything else."""
+    try:
+        parts = urlsplit(url)
+        return (parts.hostname or "") if parts.scheme in ("http", "https") and url.isprintable() else ""
+    except ValueError:
+        return ""
 
 
 def tag_of(place: LaunchPlace, prefix: str) -> str:
@@ -455,7 +533,7 @@ def _shown_name(request: LaunchRequest) -> str:
 def the_one(apps: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """The application that is the driver: not one that lost its claim, where there is another; None for none."""
     others = [app for app in apps if _exit_code(app) != LOST_CLAIM] or list(apps)
-    alive = [app for app in others if app["state"] not in _ENDED]
+    alive = [app for app in others if app["state"] not in ENDED]
     # Where one of several has ended without proof, that one may be the driver that still works.
     unproven = [app for app in others if _exit_code(app) is None]
     return next(iter(alive or unproven or others), None)
@@ -467,56 +545,11 @@ def _exit_code(app: Mapping[str, Any]) -> int | None:
         return None
     if app.get("finalStatus") == "SUCCEEDED":
         return 0
-    told = str(app.get("diagnostics") or "")
+    told = text(app, "diagnostics")
     match = _WITH_STATUS.search(told)
     if match is None and _WITHOUT_SESSION in told:
         return 0  # the program came to its end, but for Spark one without a session has failed
     return int(match[1]) if match else None
-
-
-def _exit_words(code: int) -> str:
-    return exit_sentence(code)
-
-
-def _is_container_over(app: Mapping[str, Any]) -> bool:
-    """Whether the node proves that the driver's container is over: it has been told to kill it, and has.
-
-    A NodeManager that was started after the application knows nothing of its containers.
-    """
-    place = _CONTAINER_LOGS.match(str(app.get("amContainerLogs") or ""))
-    if place is None:
-        return False
-    try:
-        node = ask("GET", f"{place['node']}/ws/v1/node/info")
-        info = node.json.get("nodeInfo") or {}
-        container = ask("GET", f"{place['node']}/ws/v1/node/containers/{place['container']}")
-    except UnavailableError:
-        return False
-    if node.status != 200 or not 0 < int(info.get("nmStartupTime") or 0) < int(app["startedTime"]):
-        return False
-    is_done = container.status == 404 or (container.json.get("container") or {}).get("state") in ("DONE", "COMPLETE")
-    return is_done and node.seconds - int(app["finishedTime"]) / 1000 > SETTLE_SECONDS
-
-
-def _node_logs(app: Mapping[str, Any], count: int) -> str:
-    place = _CONTAINER_LOGS.match(str(app.get("amContainerLogs") or ""))
-    if place is None:
-        return ""
-    for name in _LOGS:
-        url = f"{place['node']}/ws/v1/node/containerlogs/{place['container']}/{name}?size={-count}"
-        try:
-            answer = ask("GET", url)
-        except UnavailableError:
-            return ""
-        found = _contents(answer.body.decode("utf-8", "replace")) if answer.status == 200 else ""
-        if found:
-            return found
-    return ""
-
-
-def _contents(told: str) -> str:
-    """The log in what YARN tells of it, without its head and foot."""
-    return "".join(match[1] for match in _CONTENTS.finditer(told))
 
 
 def _arguments(request: LaunchRequest, bundle: DriverBundle, options: YarnOptions) -> list[str]:
@@ -654,52 +687,60 @@ def _words(diagnostics: str) -> str:
     """What YARN tells of an application, in a line: the ApplicationMaster's own reason, if it had time to give one."""
     found = _REASON.search(diagnostics)
     how = _EXIT.search(diagnostics)
-    said = found[1] if found else f"its container exited with {how[1]}" if how else diagnostics
-    return " ".join(said.split())[:300]
+    return shown(found[1] if found else f"its container exited with {how[1]}" if how else diagnostics)
+
+
+def _user_of(app: Mapping[str, Any]) -> str:
+    """The user of an application, whose name is part of paths.
+
+    Raises:
+        UnavailableError: it has none that could be.
+    """
+    user = text(app, "user")
+    if not _USER.fullmatch(user):
+        raise UnavailableError("the cluster names an impossible user", application=app["id"], reason=shown(user))
+    return user
 
 
 def _check_queue(manager: ResourceManager, queue: str) -> None:
-    info = (manager.get("scheduler").get("scheduler") or {}).get("schedulerInfo") or {}
-    if info.get("type") != "capacityScheduler" or not queue:
+    scheduler = manager.get("scheduler", at_most=LISTING_BYTES).get("scheduler")
+    info = scheduler.get("schedulerInfo") if isinstance(scheduler, dict) else None
+    if not isinstance(info, dict) or info.get("type") != "capacityScheduler" or not queue:
         return
-    leaves = {one["queuePath"] if "queuePath" in one else one["queueName"]: one for one in _leaves(info)}
-    found = [one for path, one in leaves.items() if queue in (path, path.rpartition(".")[2], one["queueName"])]
+    leaves = {text(one, "queuePath") or text(one, "queueName"): one for one in _leaves(info)}
+    found = [one for path, one in leaves.items() if queue in (path, path.rpartition(".")[2], one.get("queueName"))]
     if not found:
         raise InvalidRequestError(
             "the cluster has no such queue that takes applications",
             queue=queue,
-            queues=", ".join(sorted(leaves)),
+            queues=shown(", ".join(sorted(leaves))),
             next_step="Name one of these: --launcher-option queue=QUEUE.",
         )
     if found[0].get("state", "RUNNING") != "RUNNING":
         raise UnavailableError(
             "this queue takes no applications now",
             queue=queue,
-            reason=f"it is {str(found[0]['state']).lower()}",
+            reason=f"it is {shown(found[0]['state']).lower()}",
             next_step="Name another queue, or let the cluster's administrator start it.",
         )
 
 
 def _leaves(queue: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    below = (queue.get("queues") or {}).get("queue") or []
-    for one in below:
-        yield from _leaves(one) if (one.get("queues") or {}).get("queue") else (one,)
+    for one in objects_in(queue, "queues", "queue"):
+        yield from _leaves(one) if objects_in(one, "queues", "queue") else (one,)
 
 
 def _check_memory(manager: ResourceManager, conf: Mapping[str, str]) -> None:
     """Refuse a driver that no node of the cluster has the memory for, however long it waits."""
-    nodes = [
-        node
-        for node in (manager.get("nodes").get("nodes") or {}).get("node") or []
-        if node.get("state") in ("RUNNING", "UNHEALTHY")
-    ]
+    listed = objects_in(manager.get("nodes", at_most=LISTING_BYTES), "nodes", "node")
+    nodes = [node for node in listed if node.get("state") in ("RUNNING", "UNHEALTHY")]
     if not nodes:
         raise UnavailableError(
             "the cluster has no node that runs",
             reason=f"{manager.active} lists none",
             next_step="Start a NodeManager, then do the same again.",
         )
-    largest = max(int(node.get("availMemoryMB", 0)) + int(node.get("usedMemoryMB", 0)) for node in nodes)
+    largest = int(max(number(node, "availMemoryMB") + number(node, "usedMemoryMB") for node in nodes))
     wanted = driver_megabytes(conf)
     if wanted > largest:
         raise InvalidRequestError(

@@ -32,6 +32,7 @@ from support.s3_server import BUCKET, REGION, s3_server
 
 ROLE = "arn:aws:iam::123456789012:role/streams"
 SCOPE = f"1b4e28ba-2fa1-11d2-883f-0016d3cca427/{'s' * 63}"
+TAGS = {"streamstate-launch-key": "d-0001-a0001", "streamstate-scope": SCOPE}
 KEYS = {"aws_access_key_id": "test-key", "aws_secret_access_key": "test-secret", "region_name": REGION}
 BOTH = [EmrServerlessLauncher, EmrOnEksLauncher]
 SECRET = "hunter2-but-longer"
@@ -144,14 +145,15 @@ def key_of(request: pytest.FixtureRequest) -> str:
 
 
 def handle_of(kind: type[_EmrLauncher], endpoint: str) -> LaunchHandle:
-    data = {"job_run_id": "00run", "folder_uri": f"s3://{BUCKET}/launches/x", "options": options_of(kind, endpoint)}
+    data = {"job_run_id": "00run", "scope": SCOPE, "options": options_of(kind, endpoint)}
     return LaunchHandle(kind.name, "d-0001-a0001", {**data, "conn_id": "aws"})
 
 
 def run_answer(kind: type[_EmrLauncher], state: str, run_id: str = "00run", **more: Any) -> tuple[str, dict[str, Any]]:
     at = datetime(2026, 3, 1, tzinfo=timezone.utc)
     if kind is EmrOnEksLauncher:
-        return "describe_job_run", {"jobRun": {"id": run_id, "state": state, **{"createdAt": at, **more}}}
+        run = {"id": run_id, "state": state, "tags": TAGS, "createdAt": at}
+        return "describe_job_run", {"jobRun": {**run, **more}}
     arn = "arn:aws:emr-serverless:us-east-1:123456789012:/applications/00abc/jobruns/00run"
     run = {
         "applicationId": "00abc",
@@ -165,6 +167,7 @@ def run_answer(kind: type[_EmrLauncher], state: str, run_id: str = "00run", **mo
         "stateDetails": "at work",
         "releaseLabel": "emr-7.9.0",
         "jobDriver": {"sparkSubmit": {"entryPoint": "s3://streams/start.py"}},
+        "tags": TAGS,
     }
     return "get_job_run", {"jobRun": {**run, **more}}
 

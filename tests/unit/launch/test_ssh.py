@@ -24,8 +24,7 @@ def launcher() -> SshLauncher:
 
 
 def handle_of(**data: object) -> LaunchHandle:
-    driver = {"folder": "/x", "launch_key": KEY, "pid": 7, "start_ticks": 1}
-    return LaunchHandle("ssh", KEY, {"options": {"host": "127.0.0.1"}, "conn_id": "", "driver": driver, **data})
+    return LaunchHandle("ssh", KEY, {"options": {"host": "127.0.0.1"}, "conn_id": "", "scope": "h/s", **data})
 
 
 def test_a_host_that_takes_no_connection_is_unknown(launcher: SshLauncher, tmp_path: Path) -> None:
@@ -46,7 +45,7 @@ def test_handles_that_are_not_its_own_are_refused(launcher: SshLauncher) -> None
     """Another launcher's, and one that is damaged."""
     with pytest.raises(InvalidRequestError, match="another launcher's"):
         launcher.status(LaunchHandle("local", KEY, {}))
-    for damaged in (handle_of(driver=None), handle_of(options="edge"), handle_of(conn_id=1)):
+    for damaged in (handle_of(scope=None), handle_of(options="edge"), handle_of(conn_id=1)):
         with pytest.raises(MalformedMessageError, match="names no driver"):
             launcher.status(damaged)
 
