@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from airflow_streamstate.cli import render
+from airflow_streamstate.cli.naming import allow_request
 from airflow_streamstate.cli.options import (
     Ordering,
     OrderVerb,
@@ -75,9 +76,8 @@ def adopt(
     The original stays as it was, except for the barrier: Spark refuses to start over it. An idle query does not reach
     it. After an interruption the same command continues.
     """
-    controller = session.controller()
     if give_up:
-        _give_up(session, controller, stream_id, is_alone=not (foreign or given["application"]))
+        _give_up(session, session.controller(), stream_id, is_alone=not (foreign or given["application"]))
         return
     if not foreign or given["application"] is None:
         raise click.UsageError(f"Missing option '{'--app' if foreign else '--checkpoint'}'.")
@@ -87,6 +87,8 @@ def adopt(
         is_stopped=is_stopped,
         deadline_seconds=deadline_seconds,
     )
+    allow_request(session, request.deploy)
+    controller = session.controller()
     with session.progress(f"adopting {stream_id}") as report:
 
         def say(start: DeploymentView) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from airflow_streamstate.cli.exits import DONE, status_of_applied, status_of_findings
+from airflow_streamstate.cli.naming import allow_request
 from airflow_streamstate.cli.options import Seconds, Verb, deadline_option, option, pass_session, stream_argument
 from airflow_streamstate.cli.render import plain_table, shown
 from airflow_streamstate.cli.session import ShellSession
@@ -21,7 +23,8 @@ from airflow_streamstate.declarations.checking import checked
 from airflow_streamstate.declarations.comparing import StreamDifference, compare_all
 from airflow_streamstate.declarations.exporting import export_stream
 from airflow_streamstate.declarations.model import StreamDeclaration
-from airflow_streamstate.declarations.reading import are_folders, need_folders, read_streams
+from airflow_streamstate.declarations.reading import DeclaredStream, are_folders, need_folders, read_streams
+from airflow_streamstate.declarations.versions import deploy_request
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.rehearsals import DEADLINE_SECONDS
 
@@ -82,6 +85,7 @@ def diff(session: ShellSession, /, paths: tuple[Path, ...], plans: bool, deadlin
     1 if a stream could not be made as its file says.
     """
     declared = read_streams(paths).need_all()
+    _allow(session, declared)
     with session.progress("diff") as report:
         deadline = deadline_seconds if plans else None
         found = compare_all(session.controller(), declared, deadline, report, are_all=are_folders(paths))
@@ -161,6 +165,7 @@ def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path
     if given["prunes"]:
         need_folders(paths)
     declared = read_streams(paths).need_all()
+    _allow(session, declared)
 
     def say(stream_id: str, line: str) -> None:
         session.say(lambda console: console.print(shown(f"{stream_id}: {line}")))
@@ -180,6 +185,13 @@ def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path
         found = applying.apply(declared, ApplyTerms(**given, compared=compared))
     session.emit({"streams": [one.to_json() for one in found]}, lambda console: _print_applied(console, found))
     return status_of_applied(one.result for one in found if not one.is_well)
+
+
+def _allow(session: ShellSession, declared: Sequence[DeclaredStream]) -> None:
+    """Allow what the files name that a person gives to this command."""
+    for one in declared:
+        with suppress(InvalidRequestError):  # a stream that is refused holds back no other
+            allow_request(session, deploy_request(one, session.home().home.uri))
 
 
 def _compared(path: Path) -> dict[str, StreamDifference]:

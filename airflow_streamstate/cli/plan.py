@@ -13,6 +13,7 @@ from rich.text import Text
 
 from airflow_streamstate.cli.changes import change_of, change_options, names_anything, rehearsed_options
 from airflow_streamstate.cli.exits import DONE, status_of_rehearsal
+from airflow_streamstate.cli.naming import allow_change
 from airflow_streamstate.cli.options import Ordering, OrderVerb, deadline_option, option, pass_session, stream_argument
 from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.replay import print_versions, watched_by
@@ -222,10 +223,11 @@ def plan(
             "--replay compares a change with what runs: give --app, or another change; `streamstate replay` runs the"
             " recorded version alone."
         )
-    controller = session.controller()
     if not is_change:
-        return _show(session, controller, stream_id)
+        return _show(session, session.controller(), stream_id)
     request = change_of(stream_id, change, ordering)
+    allow_change(session, request)
+    controller = session.controller()
     if replay_out is not None:
         controller.replays.check_folder(stream_id, replay_out)
     report = _rehearsed(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol.redaction import printable
 from airflow_streamstate.protocol.requesters import requester
 from airflow_streamstate.protocol.signing import SigningKeys, own_signing_keys
@@ -114,10 +114,22 @@ class ShellSession:
 
     def allow(self, named: Allowed) -> None:
         """Allow what a person names in this command, and keep it on this machine for the next ones; call it before
-        ``home`` and ``controller``. Raises InvalidRequestError where it cannot be kept."""
+        ``home`` and ``controller``. Raises InvalidRequestError where the list of this machine is malformed."""
+        if named == type(named)():
+            return
         self.named = named if self.named is None else self.named.joined(named)
-        if self.home_uri and self.allowed_file is not None and self.allowed_file.add(self.home_uri, named):
-            self.call(f"allowed for {self.home_uri} from now on, in {self.allowed_file.path}: {named.summary}")
+        if not self.home_uri or self.allowed_file is None:
+            return
+        what = f"allowed for {self.home_uri}: {named.summary}"
+        try:
+            if self.allowed_file.add(self.home_uri, named):
+                self.note(f"{what}; kept in {self.allowed_file.path}")
+        except (InvalidRequestError, UnavailableError) as error:
+            self.note(f"{what}; only for this command: {error.message}")
+
+    def note(self, line: str) -> None:
+        """Say a line on stderr, with --json, too."""
+        click.echo(printable(line), err=True)
 
     def controller(self) -> Controller:
         """The client, with this machine's spark-submit."""

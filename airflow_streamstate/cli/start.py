@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from airflow_streamstate.cli import render
+from airflow_streamstate.cli.naming import allow_request
 from airflow_streamstate.cli.options import (
     Moment,
     Ordering,
@@ -239,6 +240,7 @@ def deploy(
             mirrors=tuple(dict.fromkeys(session.controller().mirrors.open(uri).uri for uri in mirrors)),
         )
     _refuse_lag_without_wait(ordering, max_lag)
+    allow_request(session, request)
     controller = session.controller()
     said: list[DeploymentView] = []
 

@@ -20,6 +20,7 @@ from airflow_streamstate.cli.changes import (
     state_store_option,
 )
 from airflow_streamstate.cli.exits import DONE, status_of_upgrade
+from airflow_streamstate.cli.naming import allow_change
 from airflow_streamstate.cli.options import (
     Ordering,
     OrderVerb,
@@ -364,9 +365,11 @@ def upgrade(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
 
     Every step is recorded: after a crash, `continue` continues it from any machine.
     """
+    change = change_of(stream_id, given, ordering)
+    allow_change(session, change)
+    request = UpgradeRequest(change=change, **_of_an_upgrade(given))
     controller = session.controller()
     restarts = controller.supervision.checked(stream_id, restart_policy_of(given))
-    request = UpgradeRequest(change=change_of(stream_id, given, ordering), **_of_an_upgrade(given))
     begin = partial(_begin_with_policy, controller, request, restarts)
     return _begin_and_run(session, controller, stream_id, begin, if_busy, ordering)
 

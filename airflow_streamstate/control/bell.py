@@ -46,7 +46,9 @@ class Bell:
         if self._path is None:
             return
         with suppress(OSError):
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(
+                self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
+            )
             try:
                 os.utime(descriptor)
             finally:

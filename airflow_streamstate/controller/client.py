@@ -46,7 +46,12 @@ from airflow_streamstate.controller.wait.condition import WaitCondition, WaitRes
 from airflow_streamstate.controller.wait.notifications import Notifications
 from airflow_streamstate.controller.wait.waiting import MAX_POLL_SECONDS, Report, Waits
 from airflow_streamstate.controller.wait.watching import Watching, redacted_event, secrets_in_log
-from airflow_streamstate.errors import DeadlineExceededError, StreamNotFoundError, UnavailableError
+from airflow_streamstate.errors import (
+    DeadlineExceededError,
+    StreamNotFoundError,
+    UnavailableError,
+    UntrustedRecordError,
+)
 from airflow_streamstate.launch.interface import LOCAL, Launcher, LaunchHandle
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol.commands import DEFAULT_SNAPSHOT_TERMS, DEFAULT_TERMS, DrainTerms, SnapshotTerms
@@ -429,10 +434,18 @@ class Controller:
     def _log_of(self, handle: LaunchHandle | None, tail_bytes: int) -> Log:
         if handle is None:
             return FileLog(None, tail_bytes)
+        if handle.refused:
+            raise UntrustedRecordError(
+                "the log of this driver cannot be shown: it is unknown where it is",
+                launch_key=handle.launch_key,
+                reason=handle.refused,
+            )
         if handle.launcher != LOCAL:
             return TailedLog(lambda count: self._context.launcher.logs(handle, count), tail_bytes)
-        path = handle.data.get("log_path")
-        return FileLog(Path(path) if isinstance(path, str) else None, tail_bytes)
+        path, top = (handle.data.get(name) for name in ("log_path", "work_dir"))
+        return FileLog(
+            Path(path) if isinstance(path, str) else None, tail_bytes, Path(top) if isinstance(top, str) else None
+        )
 
     # wait
 

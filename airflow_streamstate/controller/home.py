@@ -165,6 +165,11 @@ class Home:
         keys = () if self.config.keys is None else self.config.keys.texts
         return (*self.config.options.secrets(), *secrets_in(environ), *keys)
 
+    @property
+    def work_dir(self) -> Path:
+        """The folder of launches on this machine."""
+        return self._launches
+
     def launch_path(self, key: str) -> Path:
         """The path of a file of a launch on this machine.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.drivers.warm import ATTEMPT
+from airflow_streamstate.controller.drivers.places import ATTEMPT
 from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.launch.interface import LaunchHandle

@@ -17,8 +17,15 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, ReadOnlyError, UnavailableError
+from airflow_streamstate.errors import (
+    InvalidRequestError,
+    MalformedMessageError,
+    ReadOnlyError,
+    UnavailableError,
+    UntrustedRecordError,
+)
 from airflow_streamstate.launch.detached import HANDLE
+from airflow_streamstate.launch.own_files import check_own_folder, open_own, read_own, tail_own
 
 INTENT = "intent.json"
 EXIT_STATUS = "exit_status"
@@ -85,28 +92,65 @@ def _complete(target: Path, body: bytes) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def tail_bytes(path: Path, count: int) -> bytes:
-    """The last bytes of a file, at most ``count``; b"" where it cannot be read."""
+def tail_bytes(path: Path, count: int, top: Path | None = None) -> bytes:
+    """As ``tail_own``; b"" where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - max(0, count)))
-            return file.read(max(0, count))
-    except OSError:
+        return tail_own(path, count, top)
+    except (OSError, UntrustedRecordError):
         return b""
 
 
 class LaunchFolder:
-    """The files of one launch. Reading may raise OSError, which the caller interprets."""
+    """The files of one launch. Reading may raise OSError, which the caller interprets.
 
-    def __init__(self, path: Path) -> None:
+    It raises UntrustedRecordError where a file is not surely one of this user's launch (``own_files``).
+
+    Args:
+        top: the folder for launches, below which no symbolic link is followed; None for that above ``path``.
+    """
+
+    def __init__(self, path: Path, top: Path | None = None) -> None:
         self.path = path
+        self._top = top
 
     def prepare(self, intent: Mapping[str, object]) -> None:
-        """Make the folder and record the intent, unless an earlier call has done so; raises as ``write_file``."""
+        """Make the folder and record the intent, unless an earlier call has done so; raises as ``write_file``.
+
+        Raises:
+            InvalidRequestError: it was there, and is not this user's alone.
+        """
         with translated(self.path):
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.check_private()
         create_file(self.path / INTENT, _json_bytes(intent))
+
+    def check_private(self) -> None:
+        """Check that the folder, if it is there, is this user's alone.
+
+        Raises:
+            InvalidRequestError: it is another user's, is reached by a symbolic link, or others may write into it.
+        """
+        try:
+            check_own_folder(self.path, self._top, is_private=True)
+        except UntrustedRecordError as error:
+            raise InvalidRequestError(
+                "the folder of a launch was there already, and is not this user's alone",
+                **{**error.context, "reason": error.message.rpartition(": ")[2]},
+                next_step="Remove it if no driver of it runs, or name another folder for launches by --work-dir.",
+            ) from None
+
+    def has_intent(self, launch_key: str) -> bool:
+        """Whether it was made for this launch."""
+        intent = self.intent()
+        return intent is not None and intent.get("launch_key") == launch_key
+
+    def read(self, name: str) -> bytes | None:
+        """The content of one of its files; None where it is not there."""
+        return read_own(self.path / name, self._top)
+
+    def tail(self, path: Path, count: int) -> bytes:
+        """The last bytes of a file of this launch; b"" where it cannot be read."""
+        return tail_bytes(path, count, self._top)
 
     def intent(self) -> dict[str, object] | None:
         """What was recorded before the start; None if nothing was."""
@@ -122,18 +166,18 @@ class LaunchFolder:
 
     def exit_status(self) -> int | None:
         """What the driver ended with; None before that, or if it had no time to write it."""
-        try:
-            text = (self.path / EXIT_STATUS).read_text(encoding="ascii", errors="replace")
-        except (FileNotFoundError, NotADirectoryError):
+        body = self.read(EXIT_STATUS)
+        if body is None:
             return None
+        text = body.decode("ascii", "replace")
         # Without its newline it is incomplete.
         return int(text) if re.fullmatch(r"[0-9]{1,3}\n", text) else None
 
     def is_held(self) -> bool | None:
         """Whether a process of the driver still holds its lock; None if unknown."""
         try:
-            descriptor = os.open(self.path / HANDLE, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
+            descriptor = open_own(self.path / HANDLE, self._top)
+        except (OSError, UntrustedRecordError):
             return None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -147,11 +191,12 @@ class LaunchFolder:
 
     def _read_json(self, name: str) -> dict[str, object] | None:
         path = self.path / name
-        try:
-            raw = json.loads(path.read_bytes())
-        except (FileNotFoundError, NotADirectoryError):
+        body = self.read(name)
+        if body is None:
             return None
-        except ValueError:
+        try:
+            raw = json.loads(body)
+        except (ValueError, RecursionError):
             raw = None
         if not isinstance(raw, dict):
             raise MalformedMessageError(

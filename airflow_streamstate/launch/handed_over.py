@@ -5,8 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from airflow_streamstate.errors import UntrustedRecordError
 from airflow_streamstate.launch.command import DRIVER_CONFIG
+from airflow_streamstate.launch.folder import LaunchFolder
 from airflow_streamstate.launch.interface import LaunchHandle
+
+
+def folder_of(handle: LaunchHandle) -> LaunchFolder | None:
+    """The folder of a launch on this machine; None where its handle names none."""
+    path, top = handle.data.get("folder"), handle.data.get("work_dir")
+    if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
+        return None
+    return LaunchFolder(Path(path), Path(top) if isinstance(top, str) and top else None)
 
 
 def handed_over_secrets(handle: LaunchHandle | None) -> tuple[str, ...] | None:
@@ -14,12 +24,12 @@ def handed_over_secrets(handle: LaunchHandle | None) -> tuple[str, ...] | None:
 
     None if unknown: its folder is not here, or its files are damaged or not readable for this user.
     """
-    folder = None if handle is None else handle.data.get("folder")
-    if not isinstance(folder, str):
+    folder = None if handle is None else folder_of(handle)
+    if folder is None:
         return None
     try:
-        raw = json.loads((Path(folder) / DRIVER_CONFIG).read_bytes())
-    except (OSError, ValueError):
+        raw = json.loads(folder.read(DRIVER_CONFIG) or b"")
+    except (OSError, ValueError, RecursionError, UntrustedRecordError):
         return None
     if not isinstance(raw, dict) or "launch_key" not in raw:
         return None

@@ -57,6 +57,7 @@ class LaunchPlace(_Plain):
         scope: ``<home id>/<stream id>``: launch keys are unique within it, never across.
         folder: absolute folder of this launch on the caller's machine, which may never have been there.
         log_path: where the output of a driver on the caller's machine goes; "" for ``driver.log`` in ``folder``.
+        work_dir: the caller's folder for launches, below which no symbolic link is followed; "" for that above.
         options: plain JSON of the launcher, without secrets: cluster, namespace, image, queue, …
         conn_id: the Airflow connection by which the launcher reaches its cluster; "" for none.
     """
@@ -66,6 +67,7 @@ class LaunchPlace(_Plain):
     launch_key: str
     folder: str
     log_path: str = ""
+    work_dir: str = ""
     options: Mapping[str, object] = field(default_factory=dict)
     conn_id: str = ""
 
@@ -90,7 +92,7 @@ class LaunchRequest(_Plain):
         working_folder: the driver's current folder; None for that of the launcher.
         needs_s3: Spark itself must reach S3: the launcher adds the packages that it lacks for that.
         attaches: the script itself is submitted, and finds ``driver_config`` by its environment.
-        launcher, scope, options, conn_id: as of ``LaunchPlace``.
+        launcher, scope, work_dir, options, conn_id: as of ``LaunchPlace``.
     """
 
     launch_key: str
@@ -113,6 +115,7 @@ class LaunchRequest(_Plain):
     attaches: bool = False
     launcher: str = LOCAL
     scope: str = ""
+    work_dir: str = ""
     options: Mapping[str, object] = field(default_factory=dict)
     conn_id: str = ""
 
@@ -125,6 +128,7 @@ class LaunchRequest(_Plain):
             launch_key=self.launch_key,
             folder=self.folder,
             log_path=self.log_path,
+            work_dir=self.work_dir,
             options=self.options,
             conn_id=self.conn_id,
         )
@@ -144,11 +148,13 @@ class LaunchHandle(_Plain):
     Attributes:
         launcher: the ``name`` of the launcher that understands ``data``.
         data: plain JSON of the launcher; holds no secret.
+        refused: why nobody asks about this driver; "" for one that is asked about.
     """
 
     launcher: str
     launch_key: str
     data: Mapping[str, object]
+    refused: str = ""
 
 
 def describe_place(handle: LaunchHandle) -> str:

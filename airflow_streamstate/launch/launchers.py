@@ -9,6 +9,7 @@ import difflib
 import importlib.metadata
 import threading
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from airflow_streamstate.clock import Clock
@@ -80,6 +81,8 @@ class Launchers:
 
     def knows(self, handle: LaunchHandle) -> bool:
         """Whether the launcher of this driver is installed here, and the handle says where the driver is."""
+        if handle.refused:
+            return False
         if self._only is not None:
             return handle.launcher == self._only.name
         if not handle.data:
@@ -103,8 +106,9 @@ class Launchers:
         return self.named(place.launcher).find(place)
 
     def handle_at(self, place: LaunchPlace, recorded: LaunchHandle) -> LaunchHandle:
-        check_launch(place, recorded)
         launcher = self.named(place.launcher)
+        place = replace(place, launcher=launcher.name)
+        check_launch(place, recorded)
         if not hasattr(launcher, "handle_at"):
             return recorded
         return launcher.handle_at(place, recorded)
@@ -115,7 +119,7 @@ class Launchers:
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:
         if not self.knows(handle):
-            reason = f"it was launched by {handle.launcher!r}, which cannot look for it from here"
+            reason = handle.refused or f"it was launched by {handle.launcher!r}, which cannot look for it from here"
             return LaunchStatus(state="unknown", exit_code=None, reason=reason, observed_at=self._clock.now())
         return self.named(handle.launcher).status(handle)
 

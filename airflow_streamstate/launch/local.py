@@ -26,12 +26,13 @@ from airflow_streamstate.errors import (
     MalformedMessageError,
     OutcomeUnknownError,
     UnavailableError,
+    UntrustedRecordError,
 )
 from airflow_streamstate.launch import detached
 from airflow_streamstate.launch.command import DriverCommand, build_command, check_request, spark_version_of
 from airflow_streamstate.launch.driver_zip import LEAD_NAME, RUNNER_NAME, ZIP_NAME, build_driver_zip, write_runner
-from airflow_streamstate.launch.folder import LOG_NAME, LaunchFolder, tail_bytes, translated, write_file
-from airflow_streamstate.launch.handed_over import handed_over_secrets
+from airflow_streamstate.launch.folder import LOG_NAME, LaunchFolder, translated, write_file
+from airflow_streamstate.launch.handed_over import folder_of, handed_over_secrets
 from airflow_streamstate.launch.interface import (
     LOCAL,
     Connect,
@@ -121,8 +122,9 @@ class LocalLauncher:
         return spark_version_of(request, self._inherited())
 
     def launch(self, request: LaunchRequest) -> LaunchHandle:
-        folder = LaunchFolder(Path(request.folder))
-        known = self._recorded(folder, request.launch_key)
+        folder, place = _folder_at(request.place), request.place
+        folder.check_private()
+        known = self._recorded(folder, place)
         if known is not None:
             return known
         _check_platform()
@@ -138,34 +140,32 @@ class LocalLauncher:
             raise _foreign_folder(folder, request.launch_key)
         _write_working_files(folder, command)
         self._start(folder, request, command, facts)
-        handle = self._recorded(folder, request.launch_key)
+        handle = self._recorded(folder, place)
         if handle is None:
             raise UnavailableError("the driver's process ended before it began", folder=request.folder)
         return handle
 
     def find(self, place: LaunchPlace) -> LaunchHandle | None:
         """As ``Launcher.find``. With only an intent, the handle of a ``pending`` launch."""
-        folder = LaunchFolder(Path(place.folder))
+        folder = _folder_at(place)
         with translated(folder.path):
             facts = folder.handle() or folder.intent()
         if facts is None or facts.get("launch_key") != place.launch_key:
             return None
-        return _handle(facts)
+        return _handle(place, facts)
 
     def handle_at(self, place: LaunchPlace, recorded: LaunchHandle) -> LaunchHandle:
         """As ``Launcher.handle_at``. Of the record nothing is taken: the folder has the process and its end."""
         check_launch(place, recorded)
-        facts: dict[str, object] = {
-            "launch_key": place.launch_key,
-            "folder": str(Path(place.folder)),
-            "log_path": place.log_path or str(Path(place.folder) / LOG_NAME),
-        }
-        check_same(place, recorded, facts)
-        return _handle(facts)
+        handle = _handle(place, {})
+        check_same(place, recorded, {name: handle.data[name] for name in ("launch_key", "folder", "log_path")})
+        return handle
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:
         try:
             return self._look(handle)
+        except UntrustedRecordError as error:
+            return self._status("unknown", f"{error.message} ({error.context.get('path')})")
         except (OSError, DataError) as error:
             return self._status("unknown", f"its folder cannot be read ({type(error).__name__})")
 
@@ -173,7 +173,7 @@ class LocalLauncher:
         """As ``Launcher.kill``. A driver of another machine or pid namespace is not touched."""
         status = self.status(handle)
         if status.state == "pending":
-            _folder(handle).close(handle.data)
+            _folder(handle).close(_facts(handle))
             status = self.status(handle)
         session = self._session(handle) if status.state == "running" else None
         if session is None:
@@ -198,6 +198,10 @@ class LocalLauncher:
 
     def _look(self, handle: LaunchHandle) -> LaunchStatus:
         folder = _folder(handle)
+        if not folder.path.is_dir():
+            return self._status("unknown", "its folder is not on this machine")
+        if not folder.has_intent(handle.launch_key):
+            return self._status("unknown", "its folder was not made for this launch")
         ended = self._exit(folder, handle)
         if ended is not None:
             return ended
@@ -205,8 +209,6 @@ class LocalLauncher:
         if facts is not None and facts.get("closed"):
             return self._status("gone", "the launch was closed before a driver had started")
         session = self._session(handle)
-        if session is None and not folder.path.is_dir():
-            return self._status("unknown", "its folder is not on this machine")
         if session is None:
             return self._status("pending", "it is recorded, but no driver has started for it yet")
         alive = session.is_alive()
@@ -224,22 +226,22 @@ class LocalLauncher:
         return self._status("exited", reason_of_exit(code, _told_tail(handle) if code else ""), code)
 
     def _session(self, handle: LaunchHandle) -> Session | None:
-        """The session of the driver, from its folder or else its handle; None before it has begun."""
+        """The session of the driver, by its folder alone; None before it has begun."""
         folder = _folder(handle)
-        facts = folder.handle() or handle.data
+        facts = folder.handle() or {}
         return Session.from_facts(folder, facts) if "pid" in facts else None
 
     def _status(self, state: LaunchState, reason: str, exit_code: int | None = None) -> LaunchStatus:
         return LaunchStatus(state=state, exit_code=exit_code, reason=reason, observed_at=self._clock.now())
 
-    def _recorded(self, folder: LaunchFolder, launch_key: str) -> LaunchHandle | None:
+    def _recorded(self, folder: LaunchFolder, place: LaunchPlace) -> LaunchHandle | None:
         with translated(folder.path):
             facts = folder.handle()
         if facts is None:
             return None
-        if facts.get("launch_key") != launch_key:
-            raise _foreign_folder(folder, launch_key)
-        return _handle(facts)
+        if facts.get("launch_key") != place.launch_key:
+            raise _foreign_folder(folder, place.launch_key)
+        return _handle(place, facts)
 
     def _start(
         self, folder: LaunchFolder, request: LaunchRequest, command: DriverCommand, facts: Mapping[str, object]
@@ -295,8 +297,25 @@ def _write_working_files(folder: LaunchFolder, command: DriverCommand) -> None:
         write_file(folder.path / name, body)
 
 
-def _handle(facts: Mapping[str, object]) -> LaunchHandle:
-    return LaunchHandle(launcher=LocalLauncher.name, launch_key=str(facts["launch_key"]), data=dict(facts))
+def _handle(place: LaunchPlace, facts: Mapping[str, object]) -> LaunchHandle:
+    """The handle of a launch at this place, with what its folder has written of it."""
+    data = {
+        **facts,
+        "launch_key": place.launch_key,
+        "folder": str(Path(place.folder)),
+        "log_path": place.log_path or str(Path(place.folder) / LOG_NAME),
+    }
+    if place.work_dir:
+        data["work_dir"] = place.work_dir
+    return LaunchHandle(launcher=LocalLauncher.name, launch_key=place.launch_key, data=data)
+
+
+def _facts(handle: LaunchHandle) -> dict[str, object]:
+    return {name: value for name, value in handle.data.items() if name != "work_dir"}
+
+
+def _folder_at(place: LaunchPlace) -> LaunchFolder:
+    return LaunchFolder(Path(place.folder), Path(place.work_dir) if place.work_dir else None)
 
 
 def _folder(handle: LaunchHandle) -> LaunchFolder:
@@ -304,15 +323,17 @@ def _folder(handle: LaunchHandle) -> LaunchFolder:
         raise InvalidRequestError(
             "this handle is another launcher's", launcher=handle.launcher, launch_key=handle.launch_key
         )
-    path = handle.data.get("folder")
-    if not isinstance(path, str):
+    folder = folder_of(handle)
+    if folder is None:
         raise MalformedMessageError("this handle names no folder", launch_key=handle.launch_key)
-    return LaunchFolder(Path(path))
+    return folder
 
 
 def _log_tail(handle: LaunchHandle, count: int) -> str:
-    path = handle.data.get("log_path")
-    return tail_bytes(Path(path), count).decode("utf-8", "replace") if isinstance(path, str) else ""
+    path, folder = handle.data.get("log_path"), folder_of(handle)
+    if not isinstance(path, str) or folder is None:
+        return ""
+    return folder.tail(Path(path), count).decode("utf-8", "replace")
 
 
 def _told_tail(handle: LaunchHandle) -> str:

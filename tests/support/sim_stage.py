@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from airflow_streamstate.allowed import Allowed, AllowedPlace
 from airflow_streamstate.checkpoint.entries import drain_entry, format_offset_entry, stop_entry
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.feed import FeedWriter
@@ -56,6 +57,12 @@ STREAM = "orders"
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 
 
+ANY_LAUNCHER = Allowed(
+    launchers=tuple(AllowedPlace(name) for name in ("yarn", "ssh", "kubernetes", "emr-serverless", "emr-eks"))
+)
+"""What tests allow whose subject is not what is allowed."""
+
+
 @dataclass
 class StillLauncher:
     """A ``Launcher`` whose drivers are what ``states`` says; ``running`` once launched.
@@ -88,6 +95,7 @@ class StillLauncher:
     name = LOCAL
     default_master = "local[*]"
     limits: ClassVar[Mapping[str, str]] = {}
+    reaching: ClassVar[Collection[str]] = ()
 
     def check(self, request: LaunchRequest) -> None:
         if self.complaint is not None:
@@ -113,6 +121,9 @@ class StillLauncher:
         if self.lost is not None:
             raise self.lost
         return self._handle(place.launch_key) if place.launch_key in self.states else None
+
+    def handle_at(self, place: LaunchPlace, recorded: LaunchHandle) -> LaunchHandle:
+        return self._handle(place.launch_key)
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:
         state = self.states[handle.launch_key]
@@ -152,6 +163,7 @@ class Stage:
     Attributes:
         identities: what the sources of every query are, as drivers and snapshots tell from now on.
         feed: where writers tell what is new; None for nowhere.
+        allowed: what objects of the home may name beyond it.
     """
 
     folder: Path
@@ -160,11 +172,14 @@ class Stage:
     home_store: Store | None = None
     identities: tuple[SourceIdentity, ...] = ()
     feed: FeedWriter | None = None
+    allowed: Allowed = ANY_LAUNCHER
 
     def __post_init__(self) -> None:
         self.launcher = StillLauncher(self.clock)
         self.launchers = Launchers.of(self.launcher, self.clock)
-        self.home = Home.of(self.home_store or self.store, self.store, self.folder, self.clock, feed=self.feed)
+        self.home = Home.of(
+            self.home_store or self.store, self.store, self.folder, self.clock, feed=self.feed, allowed=self.allowed
+        )
         self.controller = Controller(self.home, self.launcher, self.clock, "tests")
 
     def another_controller(self, requested_by: str = "another") -> Controller:

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
@@ -372,6 +372,7 @@ class SimulatedLauncher:
     name = LOCAL
     default_master = "local[*]"
     limits: ClassVar[Mapping[str, str]] = {}
+    reaching: ClassVar[Collection[str]] = ()
 
     def __init__(self, world: World, process: Process, plan: FaultPlan) -> None:
         self._world = world
@@ -408,6 +409,10 @@ class SimulatedLauncher:
         key = place.launch_key
         known = self._plan.run("find", key, lambda: key in self._world.machine, writes=False)
         return LaunchHandle(self.name, key, {"folder": place.folder}) if known else None
+
+    def handle_at(self, place: LaunchPlace, recorded: LaunchHandle) -> LaunchHandle:
+        """As ``Launcher.handle_at``."""
+        return LaunchHandle(self.name, place.launch_key, {"folder": place.folder, "log_path": place.log_path})
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:
         """As ``Launcher.status``."""

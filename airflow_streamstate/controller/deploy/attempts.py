@@ -297,7 +297,7 @@ class Attempts:
                 raise _cannot_end(seen, "its launch was not recorded")
         else:
             if not context.launcher.knows(seen.handle):
-                raise _cannot_end(seen, f"it was launched by {seen.handle.launcher}")
+                raise _cannot_end(seen, seen.handle.refused or f"it was launched by {seen.handle.launcher}")
             status = context.launcher.kill(seen.handle, grace_seconds)
             if status.reported_end:
                 status = context.endings.silent(control, seen, status)
@@ -307,7 +307,8 @@ class Attempts:
     def end_hung(self, seen: Observation) -> LaunchStatus:
         """End the driver of the observed attempt, which hangs, and no other; its status then. May be repeated."""
         if seen.handle is None or not self._context.launcher.knows(seen.handle):
-            raise _cannot_end(seen, "no launcher here knows its driver")
+            refused = "" if seen.handle is None else seen.handle.refused
+            raise _cannot_end(seen, refused or "no launcher here knows its driver")
         return self._context.launcher.kill(seen.handle, HUNG_GRACE_SECONDS)
 
     def record_request(

@@ -12,7 +12,7 @@ from typing import Protocol
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.artifacts import check_pinned, materialise
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.drivers.places import launch_place
+from airflow_streamstate.controller.drivers.places import DriverPlaces
 from airflow_streamstate.controller.drivers.secrets import (
     LookUp,
     Resolved,
@@ -20,7 +20,7 @@ from airflow_streamstate.controller.drivers.secrets import (
     has_references,
     resolve,
 )
-from airflow_streamstate.controller.drivers.warm import WarmHandovers, handle_of
+from airflow_streamstate.controller.drivers.warm import WarmHandovers
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import InvalidRequestError, ObjectExistsError, OutcomeUnknownError, StreamStateError
 from airflow_streamstate.launch.folder import translated
@@ -83,7 +83,8 @@ class Drivers:
         self._launcher = launcher
         self._clock = clock
         self._spark_connections = spark_connections
-        self._warm = WarmHandovers(home, launcher, clock)
+        self.places = DriverPlaces(home, launcher)
+        self._warm = WarmHandovers(self.places, launcher, clock)
         self._look_up = environment_secrets(os.environ) if look_up is None else look_up
 
     def check(self, spec: DeploymentSpec, attempt: int) -> None:
@@ -123,7 +124,7 @@ class Drivers:
             UnavailableError, OutcomeUnknownError: try again; a retry gives the same driver.
         """
         launch_key = launch_key_for(spec.deployment_id, attempt)
-        handed_over = self._handed_over(control, spec.deployment_id, launch_key)
+        handed_over = self._handed_over(control, spec, launch_key)
         if handed_over is not None:
             return handed_over
         self._home.complete_record()
@@ -157,7 +158,7 @@ class Drivers:
         except ObjectExistsError:
             # Another controller recorded the same driver, or handed the attempt over meanwhile: then this driver, of
             # which there is no record, is ended.
-            handed_over = self._handed_over(control, spec.deployment_id, launch_key)
+            handed_over = self._handed_over(control, spec, launch_key)
             if handed_over is not None:
                 self._launcher.kill(handle, GRACE_SECONDS)
                 return handed_over
@@ -199,15 +200,15 @@ class Drivers:
         if not self._warm.offer(control, spec, attempt, rehearsal_id):
             return False
         record = control.launch(spec.deployment_id, launch_key_for(spec.deployment_id, attempt))
-        if record is not None and not self._warm.can_be_asked(handle_of(record)):
+        if record is not None and not self._warm.can_be_asked(self.places.handle(spec, record)):
             # Its folder was removed meanwhile, so its end could never be proven.
             self.close(control, spec.deployment_id, attempt, "the driver that waited for it was given up")
         return True
 
-    def _handed_over(self, control: StreamControl, deployment_id: str, launch_key: str) -> LaunchHandle | None:
+    def _handed_over(self, control: StreamControl, spec: DeploymentSpec, launch_key: str) -> LaunchHandle | None:
         """The driver that waited for this attempt, its handover completed; None where it has none."""
-        record = control.launch(deployment_id, launch_key)
-        return self._warm.complete(control, record) if record is not None and record.rehearsal_id else None
+        record = control.launch(spec.deployment_id, launch_key)
+        return self._warm.complete(control, spec, record) if record is not None and record.rehearsal_id else None
 
     def handed_over(self, spec: DeploymentSpec, handle: LaunchHandle | None) -> tuple[str, ...] | None:
         """The secrets that a driver was given beside those in its record; None where they are unknown here.
@@ -285,9 +286,8 @@ class Drivers:
                 next_step="Give the checkpoints_uri that it was deployed with.",
             )
         launch_key = launch_key_for(spec.deployment_id, attempt)
-        place_of_launch = launch_place(self._home, spec, launch_key)
+        place_of_launch = self.places.place(spec, launch_key)
         folder = Path(place_of_launch.folder)
-        log_path = self._home.launch_path(layout.driver_log_key(spec.stream_id, spec.deployment_id, launch_key))
         connection = self._connection(spec)
         checkpoints = self._home.checkpoints
         reach = checkpoints.for_spark() if isinstance(checkpoints, ReachedBySpark) else None
@@ -325,7 +325,8 @@ class Drivers:
             jars=tuple(jar if isinstance(jar, str) else code(jar, "jars") for jar in spec.jars),
             driver_config={**self._driver_config(spec, attempt), "secrets": list(secrets.values)},
             folder=str(folder),
-            log_path=str(log_path),
+            log_path=place_of_launch.log_path,
+            work_dir=place_of_launch.work_dir,
             needs_s3=checkpoints.uri.startswith("s3://"),
             spark_submit=connection.spark_submit if connection is not None else None,
             # A rehearsal runs the script by streamstate's runner, under which ``attach()`` does nothing.

@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.bell import TO_DRIVER, Bell
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.drivers.places import launch_place
-from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.drivers.places import ATTEMPT, DriverPlaces
 from airflow_streamstate.errors import DeploymentNotFoundError, ObjectExistsError
 from airflow_streamstate.launch.interface import LOCAL, LaunchHandle
 from airflow_streamstate.launch.launchers import Launchers
@@ -21,8 +20,6 @@ from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_in
 from airflow_streamstate.protocol.records import DeploymentSpec, LaunchRecord
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict
 
-ATTEMPT = 1
-"""A rehearsal has one driver."""
 MARGIN_SECONDS = 5.0
 """A driver gets no attempt in the last seconds of its wait: it may be about to end."""
 _RUNS = (
@@ -49,12 +46,6 @@ def is_handed_over(control: StreamControl, rehearsal_id: str) -> bool:
     return record is not None and record.rehearsal_id == rehearsal_id
 
 
-def handle_of(record: LaunchRecord) -> LaunchHandle:
-    """The handle of a recorded launch; a driver that was handed over keeps the launch key of its rehearsal."""
-    launched_for = launch_key_for(record.rehearsal_id, ATTEMPT) if record.rehearsal_id else record.launch_key
-    return LaunchHandle(launcher=record.launcher, launch_key=launched_for, data=record.data)
-
-
 def awaits_handover(control: StreamControl, handle: LaunchHandle) -> bool:
     """Whether this driver was recorded as an attempt's own, and its handover is not written."""
     rehearsal_id = rehearsal_id_in(handle.launch_key)
@@ -64,8 +55,8 @@ def awaits_handover(control: StreamControl, handle: LaunchHandle) -> bool:
 class WarmHandovers:
     """Hands waiting drivers over to attempts."""
 
-    def __init__(self, home: Home, launcher: Launchers, clock: Clock) -> None:
-        self._home = home
+    def __init__(self, places: DriverPlaces, launcher: Launchers, clock: Clock) -> None:
+        self._places = places
         self._launcher = launcher
         self._clock = clock
 
@@ -83,10 +74,10 @@ class WarmHandovers:
                 record = control.launch(spec.deployment_id, launch_key)
         if record is None or record.rehearsal_id != rehearsal_id:
             return False
-        self.complete(control, record)
+        self.complete(control, spec, record)
         return True
 
-    def complete(self, control: StreamControl, record: LaunchRecord) -> LaunchHandle:
+    def complete(self, control: StreamControl, spec: DeploymentSpec, record: LaunchRecord) -> LaunchHandle:
         """Write the handover that the waiting driver polls for. Idempotent."""
         handover = Handover(
             stream_id=record.stream_id,
@@ -99,8 +90,9 @@ class WarmHandovers:
         )
         with suppress(ObjectExistsError):  # from an earlier try: only one attempt can record this driver
             control.create_handover(handover)
-        Bell.of_launch(record.data, TO_DRIVER).ring()
-        return handle_of(record)
+        handle = self._places.handle(spec, record)
+        Bell.of_launch(handle.data, TO_DRIVER).ring()
+        return handle
 
     def can_be_asked(self, handle: LaunchHandle) -> bool:
         """Whether the launcher knows this driver, dead or alive; false once its folder was removed."""
@@ -113,7 +105,7 @@ class WarmHandovers:
     ) -> LaunchRecord | None:
         """The attempt's launch record for the waiting driver; None where it may not be handed over."""
         launch_key = launch_key_for(spec.deployment_id, attempt)
-        place = launch_place(self._home, spec, launch_key)
+        place = self._places.place(spec, launch_key)
         if self._launcher.find(place) is not None or control.claim(spec.deployment_id, attempt):
             return None  # the attempt has a driver, launched by a controller that died before it recorded the launch
         if control.waiting(rehearsal_id) is None or control.handover(rehearsal_id) is not None:
@@ -121,7 +113,7 @@ class WarmHandovers:
         if not self._has_time(control.rehearsal(rehearsal_id)) or not _runs_the_same(control, spec, rehearsal_id):
             return None
         launch = control.launch(rehearsal_id, launch_key_for(rehearsal_id, ATTEMPT))
-        if launch is None or self._launcher.status(handle_of(launch)).state != "running":
+        if launch is None or self._launcher.status(self._places.handle(spec, launch)).state != "running":
             return None
         return LaunchRecord(
             stream_id=spec.stream_id,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+from airflow_streamstate.launch.own_files import MOST_BYTES, open_own
 from airflow_streamstate.protocol.redaction import redact_text
 
 FOLLOWED_BYTES = 1 << 20
@@ -22,34 +24,52 @@ class Log(Protocol):
 
 
 class FileLog:
-    """A log on this machine.
+    """A log on this machine. Of more than ``MOST_BYTES`` between two reads the beginning is left out.
+
+    Raises:
+        UntrustedRecordError: it is not surely a log of this user's launch.
 
     Args:
         path: None where there is none.
         tail_bytes: how far before the end the first read begins; a line that this cuts in two is left out.
+        top: the folder for launches, as of ``open_own``.
     """
 
-    def __init__(self, path: Path | None, tail_bytes: int) -> None:
+    def __init__(self, path: Path | None, tail_bytes: int, top: Path | None = None) -> None:
         self._path = path
+        self._top = top
+        self._offset, self._is_within_line = 0, False
+        size, _ = self._read(0)
         # One byte earlier, to see whether a line begins there: half a line may begin with half a secret.
-        self._offset = max(0, _size(path) - tail_bytes - 1)
-        self._is_within_line = self._offset > 0
+        self._skip_to(size - tail_bytes - 1)
 
     def read(self) -> bytes:
         """As ``Log.read``."""
-        if self._path is None:
-            return b""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                body = file.read()
-        except OSError:
-            return b""
+        size, _ = self._read(0)
+        self._skip_to(size - MOST_BYTES)
+        _, body = self._read(MOST_BYTES)
         self._offset += len(body)
         if self._is_within_line:
             _, newline, body = body.partition(b"\n")
             self._is_within_line = not newline
         return body
+
+    def _skip_to(self, offset: int) -> None:
+        """Leave out what comes before, and the line that this cuts in two."""
+        if offset > self._offset:
+            self._offset, self._is_within_line = offset, True
+
+    def _read(self, count: int) -> tuple[int, bytes]:
+        """The size of the log, and so many bytes of it from where this reader is."""
+        if self._path is None:
+            return 0, b""
+        try:
+            with os.fdopen(open_own(self._path, self._top), "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(self._offset)
+                return size, file.read(count)
+        except OSError:
+            return 0, b""
 
 
 class TailedLog:
@@ -116,10 +136,3 @@ class LogReader:
     @cached_property
     def _secrets(self) -> tuple[str, ...]:
         return self._secrets_of()
-
-
-def _size(path: Path | None) -> int:
-    try:
-        return 0 if path is None else path.stat().st_size
-    except OSError:
-        return 0

@@ -10,8 +10,8 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.journal import NumberedEvent
 from airflow_streamstate.control.objects import Remembered, Stored
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.drivers.places import launch_place
-from airflow_streamstate.controller.drivers.warm import awaits_handover, handle_of
+from airflow_streamstate.controller.drivers.places import DriverPlaces
+from airflow_streamstate.controller.drivers.warm import awaits_handover
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.observation import (
     ENDED,
@@ -25,8 +25,9 @@ from airflow_streamstate.errors import (
     MalformedMessageError,
     StreamStateError,
     UnavailableError,
+    UntrustedRecordError,
 )
-from airflow_streamstate.launch.interface import LaunchHandle, LaunchPlace, LaunchStatus
+from airflow_streamstate.launch.interface import LOCAL, LaunchHandle, LaunchStatus
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.heartbeat import Heartbeat
@@ -64,6 +65,7 @@ class Observer:
     def __init__(self, home: Home, launcher: Launchers, clock: Clock) -> None:
         self._home = home
         self._launcher = launcher
+        self._places = DriverPlaces(home, launcher)
         self._clock = clock
         self._guard = threading.Lock()
         self._registers: Remembered[tuple[str, str], str] = Remembered(MAX_REMEMBERED)
@@ -118,18 +120,15 @@ class Observer:
         if not is_current:
             events = self.events(control, deployment_id)
             attempt = max((entry.event.attempt for entry in events if entry.event is not None), default=1)
-        handle, silence = self._recorded(control, deployment_id, attempt), ""
+        handle = self._recorded(control, spec, attempt)
         if handle is None:
-            place = launch_place(self._home, spec, launch_key_for(deployment_id, attempt))
             try:
-                handle = self._found(place)
+                handle = self._found(spec, attempt)
             except UnavailableError as error:
                 if not to_be_shown:
                     raise
-                handle, silence = _nowhere(place), error.message
+                handle = _nowhere(spec, attempt, error.message)
         status = None if handle is None else self.status(handle)
-        if silence:
-            status = LaunchStatus("unknown", None, silence, self._clock.now())
         claim = self.claim(control, deployment_id, attempt)
         if handle is not None and status is not None and status.state == "running" and claim is None:
             # A warm driver that waits for its order: a launch by its key gives it, so it counts as pending.
@@ -258,36 +257,34 @@ class Observer:
 
     def handle(self, control: StreamControl, deployment_id: str, attempt: int) -> LaunchHandle | None:
         """The launch of an attempt, as recorded, or as the launcher finds it; None where none is known."""
-        recorded = self._recorded(control, deployment_id, attempt)
-        if recorded is not None:
-            return recorded
         try:
             spec = self.spec(control, deployment_id)
         except DeploymentNotFoundError:
             return None
-        return self._found(launch_place(self._home, spec, launch_key_for(deployment_id, attempt)))
+        return self._recorded(control, spec, attempt) or self._found(spec, attempt)
 
-    def _recorded(self, control: StreamControl, deployment_id: str, attempt: int) -> LaunchHandle | None:
-        launch_key = launch_key_for(deployment_id, attempt)
+    def _recorded(self, control: StreamControl, spec: DeploymentSpec, attempt: int) -> LaunchHandle | None:
+        launch_key = launch_key_for(spec.deployment_id, attempt)
         key = (control.stream_id, launch_key)
         with self._guard:
             known = self._handles.get(key)
         if known is not None:
             return known
-        record = control.launch(deployment_id, launch_key)
+        record = control.launch(spec.deployment_id, launch_key)
         if record is None:
             return None
-        handle = handle_of(record)
-        with self._guard:
-            self._handles[key] = handle
+        handle = self._places.handle(spec, record)
+        if not handle.refused:
+            with self._guard:
+                self._handles[key] = handle
         return handle
 
-    def _found(self, place: LaunchPlace) -> LaunchHandle | None:
+    def _found(self, spec: DeploymentSpec, attempt: int) -> LaunchHandle | None:
         """A launch that is not recorded; raises UnavailableError where the launcher cannot look for it now."""
         try:
-            return self._launcher.find(place)
-        except InvalidRequestError:
-            return _nowhere(place)
+            return self._launcher.find(self._places.place(spec, launch_key_for(spec.deployment_id, attempt)))
+        except (InvalidRequestError, UntrustedRecordError) as error:
+            return _nowhere(spec, attempt, str(error))
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:
         """How a driver is; ``unknown`` for what this launcher cannot be asked."""
@@ -297,6 +294,7 @@ class Observer:
             return LaunchStatus(state="unknown", exit_code=None, reason=str(error), observed_at=self._clock.now())
 
 
-def _nowhere(place: LaunchPlace) -> LaunchHandle:
+def _nowhere(spec: DeploymentSpec, attempt: int, reason: str) -> LaunchHandle:
     """Without a place it cannot be asked, so it is unknown: neither running, nor without a launch."""
-    return LaunchHandle(launcher=place.launcher, launch_key=place.launch_key, data={})
+    launcher = LOCAL if spec.launcher is None else spec.launcher.name
+    return LaunchHandle(launcher, launch_key_for(spec.deployment_id, attempt), data={}, refused=reason)

@@ -26,7 +26,8 @@ from airflow_streamstate.controller.deploy.takeover import (
     to_capture,
     written_by,
 )
-from airflow_streamstate.controller.drivers.warm import ATTEMPT, is_handed_over, is_to_wait
+from airflow_streamstate.controller.drivers.places import ATTEMPT
+from airflow_streamstate.controller.drivers.warm import is_handed_over, is_to_wait
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.idempotency import check_same_request, request_id_or_new
 from airflow_streamstate.controller.observe.observation import Observation

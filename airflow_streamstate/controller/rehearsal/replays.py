@@ -18,7 +18,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.spark_moves import refuse_spark
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints
-from airflow_streamstate.controller.drivers.warm import ATTEMPT
+from airflow_streamstate.controller.drivers.places import ATTEMPT
 from airflow_streamstate.controller.observe.observation import NOT_ENDED, Observation
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals, Report
 from airflow_streamstate.controller.rehearsal.replay_choice import (

@@ -299,7 +299,7 @@ def _where(before: Version, request: ChangeRequest) -> tuple[LauncherChoice | No
     """Launcher, master, Spark connection and working folder; a move to another launcher keeps none of the others."""
     # A Spark connection starts drivers on this machine.
     asked = LauncherChoice(LOCAL) if request.spark_conn_id is not None else request.launcher
-    launcher = _launcher(before.launcher, asked)
+    launcher = launcher_after(before.launcher, asked)
     master, spark_conn_id = request.master, request.spark_conn_id
     has_moved = (launcher and launcher.name) != (before.launcher and before.launcher.name)
     if master is None and spark_conn_id is None:
@@ -312,7 +312,11 @@ def _where(before: Version, request: ChangeRequest) -> tuple[LauncherChoice | No
     return launcher, master, spark_conn_id, "" if has_moved else before.working_folder
 
 
-def _launcher(before: LauncherChoice | None, asked: LauncherChoice | None) -> LauncherChoice | None:
+def launcher_after(before: LauncherChoice | None, asked: LauncherChoice | None) -> LauncherChoice | None:
+    """The launcher of the version after a change, by the one before and what is asked; None for this machine.
+
+    Raises InvalidRequestError for options without a launcher.
+    """
     if asked is None:
         return before
     if asked.name == LOCAL or (not asked.name and before is None):

@@ -17,7 +17,6 @@ from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.drivers.warm import handle_of
 from airflow_streamstate.controller.retention.needs import Needs
 from airflow_streamstate.errors import ConflictError, DataError, DeploymentNotFoundError, StreamStateError
 from airflow_streamstate.launch.interface import LOCAL
@@ -243,7 +242,8 @@ class Leftovers:
             with suppress(StreamStateError):
                 record = self._control.launch(deployment_id, key.removeprefix(folder).removesuffix(".json"))
                 if record is not None and record.launcher != LOCAL:
-                    self._context.launcher.forget(handle_of(record))
+                    spec = self._control.spec(deployment_id)
+                    self._context.launcher.forget(self._context.drivers.places.handle(spec, record))
 
     def _remove_launches(self, deployment_id: str, kept: int) -> None:
         """Remove the files of its older attempts on this machine, logs included; the records stay."""

@@ -39,7 +39,13 @@ from airflow_streamstate.controller.observe.views import (
     StreamStatus,
 )
 from airflow_streamstate.controller.under_upgrade import UpgradeHold, hold_of
-from airflow_streamstate.errors import DataError, DeploymentFailedError, DeploymentRefusedError, StreamStateError
+from airflow_streamstate.errors import (
+    DataError,
+    DeploymentFailedError,
+    DeploymentRefusedError,
+    StreamStateError,
+    UntrustedRecordError,
+)
 from airflow_streamstate.launch.command import DRIVER_CONFIG
 from airflow_streamstate.launch.handed_over import handed_over_secrets
 from airflow_streamstate.launch.interface import LOCAL, LaunchHandle, describe_place
@@ -476,6 +482,12 @@ def secrets_in_log(context: ControllerContext, spec: DeploymentSpec, handle: Lau
             next_step="Run this where the driver was launched from: in Airflow, or with the same environment.",
         )
     if looked_up is None:
+        if handle is not None and handle.refused:
+            raise UntrustedRecordError(
+                "this log cannot be shown: it is unknown where it is",
+                launch_key=handle.launch_key,
+                reason=handle.refused,
+            )
         path = None if handle is None else handle.data.get("log_path")
         raise DataError(
             "this log cannot be shown without the driver's secrets, and these cannot be read here",

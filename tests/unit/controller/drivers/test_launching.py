@@ -13,7 +13,7 @@ import pytest
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.deploy.skips import SkipOrder
 from airflow_streamstate.controller.drivers.launching import Drivers
-from airflow_streamstate.controller.drivers.places import launch_place
+from airflow_streamstate.controller.drivers.places import DriverPlaces
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.request.requests import DeployRequest
@@ -368,7 +368,7 @@ def test_a_python_environment_travels_from_the_home(stage: Stage) -> None:
     request = stage.launcher.requests["d-0001-a0001"]
     assert request.options == {"queue": "streams", "python_env": f"{request.folder}/code/env/env.tar.gz"}
     assert Path(str(request.options["python_env"])).read_text() == "python"
-    assert launch_place(stage.home, stage.spec(), "d-0001-a0001").options == {"queue": "streams"}
+    assert DriverPlaces(stage.home, stage.launchers).place(stage.spec(), "d-0001-a0001").options == {"queue": "streams"}
 
 
 def test_a_driver_that_reads_state_has_the_jars_of_its_deployment(stage: Stage) -> None:

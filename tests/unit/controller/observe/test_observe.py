@@ -68,7 +68,7 @@ def test_another_launchers_driver_is_unknown(stage: Stage) -> None:
     stage.launcher.name = "other"
     seen = stage.seen()
     assert seen.launch_status.state == "unknown"
-    assert "launched by" in seen.launch_status.reason
+    assert "another launcher" in seen.launch_status.reason
 
 
 def test_what_is_not_there_is_named(stage: Stage) -> None:

@@ -1,0 +1,73 @@
+"""What a command names beyond the home, which it thereby allows: a launcher with its options, references to secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from airflow_streamstate.allowed import Allowed, AllowedPlace
+from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.controller.request.changes import ChangeRequest, launcher_after
+from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.errors import InvalidRequestError, StreamStateError
+from airflow_streamstate.launch.interface import LOCAL
+from airflow_streamstate.launch.launchers import Launchers
+from airflow_streamstate.protocol.records import LauncherChoice
+from airflow_streamstate.protocol.references import is_reference, split_argument
+
+
+def allow_request(session: ShellSession, request: DeployRequest) -> None:
+    """Allow what a request to deploy names. Raises InvalidRequestError where the list of this machine is malformed."""
+    launcher = request.launcher
+    session.allow(_named(session, request, None if launcher is None else (launcher,)))
+
+
+def allow_change(session: ShellSession, change: ChangeRequest) -> None:
+    """Allow what a change names; options beside those of the launcher that the stream has only where that is allowed.
+
+    Raises InvalidRequestError where the list of this machine is malformed.
+    """
+    session.allow(_named(session, change, _launchers_after(session, change)))
+
+
+def _launchers_after(session: ShellSession, change: ChangeRequest) -> tuple[LauncherChoice, ...] | None:
+    asked = change.launcher
+    if asked is None:
+        return None
+    try:
+        home = session.home()
+        control = home.need_stream(change.stream_id)
+        before = control.spec(str(control.need_register().value.deployment_id)).launcher
+        after = launcher_after(before, asked)
+    except StreamStateError:
+        return None  # the verb itself says what is wrong
+    if before is not None and after is not None and after.name == before.name:
+        try:
+            home.config.allowed.check_place(_place(session, before))
+        except InvalidRequestError:
+            return None  # nobody has named the rest of this place
+    return None if after is None else (after,)
+
+
+def _named(
+    session: ShellSession, request: DeployRequest | ChangeRequest, launchers: Iterable[LauncherChoice] | None
+) -> Allowed:
+    places = []
+    for launcher in launchers or ():
+        with suppress(InvalidRequestError):  # one that is not installed, which the verb itself refuses
+            if launcher.name != LOCAL:
+                places.append(_place(session, launcher))
+    spark = () if not request.spark_conn_id else (request.spark_conn_id,)
+    return Allowed(tuple(dict.fromkeys(_references(request))), tuple(places), spark)
+
+
+def _place(session: ShellSession, launcher: LauncherChoice) -> AllowedPlace:
+    reaching = Launchers(session.clock).reaching_of(launcher.name)
+    return AllowedPlace.of(launcher.name, launcher.conn_id, launcher.options, reaching)
+
+
+def _references(request: DeployRequest | ChangeRequest) -> Iterable[str]:
+    maps: tuple[Mapping[str, str] | None, ...] = (request.conf, request.environment)
+    values = [split_argument(argument)[1] for argument in request.arguments or ()]
+    values += [value for each in maps for value in (each or {}).values()]
+    return filter(is_reference, values)
