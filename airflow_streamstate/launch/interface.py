@@ -25,7 +25,7 @@ PYTHON_ENV = "python_env"
 deployed; a launch has the path of that file in its folder instead. A URI stays as it is."""
 Connect = Callable[[str], Any]
 """The client that an Airflow connection describes; which kind, the launcher says that takes it."""
-_PLACE_FACTS = ("cluster", "namespace", "pod", "application_id", "job_run_id", "queue", "host")
+_PLACE_FACTS = ("cluster", "context", "namespace", "pod", "application_id", "job_run_id", "queue", "host")
 
 
 class _Plain:

@@ -109,13 +109,11 @@ class Launchers:
         launcher = self.named(place.launcher)
         place = replace(place, launcher=launcher.name)
         check_launch(place, recorded)
-        if not hasattr(launcher, "handle_at"):
-            return recorded
         return launcher.handle_at(place, recorded)
 
     def reaching_of(self, name: str) -> Collection[str]:
         """The reaching options of this launcher; raises as ``named``."""
-        return getattr(self.named(name), "reaching", ())
+        return self.named(name).reaching
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:
         if not self.knows(handle):

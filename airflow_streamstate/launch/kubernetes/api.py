@@ -15,9 +15,15 @@ import kubernetes
 import urllib3
 
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
+from airflow_streamstate.launch.rest import TooSlowError, within
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 10.0
+CALL_SECONDS = 20.0
+"""For one whole answer."""
+MOST_BYTES = 32 << 20
+"""Of one answer: a list of pods may be long."""
+_MOST_WORDS = 1 << 20
 _MERGE_PATCH = "application/merge-patch+json"
 
 
@@ -56,7 +62,7 @@ class Cluster:
         self.is_refused = False
         # A client of Airflow's has been made already, so its pools are told, too: three tries of a silent server
         # take three times as long, and a create that is tried again would meet itself.
-        client.rest_client.pool_manager.connection_pool_kw["retries"] = urllib3.Retry(0, redirect=3)
+        client.rest_client.pool_manager.connection_pool_kw["retries"] = urllib3.Retry(0, redirect=0)
 
     @property
     def url(self) -> str:
@@ -70,12 +76,24 @@ class Cluster:
         Raises:
             ApiError: any other answer than success.
         """
+        try:
+            found = within(CALL_SECONDS, lambda: self._answer(method, path, body, query))
+        except TooSlowError as error:
+            raise ApiError(0, str(error), was_sent=True) from None
+        return found if isinstance(found, dict) else {}
+
+    def _answer(self, method: str, path: str, body: object, query: Mapping[str, object] | None) -> object:
         answer = self.open(method, path, body, query)
         try:
-            found = json.loads(answer.data or b"{}")
-        except (ValueError, urllib3.exceptions.HTTPError) as error:
+            content = answer.read(MOST_BYTES + 1)
+            if len(content) > MOST_BYTES:
+                answer.close()
+                raise ApiError(0, f"its answer has more than {MOST_BYTES} bytes", was_sent=True)
+            return json.loads(content or b"{}")
+        except (ValueError, RecursionError, urllib3.exceptions.HTTPError) as error:
             raise ApiError(0, f"its answer is cut short: {type(error).__name__}", was_sent=True) from None
-        return found if isinstance(found, dict) else {}
+        finally:
+            answer.release_conn()
 
     def open(self, method: str, path: str, body: object = None, query: Mapping[str, object] | None = None) -> Any:
         """The answer of urllib3, its body not yet read; raises as ``call``."""
@@ -90,6 +108,7 @@ class Cluster:
                 headers=headers,
                 body=None if body is None else json.dumps(body).encode(),
                 preload_content=False,
+                redirect=False,
                 timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
             )
         except urllib3.exceptions.HTTPError as error:
@@ -134,7 +153,7 @@ def connected(kubeconfig: str, context: str) -> Cluster:
             reason=str(error).splitlines()[0][:200].lower(),
             next_step="Check it by `kubectl config get-contexts`, or name one: `--launcher-option kubeconfig=FILE`.",
         ) from None
-    configuration.retries = urllib3.Retry(0, redirect=3)
+    configuration.retries = urllib3.Retry(0, redirect=0)
     return Cluster(kubernetes.client.ApiClient(configuration))
 
 
@@ -155,7 +174,7 @@ def refusal(error: ApiError, what: str, **facts: object) -> InvalidRequestError 
 def _message(answer: Any) -> str:
     """The answer's own message: it names object and reason, and never the data of a Secret that was sent."""
     try:
-        found = json.loads(answer.data or b"")
+        found = json.loads(answer.read(_MOST_WORDS) or b"")
         return str(found.get("message") or answer.reason)[:500]
-    except (ValueError, AttributeError, urllib3.exceptions.HTTPError):
+    except (ValueError, RecursionError, AttributeError, urllib3.exceptions.HTTPError):
         return str(answer.reason or "")[:500]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ from airflow_streamstate.errors import (
     OutcomeUnknownError,
     StreamStateError,
     UnavailableError,
+    UntrustedRecordError,
 )
 from airflow_streamstate.launch.bundle import build_bundle
 from airflow_streamstate.launch.command import check_remote, check_shown
@@ -46,6 +47,8 @@ from airflow_streamstate.launch.kubernetes.pod import (
 )
 from airflow_streamstate.launch.kubernetes.status import status_of
 from airflow_streamstate.launch.master import is_in_process
+from airflow_streamstate.launch.recorded import check_launch, check_same, id_in, untrusted
+from airflow_streamstate.launch.rest import TooSlowError, within
 
 POLL_SECONDS = 0.25
 FORCE_SECONDS = 30.0
@@ -54,6 +57,11 @@ KEPT_LOG = "driver.log"
 _KEPT_LOG_BYTES = 1 << 20
 _BYTES_OF_A_LINE = 20
 _MOST_LINES = 50_000
+_MOST_LOG_BYTES = 64 << 20
+"""Of what a node sends of a log: a line may have any length."""
+_LOG_SECONDS = 20.0
+_UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,127}")
+_MOST_PARTS = 64
 _SHOWN = re.compile(
     r"spark\.(?:executorEnv\.|executor\.(?:extra|default)JavaOptions$|kubernetes\.executor\.(?:annotation|label)\.)"
 )
@@ -78,6 +86,7 @@ class KubernetesLauncher:
     name = "kubernetes"
     default_master = "k8s://https://kubernetes.default.svc"
     limits: ClassVar[Mapping[str, str]] = {}
+    reaching: ClassVar[Collection[str]] = ("kubeconfig", "context", "namespace", "service_account")
 
     def __init__(self, clock: Clock, connect: Connect | None = None) -> None:
         self._clock = clock
@@ -129,6 +138,29 @@ class KubernetesLauncher:
         pod = self._pod_at(cluster, place, options)
         return None if pod is None else _handle_of(pod, place, options, cluster)
 
+    def handle_at(self, place: LaunchPlace, recorded: LaunchHandle) -> LaunchHandle:
+        """As ``Launcher.handle_at``. Of the record only the uids of pod and namespace and the count of its Secrets are
+        taken; the pod has to name the stream and the launch."""
+        check_launch(place, recorded)
+        options = KubernetesOptions.from_options(place.options)
+        uid = id_in(place, recorded, "uid", _UID)
+        if not uid:
+            raise untrusted(place, "uid", "none", "the uid of a pod")
+        parts = recorded.data.get("parts", 1)
+        if type(parts) is not int or not 1 <= parts <= _MOST_PARTS:
+            raise untrusted(place, "parts", parts, f"a number from 1 to {_MOST_PARTS}")
+        ours = {
+            "namespace": options.namespace,
+            "pod": pod_name(place.scope, place.launch_key),
+            "kubeconfig": options.kubeconfig,
+            "context": options.context,
+            "conn_id": place.conn_id,
+            "scope": place.scope,
+        }
+        check_same(place, recorded, ours)
+        its = {"uid": uid, "namespace_uid": id_in(place, recorded, "namespace_uid", _UID), "parts": parts}
+        return LaunchHandle(self.name, place.launch_key, {**ours, **its, "folder": place.folder})
+
     def status(self, handle: LaunchHandle) -> LaunchStatus:
         return self._look(_Facts(handle))[0]
 
@@ -165,7 +197,7 @@ class KubernetesLauncher:
             return ""
         facts = _Facts(handle)
         try:
-            body = self._log(facts, tail_bytes)
+            body = b"" if self._read(facts) is None else self._log(facts, tail_bytes)
         except (ApiError, StreamStateError):
             body = b""
         return (body or facts.kept_log(tail_bytes)).decode("utf-8", "ignore")
@@ -231,8 +263,7 @@ class KubernetesLauncher:
                 reason=error.words,
                 next_step=f"Try again; `kubectl -n {options.namespace} get pod {name}` asks it.",
             ) from None
-        notes = _notes(pod)
-        if (notes.get(SCOPE_NOTE), notes.get(KEY_NOTE)) != (place.scope, place.launch_key):
+        if not _is_of(pod, place.scope, place.launch_key):
             raise ConflictError(
                 "a pod of this name was not made by this package",
                 namespace=options.namespace,
@@ -289,14 +320,24 @@ class KubernetesLauncher:
                 raise _pod_refused(error, cluster=cluster.url, namespace=options.namespace) from None
 
     def _read(self, facts: _Facts) -> dict[str, Any] | None:
-        """The pod of the handle; None if it is not there any more. Raises as ``Cluster.call``."""
+        """The pod of the handle; None if it is not there any more. Raises as ``Cluster.call``.
+
+        Raises:
+            UntrustedRecordError: it was made for another stream or launch.
+        """
         try:
             pod = self._of(facts).call("GET", facts.path)
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
-        return pod if pod["metadata"]["uid"] == facts.uid else None
+        if pod["metadata"]["uid"] != facts.uid:
+            return None
+        if facts.scope and not _is_of(pod, facts.scope, facts.launch_key):
+            raise UntrustedRecordError(
+                "the pod that the record names was not made for this launch", namespace=facts.namespace, pod=facts.pod
+            )
+        return pod
 
     def _look(self, facts: _Facts) -> tuple[LaunchStatus, dict[str, Any] | None]:
         """The status of the driver, and its pod where it was told."""
@@ -328,14 +369,24 @@ class KubernetesLauncher:
         """The last bytes of the container's log. By lines: a limit of bytes would keep the first ones."""
         lines = min(_MOST_LINES, count // _BYTES_OF_A_LINE + 10)
         query = {"container": DRIVER, "tailLines": lines}
-        answer = self._of(facts).open("GET", f"{facts.path}/log", query=query)
-        kept = b""
+        cluster = self._of(facts)
+
+        def read() -> bytes:
+            answer, kept, came = cluster.open("GET", f"{facts.path}/log", query=query), b"", 0
+            try:
+                for chunk in answer.stream(1 << 16):
+                    kept, came = (kept + chunk)[-count:], came + len(chunk)
+                    if came > _MOST_LOG_BYTES:
+                        answer.close()
+                        break
+            finally:
+                answer.release_conn()
+            return kept
+
         try:
-            for chunk in answer.stream(1 << 16):
-                kept = (kept + chunk)[-count:]
-        finally:
-            answer.release_conn()
-        return kept
+            return within(_LOG_SECONDS, read)
+        except TooSlowError as error:
+            raise ApiError(0, str(error), was_sent=True) from None
 
     def _keep_log(self, facts: _Facts) -> None:
         """A copy on this machine, where its folder is: the node removes the log with a container that was deleted."""
@@ -374,7 +425,8 @@ class KubernetesLauncher:
         query = {"labelSelector": f"{SCOPE_LABEL}={own_labels(place)[SCOPE_LABEL]},!spark-role"}
         with contextlib.suppress(ApiError, UnavailableError):
             pods = cluster.call("GET", _pods(options.namespace), query=query).get("items", [])
-            ended = [pod for pod in pods if status_of(pod, self._clock.now()).has_ended]
+            ours = [pod for pod in pods if _is_of(pod, place.scope, str(_notes(pod).get(KEY_NOTE)))]
+            ended = [pod for pod in ours if status_of(pod, self._clock.now()).has_ended]
             ended.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
             for pod in ended[options.keep_pods :]:
                 self.forget(_handle_of(pod, place, options, cluster))
@@ -397,7 +449,8 @@ class _Facts:
         if not all(isinstance(data.get(name), str) and data[name] for name in ("namespace", "pod", "uid")):
             raise MalformedMessageError("this handle names no pod", launch_key=handle.launch_key)
         self.namespace, self.pod, self.uid = str(data["namespace"]), str(data["pod"]), str(data["uid"])
-        self.namespace_uid = str(data.get("namespace_uid", ""))
+        self.namespace_uid, self.scope = str(data.get("namespace_uid", "")), str(data.get("scope", ""))
+        self.launch_key = handle.launch_key
         self.kubeconfig, self.context = str(data.get("kubeconfig", "")), str(data.get("context", ""))
         self.conn_id, self.folder = str(data.get("conn_id", "")), str(data.get("folder", ""))
         self.parts = int(str(data.get("parts", 1)))
@@ -424,9 +477,17 @@ def _handle_of(
             "kubeconfig": options.kubeconfig,
             "context": options.context,
             "conn_id": place.conn_id,
+            "scope": place.scope,
             "folder": place.folder if notes[KEY_NOTE] == place.launch_key else "",
         },
     )
+
+
+def _is_of(pod: Mapping[str, Any], scope: str, launch_key: str) -> bool:
+    """Whether a pod has the name and the notes of this launch."""
+    notes = _notes(pod)
+    is_named = pod["metadata"].get("name", pod_name(scope, launch_key)) == pod_name(scope, launch_key)
+    return is_named and (notes.get(SCOPE_NOTE), notes.get(KEY_NOTE)) == (scope, launch_key)
 
 
 def _checked(request: LaunchRequest, *, is_code_there: bool) -> KubernetesOptions:
