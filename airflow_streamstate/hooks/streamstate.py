@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_streamstate.controller.client import Controller
     from airflow_streamstate.controller.home import Home, HomeConfig
 
-# A driver inherits the worker's environment without Airflow's own variables, which may hold secrets.
+# No reference leads to Airflow's own variables, which may hold secrets.
 _AIRFLOWS_OWN = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "_AIRFLOW_", "__AIRFLOW_")
 
 
@@ -128,12 +128,14 @@ def controller_on_this_machine(home: Home, clock: Clock, requested_by: str) -> C
     """The client for a worker or triggerer; drivers on this machine get none of Airflow's secrets."""
     from airflow_streamstate.controller.client import Controller
     from airflow_streamstate.hooks.spark_connection import spark_submission
+    from airflow_streamstate.launch.inherited import inherited
     from airflow_streamstate.launch.launchers import Launchers
 
-    environ = driver_environment(os.environ)
-    launcher = Launchers(clock, CONNECT, environ=environ)
+    launcher = Launchers(clock, CONNECT, environ=inherited(os.environ))
     _quiet_botocore()
-    return Controller(home, launcher, clock, requested_by, spark_submission, airflow_secrets(environ))
+    return Controller(
+        home, launcher, clock, requested_by, spark_submission, airflow_secrets(without_airflows_own(os.environ))
+    )
 
 
 def _quiet_botocore() -> None:
@@ -144,8 +146,8 @@ def _quiet_botocore() -> None:
         botocore.setLevel(logging.WARNING)
 
 
-def driver_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of a worker's environment that a driver inherits."""
+def without_airflows_own(environ: Mapping[str, str]) -> dict[str, str]:
+    """The part of a worker's environment that ``env://`` may refer to."""
     return {name: value for name, value in environ.items() if not name.startswith(_AIRFLOWS_OWN)}
 
 

@@ -39,7 +39,7 @@ class Launchers:
 
     Args:
         connect: by launcher, what gives it the client of an Airflow connection; {} outside of Airflow.
-        environ: what drivers on this machine inherit; None for the environment of this process at each launch.
+        environ: what drivers on this machine inherit; None for what ``inherited`` keeps at each launch.
     """
 
     name = "any"

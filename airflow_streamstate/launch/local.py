@@ -33,6 +33,7 @@ from airflow_streamstate.launch.command import DriverCommand, build_command, che
 from airflow_streamstate.launch.driver_zip import LEAD_NAME, RUNNER_NAME, ZIP_NAME, build_driver_zip, write_runner
 from airflow_streamstate.launch.folder import LOG_NAME, LaunchFolder, translated, write_file
 from airflow_streamstate.launch.handed_over import folder_of, handed_over_secrets
+from airflow_streamstate.launch.inherited import inherited
 from airflow_streamstate.launch.interface import (
     LOCAL,
     Connect,
@@ -96,7 +97,7 @@ class LocalLauncher:
     """A ``Launcher`` for drivers on this machine (Linux).
 
     Args:
-        environ: what drivers inherit; None for the environment of this process at the time of each launch.
+        environ: what drivers inherit; None for what ``inherited`` keeps of this process's at the time of each launch.
     """
 
     name = LOCAL
@@ -194,7 +195,7 @@ class LocalLauncher:
         """As ``Launcher.forget``: all that there is lies in the folder of the launch."""
 
     def _inherited(self) -> Mapping[str, str]:
-        return os.environ if self._environ is None else self._environ
+        return inherited(os.environ) if self._environ is None else self._environ
 
     def _look(self, handle: LaunchHandle) -> LaunchStatus:
         folder = _folder(handle)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,17 @@ SECRET_VARIABLES = (
     GCS_KEY_VARIABLE,
 )
 """The variables with secrets by which a process reaches a store."""
+_SCHEMES = {"s3": ("s3://",), "gcs": ("gs://",), "azure": ("az://", "abfs://", "abfss://")}
+_PREFIXES = {"s3": ("AWS_",), "gcs": ("GOOGLE_", GCS_KEY_VARIABLE), "azure": ("AZURE_",)}
+_CREDENTIALS = {
+    "s3": (
+        *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_PROFILE"),
+        *("AWS_ROLE_", "AWS_WEB_IDENTITY_", "AWS_CONTAINER_"),
+    ),
+    "gcs": (GCS_KEY_PATH_VARIABLE, GCS_KEY_VARIABLE),
+    "azure": (*AZURE_KEY_VARIABLES, *AZURE_SAS_VARIABLES, "AZURE_CLIENT_", "AZURE_TENANT_", "AZURE_FEDERATED_"),
+}
+"""What does not count, and is not handed over, where the options have credentials of their own."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,11 @@ class S3Options:
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 10.0
 
+    @property
+    def has_credentials(self) -> bool:
+        """Whether they are here, or named here, and none of the environment count."""
+        return bool(self.access_key_id or self.profile_name)
+
 
 @dataclass(frozen=True)
 class ResolvedS3:
@@ -103,6 +119,11 @@ class GCSOptions:
     key_path: str | None = None
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 60.0
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether they are here, and none of the environment count."""
+        return bool(self.service_account_key or self.key_path)
 
 
 @dataclass(frozen=True)
@@ -164,6 +185,22 @@ class StoreOptions:
         if gcs.key_path:
             others = (*others, GCS_KEY_VARIABLE)
         return {**dict.fromkeys(others, ""), **found}
+
+    def of_environment(self, uris: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+        """The variables of this process by which it reaches stores, for a driver that is to reach them, too.
+
+        Args:
+            uris: the stores that the driver has to reach; of other services nothing is handed over.
+        """
+        kinds = {kind for uri in uris for kind, schemes in _SCHEMES.items() if uri.startswith(schemes)}
+        own = {"s3": self.s3.has_credentials, "gcs": self.gcs.has_credentials, "azure": self.azure.has_credentials}
+        found = {}
+        for kind in kinds:
+            credentials = _CREDENTIALS[kind] if own[kind] else ()
+            for name, value in environ.items():
+                if name.startswith(_PREFIXES[kind]) and not name.startswith(credentials):
+                    found[name] = value
+        return found
 
     def secrets(self) -> tuple[str, ...]:
         """The secrets among them, for ``protocol.redaction``."""

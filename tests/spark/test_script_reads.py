@@ -70,6 +70,7 @@ def test_a_changed_file_is_named_while_it_runs_and_by_plan(desk: Desk, monkeypat
     feed(work, 1, 1, 2)
     monkeypatch.setenv("GREETING", "1")
     deploy = ("deploy", "orders", "--app", work / "job.py", "--master", "local[2]", *QUICK, "--timeout", 200)
+    deploy = (*deploy, "--env", "GREETING=env://GREETING")  # a driver inherits no variable of the shell by itself
     assert shell(*deploy).status == 0
     record = LocalStore(str(desk.base / "home")).get(script_reads_key("orders", "d-0001", "sums", 1))
     assert record is not None

@@ -12,8 +12,11 @@ from typing import Any, Protocol
 
 import pytest
 
+from airflow_streamstate.allowed import Allowed, AllowedPlace
+from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.controller.lineage.lineage import lineage_of
+from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol.layout import checkpoint_folder, commands_prefix
 from support import airflow_home
 from support.airflow_site import AirflowSite, eventually
@@ -292,7 +295,10 @@ def life_on(
     (base / "dags" / "verbs.py").write_text(DAGS.format(stream=STREAM, version=version, second=str(scripts[1])))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    with named_home(base, monkeypatch) as home:
+    named, options = str(cluster.arguments["launcher"]), cluster.arguments["launcher_options"]
+    reaching = Launchers(SYSTEM_CLOCK).reaching_of(named)
+    place = AllowedPlace.of(named, cluster.arguments.get("launcher_conn_id", ""), options, reaching)
+    with named_home(base, monkeypatch, allowed=Allowed(launchers=(place,))) as home:
         more = {**environment, **NOTICED_SOON, "AIRFLOW_CONN_STREAMSTATE_DEFAULT": home.connection}
         with AirflowSite(base / "airflow", base / "dags", more) as site:
             dag_ids = [f"{verb}_in_{how}" for verb in VERBS for how in ("worker", "triggerer")]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.allowed import Allowed
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.store.options import S3Options, StoreOptions
@@ -45,6 +46,7 @@ class NamedHome:
                     "work_dir": self.config.work_dir,
                     "region": s3.region,
                     "endpoint_url": s3.endpoint_url,
+                    "allowed": self.config.allowed.to_json(),
                 },
             }
         )
@@ -72,13 +74,15 @@ def named_home(
     s3: S3Options | None = None,
     *,
     begins: bool = True,
+    allowed: Allowed | None = None,
 ) -> Iterator[NamedHome]:
     """A home on disk, or where ``home_uri`` says, named by the default connection; its drivers are ended afterwards.
 
     Without ``begins`` it is named and not made.
     """
     checkpoints_uri = None if home_uri is None else str(base / "checkpoints")
-    config = HomeConfig(home_uri or str(base / "home"), checkpoints_uri, StoreOptions(s3 or S3Options()))
+    options = StoreOptions(s3 or S3Options())
+    config = HomeConfig(home_uri or str(base / "home"), checkpoints_uri, options, allowed=allowed or Allowed())
     with named_by(config, base, monkeypatch, begins=begins) as named:
         yield named
 

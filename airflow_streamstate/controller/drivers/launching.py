@@ -315,6 +315,7 @@ class Drivers:
             conf=secrets.conf if reach is None else {**reach.conf, **reach.secret_conf, **secrets.conf},
             environment={
                 # By environment, never by a file of this machine or a command line.
+                **self._of_environment(spec),
                 **self._home.config.options.credentials(),
                 **(connection.environment if connection is not None else {}),
                 **secrets.environment,
@@ -336,6 +337,13 @@ class Drivers:
             options=options,
             conn_id=place_of_launch.conn_id,
         )
+
+    def _of_environment(self, spec: DeploymentSpec) -> dict[str, str]:
+        """The variables by which this process reaches the stores of the deployment, for a driver on this machine."""
+        if spec.launcher is not None and spec.launcher.name != LOCAL:
+            return {}
+        uris = (self._home.home.uri, self._home.checkpoints.uri, spec.snapshots, *spec.mirrors)
+        return self._home.config.options.of_environment(uris, os.environ)
 
     def _default_master(self, spec: DeploymentSpec) -> str:
         return "" if spec.launcher is None else self._launcher.named(spec.launcher.name).default_master

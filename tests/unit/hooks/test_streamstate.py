@@ -18,7 +18,8 @@ from airflow_streamstate.errors import (
     StreamNotFoundError,
     UnavailableError,
 )
-from airflow_streamstate.hooks.streamstate import StreamStateHook, driver_environment
+from airflow_streamstate.hooks.streamstate import StreamStateHook, without_airflows_own
+from airflow_streamstate.launch.inherited import inherited
 from airflow_streamstate.protocol.commands import DrainNotification
 from support import scripted_driver
 from support.airflow_streams import NamedHome
@@ -182,7 +183,8 @@ def test_a_driver_does_not_inherit_airflows_own_environment() -> None:
         "AIRFLOW_VAR_Y": "secret",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "secret",
     }
-    assert driver_environment(environ) == {"PATH": "/bin", "AIRFLOW_HOME": "/srv/airflow"}
+    assert without_airflows_own(environ) == {"PATH": "/bin", "AIRFLOW_HOME": "/srv/airflow"}
+    assert inherited(environ) == {"PATH": "/bin"}
 
 
 @pytest.mark.parametrize(("level", "kept"), [(logging.NOTSET, logging.WARNING), (logging.DEBUG, logging.DEBUG)])
