@@ -9,6 +9,12 @@ from airflow_streamstate.plan.model import PlannedSource, PlanNode, QueryPlan
 from airflow_streamstate.protocol.moved_sources import FILE, Moves, moved_place
 
 
+def places_of(plan: QueryPlan) -> list[str]:
+    """The paths and patterns that its file sources read."""
+    words = (source.identity.partition(" ") for source in plan.sources if source.adapter == FILE)
+    return [place for kind, _, place in words if kind == FILE]
+
+
 def moved_plan(plan: QueryPlan, moves: Moves) -> QueryPlan:
     """The plan of the same script, if it had read the same files at their new places."""
     sources = tuple(_moved(source, moves) for source in plan.sources)

@@ -24,8 +24,10 @@ from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.wait.waiting import Waits
 from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.launch.interface import LaunchHandle
+from airflow_streamstate.plan.moved_sources import places_of
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.commands import DEFAULT_TERMS, DrainTerms
+from airflow_streamstate.protocol.moved_sources import is_within
 from airflow_streamstate.protocol.records import DeploymentSpec, StartMode, StartPlan, StateRewrite
 from airflow_streamstate.protocol.upgrades import Cancellation, Phase, Upgrade, UpgradeMode, UpgradeStep
 from airflow_streamstate.retry import Retry
@@ -170,13 +172,12 @@ class Tools:
             is_way_back: the version reads its files where they were before this upgrade.
         """
         upgrade = self.upgrade
-        moves = plain_moves(upgrade.moved_sources)
         return pinned(
             self.stream_id,
             version,
             fresh_queries=upgrade.fresh_queries,
             renamed_queries=upgrade.renamed_queries,
-            moved_sources={new: old for old, new in moves.items()} if is_way_back else moves,
+            moved_sources=self._moves_back() if is_way_back else upgrade.moved_sources,
             accept_lost_input=upgrade.accept_lost_input,
             discard_state=upgrade.discard_state,
             reason=upgrade.reason,
@@ -186,6 +187,20 @@ class Tools:
             rewrite=rewrite,
             accept_hazards=accept_hazards,
         )
+
+    def _moves_back(self) -> dict[str, str]:
+        """The moves by which the old version finds its files where it reads them: those of this upgrade, and of the
+        version that it takes over from."""
+        made = plain_moves(self.upgrade.moved_sources)
+        current = self.control.need_register().value.deployment_id
+        if current is not None:
+            made |= self.control.spec(current).start.moved_sources
+        if not made:
+            return {}
+        plans = recorded_plans(self.control, self.upgrade.old_deployment_id).values()
+        read = {place for plan in plans for place in places_of(plan)}
+        both = (*made.items(), *((new, old) for old, new in made.items()))
+        return {old: new for old, new in both if any(is_within(place, new) for place in read)}
 
     def rewrite_back(self, seen: Observation) -> StateRewrite | None:
         """How the state that a version left is written anew for the old version; None where it was not written anew for
