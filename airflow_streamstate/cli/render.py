@@ -89,7 +89,7 @@ def standing(console: Console, row: Row, noted: Sequence[str] = ()) -> None:
             console.print(shown(f"  query {name}: {proof}"))
     _no_queries(console, row)
     _queries(console, row)
-    _remarks(console, row)
+    _remarks(console, row, noted)
 
 
 def killed(console: Console, row: Row) -> None:
@@ -168,7 +168,7 @@ def status(console: Console, row: Row) -> None:
         "heartbeat": age(row.get("heartbeat_age_seconds")),
         "snapshot": f"{row.get('snapshot_id') or ''} {age(row.get('snapshot_age_seconds'))}".strip(),
         "last event": _last_event(row.get("last_event")),
-        "reason": row.get("attempt_reason"),
+        "reason": row.get("end_reason") if row["state"] in ("stopped", "drained") else row.get("attempt_reason"),
         "on failure": row.get("restarts"),
         "owner": row.get("owner"),
         "labels": " ".join(labels_of(row)),
@@ -211,12 +211,15 @@ def full_disk_words(folders: Sequence[str]) -> str:
     return f"The disk of {which} is full: drivers there can write neither data nor heartbeats. Free some space."
 
 
-def _remarks(console: Console, row: Row) -> None:
+def _remarks(console: Console, row: Row, noted: Sequence[str] = ()) -> None:
     for changed in row.get("changed_files") or ():
         console.print(shown(f"  {'changed':<11}{changed}", "yellow"))
     for name, remarks in (row.get("remarks") or {}).items():
+        of_query = f"query {name}"
         for remark in remarks:
-            console.print(shown(f"  query {name}: {remark}", "yellow"))
+            if remark not in noted:
+                words = remark if remark.startswith(f"{of_query} ") else f"{of_query}: {remark}"
+                console.print(shown(f"  {words}", "yellow"))
 
 
 def _orders(console: Console, row: Row) -> None:

@@ -121,8 +121,8 @@ class StreamStateOperator(ChecksLiterals, DefersToTrigger, BaseOperator):
     template_fields: Sequence[str] = ("stream_id", "streamstate_conn_id", "reason", "timeout_seconds")
     ui_color = "#e8f0e4"
     operator_extra_links = LINKS
-    pushed_links: Mapping[str, str] = {}
-    """What this process has pushed for the links beside the task instance."""
+    pushed_links: Mapping[str, str] | None = None
+    """What this process has pushed for the links beside the task instance; None where another one began the task."""
 
     def __init__(
         self,
@@ -154,6 +154,7 @@ class StreamStateOperator(ChecksLiterals, DefersToTrigger, BaseOperator):
         return {"stream_id": watch.stream_id, "command_id": watch.command_id, **observed}
 
     def execute(self, context: Context) -> dict[str, Any]:
+        self.pushed_links = {}
         with told_to_airflow(self):
             hook = self.hook(context)
             found = dict(self.act(context, hook))
@@ -190,8 +191,9 @@ class StreamStateOperator(ChecksLiterals, DefersToTrigger, BaseOperator):
         pages: Mapping[str, str] = {}
         with suppress(StreamStateError):  # the links are a help: the task itself says what is wrong
             pages = hook.client.status(stream_id, ids.get("deployment_id")).links
-        self.pushed_links = links_of(str(self.streamstate_conn_id), stream_id, pages, ids)
-        for key, url in self.pushed_links.items():
+        links = links_of(str(self.streamstate_conn_id), stream_id, pages, ids)
+        self.pushed_links = links
+        for key, url in links.items():
             context["ti"].xcom_push(key=key, value=url)
 
     def wait_until_done(

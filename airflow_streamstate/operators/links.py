@@ -51,8 +51,10 @@ class StreamLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         """What the task has pushed: in this process, or before it was deferred; "" for nothing."""
-        pushed: Mapping[str, str] = getattr(operator, "pushed_links", {})
-        return pushed.get(self.xcom_key) or XCom.get_value(ti_key=ti_key, key=self.xcom_key) or ""
+        pushed: Mapping[str, str] | None = getattr(operator, "pushed_links", None)
+        if pushed is not None:  # Airflow writes an error to the task's log where it is asked for what is not there
+            return pushed.get(self.xcom_key, "")
+        return XCom.get_value(ti_key=ti_key, key=self.xcom_key) or ""
 
 
 class StreamPageLink(StreamLink):

@@ -27,7 +27,8 @@ from airflow_streamstate.plan.replay_report import (
     VERSIONS_COLUMNS,
     ReplayedVersions,
     ReplayReport,
-    samples_of,
+    SampleTable,
+    sample_tables,
     state_rows,
     state_samples,
     versions_rows,
@@ -432,8 +433,8 @@ def _replayed(report: PlanReport) -> list[str]:
     table = ["", f"| {' | '.join(titles)} |", f"|---|{'---:|' * (len(titles) - 1)}"]
     table += [f"| `{_cell(name)}` | {' | '.join(cells)} |" for name, *cells in versions_rows(found)]
     for name, old, new in found.pairs:
-        for title, text in samples_of(name, new).items():
-            table += _folded(title, text)
+        for title, sample in sample_tables(name, new).items():
+            table += _folded_table(title, sample)
         for which, batch in (("the recorded version", old), ("the new version", new)):
             if batch is not None:
                 title = f"batch {batch.batch_id} of {name} in {which}"
@@ -453,6 +454,13 @@ def _folded(title: str, text: str) -> list[str]:
         return []
     summary = f"<details><summary>{_cell(title)}</summary>"
     return ["", summary, "", "```", text.replace("```", "'''"), "```", "", "</details>"]
+
+
+def _folded_table(title: str, sample: SampleTable) -> list[str]:
+    head = f"| {' | '.join(map(_cell, sample.columns))} |"
+    rows = [f"| {' | '.join(map(_cell, row))} |" for row in sample.rows]
+    summary = f"<details><summary>{_cell(title)}</summary>"
+    return ["", summary, "", head, f"|{'---|' * len(sample.columns)}", *rows, "", "</details>"]
 
 
 _WORDS = {

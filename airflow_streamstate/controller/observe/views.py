@@ -209,6 +209,7 @@ class StreamStatus:
         next_step: of a failed, degraded or silent one, what can be done about it; "" otherwise.
         intent: the controller that is about to deploy; "" for none.
         attempt_reason: why the attempt was asked for, by deploy, resume, drain or skip; "" for no reason given.
+        end_reason: what the stop or drain that ended it gave as its reason; "" for none.
         restarts: the restart policy, and what watchers have done by it; "" where it is ``nothing``.
         owner, labels: whose the stream is, as people recorded it; "" and none in a list for ``unreadable``.
         retention: which snapshots stay when it is pruned; None where nothing is recorded.
@@ -249,6 +250,7 @@ class StreamStatus:
     application_id: str = ""
     intent: str = ""
     attempt_reason: str = ""
+    end_reason: str = ""
     upgrade: str = ""
     upgrade_hold: str = ""
     moves: tuple[Skipped | Repositioned, ...] = ()

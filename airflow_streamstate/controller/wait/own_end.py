@@ -49,13 +49,14 @@ def error_of_other_end(seen: Observation, end: End, how: str) -> StreamStateErro
         if is_replaced
         else f"`streamstate {verb} {seen.stream_id}` continues it; if_stopped='wait' waits for that."
     )
+    reason = reason_of_end(seen)
     return ConflictError(
         f"the run {how} before it had come to its end, so a part of its input may be unread",
         stream_id=seen.stream_id,
         deployment_id=seen.deployment_id,
         attempt=seen.attempt,
         state=end.state,
-        reason=_reason(seen),
+        **({"reason": reason} if reason else {}),
         snapshot_id=end.snapshot_id,
         next_step=next_step,
     )
@@ -67,7 +68,7 @@ def _by(seen: Observation, kind: str) -> str:
     return f" by {by}" if by else ""
 
 
-def _reason(seen: Observation) -> str:
-    """What the order gave as its reason."""
+def reason_of_end(seen: Observation) -> str:
+    """What the order that ended the run gave as its reason; "" for none."""
     order = seen.accepted(DrainNotification.kind if seen.drained is not None else StopRequest.kind)
     return "" if order is None else str(order.command.get("reason") or "")

@@ -39,6 +39,7 @@ from airflow_streamstate.controller.observe.views import (
     StreamStatus,
 )
 from airflow_streamstate.controller.under_upgrade import UpgradeHold, hold_of
+from airflow_streamstate.controller.wait.own_end import reason_of_end
 from airflow_streamstate.errors import (
     DataError,
     DeploymentFailedError,
@@ -245,6 +246,7 @@ class Watching:
             upgrade_hold=hold.kind,
             intent="" if intent is None else f"{intent.deployment_id} by {intent.requested_by}",
             attempt_reason=redacted(seen, _attempt_reason(seen)),
+            end_reason=redacted(seen, reason_of_end(seen)) if state in ("stopped", "drained") else "",
             restarts=redacted(seen, describe_restarts(seen)),
             moves=tuple(redacted_event(seen, event) for event in moves_in([entry.event for entry in seen.events])),
             running_since_at=None if started is None else started.at,

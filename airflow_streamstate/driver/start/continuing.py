@@ -128,7 +128,8 @@ class Continuing:
             query_name=name,
             verdict=comparison.verdict,
             differences=[_short(each.reason) for each in refused[:MOST_SHOWN]],
-            made_by=f"{maker.deployment_id}, attempt {maker.attempt}",
+            made_by=maker.deployment_id,
+            made_by_attempt=maker.attempt,
             next_step=_next_step(self._attempt, refused, maker, changed),
         )
 

@@ -270,7 +270,7 @@ export function showStream(place, connId, streamId, me, opened = openedBy(window
       status.stop_reason && ["", status.stop_reason],
       status.repeats && ["", status.repeats],
       ...status.orders.map((order) => ["", `${order.verb} of ${order.requested_by}: ${order.why}`]),
-      ...Object.entries(status.remarks).flatMap(([name, remarks]) => remarks.map((one) => ["", `query ${name}: ${one}`])),
+      ...Object.entries(status.remarks).flatMap(([name, remarks]) => remarks.map((one) => ["", one.startsWith(`query ${name} `) ? one : `query ${name}: ${one}`])),
     ].filter(Boolean);
     const text = JSON.stringify(said);
     if (notes.dataset.of === text) return;

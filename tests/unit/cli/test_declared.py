@@ -190,20 +190,26 @@ def test_a_driver_that_was_launched_is_waited_for(desk: Desk) -> None:
     assert "the deployment failed" in found[STREAM]["reason"]
 
 
+@pytest.mark.timeout(600)
 def test_an_interruption_says_what_it_waits_for(desk: Desk) -> None:
     """At once, and begins nothing more; the second one leaves. What is waited for was shown before."""
     folder = declare(desk, STREAM, "hangs")
     declare(desk, "trains", "proves")
     words = [sys.executable, "-c", "from airflow_streamstate.cli.main import main; main()", "apply", str(folder)]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
-    assert process.stderr is not None
-    said = iter(process.stderr.readline, "")
-    assert next(line for line in said if line.startswith("apply: flights: launching"))
-    process.send_signal(signal.SIGINT)
-    line = next(line for line in said if "interrupted" in line)
-    assert "nothing more is begun, and what is under way is waited for (flights). Ctrl-C again leaves." in line
-    process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=60)
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    ) as process:
+        try:
+            assert process.stderr is not None
+            said = iter(process.stderr.readline, "")
+            assert any(line.startswith("apply: flights: launching") for line in said)
+            process.send_signal(signal.SIGINT)
+            line = next((line for line in said if "interrupted" in line), "")
+            assert "nothing more is begun, and what is under way is waited for (flights). Ctrl-C again leaves." in line
+            process.send_signal(signal.SIGINT)
+            _, rest = process.communicate(timeout=500)
+        finally:
+            process.kill()  # a test that fails leaves no open pipe to the next one
     assert process.returncode == 1
     assert "interrupted; what was done stays" in rest
     assert "Traceback" not in rest

@@ -316,6 +316,15 @@ def test_the_reason_of_a_resume_is_kept_and_shown(desk: Desk) -> None:
     assert shell("status", "flights", "--json").json["attempt_reason"] == ""
 
 
+def test_after_a_stop_its_reason_is_shown_and_not_that_of_the_attempt(desk: Desk) -> None:
+    """Why it was begun says nothing of why it does not run."""
+    assert deploy(desk, "--timeout", 300, "--reason", "the first version").status == 0
+    assert shell("stop", "flights", "--timeout", 300, "--reason", "the disk is full").status == 0
+    said = shell("status", "flights")
+    assert "  reason     the disk is full" in said.out
+    assert "the first version" not in said.out
+
+
 def test_an_option_of_a_launcher_is_a_text_json_or_a_file(tmp_path: Path) -> None:
     """What is no JSON stays a text: an address in brackets, YAML of one line."""
     (tmp_path / "pod.yaml").write_text("spec: {}\n")
