@@ -45,6 +45,8 @@ Style = Literal["together", "tolerant", "ending", "late", "absent", "slow"]
 itself, long before the other; one is started some time after the other; the second version does not start one; both
 take their time until they have read their logs."""
 LATE_SECONDS = 0.9
+OTHER_RULE = "other.py"
+"""A version whose state would be of another rule than that of all the others: each start on theirs is refused."""
 SCRIPTS = {"v1.py": 10, "v2.py": 7, "v3.py": 9}
 """The versions, and how many rows one batch of each takes: batches that are run again over other bounds are seen."""
 GROWTH_ROWS = 60
@@ -61,6 +63,7 @@ class Step:
         warm: of an upgrade or a rollback: the driver that takes over waits.
         warm_return: of an upgrade: a driver of the old version waits, too.
         partitions: of an upgrade: the state is written anew in that number, into RocksDB.
+        is_refused: of a deploy: it is over when its start is refused, and no sooner.
     """
 
     verb: Literal["deploy", "grow", "snapshot", "stop", "resume", "drain", "upgrade", "rollback"]
@@ -70,6 +73,7 @@ class Step:
     warm: bool = False
     warm_return: bool = False
     partitions: int | None = None
+    is_refused: bool = False
 
 
 WHOLE_LIFE = (
@@ -167,6 +171,8 @@ class Life:
                 self.refusals.append(error)
                 if self.gives_up:
                     return
+                if step.is_refused and self._is_refused(controller):
+                    return
                 with contextlib.suppress(*_OUTAGES, *_REFUSALS):  # then it is tried again from the top
                     if not self._goes_on(controller, step, number, error):
                         return
@@ -185,6 +191,14 @@ class Life:
             terms = {"terms": DrainTerms(leave_queries=self.leaves)} if step.verb == "drain" else {}
             order = getattr(controller, step.verb)(STREAM, request_id=request_id, **terms)
             controller.wait(WaitCondition.of(order), self.timeout_seconds)
+
+    def _is_refused(self, controller: Controller) -> bool:
+        """Whether the stream failed since the state is of another rule."""
+        for _ in range(MAX_TRIES):
+            with contextlib.suppress(*_OUTAGES):
+                status = controller.status(STREAM)
+                return status.state == "failed" and "was made by another plan" in (status.error or "")
+        return False
 
     def _goes_on(self, controller: Controller, step: Step, number: int, error: StreamStateError) -> bool:
         """Whether to give the order again; a job that cannot obey would answer the same one in the same way."""
@@ -260,7 +274,7 @@ class Life:
         script = step.script
         start: StartMode | None = "restore" if self.assume_dead and self._leaves_a_drain() else None
         view = controller.deploy(self.request(script, f"{request_id}-{start}" if start else request_id, start))
-        if view.state == "failed":
+        if view.state == "failed" and not (step.is_refused and self._is_refused(controller)):
             view = controller.resume(STREAM, request_id=f"{request_id}-resume-{view.attempt}")
         if step.hurry_seconds is None:
             controller.wait(WaitCondition("healthy", STREAM, view.deployment_id), self.timeout_seconds)
@@ -321,6 +335,11 @@ def make_world(folder: Path, style: Style = "together", rows: int = 60) -> World
         if style == "absent" and name == "v2.py":
             del plans["rows"]
         scripts[name] = _script(plans, style)
+    other = folder / OTHER_RULE
+    if not other.exists():
+        other.write_text(f"print({OTHER_RULE!r})\n")
+    by_other_rule = replace(counting, sources=[_view(counting.sources[0], 5)], delay_ms=5_000)
+    scripts[OTHER_RULE] = _script({"counts": by_other_rule}, style)
     return World(folder, scripts, {"counts": counting, "rows": replace(passing, sources=counting.sources)})
 
 
