@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +44,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Tests read their tier's settings while they are collected."""
     for name, value in tiers.SETTINGS.get(config.getoption("--tier"), {}).items():
         os.environ.setdefault(name, value)
+    # What commands of tests allow is kept there, and not in the list of the person who runs them.
+    os.environ.setdefault(
+        "STREAMSTATE_ALLOWED", f"{tempfile.gettempdir()}/streamstate-tests-{os.getuid()}/allowed.json"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -360,9 +360,17 @@ def _value(loader: yaml.SafeLoader, node: yaml.Node, at: tuple[str, ...], lines:
         lines.by_path |= {(*at, str(number)): one.start_mark.line + 1 for number, one in enumerate(node.value)}
         return [_value(loader, one, (*at, str(number)), lines) for number, one in enumerate(node.value)]
     if at[:2] == _TYPED:
-        return loader.construct_object(node)
+        return _typed(loader, node, at)
     is_plain = isinstance(node, yaml.ScalarNode) and node.style is None
     return None if is_plain and node.value in _NOTHING else str(node.value)
+
+
+def _typed(loader: yaml.SafeLoader, node: yaml.Node, at: tuple[str, ...]) -> Any:
+    try:
+        return loader.construct_object(node)
+    except (ValueError, OverflowError) as error:  # a date that does not exist: 2026-02-30
+        reason = f"this looks like a value of YAML's types and is none ({error}); put it in quotes if it is a text"
+        raise _UnreadableError(node.start_mark.line + 1, reason, ".".join(at)) from None
 
 
 def _problem_of(path: Path, lines: Lines, error: Mapping[str, Any]) -> Problem:

@@ -44,21 +44,20 @@ def deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | No
 
 
 def _deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | None) -> DeployRequest:
-    one, folder = declared.declaration, declared.path.parent
-    launcher = one.launcher
+    one, launcher = declared.declaration, declared.declaration.launcher
     return DeployRequest(
         stream_id=one.id,
-        application=_path(folder, one.application),
+        application=_path(declared, one.application),
         arguments=one.arguments,
         master=one.master,
         conf={**one.conf, **_conf_of_state(one.state, one.conf)},
         environment=one.environment,
-        py_files=_paths(folder, one.py_files),
-        files=_paths(folder, one.files),
-        jars=tuple(jar if _is_uri(jar) else str(_path(folder, jar)) for jar in one.jars),
+        py_files=_paths(declared, one.py_files),
+        files=_paths(declared, one.files),
+        jars=tuple(jar if _is_uri(jar) else str(_path(declared, jar)) for jar in one.jars),
         packages=one.packages,
         modules=one.modules,
-        working_folder=None if one.working_folder is None else Path(one.working_folder).expanduser(),
+        working_folder=_working_folder(declared),
         start=one.start,
         fresh_queries=one.allow_new_queries,
         accept_hazards=one.upgrade.accept_hazards,
@@ -93,7 +92,7 @@ def check_script(declared: DeclaredStream) -> None:
     one = declared.declaration
     if one.spark_conn_id is not None or (one.launcher is not None and one.launcher.name != LOCAL):
         return
-    path = _path(declared.path.parent, one.application)
+    path = _path(declared, one.application)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an invalid escape is the script's own matter
@@ -230,13 +229,35 @@ def _conf_of_state(state: StatePart, conf: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _paths(folder: Path, texts: Sequence[str]) -> tuple[Path, ...]:
-    return tuple(_path(folder, text) for text in texts)
+def _paths(declared: DeclaredStream, texts: Sequence[str]) -> tuple[Path, ...]:
+    return tuple(_path(declared, text) for text in texts)
 
 
-def _path(folder: Path, text: str) -> Path:
-    # Not resolved: a folder that is swapped by a link stays one.
-    return folder / Path(text).expanduser()
+def _path(declared: DeclaredStream, text: str) -> Path:
+    """A path of the file; not resolved: a folder that is swapped by a link stays one.
+
+    Raises:
+        InvalidRequestError: it leaves the root.
+    """
+    folder, root = declared.path.parent, declared.declaration.root
+    path = folder / Path(text).expanduser()
+    if root is not None and not path.resolve().is_relative_to((folder / Path(root).expanduser()).resolve()):
+        raise InvalidRequestError(
+            "this path leaves the root of its file",
+            path=text,
+            leads_to=str(path.resolve()),
+            root=root,
+            next_step="Move the file below the root, or widen the root.",
+        )
+    return path
+
+
+def _working_folder(declared: DeclaredStream) -> Path | None:
+    text = declared.declaration.working_folder
+    if text is None:
+        return None
+    _path(declared, text)
+    return Path(text).expanduser()  # a relative one is refused
 
 
 def _is_uri(text: str) -> bool:

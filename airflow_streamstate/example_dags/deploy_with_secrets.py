@@ -2,6 +2,9 @@
 
 References take the place of secrets: the launcher looks them up at each start of the driver. Here the password of a
 connection is an argument, a variable is a Spark setting, and an extra of the connection is in the environment.
+
+The connection of the home allows them: `{"secrets": ["secret://airflow-connection/customer",
+"secret://airflow-variable/customer_token"]}` in its field `allowed`.
 """
 
 import os

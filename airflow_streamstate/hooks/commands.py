@@ -66,5 +66,5 @@ def _connect(session: ShellSession, conn_id: str) -> None:
     config = StreamStateHook(conn_id).home_config
     session.home_uri, session.checkpoints_uri = config.home_uri, config.checkpoints_uri
     session.work_dir, session.options = config.work_dir, config.options
-    session.keys = lambda: config.keys
+    session.keys, session.named, session.allowed_file = lambda: config.keys, config.allowed, None
     session.open_controller = controller_on_this_machine

@@ -17,6 +17,10 @@ from support.launches import end_processes
 from support.scripted_stream import ScriptedStream
 
 CONN_ID = "streamstate_default"
+ALLOWED = Allowed(
+    secrets=("env://*", "secret://*"), spark_connections=("spark_default", "spark_here", "spark_cluster", "nowhere")
+)
+"""What the connection lets versions name; tests of what is not allowed have a connection of their own."""
 
 
 class NamedHome:
@@ -46,7 +50,7 @@ class NamedHome:
                     "work_dir": self.config.work_dir,
                     "region": s3.region,
                     "endpoint_url": s3.endpoint_url,
-                    "allowed": self.config.allowed.to_json(),
+                    "allowed": self.config.allowed.joined(ALLOWED).to_json(),
                 },
             }
         )

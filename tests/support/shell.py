@@ -31,7 +31,7 @@ VERBS = [
     for verb in ([(one,) for one in entry.verbs] or [()])
 ]
 """Each as it is typed: ``deploy``, ``snapshot create``."""
-_OF_NO_STREAM = ("list", "watch", "home doctor", "home restore", "validate", "diff", "apply")
+_OF_NO_STREAM = ("list", "watch", "home doctor", "home restore", "home sign", "validate", "diff", "apply")
 STREAM_VERBS = [verb for verb in VERBS if verb not in _OF_NO_STREAM]
 
 

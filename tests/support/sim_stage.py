@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -54,11 +54,14 @@ from support.fake_clock import FakeClock
 from support.snapshots import run_stateful
 
 STREAM = "orders"
+ANY_SECRET = Allowed(secrets=("env://*", "secret://*"), spark_connections=("spark_default", "c"))
+"""What tests allow whose subject is not what is allowed."""
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 
 
-ANY_LAUNCHER = Allowed(
-    launchers=tuple(AllowedPlace(name) for name in ("yarn", "ssh", "kubernetes", "emr-serverless", "emr-eks"))
+ANY_LAUNCHER = replace(
+    ANY_SECRET,
+    launchers=tuple(AllowedPlace(name) for name in ("yarn", "ssh", "kubernetes", "emr-serverless", "emr-eks")),
 )
 """What tests allow whose subject is not what is allowed."""
 

@@ -271,7 +271,8 @@ class Drivers:
         return LAUNCH.call(self._clock, lambda: self._launcher.launch(request), OutcomeUnknownError)
 
     def _resolved(self, spec: DeploymentSpec) -> Resolved:
-        return resolve(spec, self._look_up, self._home.config.keys)
+        config = self._home.config
+        return resolve(spec, self._look_up, config.allowed, config.keys)
 
     def _unplaced_request(self, spec: DeploymentSpec, attempt: int) -> LaunchRequest:
         return self._request(spec, attempt, self._resolved(spec), lambda _artifact, _folder: None)
@@ -381,6 +382,7 @@ class Drivers:
     def _connection(self, spec: DeploymentSpec) -> SparkConnection | None:
         if spec.spark_conn_id is None:
             return None
+        self._home.config.allowed.check_spark_connection(spec.spark_conn_id, stream_id=spec.stream_id)
         if self._spark_connections is None:
             raise InvalidRequestError(
                 "this deployment is launched through an Airflow connection, which only Airflow can look up",

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from airflow_streamstate.allowed import Allowed
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.references import Reference, is_reference, parse_reference, split_argument
@@ -30,17 +31,18 @@ class Resolved:
     values: tuple[str, ...]
 
 
-def resolve(spec: DeploymentSpec, look_up: LookUp, keys: SigningKeys | None = None) -> Resolved:
+def resolve(spec: DeploymentSpec, look_up: LookUp, allowed: Allowed, keys: SigningKeys | None = None) -> Resolved:
     """The settings of a deployment's record, its references resolved.
 
     A malformed reference stays as it is: an earlier release recorded it and gave it to the script unchanged (Law 15).
 
     Args:
+        allowed: what the caller's own configuration lets the record name.
         keys: the signing keys of the home, which no driver may have.
 
     Raises:
-        InvalidRequestError: a reference cannot be looked up from here, or has no value; or the signing key is among
-            the values.
+        InvalidRequestError: a reference is not allowed, cannot be looked up from here, or has no value; or the signing
+            key is among the values.
         UnavailableError: its source does not answer.
     """
     found: dict[str, str] = {}
@@ -52,6 +54,7 @@ def resolve(spec: DeploymentSpec, look_up: LookUp, keys: SigningKeys | None = No
             _refuse_key(keys, text, where)
             return text
         if text not in found:
+            allowed.check_secret(text, used_in=where, stream_id=spec.stream_id)
             found[text] = _look_up(look_up, reference, where)
             _refuse_key(keys, found[text], where)
             if reference.is_secret:

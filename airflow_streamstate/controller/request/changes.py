@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from airflow_streamstate.controller.request.code_files import CodeFile, jar_files, script_file, with_python_env
+from airflow_streamstate.controller.request.literal_secrets import check_attached_arguments
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.resolved_request import (
     DEFAULT_MASTER,
@@ -269,6 +270,8 @@ def changed(before: Version, request: ChangeRequest, home: Store) -> Version:
         application = _pin(home, request, script)
         modules = tuple(_pin(home, request, file) for file in beside)
         script_path = script_path_of(request.application)
+    if before.attaches and request.arguments is not None:
+        check_attached_arguments(request.arguments)
     launcher, master, spark_conn_id, folder = _where(before, request)
     version_label = request.version_label
     if version_label is None:

@@ -102,6 +102,22 @@ def check_local_paths(**lists: Sequence[PurePath]) -> None:
                 )
 
 
+def check_attached_arguments(arguments: Sequence[str]) -> None:
+    """Check the arguments of a script that attaches: they are on the command line, whatever may be recorded.
+
+    Raises:
+        InvalidRequestError: one is a secret, or refers to one.
+    """
+    is_reference_there = any(is_reference(split_argument(argument)[1]) for argument in arguments)
+    names = sorted(set(_in_arguments(arguments)))
+    if is_reference_there or names:
+        raise InvalidRequestError(
+            "a script that attaches by itself has its arguments on the command line, which other users can read",
+            **({"names": names} if names else {}),
+            next_step="Give the secret by --env, and let the script read it from its environment.",
+        )
+
+
 def is_literal_secret(name: str, value: str) -> bool:
     """Whether a value under this name looks like a secret itself."""
     if is_reference(value) or _SWITCH.fullmatch(value.strip()):

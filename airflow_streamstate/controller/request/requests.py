@@ -12,7 +12,12 @@ from typing import Any
 
 from airflow_streamstate.checkpoint.moved_sources import plain_moves
 from airflow_streamstate.controller.observe.snapshot_age import check_max_age
-from airflow_streamstate.controller.request.literal_secrets import check_local_paths, check_plain_uris, check_secrets
+from airflow_streamstate.controller.request.literal_secrets import (
+    check_attached_arguments,
+    check_local_paths,
+    check_plain_uris,
+    check_secrets,
+)
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.interface import LOCAL
 from airflow_streamstate.protocol.alerts import AlertRules
@@ -26,7 +31,6 @@ from airflow_streamstate.protocol.records import (
     StartMode,
     StateRewrite,
 )
-from airflow_streamstate.protocol.references import is_reference, split_argument
 from airflow_streamstate.protocol.restarts import RestartPolicy
 from airflow_streamstate.protocol.retention import RetentionPolicy
 from airflow_streamstate.protocol.settings import AgentSettings
@@ -174,11 +178,8 @@ class DeployRequest:
                 snapshot_id=self.snapshot_id,
                 next_step="Leave out the snapshot, or the fresh start.",
             )
-        if self.attaches and any(is_reference(split_argument(argument)[1]) for argument in self.arguments):
-            raise InvalidRequestError(
-                "a script that attaches by itself has its arguments on the command line, which other users can read",
-                next_step="Give the secret by --env, and let the script read it from its environment.",
-            )
+        if self.attaches:
+            check_attached_arguments(self.arguments)
         if self.launcher is not None:
             self._check_launcher(self.launcher)
         self._check_elsewhere()

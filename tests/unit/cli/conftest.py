@@ -21,6 +21,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
         monkeypatch.delenv(name, raising=False)
     made = Desk(tmp_path)
     monkeypatch.setenv("STREAMSTATE_HOME", str(made.home))
+    monkeypatch.setenv("STREAMSTATE_ALLOWED", str(tmp_path / "allowed.json"))
     for name, value in scripted_driver.install(tmp_path / "machine").items():
         monkeypatch.setenv(name, value)
     yield made

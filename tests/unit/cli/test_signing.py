@@ -193,6 +193,23 @@ def test_a_version_that_asks_for_the_key_is_refused(
     assert KEY not in refused.err
 
 
+def test_a_secret_that_a_person_names_is_allowed_from_then_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command says so once; a watcher of this machine reads the same list; what a record names beyond it is not
+    looked up."""
+    monkeypatch.setenv("PIN", "hunter-of-pin")
+    deployed = shell("deploy", "flights", "--app", script(desk.base), "--env", "PIN=env://PIN", "--timeout", 30)
+    assert deployed.status == 0, deployed
+    assert "allowed for" in deployed.err
+    assert "env://PIN" in deployed.err
+    assert shell("stop", "flights", "--timeout", 30).status == 0
+    assert "allowed for" not in shell("resume", "flights", "--timeout", 30).err
+    assert shell("stop", "flights", "--timeout", 30).status == 0
+    rewritten(spec(desk), environment={"PIN": "env://HOME"})
+    refused = shell("resume", "flights", "--timeout", 30)
+    assert refused.status == 2
+    assert "this secret is not allowed for this home" in refused.err
+
+
 def found_module(desk: Desk, body: bytes, name: str = "plugin.py") -> Path:
     """A module as a driver records it."""
     digest = hashlib.sha256(body).hexdigest()

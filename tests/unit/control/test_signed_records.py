@@ -15,6 +15,7 @@ from airflow_streamstate.errors import SignatureError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.heartbeat import Heartbeat
+from airflow_streamstate.protocol.ids import upgrade_id_for
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.signing import SigningKeys
@@ -24,6 +25,7 @@ from support.examples import EXAMPLES
 from support.fake_clock import FakeClock
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 
+UPGRADE = upgrade_id_for("r")
 AT = datetime(2026, 3, 1, tzinfo=timezone.utc)
 KEYS, ROTATED = SigningKeys(("a" * 32,)), SigningKeys(("b" * 32, "a" * 32))
 
@@ -132,14 +134,14 @@ def test_beacons_of_drivers_are_not_signed() -> None:
 
 
 def lease() -> UpgradeLease:
-    return UpgradeLease("orders", "u-1", "me", AT, "w-1")
+    return UpgradeLease("orders", UPGRADE, "me", AT, "w-1")
 
 
 def test_a_forged_lease_ends_no_upgrade() -> None:
     """It counts as none: an upgrade whose caller lives is not taken for abandoned."""
     home = MemoryStore()
-    control(home, keys=None).cells.put(layout.upgrade_lease_key("orders", "u-1"), lease())
-    assert UpgradeJournal(control(home)).lease("u-1") is None
+    control(home, keys=None).cells.put(layout.upgrade_lease_key("orders", UPGRADE), lease())
+    assert UpgradeJournal(control(home)).lease(UPGRADE) is None
 
 
 def test_the_record_of_the_home_is_signed() -> None:

@@ -28,12 +28,18 @@ def said(folder: Path, text: str, script: str = "x = 1\n") -> list[str]:
         ("conf: {spark.hadoop.fs.s3a.secret.key: abc}\n", ":3: conf.spark.hadoop.fs.s3a.secret.key: these look like"),
         ("arguments:\n- --password\n- hunter2\n", ":4: arguments.0: these look like secrets"),
         ("environment: {X: env://}\n", ":3: environment.X: "),
+        ("py_files: [../lib.zip]\nroot: .\n", ":3: py_files.0: this path leaves the root of its file"),
+        ("files: [/etc/passwd]\nroot: .\n", ":3: files.0: this path leaves the root of its file"),
+        ("jars: [link.jar]\nroot: .\n", ":3: jars.0: this path leaves the root of its file"),
+        ("working_folder: /\nroot: .\n", ":3: working_folder: this path leaves the root of its file"),
+        ("launcher:\n  name: yarn\n  options: {queue: 2026-02-30}\n", ":5: launcher.options.queue: this looks like"),
         ("working_folder: here\n", ":3: working_folder: the working folder must be an absolute path (here); give the"),
         ("state: {store: rocksdb}\nconf: {spark.sql.streaming.stateStore.providerClass: x}\n", ":3: state.store: "),
     ],
 )
 def test_what_a_deploy_would_refuse_has_its_line(tmp_path: Path, more: str, problem: str) -> None:
     """The field is the one without which it would not be refused."""
+    (tmp_path / "link.jar").symlink_to("/etc/passwd")
     (found,) = said(tmp_path, f"id: flights\napplication: job.py\n{more}")
     assert found.startswith(problem)
     assert "hunter2" not in found

@@ -39,7 +39,7 @@ from airflow_streamstate.store.options import (
 from support.checkpoints import plan_batch
 from support.fake_clock import FakeClock
 from support.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, options_for
-from support.sim_stage import STREAM, Stage, StillLauncher
+from support.sim_stage import ANY_SECRET, STREAM, Stage, StillLauncher
 
 
 class Connection:
@@ -258,11 +258,27 @@ def test_a_connection_that_cannot_be_looked_up_any_more_leaves_nothing_half_reco
             raise UnavailableError("Airflow does not answer")
         return Connection()
 
-    home = Home(HomeConfig(str(tmp_path / "h")), stage.clock)
+    home = Home(HomeConfig(str(tmp_path / "h"), allowed=ANY_SECRET), stage.clock)
     controller = Controller(home, stage.launcher, stage.clock, "tests", connections)
     with pytest.raises(UnavailableError):
         controller.deploy(stage.request(spark_conn_id="spark_default"))
     assert list(home.home.list_objects("")) == []
+
+
+def test_only_an_allowed_spark_connection_is_looked_up(stage: Stage, tmp_path: Path) -> None:
+    """Whoever can write a record could else have any connection of Airflow used."""
+    asked: list[str] = []
+
+    def connections(conn_id: str) -> Connection:
+        asked.append(conn_id)
+        return Connection()
+
+    controller = Controller(
+        Home(HomeConfig(str(tmp_path / "h")), stage.clock), stage.launcher, stage.clock, "tests", connections
+    )
+    with pytest.raises(InvalidRequestError, match="this Spark connection is not allowed for this home"):
+        controller.deploy(stage.request(spark_conn_id="spark_default"))
+    assert asked == []
 
 
 def test_checkpoints_that_lie_elsewhere_are_not_looked_for_here(stage: Stage, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_streamstate.allowed import Allowed
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.drivers.secrets import (
     REDACTION,
@@ -16,6 +17,7 @@ from airflow_streamstate.controller.drivers.secrets import (
     has_references,
     resolve,
 )
+from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import DataError, DeploymentFailedError, InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol import layout
@@ -136,6 +138,33 @@ def test_the_shell_refuses_what_only_airflow_knows(stage: Stage, monkeypatch: py
     assert stage.launcher.requests["d-0001-a0001"].arguments == ("--pin=hunter-of-pin",)
 
 
+def test_only_allowed_secrets_are_looked_up(stage: Stage, vault: Vault) -> None:
+    """At deploy, with the line to add, and before anything is recorded; nothing is even asked of the vault."""
+    home = Home.of(stage.store, stage.store, stage.folder, stage.clock, allowed=Allowed(("env://OTHER",), where="here"))
+    strict = Controller(home, stage.launcher, stage.clock, "tests", look_up=vault)
+    with pytest.raises(InvalidRequestError, match="this secret is not allowed for this home") as raised:
+        strict.deploy(stage.request(**ASKED))
+    assert raised.value.next_step.endswith("to 'secrets' in here.")
+    assert vault.asked == []
+    assert list(stage.store.list_objects("")) == []
+
+
+def test_a_forged_spec_makes_a_controller_tell_no_secret(stage: Stage, vault: Vault) -> None:
+    """The attack: whoever can write in the home has the next attempt of a driver started with a secret of Airflow."""
+    stage.deploy()
+    stage.stopped()
+    forged = replace(stage.spec(), environment={"X": "secret://airflow-connection/production"})
+    vault.known["secret://airflow-connection/production"] = "hunter-of-production"
+    stage.store.put(layout.spec_key(STREAM, "d-0001"), to_bytes(forged))
+    strict = Controller(
+        Home.of(stage.store, stage.store, stage.folder, stage.clock), stage.launcher, stage.clock, look_up=vault
+    )
+    with pytest.raises(InvalidRequestError, match="this secret is not allowed for this home"):
+        strict.resume(STREAM)
+    assert vault.asked == []
+    assert "d-0001-a0002" not in stage.launcher.requests
+
+
 def test_a_variable_that_is_not_set_is_no_secret() -> None:
     """Empty is not there, either."""
     reference = parse_reference("env://PIN")
@@ -153,8 +182,8 @@ def test_what_only_looks_like_a_reference_is_started_again_as_it_was_recorded(st
     stage.stopped()
     words = ("--from", "secret://our-vault/orders", "--map=see env://PIN there")
     spec = replace(stage.spec(), arguments=words, conf={"spark.a": "env://"})
-    assert resolve(spec, vault).arguments == words
-    assert resolve(spec, vault).conf == {"spark.a": "env://"}
+    assert resolve(spec, vault, Allowed()).arguments == words
+    assert resolve(spec, vault, Allowed()).conf == {"spark.a": "env://"}
     stage.store.put(layout.spec_key(STREAM, "d-0001"), to_bytes(spec))
     Controller(stage.home, stage.launcher, stage.clock, "tests", look_up=vault).resume(STREAM)
     assert stage.launcher.requests["d-0001-a0002"].arguments == words

@@ -84,6 +84,15 @@ def test_settings_that_came_later_change_a_digest_only_where_they_are_given(stag
     assert given.digest != plain.digest
 
 
+@pytest.mark.parametrize("words", [("--password", "hunter2"), ("--url=http://ann:hunter2@db/x",)])
+def test_a_script_that_attaches_has_no_secret_on_its_command_line(stage: Stage, words: tuple[str, ...]) -> None:
+    """Others can read it there, so that no consent to record literal secrets allows it; nor does a later change."""
+    with pytest.raises(InvalidRequestError, match="on the command line") as raised:
+        stage.request("attach()\n", attaches=True, arguments=words, allow_literal_secrets=True)
+    assert "hunter2" not in str(raised.value)
+    resolve_request(stage.request("attach()\n", arguments=words, allow_literal_secrets=True))
+
+
 def test_a_script_that_attaches_says_so_and_has_a_name_that_spark_submit_takes(stage: Stage) -> None:
     """Spark takes any other name for a jar."""
     for name, text, fact in (
