@@ -25,6 +25,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     VersionConflictError,
 )
+from airflow_streamstate.launch.own_files import is_reached_plainly
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import check_stream_id
 from airflow_streamstate.protocol.records import DeploymentSpec
@@ -180,20 +181,23 @@ class Home:
 
     def remove_launches(self, folder: str) -> None:
         """Remove the files of all launches below this key on this machine; none of them may still run."""
-        shutil.rmtree(self.launch_path(f"{folder}/launches"), ignore_errors=True)
+        self.remove_launch(f"{folder}/launches")
         for path in (self.launch_path(folder), self.launch_path(folder).parent):
             with contextlib.suppress(OSError):
                 path.rmdir()  # empty where launches have a folder of their own
 
     def remove_launch(self, folder: str) -> None:
         """Remove the files of one launch, by its key, on this machine; it must not still run."""
-        shutil.rmtree(self.launch_path(folder), ignore_errors=True)
+        path = self.launch_path(folder)
+        if is_reached_plainly(path, self._launches):
+            shutil.rmtree(path, ignore_errors=True)
 
     def remove_stream(self, stream_id: str, *, but: str) -> None:
         """Remove all files of a stream on this machine, except the one of this name."""
         folder = self.launch_path(stream_id)
-        for path in folder.iterdir() if folder.is_dir() else ():
-            if path.is_dir():
+        is_plain = is_reached_plainly(folder, self._launches)
+        for path in folder.iterdir() if is_plain and folder.is_dir() else ():
+            if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             elif path.name != but:
                 path.unlink(missing_ok=True)

@@ -71,6 +71,14 @@ def tail_own(path: Path, count: int, top: Path | None = None) -> bytes:
         return file.read(count)
 
 
+def is_reached_plainly(path: Path, top: Path) -> bool:
+    """Whether no symbolic link leads from ``top`` to a path, which is not one either; also where it is not there."""
+    if not path.is_relative_to(top):
+        return False
+    parts = path.relative_to(top).parts
+    return not any(top.joinpath(*parts[: count + 1]).is_symlink() for count in range(len(parts)))
+
+
 def check_own_folder(path: Path, top: Path | None = None, *, is_private: bool = False) -> None:
     """Check that a folder belongs to this user and that no link leads to it; a missing one is fine.
 

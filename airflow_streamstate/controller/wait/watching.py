@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.stream import StreamControl
@@ -72,6 +73,7 @@ from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 LOG_TAIL_BYTES = 8_192
+MOST_URL_CHARACTERS = 2048
 LOG_TAIL_LINES = 20
 _ENDED_ITSELF = "SystemExit: "
 _OF_A_QUERY = "[STREAM_FAILED]"
@@ -293,7 +295,8 @@ class Watching:
 
     def _links(self, seen: Observation) -> Mapping[str, str]:
         try:
-            return {} if seen.handle is None else self._context.launcher.links(seen.handle)
+            found = {} if seen.handle is None else self._context.launcher.links(seen.handle)
+            return {name: url for name, url in found.items() if is_page(url)}
         except StreamStateError:
             return {}  # a cluster that does not answer has no page either
 
@@ -438,6 +441,18 @@ def _remarks(seen: Observation) -> dict[str, tuple[str, ...]]:
     return {
         name: tuple(redacted(seen, one) for one in start.remarks) for name, start in starts.items() if start.remarks
     }
+
+
+def is_page(url: object) -> bool:
+    """Whether this is the address of a page that a browser may be led to: http(s), a host, no credentials."""
+    if not isinstance(url, str) or len(url) > MOST_URL_CHARACTERS or not url.isprintable() or " " in url:
+        return False
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(host) and "@" not in parts.netloc and "\\" not in url
 
 
 def log_tail_of(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -19,10 +20,12 @@ from airflow_streamstate.alerts.watch import AlertWatch
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.logs import FileLog
+from airflow_streamstate.controller.wait.watching import is_page
 from airflow_streamstate.errors import ConflictError, DataError, InvalidRequestError, StreamStateError
 from airflow_streamstate.launch.folder import LaunchFolder
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.launch.own_files import MOST_BYTES
+from airflow_streamstate.page.stream import Asked, log_part
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_for
@@ -73,6 +76,10 @@ class Attacked:
         said = [str(status), str(self.reader.statuses())]
         try:
             said.append(self.reader.logs(STREAM))
+        except StreamStateError as error:
+            said.append(str(error))
+        try:
+            said.append(str(log_part(self.reader, Asked("x", STREAM))))  # the page's log tab
         except StreamStateError as error:
             said.append(str(error))
         lines: list[str] = []
@@ -308,6 +315,46 @@ def test_a_forged_rehearsal_copies_no_file_into_the_home(attacked: Attacked) -> 
     assert verdict is not None
     assert SECRET not in str(verdict)
     assert not [info.key for info in stage.store.list_objects("") if SECRET.encode() in stage.store.get(info.key).body]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("part", ["deployments", "deployments/d-0001"])
+def test_nothing_is_removed_through_a_symbolic_link(attacked: Attacked, part: str) -> None:
+    """What it leads to may be anybody's."""
+    other = attacked.stage.folder / "others"
+    kept = other / str(attacked.folder.relative_to(attacked.stage.folder / STREAM / part)) / "kept"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("kept")
+    place = attacked.stage.folder / STREAM / part
+    shutil.rmtree(place, ignore_errors=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(other)
+    home = attacked.stage.home
+    home.remove_launch(layout.launch_folder(STREAM, "d-0001", KEY))
+    home.remove_launches(layout.deployment_folder(STREAM, "d-0001"))
+    home.remove_stream(STREAM, but="")
+    assert kept.read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("url", "is_shown"),
+    [
+        ("https://yarn.example:8088/proxy/application_1_0001/", True),
+        ("http://10.0.0.7:4040", True),
+        ("javascript:alert(1)", False),
+        ("data:text/html,x", False),
+        ("file:///etc/passwd", False),
+        ("https://user:password@evil.example/", False),
+        ("https:///nowhere", False),
+        ("http://[", False),
+        ("https://evil.example\\@good.example/", False),
+        ("https://x.example/\n", False),
+        (f"https://x.example/{'x' * 3000}", False),
+        (None, False),
+    ],
+)
+def test_only_a_page_is_linked_to(url: object, is_shown: bool) -> None:
+    """Whatever a launcher gives."""
+    assert is_page(url) == is_shown
 
 
 @pytest.mark.parametrize("spoil", ["mode", "owner", "link"])
